@@ -1,0 +1,57 @@
+# `make help` lists the commands. Nothing has to be installed beforehand but make and a Python >= 3.11 with venv.
+
+VENV ?= .venv
+EXTRAS ?= embedded server rq models blob otel dev
+PYTHON ?=
+BIN = $(VENV)/bin
+
+# Another interpreter, another set of extras or a moved clone asks for a new set-up; an edited input too.
+FINGERPRINT := $(shell printf '%s|%s|%s' "$(CURDIR)" "$(PYTHON)" "$(EXTRAS)" | cksum | cut -d' ' -f1)
+READY = $(VENV)/.ready-$(FINGERPRINT)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test check format bench chaos constraints clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
+
+$(READY): pyproject.toml constraints.txt tools/setup.py tools/find-python
+	@python=$$(PYTHON='$(PYTHON)' sh tools/find-python) && "$$python" tools/setup.py '$(VENV)' $(EXTRAS)
+	@rm -f $(VENV)/.ready-* && touch $@
+
+setup: $(READY) ## make .venv with everything, at pinned and hashed versions
+
+demo: $(READY) ## the main job end to end, on the embedded Postgres
+	@$(BIN)/holdfast demo
+
+up: $(READY) ## start everything and stay
+	@$(BIN)/holdfast up
+
+test: $(READY) ## every test
+	@$(BIN)/python -m pytest -n 2 -m 'not chaos' $(ARGS) $(or $(TESTS),tests)
+
+check: $(READY) ## format, lint, strict types, import direction
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy --strict src
+	@$(BIN)/lint-imports
+
+format: $(READY) ## let ruff rewrite what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(READY) ## the benchmarks against peers
+	@$(BIN)/python -m bench $(ARGS)
+
+chaos: $(READY) ## kills, freezes and partitions under load
+	@$(BIN)/python -m pytest tests/chaos -m chaos $(ARGS)
+
+constraints: $(READY) ## remake constraints.txt from pyproject.toml (ARGS=--upgrade for newer versions)
+	@test -x $(VENV)/uv/bin/uv || $(BIN)/python -m venv $(VENV)/uv
+	@$(VENV)/uv/bin/python -m pip install --quiet uv
+	@$(VENV)/uv/bin/uv pip compile pyproject.toml --extra all --extra dev --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --quiet $(ARGS) --output-file constraints.txt
+
+clean: ## remove what make made; data under .holdfast and artifacts stays
+	@rm -rf $(VENV) .venv311 dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
