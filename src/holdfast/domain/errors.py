@@ -1,0 +1,121 @@
+"""Everything Holdfast raises. A message says what happened, why, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with an input, found at a JSON Pointer (RFC 6901)."""
+
+    pointer: str
+    detail: str
+
+
+class HoldfastError(Exception):
+    """The root of all errors of this package."""
+
+
+class ConfigurationError(HoldfastError):
+    """A setting is unknown or cannot be used."""
+
+
+class DatabaseUnreachable(HoldfastError):
+    """Postgres did not answer."""
+
+
+class SchemaMismatch(HoldfastError):
+    """The database's schema is older or newer than this code can use."""
+
+
+class BadInput(HoldfastError):
+    """An input that is refused before the database is touched; `problems` says where and why."""
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class NotCanonical(BadInput):
+    """A JSON value outside the set that Holdfast stores and hashes."""
+
+
+class BadParameters(BadInput):
+    """Parameters that do not fit the task's signature."""
+
+
+class UnknownTask(BadInput):
+    """A task name that nobody registered in this process."""
+
+    def __init__(self, name: str, known: Sequence[str] = ()) -> None:
+        listed = ", ".join(sorted(known)) or "none"
+        super().__init__(
+            f"no task is registered under the name {name!r}; registered: {listed}. "
+            "Name the module that registers it in HOLDFAST_TASKS.",
+            [Problem("/model", "unknown task")],
+        )
+        self.name = name
+
+
+class KeyReused(HoldfastError):
+    """The idempotency key already belongs to a run with another task or payload."""
+
+    def __init__(self, key: str, run_id: Any, fields: Sequence[str]) -> None:
+        super().__init__(
+            f"idempotency key {key!r} was used before for run {run_id} with a different request; "
+            f"differing: {', '.join(fields) or '(nothing)'}. Use a new key for a new request."
+        )
+        self.key = key
+        self.run_id = run_id
+        self.fields = tuple(fields)
+
+
+class RunNotFound(HoldfastError):
+    """No run has this id."""
+
+
+class RunNotFinished(HoldfastError):
+    """The run has not ended yet, so it has no result."""
+
+
+class RunFailed(HoldfastError):
+    """The run ended FAILED; `error` holds class, message and traceback of its last attempt."""
+
+    def __init__(self, message: str, error: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.error = error
+
+
+class RunCancelled(HoldfastError):
+    """The run was cancelled. Raised inside a task that was asked to stop, and by `result()`."""
+
+
+class RunEnded(HoldfastError):
+    """The run already ended in another way, so it cannot be cancelled or retried."""
+
+
+class ResultPruned(HoldfastError):
+    """The run succeeded, but its result is past its retention."""
+
+
+class WaitTimeout(HoldfastError):
+    """The run had not ended when the wait was over; it goes on."""
+
+
+class LeaseLost(HoldfastError):
+    """The attempt no longer holds its lease: what it wanted to write was refused."""
+
+
+class JobEnded(HoldfastError):
+    """The job already ended; no task can be added."""
+
+
+class Fatal(HoldfastError):
+    """Raised by a task to fail its run at once, whatever its retry policy says."""
+
+
+class ResultNotStorable(HoldfastError):
+    """A task returned something that cannot be kept as JSON; the run fails without a retry."""

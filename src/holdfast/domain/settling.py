@@ -1,0 +1,126 @@
+"""Settling: from how an attempt ended to what that means for its run. Pure rules, no clock and no dice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from holdfast.domain.policies import Retry
+from holdfast.domain.states import AttemptStatus, Status
+from holdfast.domain.values import Claim, Settlement, StoredResult
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """User code returned; the result is inline text or stored elsewhere."""
+
+    result: str | None = None
+    stored: StoredResult | None = None
+    elapsed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """User code raised, ran too long, or took its process with it (`reason` is then timeout or crash)."""
+
+    error: dict[str, Any]
+    retryable: bool = True
+    reason: str | None = None
+    exit_code: int | None = None
+    elapsed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """User code stopped because the run was cancelled."""
+
+    reason: str | None = None
+    elapsed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """The worker gave the run back unfinished; this costs no attempt of the budget."""
+
+    elapsed: float = 0.0
+
+
+Outcome = Succeeded | Failed | Stopped | HandedBack
+
+
+def policy_of(text: str | None) -> Retry:
+    """The retry policy that was stored with a run."""
+    return Retry.from_json(orjson.loads(text)) if text else Retry()
+
+
+def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
+    """What this end of an attempt means. `random` in [0, 1) spreads retries out."""
+    lag = claim.lag if claim.number == 1 else None
+    match outcome:
+        case Succeeded():
+            return Settlement(
+                claim.ref,
+                AttemptStatus.SUCCEEDED,
+                Status.SUCCEEDED,
+                task=claim.task,
+                elapsed=outcome.elapsed,
+                lag=lag,
+                result=outcome.result,
+                stored=outcome.stored,
+            )
+        case Stopped():
+            return Settlement(
+                claim.ref,
+                AttemptStatus.CANCELLED,
+                Status.CANCELLED,
+                task=claim.task,
+                elapsed=outcome.elapsed,
+                lag=lag,
+                reason=outcome.reason or "cancelled",
+            )
+        case HandedBack():
+            return Settlement(
+                claim.ref,
+                AttemptStatus.CANCELLED,
+                None,
+                task=claim.task,
+                elapsed=outcome.elapsed,
+                lag=lag,
+                excuse=True,
+                reason="handed-back",
+            )
+        case Failed():
+            ends, delay = after_failure(
+                policy_of(claim.policy),
+                spent=claim.spent,
+                crashes=claim.crashes if outcome.reason == "crash" else None,
+                random=random,
+            )
+            if not outcome.retryable:
+                ends = Status.FAILED
+            return Settlement(
+                claim.ref,
+                AttemptStatus.FAILED,
+                ends,
+                task=claim.task,
+                elapsed=outcome.elapsed,
+                lag=lag,
+                delay=delay,
+                reason=outcome.reason,
+                error=outcome.error,
+                exit_code=outcome.exit_code,
+            )
+
+
+def after_failure(policy: Retry, *, spent: int, crashes: int | None, random: float) -> tuple[Status | None, float]:
+    """How a run goes on after a failed attempt: its ending or None, and the delay before the next attempt.
+
+    `crashes` counts the earlier crashes of the run, or is None if this was none: the first one is retried at once.
+    """
+    if spent >= policy.max_attempts:
+        return Status.FAILED, 0.0
+    if crashes == 0:
+        return None, 0.0
+    return None, policy.delay(spent, random).total_seconds()

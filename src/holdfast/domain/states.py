@@ -1,0 +1,59 @@
+"""The states of runs and attempts, and the moves between them, as data.
+
+`MOVES` is the whole truth about what may happen to a run; the diagram in the docs is made from it, and a test holds
+the database to it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """The status of a run."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def final(self) -> bool:
+        return self in FINAL
+
+
+class AttemptStatus(StrEnum):
+    """The status of one attempt."""
+
+    SUBMITTED = "SUBMITTED"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    LOST = "LOST"
+
+
+FINAL = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED})
+REOPENABLE = frozenset({Status.FAILED, Status.CANCELLED})
+
+MOVES: dict[tuple[Status, Status], str] = {
+    (Status.PENDING, Status.RUNNING): "claim",
+    (Status.PENDING, Status.CANCELLED): "cancel",
+    (Status.RUNNING, Status.SUCCEEDED): "finish",
+    (Status.RUNNING, Status.FAILED): "finish",
+    (Status.RUNNING, Status.CANCELLED): "finish",
+    (Status.RUNNING, Status.PENDING): "retry",
+    (Status.FAILED, Status.PENDING): "reopen",
+    (Status.CANCELLED, Status.PENDING): "reopen",
+}
+
+ATTEMPT_MOVES: dict[tuple[AttemptStatus, AttemptStatus], str] = {
+    (AttemptStatus.SUBMITTED, AttemptStatus.RUNNING): "start",
+    (AttemptStatus.SUBMITTED, AttemptStatus.CANCELLED): "finish",
+    (AttemptStatus.SUBMITTED, AttemptStatus.LOST): "rescue",
+    (AttemptStatus.RUNNING, AttemptStatus.SUCCEEDED): "finish",
+    (AttemptStatus.RUNNING, AttemptStatus.FAILED): "finish",
+    (AttemptStatus.RUNNING, AttemptStatus.CANCELLED): "finish",
+    (AttemptStatus.RUNNING, AttemptStatus.LOST): "rescue",
+}

@@ -1,0 +1,186 @@
+"""The values that travel between operations, workers and clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from holdfast.domain.states import AttemptStatus, Status
+
+
+class AttemptRef(NamedTuple):
+    """One attempt of one run. The number is the fencing token: it rises with every claim."""
+
+    run_id: str
+    number: int
+
+
+class Claim(NamedTuple):
+    """A run handed to a worker under a lease: everything needed to execute it and to judge how it ends."""
+
+    run_id: str
+    number: int
+    excused: int
+    task: str
+    queue: str
+    parameters: str
+    payload_hash: bytes
+    policy: str | None
+    crashes: int
+    lag: float
+    job_id: str | None
+    traceparent: str | None
+    ord: int
+    rank_at: datetime
+
+    @property
+    def ref(self) -> AttemptRef:
+        return AttemptRef(self.run_id, self.number)
+
+    @property
+    def spent(self) -> int:
+        """How many attempts of the budget this one brings it to."""
+        return self.number - self.excused
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """A result kept outside Postgres."""
+
+    ref: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What an attempt's end means: for the attempt, for its run, and for the attempts still to come."""
+
+    ref: AttemptRef
+    status: AttemptStatus
+    outcome: Status | None
+    task: str = ""
+    elapsed: float = 0.0
+    lag: float | None = None
+    delay: float = 0.0
+    excuse: bool = False
+    result: str | None = None
+    stored: StoredResult | None = None
+    reason: str | None = None
+    error: dict[str, Any] | None = None
+    exit_code: int | None = None
+    executor: str | None = None
+
+
+class Verdict(NamedTuple):
+    """How the database settled an attempt; `accepted` is False if the lease was gone."""
+
+    ref: AttemptRef
+    accepted: bool
+    status: str
+    outcome: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where the last claim in a queue stopped: the next one need not look before it."""
+
+    queue: str
+    ord: int = -32768
+    rank_at: str = "-infinity"
+    run_id: str = "00000000-0000-0000-0000-000000000000"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """What a worker tells about itself when it starts."""
+
+    id: str
+    hostname: str
+    pid: int
+    name: str
+    executor: str
+    version: str
+    slots: int
+    lease: timedelta
+    queues: tuple[str, ...] | None = None
+    tasks: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """The answer to a renewal: the leases still held, those asked to stop, and whether to drain."""
+
+    held: frozenset[AttemptRef]
+    cancelled: frozenset[AttemptRef]
+    drain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A run to be: everything `submit` writes. `id` is made by the caller, so asking twice is harmless."""
+
+    id: str
+    task: str
+    parameters: str
+    payload_hash: str
+    queue: str = "default"
+    priority: int = 0
+    run_after: datetime | timedelta | None = None
+    policy: str | None = None
+    tags: tuple[str, ...] = ()
+    key: str | None = None
+    scope: str = ""
+    key_ttl: timedelta = timedelta(hours=24)
+    dedupe: str | timedelta = "off"
+    dedupe_window: timedelta = timedelta(minutes=10)
+    concurrency_key: str | None = None
+    job_id: str | None = None
+    parent_id: str | None = None
+    child_key: str | None = None
+    submitted_by: str | None = None
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run as it is read: what was asked, where it stands, and how it ended."""
+
+    id: str
+    task: str
+    status: Status
+    parameters: Any
+    payload_hash: str
+    queue: str
+    priority: int
+    created_at: datetime
+    run_after: datetime | None = None
+    due_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    attempt_count: int = 0
+    max_attempts: int = 3
+    reason: str | None = None
+    progress: dict[str, Any] | None = None
+    last_error: str | None = None
+    error: dict[str, Any] | None = None
+    result_ref: str | None = None
+    lease_owner: str | None = None
+    lease_expires_at: datetime | None = None
+    heartbeat_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    job_id: str | None = None
+    parent_id: str | None = None
+    child_key: str | None = None
+    concurrency_key: str | None = None
+    submitted_by: str | None = None
+    tags: tuple[str, ...] = ()
+    version: str = field(default="", repr=False)
+
+
+class Submitted(NamedTuple):
+    """The answer to a submission: the run, and whether this submission made it."""
+
+    run: RunRecord
+    created: bool

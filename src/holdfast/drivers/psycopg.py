@@ -1,0 +1,48 @@
+"""Operations on a psycopg connection."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from holdfast.drivers.drive import drive
+from holdfast.sql.statement import Op, Rows, Statement
+
+T = TypeVar("T")
+
+# What Postgres refuses because of others who were busy at the same time; asking again is all there is to do.
+TRANSIENT = (
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.LockNotAvailable,
+)
+TRIES = 5
+
+
+def run(connection: psycopg.Connection[Any], op: Op[T]) -> T:
+    """Drive an operation on this connection, in whatever transaction it has."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+
+        def execute(statement: Statement[Any]) -> Rows:
+            cursor.execute(statement.sql, statement.params)
+            return cursor.fetchall() if cursor.description else ()
+
+        return drive(op, execute)
+
+
+def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) -> T:
+    """Drive an operation in a transaction of its own, again if others were in its way."""
+    for left in reversed(range(TRIES)):
+        try:
+            with connection.transaction():
+                return run(connection, make_op())
+        except TRANSIENT:
+            if not left:
+                raise
+            time.sleep(random.uniform(0.01, 0.05))
+    raise AssertionError("unreachable")

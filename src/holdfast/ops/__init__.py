@@ -1,0 +1,39 @@
+"""The operations: what can be done to runs, written once and without I/O.
+
+Each is a generator of statements. Drive it on any connection; drive it inside your own transaction, and it happens if
+and only if that transaction commits. Operations that settle a run lock in one order: its live row first (ready, waiting
+or leases), then the rows they add.
+"""
+
+from holdfast.ops.cancel import cancel
+from holdfast.ops.claim import claim, claim_by_id, promote
+from holdfast.ops.explain import explain
+from holdfast.ops.finish import finish
+from holdfast.ops.prune import make_partitions, prune
+from holdfast.ops.read import attempts, events, get, list_runs, result
+from holdfast.ops.renew import renew
+from holdfast.ops.rescue import find_orphans, rescue
+from holdfast.ops.retry import retry
+from holdfast.ops.submit import submit, submit_many
+
+__all__ = [
+    "attempts",
+    "cancel",
+    "claim",
+    "claim_by_id",
+    "events",
+    "explain",
+    "find_orphans",
+    "finish",
+    "get",
+    "list_runs",
+    "make_partitions",
+    "promote",
+    "prune",
+    "renew",
+    "rescue",
+    "result",
+    "retry",
+    "submit",
+    "submit_many",
+]

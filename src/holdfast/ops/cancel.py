@@ -1,0 +1,30 @@
+"""Cancel: a pending run ends at once; a running one is asked to stop and can then only end CANCELLED."""
+
+from __future__ import annotations
+
+from holdfast.domain.errors import HoldfastError, RunEnded, RunNotFound
+from holdfast.domain.states import Status
+from holdfast.domain.values import RunRecord
+from holdfast.sql import events, leases, ready, runs
+from holdfast.sql.statement import Op
+
+ROUNDS = 10
+
+
+def cancel(run_id: str, reason: str) -> Op[RunRecord]:
+    """Cancel a run, wherever it is. Its status tells how it went: CANCELLED, or RUNNING and asked to stop.
+
+    Between two statements the run may move from one place to the next, so the places are tried again until one of them
+    had it.
+    """
+    for _ in range(ROUNDS):
+        if not (yield from ready.withdraw(run_id, reason)) and (yield from leases.ask_to_stop(run_id, reason)):
+            yield from events.cancel_requested(run_id, reason)
+        run = yield from runs.read(run_id)
+        if run is None:
+            raise RunNotFound(f"no run has the id {run_id}")
+        if run.status is Status.CANCELLED or run.cancel_requested_at is not None:
+            return run
+        if run.status.final:
+            raise RunEnded(f"run {run_id} already ended {run.status}; it cannot be cancelled")
+    raise HoldfastError(f"run {run_id} moved on {ROUNDS} times while it was being cancelled; ask again")

@@ -1,0 +1,66 @@
+"""Explain: the exact thing that a run waits for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.domain.states import Status
+from holdfast.domain.values import RunRecord
+from holdfast.ops.read import get
+from holdfast.sql import explain as explain_sql
+from holdfast.sql.explain import AHEAD_AT_MOST, Situation
+from holdfast.sql.statement import Op
+
+
+class Reason(NamedTuple):
+    """One thing that holds a run: a stable code and a sentence."""
+
+    code: str
+    detail: str
+
+
+def explain(run_id: str) -> Op[list[Reason]]:
+    """Why the run is where it is, the decisive reason first."""
+    run = yield from get(run_id)
+    if run.status is not Status.PENDING:
+        return [_settled(run)]
+    situation = yield from explain_sql.situation(run_id)
+    return _pending(situation) if situation else [_settled(run)]
+
+
+def _settled(run: RunRecord) -> Reason:
+    if run.status is Status.RUNNING and run.cancel_requested_at:
+        return Reason("stopping", f"asked to stop at {run.cancel_requested_at}: {run.reason}")
+    if run.status is Status.RUNNING:
+        return Reason(
+            "running",
+            f"attempt {run.attempt_count} runs on worker {run.lease_owner}, lease until {run.lease_expires_at}",
+        )
+    detail = run.reason or run.last_error
+    return Reason("ended", f"it ended {run.status}" + (f": {detail}" if detail else ""))
+
+
+def _pending(at: Situation) -> list[Reason]:
+    reasons: list[Reason] = []
+    if at.blockers:
+        reasons.append(Reason("dependencies", f"waits for {at.blockers} other runs to end"))
+    if at.due_in is not None and at.due_in > 0:
+        word = "the next attempt" if at.waiting_for == "retry" else "its time"
+        reasons.append(Reason(at.waiting_for or "scheduled", f"waits for {word} at {at.due_at}"))
+    if at.paused_at is not None:
+        why = f" ({at.pause_reason})" if at.pause_reason else ""
+        reasons.append(Reason("paused", f"queue {at.queue} was paused by {at.paused_by} at {at.paused_at}{why}"))
+    if at.workers == 0:
+        reasons.append(Reason("no-worker", "no worker is alive; start one with: holdfast worker"))
+    elif at.workers_of_queue == 0:
+        reasons.append(Reason("no-worker-for-queue", f"none of {at.workers} live workers serves queue {at.queue}"))
+    elif at.workers_of_task == 0:
+        reasons.append(
+            Reason("no-worker-for-task", f"no live worker of queue {at.queue} has the task {at.task} registered")
+        )
+    if at.ahead:
+        amount = f"{at.ahead}" if at.ahead < AHEAD_AT_MOST else f"{AHEAD_AT_MOST} or more"
+        reasons.append(Reason("behind", f"{amount} ready runs of queue {at.queue} are ahead of it"))
+    if not reasons and at.free_slots <= 0:
+        reasons.append(Reason("busy", "every slot of the workers that could take it is busy"))
+    return reasons or [Reason("next", "ready; it will be claimed at the next poll")]

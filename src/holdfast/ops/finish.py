@@ -1,0 +1,59 @@
+"""Finish: settle attempts. Each is accepted, or refused because its lease is gone."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from holdfast.domain.states import AttemptStatus
+from holdfast.domain.values import Settlement, Verdict
+from holdfast.sql import events, leases, tallies
+from holdfast.sql.statement import Op
+
+
+def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[list[Verdict]]:
+    """Settle attempts of one worker; the verdicts come in the order asked."""
+    quick = [s for s in settlements if s.result is not None and s.status is AttemptStatus.SUCCEEDED]
+    other = [s for s in settlements if s.result is None or s.status is not AttemptStatus.SUCCEEDED]
+    accepted: list[Verdict] = []
+    if quick:
+        accepted += yield from leases.succeed(worker_id, quick)
+    if other:
+        accepted += yield from leases.settle(worker_id, other)
+    return (yield from record(settlements, accepted))
+
+
+def record(settlements: Sequence[Settlement], accepted: Iterable[Verdict]) -> Op[list[Verdict]]:
+    """Count what was accepted and note what was refused, in the same transaction."""
+    by_ref = {verdict.ref: verdict for verdict in accepted}
+    verdicts = [by_ref.get(s.ref) or Verdict(s.ref, False, s.status, s.outcome) for s in settlements]
+    refused = [verdict.ref for verdict in verdicts if not verdict.accepted]
+    if refused:
+        yield from events.fenced(refused, "the lease was gone when the attempt ended")
+    counted = _counted(settlements, verdicts)
+    if counted:
+        yield from tallies.add(counted)
+    return verdicts
+
+
+def _counted(settlements: Sequence[Settlement], verdicts: Sequence[Verdict]) -> dict[tallies.Tally, tuple[int, float]]:
+    counted: dict[tallies.Tally, tuple[int, float]] = {}
+
+    def add(task: str, kind: str, seconds: float) -> None:
+        key = (task, kind, bisect_left(tallies.BOUNDS, seconds))
+        amount, total = counted.get(key, (0, 0.0))
+        counted[key] = (amount + 1, total + seconds)
+
+    for settlement, verdict in zip(settlements, verdicts, strict=True):
+        if not verdict.accepted:
+            add(settlement.task, "fenced", 0.0)
+            continue
+        if settlement.lag is not None:
+            add(settlement.task, "lag", settlement.lag)
+        if verdict.outcome is not None:
+            add(settlement.task, verdict.outcome, settlement.elapsed)
+        else:
+            add(settlement.task, "retried", settlement.elapsed)
+        if verdict.status == AttemptStatus.LOST:
+            add(settlement.task, "lost", 0.0)
+    return counted

@@ -1,0 +1,18 @@
+"""Renew: a worker says that it lives, and learns which of its runs were asked to stop."""
+
+from __future__ import annotations
+
+from holdfast.domain.errors import LeaseLost
+from holdfast.domain.values import Renewal
+from holdfast.sql import workers
+from holdfast.sql.statement import Op
+
+
+def renew(worker_id: str, completed: int = 0, failed: int = 0) -> Op[Renewal]:
+    """Push the worker's leases out. Raises LeaseLost if they have passed: the worker must stop its runs."""
+    renewal = yield from workers.renew(worker_id, completed, failed)
+    if renewal is None:
+        raise LeaseLost(
+            f"worker {worker_id} did not renew in time: its leases have passed, and its runs may be elsewhere by now"
+        )
+    return renewal

@@ -1,0 +1,36 @@
+"""Rescue: attempts whose worker is gone become LOST, and their runs go back or fail. Any process may do it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.domain.settling import after_failure, policy_of
+from holdfast.domain.values import Verdict
+from holdfast.ops.finish import record
+from holdfast.sql import leases
+from holdfast.sql.leases import Orphan
+from holdfast.sql.statement import Op
+
+
+def find_orphans(limit: int) -> Op[list[Orphan]]:
+    """Leases that have passed. What is found is only a hint: `rescue` asks again as it writes."""
+    return (yield from leases.orphans(limit))
+
+
+def rescue(orphans: Sequence[Orphan], random: float) -> Op[list[Verdict]]:
+    """Settle these leases as LOST, if they are still the same and their worker is still gone."""
+    if not orphans:
+        return []
+    settlements = []
+    for orphan in orphans:
+        outcome, delay = after_failure(
+            policy_of(orphan.policy),
+            spent=orphan.number - orphan.excused,
+            crashes=orphan.crashes,
+            random=random,
+        )
+        settlements.append(leases.lost(orphan, outcome, delay))
+    accepted = yield from leases.settle_orphans(settlements)
+    refs = {verdict.ref for verdict in accepted}
+    # What was not accepted was finished, renewed or rescued by somebody else in between: nothing of ours was refused.
+    return (yield from record([s for s in settlements if s.ref in refs], accepted))

@@ -1,0 +1,105 @@
+"""Attempts: the history of a run, and its result."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import orjson
+
+from holdfast.sql.statement import Row, Statement, count, each, first
+
+
+class AttemptRecord(NamedTuple):
+    """One attempt, live or ended."""
+
+    number: int
+    status: str
+    outcome: str | None
+    worker_id: str
+    executor: str | None
+    claimed_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    exit_code: int | None
+    reason: str | None
+    error: dict[str, Any] | None
+    progress: dict[str, Any] | None
+    result_ref: str | None
+
+
+def _attempt(row: Row) -> AttemptRecord:
+    return AttemptRecord(
+        *row[:10],
+        orjson.loads(row[10]) if row[10] else None,
+        orjson.loads(row[11]) if row[11] else None,
+        row[12],
+    )
+
+
+def of_run(run_id: str) -> Statement[list[AttemptRecord]]:
+    """The attempts of a run in order, the live one included."""
+    return Statement(
+        """
+        select attempts.number, attempts.status, attempts.outcome, attempts.worker_id::text,
+               coalesce(attempts.executor, workers.executor), attempts.claimed_at, attempts.started_at,
+               attempts.finished_at, attempts.exit_code, attempts.reason, attempts.error::text,
+               attempts.progress::text, attempts.result_ref
+        from holdfast.attempts left join holdfast.workers on workers.id = attempts.worker_id
+        where attempts.run_id = %(run_id)s::uuid and attempts.number >= 1
+        union all
+        select leases.number,
+               case when leases.started_at is null and leases.details is not null then 'SUBMITTED' else 'RUNNING' end,
+               null, leases.worker_id::text, coalesce(leases.executor, workers.executor), leases.claimed_at,
+               coalesce(leases.started_at, leases.claimed_at), null, null, leases.cancel_reason, null,
+               leases.progress::text, null
+        from holdfast.leases left join holdfast.workers on workers.id = leases.worker_id
+        where leases.run_id = %(run_id)s::uuid
+        order by 1
+        """,
+        {"run_id": run_id},
+        each(_attempt),
+    )
+
+
+class ResultRecord(NamedTuple):
+    """Where the result of a run is: inline as text, or stored elsewhere under `ref`."""
+
+    text: str | None
+    ref: str | None
+    size: int | None
+    sha256: str | None
+
+
+def result(run_id: str) -> Statement[ResultRecord | None]:
+    return Statement(
+        """
+        select result::text, result_ref, result_size, encode(result_sha256, 'hex') from holdfast.attempts
+        where run_id = %(run_id)s::uuid and outcome = 'SUCCEEDED' and reopened_at is null
+        """,
+        {"run_id": run_id},
+        first(ResultRecord._make),
+    )
+
+
+def reopen(run_id: str, by: str) -> Statement[int]:
+    """Take back the ending of a FAILED or CANCELLED run: it is ready again, with its whole budget."""
+    return Statement(
+        """
+        with reopened as (
+            update holdfast.attempts set reopened_at = holdfast.now(), reopened_by = %(by)s
+            where run_id = %(run_id)s::uuid and outcome in ('FAILED', 'CANCELLED') and reopened_at is null
+            returning run_id
+        ), queued as (
+            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue)
+            select runs.id, holdfast.now(), past.number + 1, past.number, -runs.priority, runs.queue
+            from reopened join holdfast.runs on runs.id = reopened.run_id
+            cross join lateral (select greatest(max(attempts.number), 0) as number from holdfast.attempts
+                                where attempts.run_id = reopened.run_id) as past
+            returning run_id
+        )
+        select count(*) from queued
+        """,
+        {"run_id": run_id, "by": by},
+        count,
+    )

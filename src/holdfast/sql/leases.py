@@ -1,0 +1,280 @@
+"""Leases: the right of one attempt to write. Every ending deletes the lease it relies on, or does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import orjson
+
+from holdfast.domain.states import AttemptStatus, Status
+from holdfast.domain.values import AttemptRef, Settlement, Verdict
+from holdfast.sql.statement import Row, Statement, count, each, plain_array, text_array
+
+# The two fences. A worker's own ending needs its lease and its own life; a rescue needs the holder's death.
+_HELD = """
+        and leases.worker_id = %(worker_id)s::uuid
+        and exists (select from holdfast.workers
+                    where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
+"""
+_ORPHANED = """
+        and not exists (select from holdfast.workers
+                        where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
+"""
+
+_SUCCEED = """
+with told as (
+    select * from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[], %(results)s::text[], %(elapsed)s::float8[])
+                  as told (run_id, number, result, elapsed)
+), gone as (
+    delete from holdfast.leases using told
+    where leases.run_id = told.run_id and leases.number = told.number
+"""
+_SUCCEED_TAIL = """
+    returning leases.run_id, leases.number, leases.worker_id, leases.claimed_at, leases.progress, leases.executor,
+              leases.cancel_requested_at is not null as stopped, leases.cancel_reason,
+              greatest(leases.claimed_at, holdfast.now() - told.elapsed * interval '1 second') as started_at,
+              told.result
+), ended as (
+    insert into holdfast.attempts (run_id, worker_id, claimed_at, started_at, finished_at, number,
+                                   status, outcome, result, reason, progress, executor)
+    select run_id, worker_id, claimed_at, started_at, holdfast.now(), number,
+           case when stopped then 'CANCELLED' else 'SUCCEEDED' end,
+           case when stopped then 'CANCELLED' else 'SUCCEEDED' end,
+           case when stopped then null else result::json end,
+           case when stopped then cancel_reason end, progress, executor
+    from gone
+), published as (
+    insert into holdfast.outbox (run_id, number, type, at, data)
+    select run_id, number, 'RunCompleted', holdfast.now(),
+           json_build_object('status', case when stopped then 'CANCELLED' else 'SUCCEEDED' end)
+    from gone where exists (select from holdfast.subscriptions)
+)
+select run_id::text, number, case when stopped then 'CANCELLED' else 'SUCCEEDED' end from gone
+"""
+
+_SETTLE = """
+with told as (
+    select * from unnest(
+        %(run_ids)s::uuid[], %(numbers)s::integer[], %(statuses)s::text[], %(outcomes)s::text[], %(delays)s::float8[],
+        %(excuses)s::integer[], %(elapsed)s::float8[], %(results)s::text[], %(refs)s::text[], %(sizes)s::bigint[],
+        %(hashes)s::text[], %(reasons)s::text[], %(errors)s::text[], %(exit_codes)s::integer[], %(executors)s::text[])
+        as told (run_id, number, status, outcome, delay, excuse, elapsed, result, ref, size, hash, reason, error,
+                 exit_code, executor)
+), gone as (
+    delete from holdfast.leases using told
+    where leases.run_id = told.run_id and leases.number = told.number
+"""
+_SETTLE_TAIL = """
+    returning leases.run_id, leases.number, leases.worker_id, leases.claimed_at, leases.progress, leases.details,
+              leases.excused + told.excuse as excused, told.delay,
+              greatest(leases.claimed_at, holdfast.now() - told.elapsed * interval '1 second') as started_at,
+              case when leases.cancel_requested_at is not null and told.status = 'SUCCEEDED' then 'CANCELLED'
+                   else told.status end as status,
+              case when leases.cancel_requested_at is not null then 'CANCELLED' else told.outcome end as outcome,
+              case when leases.cancel_requested_at is not null then null else told.result end as result,
+              case when leases.cancel_requested_at is not null then null else told.ref end as ref,
+              told.size, told.hash, told.error, told.exit_code,
+              coalesce(leases.cancel_reason, told.reason) as reason,
+              coalesce(told.executor, leases.executor) as executor
+), ended as (
+    insert into holdfast.attempts (run_id, worker_id, claimed_at, started_at, finished_at, number, exit_code,
+                                   result_size, status, outcome, result, result_ref, result_sha256, reason, error,
+                                   executor, progress, details)
+    select run_id, worker_id, claimed_at, started_at, holdfast.now(), number, exit_code,
+           size, status, outcome, result::json, ref, decode(hash, 'hex'), reason, error::json,
+           executor, progress, details
+    from gone
+), again as (
+    insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue)
+    select gone.run_id, holdfast.now(), gone.number + 1, gone.excused, -runs.priority, runs.queue
+    from gone join holdfast.runs on runs.id = gone.run_id
+    where gone.outcome is null and gone.delay <= 0
+), later as (
+    insert into holdfast.waiting (run_id, due_at, number, excused, ord, queue, reason)
+    select gone.run_id, holdfast.now() + gone.delay * interval '1 second', gone.number + 1, gone.excused,
+           -runs.priority, runs.queue, 'retry'
+    from gone join holdfast.runs on runs.id = gone.run_id
+    where gone.outcome is null and gone.delay > 0
+), published as (
+    insert into holdfast.outbox (run_id, number, type, at, data)
+    select run_id, number, 'RunCompleted', holdfast.now(), json_build_object('status', outcome)
+    from gone where outcome is not null and exists (select from holdfast.subscriptions)
+)
+select run_id::text, number, status, outcome from gone
+"""
+
+
+def _verdict(row: Row) -> Verdict:
+    return Verdict(AttemptRef(row[0], row[1]), True, row[2], row[3])
+
+
+def _success_verdict(row: Row) -> Verdict:
+    return Verdict(AttemptRef(row[0], row[1]), True, row[2], row[2])
+
+
+def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:
+    """End attempts with inline results: the common case of `settle`, with as little on the wire as it needs."""
+    return Statement(
+        _SUCCEED + _HELD + _SUCCEED_TAIL,
+        {
+            "worker_id": worker_id,
+            "run_ids": plain_array([s.ref.run_id for s in settlements]),
+            "numbers": plain_array([s.ref.number for s in settlements]),
+            "results": text_array([s.result for s in settlements]),
+            "elapsed": plain_array([s.elapsed for s in settlements]),
+        },
+        each(_success_verdict),
+    )
+
+
+def settle(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:
+    """End attempts in any way; a run that goes on is ready or waiting for its next attempt afterwards."""
+    return Statement(_SETTLE + _HELD + _SETTLE_TAIL, {"worker_id": worker_id} | _told(settlements), each(_verdict))
+
+
+def settle_orphans(settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:
+    """End attempts whose worker let its lease pass."""
+    return Statement(_SETTLE + _ORPHANED + _SETTLE_TAIL, _told(settlements), each(_verdict))
+
+
+def _told(settlements: Sequence[Settlement]) -> dict[str, object]:
+    return {
+        "run_ids": plain_array([s.ref.run_id for s in settlements]),
+        "numbers": plain_array([s.ref.number for s in settlements]),
+        "statuses": plain_array([s.status for s in settlements]),
+        "outcomes": plain_array([s.outcome for s in settlements]),
+        "delays": plain_array([s.delay for s in settlements]),
+        "excuses": plain_array([int(s.excuse) for s in settlements]),
+        "elapsed": plain_array([s.elapsed for s in settlements]),
+        "results": text_array([s.result for s in settlements]),
+        "refs": text_array([s.stored.ref if s.stored else None for s in settlements]),
+        "sizes": plain_array([s.stored.size if s.stored else None for s in settlements]),
+        "hashes": plain_array([s.stored.sha256 if s.stored else None for s in settlements]),
+        "reasons": text_array([s.reason for s in settlements]),
+        "errors": text_array([orjson.dumps(s.error).decode() if s.error else None for s in settlements]),
+        "exit_codes": plain_array([s.exit_code for s in settlements]),
+        "executors": text_array([s.executor for s in settlements]),
+    }
+
+
+class Orphan(NamedTuple):
+    """A lease whose worker is dead, with what is needed to decide how its run goes on."""
+
+    run_id: str
+    number: int
+    excused: int
+    task: str
+    policy: str | None
+    crashes: int
+    worker_id: str
+
+
+def orphans(limit: int) -> Statement[list[Orphan]]:
+    """Leases whose worker has not renewed in time, oldest first."""
+    return Statement(
+        """
+        select leases.run_id::text, leases.number, leases.excused, runs.task, runs.policy::text,
+               (select count(*) from holdfast.attempts where attempts.run_id = leases.run_id
+                  and (attempts.status = 'LOST' or attempts.reason = 'crash')),
+               leases.worker_id::text
+        from holdfast.leases join holdfast.runs on runs.id = leases.run_id
+        where not exists (select from holdfast.workers
+                          where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
+        order by leases.claimed_at limit %(limit)s
+        """,
+        {"limit": limit},
+        each(Orphan._make),
+    )
+
+
+def orphan(run_id: str) -> Statement[list[Orphan]]:
+    """This run's lease, if its worker has not renewed in time."""
+    return Statement(
+        """
+        select leases.run_id::text, leases.number, leases.excused, runs.task, runs.policy::text,
+               (select count(*) from holdfast.attempts where attempts.run_id = leases.run_id
+                  and (attempts.status = 'LOST' or attempts.reason = 'crash')),
+               leases.worker_id::text
+        from holdfast.leases join holdfast.runs on runs.id = leases.run_id
+        where leases.run_id = %(run_id)s::uuid
+          and not exists (select from holdfast.workers
+                          where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
+        """,
+        {"run_id": run_id},
+        each(Orphan._make),
+    )
+
+
+def ask_to_stop(run_id: str, reason: str) -> Statement[int]:
+    """Ask the running attempt to stop. From now on the run can only end CANCELLED."""
+    return Statement(
+        """
+        with asked as (
+            update holdfast.leases
+            set cancel_requested_at = coalesce(cancel_requested_at, holdfast.now()),
+                cancel_reason = coalesce(cancel_reason, %(reason)s)
+            where run_id = %(run_id)s::uuid
+            returning run_id
+        )
+        select count(*) from asked
+        """,
+        {"run_id": run_id, "reason": reason},
+        count,
+    )
+
+
+def stops(worker_id: str) -> Statement[list[AttemptRef]]:
+    """The attempts of this worker that were asked to stop."""
+    return Statement(
+        """
+        select run_id::text, number from holdfast.leases
+        where worker_id = %(worker_id)s::uuid and cancel_requested_at is not null
+        """,
+        {"worker_id": worker_id},
+        each(AttemptRef._make),
+    )
+
+
+def progress(worker_id: str, reports: Sequence[tuple[AttemptRef, str]]) -> Statement[int]:
+    """Record how far attempts have come; refused for those that lost their lease."""
+    return Statement(
+        """
+        with told as (
+            select * from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[], %(reports)s::text[])
+                          as told (run_id, number, report)
+        ), noted as (
+            update holdfast.leases set progress = told.report::json from told
+            where leases.run_id = told.run_id and leases.number = told.number
+        """
+        + _HELD
+        + """
+            returning leases.run_id
+        )
+        select count(*) from noted
+        """,
+        {
+            "worker_id": worker_id,
+            "run_ids": plain_array([ref.run_id for ref, _ in reports]),
+            "numbers": plain_array([ref.number for ref, _ in reports]),
+            "reports": text_array([report for _, report in reports]),
+        },
+        count,
+    )
+
+
+def lost(orphan: Orphan, outcome: Status | None, delay: float) -> Settlement:
+    """The settlement of an attempt whose worker is gone."""
+    return Settlement(
+        ref=AttemptRef(orphan.run_id, orphan.number),
+        status=AttemptStatus.LOST,
+        outcome=outcome,
+        task=orphan.task,
+        delay=delay,
+        reason="lost",
+        error={
+            "class": "LeaseExpired",
+            "message": f"worker {orphan.worker_id} stopped renewing its lease",
+            "traceback": None,
+        },
+    )

@@ -1,0 +1,67 @@
+"""Queues: pauses. A queue needs no row to exist; one that has none is open."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from holdfast.sql.statement import Statement, each, nothing
+
+
+def pause(name: str, by: str, reason: str | None) -> Statement[None]:
+    return Statement(
+        """
+        insert into holdfast.queues (name, created_at, paused_at, paused_by, pause_reason)
+        values (%(name)s, holdfast.now(), holdfast.now(), %(by)s, %(reason)s)
+        on conflict (name) do update
+        set paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
+        where queues.paused_at is null
+        """,
+        {"name": name, "by": by, "reason": reason},
+        nothing,
+    )
+
+
+def resume(name: str) -> Statement[None]:
+    return Statement(
+        """
+        update holdfast.queues set paused_at = null, paused_by = null, pause_reason = null where name = %(name)s
+        """,
+        {"name": name},
+        nothing,
+    )
+
+
+class QueueRecord(NamedTuple):
+    name: str
+    ready: int
+    waiting: int
+    running: int
+    oldest_ready_at: datetime | None
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_reason: str | None
+
+
+def listing() -> Statement[list[QueueRecord]]:
+    """Every queue that has live runs or a row of its own."""
+    return Statement(
+        """
+        with ready as (select queue, count(*) as amount, min(rank_at) as oldest from holdfast.ready group by queue),
+             waiting as (select queue, count(*) as amount from holdfast.waiting group by queue),
+             running as (select runs.queue, count(*) as amount from holdfast.leases
+                         join holdfast.runs on runs.id = leases.run_id group by runs.queue),
+             names as (select queue from ready union select queue from waiting union select queue from running
+                       union select name from holdfast.queues)
+        select names.queue, coalesce(ready.amount, 0), coalesce(waiting.amount, 0), coalesce(running.amount, 0),
+               ready.oldest, queues.paused_at, queues.paused_by, queues.pause_reason
+        from names
+        left join ready on ready.queue = names.queue
+        left join waiting on waiting.queue = names.queue
+        left join running on running.queue = names.queue
+        left join holdfast.queues on queues.name = names.queue
+        order by names.queue
+        """,
+        {},
+        each(QueueRecord._make),
+    )

@@ -1,0 +1,131 @@
+"""The claimable set. A claim deletes from it; whatever is deleted here is leased in the same statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.domain.values import Claim, Position
+from holdfast.sql.statement import Row, Statement, count, each, plain_array, text_array
+
+# `ctid = any(array(...))` evaluates the picking subquery exactly once, whatever the plan: a claim for k never takes
+# more than k. The lower bound keeps it from walking over entries of runs that were claimed before, which stay in the
+# index for as long as anyone's snapshot holds vacuum back.
+_PICK_NEXT = """
+    select picked.ctid
+    from unnest(%(queues)s::text[], %(ords)s::smallint[], %(ranks)s::timestamptz[], %(ids)s::uuid[])
+         as bound (queue, ord, rank_at, run_id)
+    cross join lateral (
+        select ready.ctid from holdfast.ready
+        where ready.queue = bound.queue
+          and (ready.ord, ready.rank_at, ready.run_id) > (bound.ord, bound.rank_at, bound.run_id)
+        order by ready.ord, ready.rank_at, ready.run_id
+        limit %(limit)s
+        for update skip locked
+    ) as picked
+    where not exists (select from holdfast.queues
+                      where queues.name = bound.queue and queues.paused_at is not null)
+    limit %(limit)s
+"""
+
+_PICK_ONE = """
+    select ready.ctid from holdfast.ready
+    where ready.run_id = %(run_id)s::uuid
+      and not exists (select from holdfast.queues
+                      where queues.name = ready.queue and queues.paused_at is not null)
+    for update skip locked
+"""
+
+_TAKE_HEAD = """
+with taken as (
+    delete from holdfast.ready where ctid = any(array(
+"""
+
+_TAKE_TAIL = """
+    ))
+    and exists (select from holdfast.workers
+                where workers.id = %(worker_id)s::uuid and workers.expires_at > holdfast.now()
+                  and workers.drain_requested_at is null)
+    returning run_id, number, excused, ord, rank_at
+), leased as (
+    insert into holdfast.leases (run_id, worker_id, claimed_at, number, excused)
+    select run_id, %(worker_id)s::uuid, holdfast.now(), number, excused from taken
+)
+select taken.run_id::text, taken.number, taken.excused, runs.task, runs.queue, runs.parameters::text,
+       runs.payload_hash, runs.policy::text,
+       case when taken.number > 1 then (
+           select count(*) from holdfast.attempts
+           where attempts.run_id = taken.run_id
+             and (attempts.status = 'LOST' or attempts.reason = 'crash')) else 0 end,
+       extract(epoch from holdfast.now() - coalesce(runs.run_after, runs.created_at))::float8,
+       runs.job_id::text, runs.traceparent, taken.ord, taken.rank_at
+from taken join holdfast.runs on runs.id = taken.run_id
+order by taken.ord, taken.rank_at, taken.run_id
+"""
+
+
+def _claim(row: Row) -> Claim:
+    return Claim._make(row)
+
+
+def claim(worker_id: str, positions: Sequence[Position], limit: int) -> Statement[list[Claim]]:
+    """Move up to `limit` runs from ready to leases, in the order of the queues given."""
+    return Statement(
+        _TAKE_HEAD + _PICK_NEXT + _TAKE_TAIL,
+        {
+            "worker_id": worker_id,
+            "queues": text_array([p.queue for p in positions]),
+            "ords": plain_array([p.ord for p in positions]),
+            "ranks": text_array([p.rank_at for p in positions]),
+            "ids": plain_array([p.run_id for p in positions]),
+            "limit": limit,
+        },
+        each(_claim),
+    )
+
+
+def claim_one(worker_id: str, run_id: str) -> Statement[list[Claim]]:
+    """Lease this run if it is ready."""
+    return Statement(_TAKE_HEAD + _PICK_ONE + _TAKE_TAIL, {"worker_id": worker_id, "run_id": run_id}, each(_claim))
+
+
+def withdraw(run_id: str, reason: str) -> Statement[int]:
+    """End a pending run CANCELLED. An ending without an attempt gets the next number below 1."""
+    return Statement(
+        """
+        with idle as (
+            delete from holdfast.waiting where run_id = %(run_id)s::uuid returning run_id
+        ), queued as (
+            delete from holdfast.ready where run_id = %(run_id)s::uuid returning run_id
+        ), ended as (
+            insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason)
+            select gone.run_id,
+                   least(1, (select min(number) from holdfast.attempts where run_id = gone.run_id)) - 1,
+                   holdfast.now(), 'CANCELLED', 'CANCELLED', %(reason)s
+            from (select run_id from idle union all select run_id from queued) as gone
+            returning run_id
+        ), counted as (
+            insert into holdfast.tallies (task, kind, amount)
+            select runs.task, 'CANCELLED', 1 from ended join holdfast.runs on runs.id = ended.run_id
+        )
+        select count(*) from ended
+        """,
+        {"run_id": run_id, "reason": reason},
+        count,
+    )
+
+
+def queues() -> Statement[list[str]]:
+    """The names of the queues that have runs ready, found by hopping from one to the next in the index."""
+    return Statement(
+        """
+        with recursive hop as (
+            (select queue from holdfast.ready order by queue limit 1)
+            union all
+            select (select ready.queue from holdfast.ready where ready.queue > hop.queue order by ready.queue limit 1)
+            from hop where hop.queue is not null
+        )
+        select queue from hop where queue is not null
+        """,
+        {},
+        each(lambda row: str(row[0])),
+    )

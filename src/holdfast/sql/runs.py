@@ -1,0 +1,285 @@
+"""Runs: what was asked. Written once, read joined with where the run is now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import orjson
+
+from holdfast.domain.states import Status
+from holdfast.domain.values import RunRecord, Submission
+from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, text_array
+
+_INSERT = """
+    insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
+                               parameters, policy, tags, child_key, concurrency_key, submitted_by, traceparent)
+    select told.id, holdfast.now(),
+           coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
+           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(told.payload_hash, 'hex'),
+           %(task)s, %(queue)s, told.parameters::json, %(policy)s::json, %(tags)s::text[], told.child_key,
+           %(concurrency_key)s, %(submitted_by)s, %(traceparent)s
+    from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[], %(child_keys)s::text[])
+         as told (id, parameters, payload_hash, child_key)
+"""
+
+_QUEUE = """
+, queued as (
+    insert into holdfast.ready (run_id, rank_at, number, ord, queue)
+    select id, coalesce(run_after, created_at), 1, -priority, queue from made
+    where coalesce(run_after <= holdfast.now(), true)
+), put_off as (
+    insert into holdfast.waiting (run_id, due_at, number, ord, queue, reason)
+    select id, run_after, 1, -priority, queue, 'scheduled' from made
+    where run_after > holdfast.now()
+), counted as (
+    insert into holdfast.tallies (task, kind, amount)
+    select %(task)s, 'created', count(*) from made having count(*) > 0
+)
+select id::text, created_at, run_after from made
+"""
+
+
+def insert(submissions: Sequence[Submission]) -> Statement[Rows]:
+    """Make runs that share everything but id, parameters and child key. Runs that exist already are left alone."""
+    return Statement(
+        "with made as ("
+        + _INSERT
+        + "on conflict (id) do nothing returning id, created_at, run_after, priority, queue)"
+        + _QUEUE,
+        _told(submissions),
+        lambda found: found,
+    )
+
+
+def insert_keyed(submission: Submission) -> Statement[Rows]:
+    """Make a run together with its idempotency key, or nothing if the key is taken and has not expired."""
+    return Statement(
+        """
+        with key as (
+            insert into holdfast.idempotency_keys (scope, key, run_id, payload_hash, task, created_at, expires_at)
+            values (%(scope)s, %(key)s, %(run_id)s::uuid, decode(%(payload_hash)s, 'hex'), %(task)s,
+                    holdfast.now(), holdfast.now() + %(key_ttl)s::interval)
+            on conflict (scope, key) do update
+            set run_id = excluded.run_id, payload_hash = excluded.payload_hash, task = excluded.task,
+                created_at = excluded.created_at, expires_at = excluded.expires_at
+            where idempotency_keys.expires_at <= holdfast.now()
+            returning run_id
+        ), made as ("""
+        + _INSERT
+        + "join key on key.run_id = told.id on conflict (id) do nothing"
+        + " returning id, created_at, run_after, priority, queue)"
+        + _QUEUE,
+        _told([submission])
+        | {
+            "scope": submission.scope,
+            "key": submission.key,
+            "key_ttl": submission.key_ttl,
+            "run_id": submission.id,
+            "payload_hash": submission.payload_hash,
+        },
+        lambda found: found,
+    )
+
+
+def _told(submissions: Sequence[Submission]) -> dict[str, object]:
+    head = submissions[0]
+    soon = isinstance(head.run_after, timedelta)
+    return {
+        "ids": plain_array([s.id for s in submissions]),
+        "parameters": text_array([s.parameters for s in submissions]),
+        "payload_hashes": plain_array([s.payload_hash for s in submissions]),
+        "child_keys": text_array([s.child_key for s in submissions]),
+        "run_at": None if soon else head.run_after,
+        "run_in": head.run_after if soon else None,
+        "job_id": head.job_id,
+        "parent_id": head.parent_id,
+        "priority": head.priority,
+        "task": head.task,
+        "queue": head.queue,
+        "policy": head.policy,
+        "tags": text_array(head.tags) if head.tags else None,
+        "concurrency_key": head.concurrency_key,
+        "submitted_by": head.submitted_by,
+        "traceparent": head.traceparent,
+    }
+
+
+def hold_payload(task: str, payload_hash: str) -> Statement[str]:
+    """Let nobody else decide about this payload until the transaction ends; tells the transaction's isolation."""
+    return Statement(
+        """
+        select current_setting('transaction_isolation')
+        from pg_advisory_xact_lock(hashtextextended(%(task)s || ' ' || %(payload_hash)s, 7))
+        """,
+        {"task": task, "payload_hash": payload_hash},
+        lambda found: str(found[0][0]),
+    )
+
+
+def find_active(task: str, payload_hash: str, within: timedelta) -> Statement[str | None]:
+    """The newest PENDING or RUNNING run with this payload, made within the window."""
+    return Statement(
+        """
+        select runs.id::text from holdfast.runs
+        where runs.payload_hash = decode(%(payload_hash)s, 'hex') and runs.task = %(task)s
+          and runs.created_at > holdfast.now() - %(within)s::interval
+          and (exists (select from holdfast.ready where ready.run_id = runs.id)
+               or exists (select from holdfast.waiting where waiting.run_id = runs.id)
+               or exists (select from holdfast.leases where leases.run_id = runs.id
+                          and leases.cancel_requested_at is null))
+        order by runs.id desc limit 1
+        """,
+        {"task": task, "payload_hash": payload_hash, "within": within},
+        first(lambda row: str(row[0])),
+    )
+
+
+def find_recent(task: str, payload_hash: str, within: timedelta) -> Statement[str | None]:
+    """The newest run with this payload made within the window that has neither failed nor been cancelled."""
+    return Statement(
+        """
+        select runs.id::text from holdfast.runs
+        where runs.payload_hash = decode(%(payload_hash)s, 'hex') and runs.task = %(task)s
+          and runs.created_at > holdfast.now() - %(within)s::interval
+          and not exists (select from holdfast.attempts where attempts.run_id = runs.id
+                          and attempts.outcome in ('FAILED', 'CANCELLED') and attempts.reopened_at is null)
+          and not exists (select from holdfast.leases where leases.run_id = runs.id
+                          and leases.cancel_requested_at is not null)
+        order by runs.id desc limit 1
+        """,
+        {"task": task, "payload_hash": payload_hash, "within": within},
+        first(lambda row: str(row[0])),
+    )
+
+
+_COLUMNS = """
+    select id::text, task, status, parameters::text, payload_hash, queue, priority, created_at, run_after, due_at,
+           started_at, finished_at, attempt_count, max_attempts, reason, progress::text, error::text, result_ref,
+           lease_owner::text, lease_expires_at, heartbeat_at, cancel_requested_at, job_id::text, parent_id::text,
+           child_key, concurrency_key, submitted_by, tags
+    from holdfast.run_status
+"""
+
+
+def _record(row: Row) -> RunRecord:
+    error = orjson.loads(row[16]) if row[16] else None
+    return RunRecord(
+        id=row[0],
+        task=row[1],
+        status=Status(row[2]),
+        parameters=orjson.loads(row[3]),
+        payload_hash=row[4],
+        queue=row[5],
+        priority=row[6],
+        created_at=row[7],
+        run_after=row[8],
+        due_at=row[9],
+        started_at=row[10],
+        finished_at=row[11],
+        attempt_count=row[12],
+        max_attempts=row[13],
+        reason=row[14],
+        progress=orjson.loads(row[15]) if row[15] else None,
+        error=error,
+        last_error=f"{error['class']}: {error['message']}" if error else None,
+        result_ref=row[17],
+        lease_owner=row[18],
+        lease_expires_at=row[19],
+        heartbeat_at=row[20],
+        cancel_requested_at=row[21],
+        job_id=row[22],
+        parent_id=row[23],
+        child_key=row[24],
+        concurrency_key=row[25],
+        submitted_by=row[26],
+        tags=tuple(row[27] or ()),
+    )
+
+
+def read(run_id: str) -> Statement[RunRecord | None]:
+    return Statement(_COLUMNS + "where id = %(run_id)s::uuid", {"run_id": run_id}, first(_record))
+
+
+def read_many(run_ids: Sequence[str]) -> Statement[list[RunRecord]]:
+    return Statement(
+        _COLUMNS + "where id = any(%(run_ids)s::uuid[]) order by id desc",
+        {"run_ids": plain_array(run_ids)},
+        each(_record),
+    )
+
+
+def status(run_id: str) -> Statement[Status | None]:
+    return Statement(
+        "select status from holdfast.run_status where id = %(run_id)s::uuid",
+        {"run_id": run_id},
+        first(lambda row: Status(row[0])),
+    )
+
+
+# Where the ids of runs in one status are found, newest first.
+_IDS: dict[str | None, str] = {
+    None: "select id as run_id from holdfast.runs where id < %(before)s::uuid order by id desc",
+    "PENDING": """
+        select run_id from (select run_id from holdfast.ready where run_id < %(before)s::uuid
+                            union all
+                            select run_id from holdfast.waiting where run_id < %(before)s::uuid) as pending
+        order by run_id desc""",
+    "RUNNING": "select run_id from holdfast.leases where run_id < %(before)s::uuid order by run_id desc",
+    "SUCCEEDED": """
+        select run_id from holdfast.attempts where outcome is not null and reopened_at is null
+        and run_id < %(before)s::uuid and outcome = 'SUCCEEDED' order by run_id desc""",
+    "FAILED": """
+        select run_id from holdfast.attempts where outcome = 'FAILED' and reopened_at is null
+        and run_id < %(before)s::uuid order by run_id desc""",
+    "CANCELLED": """
+        select run_id from holdfast.attempts where outcome = 'CANCELLED' and reopened_at is null
+        and run_id < %(before)s::uuid order by run_id desc""",
+}
+EVERYTHING = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+
+def listing(
+    *,
+    status: str | None = None,
+    task: str | None = None,
+    queue: str | None = None,
+    tag: str | None = None,
+    job_id: str | None = None,
+    before: str = EVERYTHING,
+    limit: int = 50,
+) -> Statement[list[RunRecord]]:
+    """Runs newest first, older than `before`; read by key, so a page costs the same however deep it lies."""
+    return Statement(
+        _COLUMNS  # type: ignore[arg-type]
+        + "where id = any(array(select found.run_id from ("
+        + _IDS[status]
+        + """) as found join holdfast.runs on runs.id = found.run_id
+            where coalesce(runs.task = %(task)s, %(task)s::text is null)
+              and coalesce(runs.queue = %(queue)s, %(queue)s::text is null)
+              and (%(tag)s::text is null or %(tag)s = any(runs.tags))
+              and (%(job_id)s::uuid is null or runs.job_id = %(job_id)s::uuid)
+            order by found.run_id desc limit %(limit)s)) order by id desc""",
+        {
+            "task": task,
+            "queue": queue,
+            "tag": tag,
+            "job_id": job_id,
+            "before": before,
+            "limit": limit,
+        },
+        each(_record),
+    )
+
+
+def live_between(low: str, high: str) -> Statement[int]:
+    """How many runs with ids in this range have not ended."""
+    return Statement(
+        """
+        select (select count(*) from holdfast.ready where run_id >= %(low)s::uuid and run_id < %(high)s::uuid)
+             + (select count(*) from holdfast.waiting where run_id >= %(low)s::uuid and run_id < %(high)s::uuid)
+             + (select count(*) from holdfast.leases where run_id >= %(low)s::uuid and run_id < %(high)s::uuid)
+        """,
+        {"low": low, "high": high},
+        count,
+    )

@@ -1,0 +1,78 @@
+"""SQL as a value, and operations as generators of such values.
+
+An operation yields statements and receives rows. It never begins or commits, never reads a clock, randomness or the
+environment, and never catches a database error: whoever drives it owns the connection and the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, LiteralString, TypeVar
+
+T = TypeVar("T")
+
+Row = tuple[Any, ...]
+Rows = Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement(Generic[T]):
+    """One SQL statement with its parameters and the decoder of its rows. A lone statement is an operation."""
+
+    sql: LiteralString
+    params: Mapping[str, object]
+    decode: Callable[[Rows], T]
+
+    def __iter__(self) -> Generator[Statement[Any], Rows, T]:
+        return self.decode((yield self))
+
+
+Op = Generator[Statement[Any], Rows, T]
+
+
+def rows(found: Rows) -> Rows:
+    return found
+
+
+def nothing(found: Rows) -> None:
+    return None
+
+
+def count(found: Rows) -> int:
+    """The statement's single number."""
+    return int(found[0][0])
+
+
+def first(decode: Callable[[Row], T]) -> Callable[[Rows], T | None]:
+    def decode_first(found: Rows) -> T | None:
+        return decode(found[0]) if found else None
+
+    return decode_first
+
+
+def each(decode: Callable[[Row], T]) -> Callable[[Rows], list[T]]:
+    def decode_each(found: Rows) -> list[T]:
+        return [decode(row) for row in found]
+
+    return decode_each
+
+
+# Arrays travel as literals in one text parameter each: every driver can bind a string, and joining strings is many
+# times cheaper than having a driver adapt a thousand elements.
+
+
+def plain_array(items: Iterable[object]) -> str:
+    """An array literal of values that need no quoting: ids, numbers, hex digits; None becomes null."""
+    return "{" + ",".join(["null" if item is None else str(item) for item in items]) + "}"
+
+
+def text_array(items: Iterable[str | None]) -> str:
+    """An array literal of arbitrary texts; None becomes null."""
+    return "{" + ",".join(["null" if item is None else _quoted(item) for item in items]) + "}"
+
+
+def _quoted(text: str) -> str:
+    if "\\" in text:
+        text = text.replace("\\", "\\\\")
+    return '"' + text.replace('"', '\\"') + '"'

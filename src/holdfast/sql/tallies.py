@@ -1,0 +1,80 @@
+"""Counters that are exact: added to in the transaction that makes them true, folded together by upkeep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.sql.statement import Row, Rows, Statement, count, plain_array, rows, text_array
+
+# The upper bounds, in seconds, of the buckets that durations are counted in; the last bucket has none.
+BOUNDS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
+
+Tally = tuple[str, str, int]
+
+
+def add(tallies: Mapping[Tally, tuple[int, float]]) -> Statement[Rows]:
+    """Add amounts and seconds by (task, kind, bucket)."""
+    keys = list(tallies)
+    return Statement(
+        """
+        insert into holdfast.tallies (task, kind, bucket, amount, seconds)
+        select * from unnest(%(tasks)s::text[], %(kinds)s::text[], %(buckets)s::smallint[], %(amounts)s::bigint[],
+                             %(seconds)s::float8[])
+        """,
+        {
+            "tasks": text_array([key[0] for key in keys]),
+            "kinds": text_array([key[1] for key in keys]),
+            "buckets": plain_array([key[2] for key in keys]),
+            "amounts": plain_array([tallies[key][0] for key in keys]),
+            "seconds": plain_array([tallies[key][1] for key in keys]),
+        },
+        rows,
+    )
+
+
+def fold(limit: int) -> Statement[int]:
+    """Move tallies into the summary. Safe to run anywhere at any time: a tally is deleted where it is added."""
+    return Statement(
+        """
+        with gone as (
+            delete from holdfast.tallies where ctid = any(array(
+                select ctid from holdfast.tallies limit %(limit)s for update skip locked))
+            returning task, kind, bucket, amount, seconds
+        ), summed as (
+            select task, kind, bucket, sum(amount) as amount, sum(seconds) as seconds from gone
+            group by task, kind, bucket order by task, kind, bucket
+        ), folded as (
+            insert into holdfast.summary (task, kind, bucket, amount, seconds, updated_at)
+            select task, kind, bucket, amount, seconds, holdfast.now() from summed
+            on conflict (task, kind, bucket) do update
+            set amount = summary.amount + excluded.amount, seconds = summary.seconds + excluded.seconds,
+                updated_at = excluded.updated_at
+        )
+        select count(*) from gone
+        """,
+        {"limit": limit},
+        count,
+    )
+
+
+def _totals(found: Rows) -> dict[Tally, tuple[int, float]]:
+    return {(row[0], row[1], row[2]): _amount(row) for row in found}
+
+
+def _amount(row: Row) -> tuple[int, float]:
+    return int(row[3]), float(row[4])
+
+
+def totals() -> Statement[dict[Tally, tuple[int, float]]]:
+    """Every counter, what is not folded yet included."""
+    return Statement(
+        """
+        select task, kind, bucket, sum(amount), sum(seconds) from (
+            select task, kind, bucket, amount, seconds from holdfast.summary
+            union all
+            select task, kind, bucket, amount, seconds from holdfast.tallies) as every
+        group by task, kind, bucket
+        """,
+        {},
+        _totals,
+    )

@@ -1,0 +1,34 @@
+"""Runs whose time or dependencies have not come. They are kept apart, so that the claim never sees them."""
+
+from __future__ import annotations
+
+from holdfast.sql.statement import Rows, Statement
+
+
+def _moved_and_next(found: Rows) -> tuple[int, float | None]:
+    moved, seconds = found[0]
+    return moved, seconds
+
+
+def promote(limit: int) -> Statement[tuple[int, float | None]]:
+    """Move runs that are due to ready; also tells in how many seconds the next one will be due."""
+    return Statement(
+        """
+        with due as (
+            delete from holdfast.waiting where ctid = any(array(
+                select ctid from holdfast.waiting
+                where blockers = 0 and due_at <= holdfast.now()
+                order by due_at limit %(limit)s for update skip locked))
+            returning run_id, due_at, number, excused, ord, queue
+        ), moved as (
+            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue)
+            select run_id, due_at, number, excused, ord, queue from due
+            returning run_id
+        )
+        select (select count(*) from moved),
+               (select extract(epoch from min(due_at) - holdfast.now())::float8 from holdfast.waiting
+                where blockers = 0 and due_at > holdfast.now())
+        """,
+        {"limit": limit},
+        _moved_and_next,
+    )

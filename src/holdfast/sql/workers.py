@@ -1,0 +1,158 @@
+"""Workers: who may hold leases, and for how long."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from holdfast.domain.values import AttemptRef, Renewal, WorkerInfo
+from holdfast.sql.statement import Rows, Statement, count, each, nothing, text_array
+
+
+def register(worker: WorkerInfo) -> Statement[None]:
+    """Enter a worker. Its id is fresh for every boot, so a name that comes back never inherits leases."""
+    return Statement(
+        """
+        insert into holdfast.workers (id, started_at, heartbeat_at, expires_at, pid, slots, lease, hostname, name,
+                                      executor, version, queues, tasks)
+        values (%(id)s::uuid, holdfast.now(), holdfast.now(), holdfast.now() + %(lease)s::interval, %(pid)s, %(slots)s,
+                %(lease)s::interval, %(hostname)s, %(name)s, %(executor)s, %(version)s, %(queues)s::text[],
+                %(tasks)s::text[])
+        on conflict (id) do nothing
+        """,
+        {
+            "id": worker.id,
+            "lease": worker.lease,
+            "pid": worker.pid,
+            "slots": worker.slots,
+            "hostname": worker.hostname,
+            "name": worker.name,
+            "executor": worker.executor,
+            "version": worker.version,
+            "queues": text_array(worker.queues) if worker.queues is not None else None,
+            "tasks": text_array(worker.tasks) if worker.tasks is not None else None,
+        },
+        nothing,
+    )
+
+
+def _renewal(found: Rows) -> Renewal | None:
+    if not found:
+        return None
+    held = [(AttemptRef(run_id, number), stop) for _, run_id, number, stop in found if run_id is not None]
+    return Renewal(
+        held=frozenset(ref for ref, _ in held),
+        cancelled=frozenset(ref for ref, stop in held if stop),
+        drain=bool(found[0][0]),
+    )
+
+
+def renew(worker_id: str, completed: int = 0, failed: int = 0) -> Statement[Renewal | None]:
+    """Push the worker's expiry out. A lease that has passed is never revived, and a live one never shortened."""
+    return Statement(
+        """
+        with me as (
+            update holdfast.workers
+            set expires_at = greatest(expires_at, holdfast.now() + lease), heartbeat_at = holdfast.now(),
+                tasks_completed = tasks_completed + %(completed)s, tasks_failed = tasks_failed + %(failed)s
+            where id = %(worker_id)s::uuid and expires_at > holdfast.now()
+            returning id, drain_requested_at
+        )
+        select me.drain_requested_at is not null, leases.run_id::text, leases.number,
+               leases.cancel_requested_at is not null
+        from me left join holdfast.leases on leases.worker_id = me.id
+        """,
+        {"worker_id": worker_id, "completed": completed, "failed": failed},
+        _renewal,
+    )
+
+
+def deregister(worker_id: str, completed: int = 0, failed: int = 0) -> Statement[None]:
+    """The worker is gone: whatever it still holds may be rescued at once."""
+    return Statement(
+        """
+        update holdfast.workers
+        set stopped_at = holdfast.now(), heartbeat_at = least(heartbeat_at, holdfast.now()),
+            expires_at = least(expires_at, holdfast.now()),
+            tasks_completed = tasks_completed + %(completed)s, tasks_failed = tasks_failed + %(failed)s
+        where id = %(worker_id)s::uuid and stopped_at is null
+        """,
+        {"worker_id": worker_id, "completed": completed, "failed": failed},
+        nothing,
+    )
+
+
+def drain(worker_id: str) -> Statement[int]:
+    """Ask a worker to take nothing more and to stop when its runs have ended."""
+    return Statement(
+        """
+        with asked as (
+            update holdfast.workers set drain_requested_at = coalesce(drain_requested_at, holdfast.now())
+            where id = %(worker_id)s::uuid and expires_at > holdfast.now()
+            returning id
+        )
+        select count(*) from asked
+        """,
+        {"worker_id": worker_id},
+        count,
+    )
+
+
+class WorkerRecord(NamedTuple):
+    """A worker as it is read. `status` is active, idle, draining or stopped."""
+
+    id: str
+    status: str
+    hostname: str
+    pid: int
+    name: str
+    executor: str
+    version: str
+    slots: int
+    queues: list[str] | None
+    tasks: list[str] | None
+    running: int
+    tasks_completed: int
+    tasks_failed: int
+    started_at: datetime
+    heartbeat_at: datetime
+    expires_at: datetime
+    stopped_at: datetime | None
+
+
+def listing(since_hours: float = 24.0) -> Statement[list[WorkerRecord]]:
+    """Workers that live, and those that stopped lately."""
+    return Statement(
+        """
+        select workers.id::text,
+               case when workers.expires_at <= holdfast.now() then 'stopped'
+                    when workers.drain_requested_at is not null then 'draining'
+                    when held.running = 0 then 'idle' else 'active' end,
+               workers.hostname, workers.pid, workers.name, workers.executor, workers.version, workers.slots,
+               workers.queues, workers.tasks, held.running, workers.tasks_completed, workers.tasks_failed,
+               workers.started_at, workers.heartbeat_at, workers.expires_at, workers.stopped_at
+        from holdfast.workers
+        cross join lateral (select count(*) as running from holdfast.leases where leases.worker_id = workers.id) as held
+        where workers.expires_at > holdfast.now() - %(hours)s * interval '1 hour'
+        order by workers.started_at desc limit 1000
+        """,
+        {"hours": since_hours},
+        each(WorkerRecord._make),
+    )
+
+
+def forget(older_than_hours: float) -> Statement[int]:
+    """Delete workers long dead. One that still has leases stays until they are rescued."""
+    return Statement(
+        """
+        with gone as (
+            delete from holdfast.workers
+            where expires_at < holdfast.now() - %(hours)s * interval '1 hour'
+              and not exists (select from holdfast.leases where leases.worker_id = workers.id)
+            returning id
+        )
+        select count(*) from gone
+        """,
+        {"hours": older_than_hours},
+        count,
+    )
