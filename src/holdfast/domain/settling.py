@@ -55,6 +55,11 @@ def policy_of(text: str | None) -> Retry:
     return Retry.from_json(orjson.loads(text)) if text else Retry()
 
 
+def timeout_of(text: str | None) -> float | None:
+    """The time limit in seconds that was stored with a run."""
+    return orjson.loads(text).get("timeout") if text else None
+
+
 def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
     """What this end of an attempt means. `random` in [0, 1) spreads retries out."""
     lag = claim.lag if claim.number == 1 else None

@@ -118,7 +118,7 @@ class Renewal:
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class NewRun:
     """A run to be: everything `submit` writes. `id` is made by the caller, so asking twice is harmless."""
 
     id: str

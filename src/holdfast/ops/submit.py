@@ -12,14 +12,14 @@ import orjson
 from holdfast.domain.canonical import differences
 from holdfast.domain.errors import ConfigurationError, HoldfastError, KeyReused, RunNotFound
 from holdfast.domain.states import Status
-from holdfast.domain.values import RunRecord, Submission, Submitted
+from holdfast.domain.values import RunRecord, NewRun, Submitted
 from holdfast.sql import keys, runs
 from holdfast.sql.statement import Op, Row
 
 ROUNDS = 10
 
 
-def submit(submission: Submission) -> Op[Submitted]:
+def submit(submission: NewRun) -> Op[Submitted]:
     """Make one run. A key decides alone; without one, `dedupe` may find a run to return instead."""
     if submission.key is not None:
         return (yield from _submit_keyed(submission))
@@ -28,13 +28,13 @@ def submit(submission: Submission) -> Op[Submitted]:
     return (yield from submit_many([submission]))[0]
 
 
-def submit_many(submissions: Sequence[Submission]) -> Op[list[Submitted]]:
+def submit_many(submissions: Sequence[NewRun]) -> Op[list[Submitted]]:
     """Make many runs, in one statement for each group that differs only in parameters.
 
     Submissions with a key or a dedupe rule are made one by one.
     """
     answers: dict[str, Submitted] = {}
-    plain: dict[Submission, list[Submission]] = {}
+    plain: dict[NewRun, list[NewRun]] = {}
     for submission in submissions:
         if submission.key is not None or submission.dedupe != "off":
             answers[submission.id] = yield from submit(submission)
@@ -51,7 +51,7 @@ def submit_many(submissions: Sequence[Submission]) -> Op[list[Submitted]]:
     return [answers[submission.id] for submission in submissions]
 
 
-def _submit_keyed(submission: Submission) -> Op[Submitted]:
+def _submit_keyed(submission: NewRun) -> Op[Submitted]:
     key = submission.key or ""
     for _ in range(ROUNDS):
         made = yield from runs.insert_keyed(submission)
@@ -67,7 +67,7 @@ def _submit_keyed(submission: Submission) -> Op[Submitted]:
     raise HoldfastError(f"idempotency key {key!r} came and went {ROUNDS} times while it was asked for; ask again")
 
 
-def _differing(submission: Submission, known: keys.KeyRecord) -> Op[list[str]]:
+def _differing(submission: NewRun, known: keys.KeyRecord) -> Op[list[str]]:
     fields = ["/model"] if known.task != submission.task else []
     before = yield from runs.read(known.run_id)
     if before is not None:
@@ -76,7 +76,7 @@ def _differing(submission: Submission, known: keys.KeyRecord) -> Op[list[str]]:
     return fields
 
 
-def _submit_deduplicated(submission: Submission) -> Op[Submitted]:
+def _submit_deduplicated(submission: NewRun) -> Op[Submitted]:
     isolation = yield from runs.hold_payload(submission.task, submission.payload_hash)
     if isolation != "read committed":
         raise ConfigurationError(
@@ -99,7 +99,7 @@ def _existing(run_id: str) -> Op[RunRecord]:
     return found
 
 
-def _fresh(submission: Submission, row: Row) -> RunRecord:
+def _fresh(submission: NewRun, row: Row) -> RunRecord:
     created_at: datetime = row[1]
     run_after: datetime | None = row[2]
     policy: dict[str, Any] = orjson.loads(submission.policy) if submission.policy else {}

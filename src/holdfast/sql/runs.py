@@ -8,7 +8,7 @@ from datetime import timedelta
 import orjson
 
 from holdfast.domain.states import Status
-from holdfast.domain.values import RunRecord, Submission
+from holdfast.domain.values import RunRecord, NewRun
 from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, text_array
 
 _INSERT = """
@@ -40,7 +40,7 @@ select id::text, created_at, run_after from made
 """
 
 
-def insert(submissions: Sequence[Submission]) -> Statement[Rows]:
+def insert(submissions: Sequence[NewRun]) -> Statement[Rows]:
     """Make runs that share everything but id, parameters and child key. Runs that exist already are left alone."""
     return Statement(
         "with made as ("
@@ -52,7 +52,7 @@ def insert(submissions: Sequence[Submission]) -> Statement[Rows]:
     )
 
 
-def insert_keyed(submission: Submission) -> Statement[Rows]:
+def insert_keyed(submission: NewRun) -> Statement[Rows]:
     """Make a run together with its idempotency key, or nothing if the key is taken and has not expired."""
     return Statement(
         """
@@ -82,7 +82,7 @@ def insert_keyed(submission: Submission) -> Statement[Rows]:
     )
 
 
-def _told(submissions: Sequence[Submission]) -> dict[str, object]:
+def _told(submissions: Sequence[NewRun]) -> dict[str, object]:
     head = submissions[0]
     soon = isinstance(head.run_after, timedelta)
     return {
