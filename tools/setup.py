@@ -2,8 +2,8 @@
 
     python tools/setup.py .venv embedded server dev
 
-pip alone does it: the chosen extras are followed through the `# via` notes of constraints.txt, and the entries reached are
-installed with `--require-hashes --no-deps`, so nothing can be added, replaced or resolved anew on the way.
+pip alone does it: the chosen extras are followed through the `# via` notes of constraints.txt, and the entries
+reached are installed with `--require-hashes --no-deps`, so nothing can be added, replaced or resolved anew.
 """
 
 from __future__ import annotations
@@ -91,9 +91,7 @@ def main(where: str, *extras: str) -> None:
         pip = [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
         install = [*pip, "install", "-qq", "--no-deps"]
         print(f"installing the pinned versions for {', '.join(extras)}", file=sys.stderr)
-        subprocess.run(
-            [*install, "--require-hashes", "--only-binary", ":all:", "-r", requirements], check=True
-        )
+        subprocess.run([*install, "--require-hashes", "--only-binary", ":all:", "-r", requirements], check=True)
         subprocess.run([*install, "--no-build-isolation", "--editable", ROOT], check=True)
         subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
 

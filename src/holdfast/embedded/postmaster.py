@@ -1,0 +1,178 @@
+"""Making, starting and stopping the server's processes. Callers hold start.lock."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+
+from holdfast.domain.errors import ConfigurationError
+from holdfast.embedded import account, locks, tuning
+from holdfast.embedded.places import DATABASE, MAJOR_VERSION, ROLE, Places, binaries
+
+# Recovery after a crash replays up to max_wal_size of log before the server answers.
+START_SECONDS = 300.0
+STOP_SECONDS = 60.0
+CRASH_STOP_SECONDS = 10.0
+
+
+def start(places: Places, start_lock: int, *, durable: bool) -> None:
+    """Return once the server answers, whether it was there already, is still recovering, or has to be started."""
+    deadline = time.monotonic() + START_SECONDS
+    launched = False
+    while not answers(places):
+        lock = locks.open_lock(places.server_lock)
+        try:
+            if locks.attempt(lock, fcntl.LOCK_EX):
+                if launched:
+                    raise ConfigurationError(f"the embedded PostgreSQL ended while starting: {_last_words(places)}")
+                _launch(places, start_lock, lock, durable=durable)
+                launched = True
+            elif not launched:
+                _end_orphans(places)
+        finally:
+            os.close(lock)
+        if time.monotonic() > deadline:
+            raise ConfigurationError(
+                f"the embedded PostgreSQL in {places.data} runs but has not answered for {START_SECONDS:.0f} s: "
+                f"{_last_words(places)}"
+            )
+        time.sleep(locks.PAUSE_SECONDS)
+
+
+def stop(places: Places) -> None:
+    """Shut the server down in good order and wait until nothing of it is left."""
+    for how, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGQUIT, CRASH_STOP_SECONDS)):
+        deadline = time.monotonic() + seconds
+        asked = False
+        while locks.is_held(places.server_lock):
+            pid = _postmaster(places)
+            if pid is None:
+                _end_orphans(places)
+            elif not asked:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, how)
+                asked = True
+            if time.monotonic() > deadline:
+                break
+            time.sleep(locks.PAUSE_SECONDS)
+        else:
+            places.remove_sockets()
+            return
+
+
+def answers(places: Places) -> bool:
+    """Whether the server takes connections; the database is made on the way if it is not there yet."""
+    try:
+        with psycopg.connect(places.url("postgres"), connect_timeout=10, autocommit=True) as connection:
+            found = connection.execute("select from pg_database where datname = %s", [DATABASE])
+            if not found.rowcount:
+                connection.execute(f"create database {DATABASE}")
+    except psycopg.OperationalError as error:
+        return "too many clients" in str(error)
+    return True
+
+
+def _launch(places: Places, start_lock: int, server_lock: int, *, durable: bool) -> None:
+    programs = binaries()
+    runner = account.choose(places, programs)
+    if not places.data.exists():
+        _initialise(places, programs, runner, start_lock)
+    _check(places, runner)
+    account.hand_over(places.data, runner.uid, runner.gid)
+    places.make_sockets(runner.uid, runner.gid)
+    for path, text in (
+        (places.configuration, tuning.configuration(places.sockets, durable=durable)),
+        (places.admission, tuning.ADMISSION),
+    ):
+        with os.fdopen(places.create(path), "w") as file:
+            file.write(text)
+    # We hold server.lock, so whoever wrote this is gone, even if its process id is in use again.
+    (places.data / "postmaster.pid").unlink(missing_ok=True)
+    options = [
+        f"config_file={places.configuration}",
+        f"hba_file={places.admission}",
+        f"cluster_name={places.mark}",  # part of each process's title
+    ]
+    command: list[str | Path] = [programs / "postgres", "-D", places.data, *(f"--{option}" for option in options)]
+    with os.fdopen(places.create(places.start_log), "w") as log:
+        account.run(runner.server, command, output=log, detach=True, keep=[server_lock])
+
+
+def _initialise(places: Places, programs: Path, runner: account.Account, start_lock: int) -> None:
+    shutil.rmtree(places.unfinished_data, ignore_errors=True)
+    places.unfinished_data.mkdir(mode=0o700)
+    account.hand_over(places.unfinished_data, *runner.maker)
+    locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    guard = ["--auth-local=trust", "--auth-host=reject", "--data-checksums", "--no-instructions"]
+    command: list[str | Path] = [programs / "initdb", "-D", places.unfinished_data, "-U", ROLE, *locale, *guard]
+    with os.fdopen(places.create(places.start_log), "w") as log:
+        # initdb holds start.lock too: if we are killed, nobody begins anew before it has ended.
+        failed = account.run(runner.initdb, command, output=log, keep=[start_lock])
+    if failed:
+        message = _last_words(places)
+        shutil.rmtree(places.unfinished_data, ignore_errors=True)
+        raise ConfigurationError(f"the embedded PostgreSQL could not be made in {places.home}: {message}")
+    account.hand_over(places.unfinished_data, runner.uid, runner.gid)
+    places.unfinished_data.rename(places.data)
+    home = os.open(places.home, os.O_RDONLY)
+    try:
+        os.fsync(home)
+    finally:
+        os.close(home)
+
+
+def _check(places: Places, runner: account.Account) -> None:
+    version_file = places.data / "PG_VERSION"
+    owner = places.data.stat().st_uid
+    if owner != runner.uid and os.geteuid() != 0:
+        raise ConfigurationError(
+            f"{places.data} belongs to another user (uid {owner}). "
+            "Run as that user or as root, or set HOLDFAST_HOME to a directory of your own."
+        )
+    version = version_file.read_text().strip() if version_file.is_file() else "no"
+    if version != MAJOR_VERSION:
+        raise ConfigurationError(
+            f"{places.data} holds {version} PostgreSQL data, and version {MAJOR_VERSION} is needed. "
+            "Move it away, set HOLDFAST_HOME to another directory, or set HOLDFAST_DATABASE_URL."
+        )
+
+
+def _postmaster(places: Places) -> int | None:
+    """The process id of the server's first process, as far as it can be seen from here."""
+    try:
+        pid = int((places.data / "postmaster.pid").read_text().split("\n", 1)[0])
+    except (OSError, ValueError):
+        return None
+    return pid if sys.platform != "linux" or str(places.data) in _arguments(pid) else None
+
+
+def _arguments(pid: int) -> list[str]:
+    with contextlib.suppress(OSError):
+        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
+    return []
+
+
+def _end_orphans(places: Places) -> None:
+    """A killed postmaster may leave a busy process behind, which keeps the data from being opened again."""
+    if sys.platform != "linux" or _postmaster(places) is not None:
+        return
+    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
+        if "".join(_arguments(pid)).startswith(f"postgres: {places.mark}: "):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGQUIT)
+
+
+def _last_words(places: Places) -> str:
+    """The line of the logs that tells most: the last error, else the last line."""
+    logs = [places.start_log, *sorted((places.data / "log").glob("*.log"), key=lambda path: path.stat().st_mtime)[-1:]]
+    lines = [line for log in logs if log.is_file() for line in log.read_text(errors="replace").splitlines() if line]
+    telling = [line for line in lines if any(mark in line for mark in ("FATAL", "PANIC", "rror:", "cannot run"))]
+    return (telling or lines or ["it left no message"])[-1].strip() + f" (see {places.start_log})"

@@ -1,0 +1,140 @@
+"""Joining and leaving the embedded server."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import os
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from holdfast.domain.errors import ConfigurationError
+from holdfast.embedded import locks, postmaster
+from holdfast.embedded.places import Places
+
+# Longer than a start that has to recover: whoever waits behind one must not give up before it.
+TURN_SECONDS = postmaster.START_SECONDS + 60.0
+
+
+class Server:
+    """A stay with the embedded server: it runs at least until `release`, or until this process ends."""
+
+    def __init__(self, places: Places, hold: int, *, durable: bool) -> None:
+        self._places = places
+        self._hold: int | None = hold
+        self._durable = durable
+        self._leaving = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """The address for libpq: `postgresql://…`."""
+        return self._places.url()
+
+    @property
+    def home(self) -> Path:
+        return self._places.home
+
+    def revive(self) -> None:
+        """Start the server again if it died under us; return once it answers."""
+        with locks.exclusively(self._places.start_lock, TURN_SECONDS) as turn:
+            postmaster.start(self._places, turn, durable=self._durable)
+
+    def release(self) -> None:
+        """Leave; the last one stops the server and returns once it is gone. Leaving twice does nothing."""
+        with self._leaving:
+            hold, self._hold = self._hold, None
+            _open.discard(self)
+            if hold is None:
+                return
+            try:
+                with locks.exclusively(self._places.start_lock, TURN_SECONDS):
+                    if locks.attempt(hold, fcntl.LOCK_EX):
+                        postmaster.stop(self._places)
+            finally:
+                os.close(hold)
+
+    def forget(self) -> None:
+        """Let go in a forked child: the stay is its parent's."""
+        self._leaving = threading.Lock()
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            os.close(hold)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+_open: set[Server] = set()
+
+
+def ensure_running(home: Path, *, durable: bool = True) -> Server:
+    """Start the embedded server under `home`, or attach to it, and stay with it until released.
+
+    `durable=False` trades safety against power loss for speed; it is meant for tests and counts for the process
+    that starts the server.
+    """
+    if sys.platform not in {"linux", "darwin"}:
+        raise ConfigurationError(
+            f"the embedded PostgreSQL does not run on {sys.platform}. Set HOLDFAST_DATABASE_URL to a server's address."
+        )
+    places = Places(Path(home).resolve())
+    hold = None
+    try:
+        places.make_home()
+        with locks.exclusively(places.start_lock, TURN_SECONDS) as turn:
+            hold = locks.open_lock(places.users_lock)
+            fcntl.flock(hold, fcntl.LOCK_SH)
+            postmaster.start(places, turn, durable=durable)
+        server = Server(places, hold, durable=durable)
+        _open.add(server)
+        hold = None
+    except OSError as error:
+        raise ConfigurationError(
+            f"the embedded PostgreSQL cannot use {error.filename or places.home}: {error.strerror or error}. "
+            "Set HOLDFAST_HOME to a directory that can be written, or HOLDFAST_DATABASE_URL to a server's address."
+        ) from error
+    finally:
+        if hold is not None:
+            os.close(hold)
+    return server
+
+
+def stop_if_unused(home: Path) -> bool:
+    """Stop a server that was left behind, if nobody uses it; says whether there is none now."""
+    places = Places(Path(home).resolve())
+    if not places.start_lock.exists():
+        return True
+    with locks.exclusively(places.start_lock, TURN_SECONDS):
+        hold = locks.open_lock(places.users_lock)
+        try:
+            if not locks.attempt(hold, fcntl.LOCK_EX):
+                return False
+            postmaster.stop(places)
+            return not locks.is_held(places.server_lock)
+        finally:
+            os.close(hold)
+
+
+@atexit.register
+def _leave_all() -> None:
+    for server in list(_open):
+        with contextlib.suppress(ConfigurationError, OSError):
+            server.release()
+
+
+def _forget_all() -> None:
+    for server in list(_open):
+        server.forget()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
