@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.drivers.drive import drive
@@ -36,11 +38,21 @@ def run(connection: psycopg.Connection[Any], op: Op[T]) -> T:
 
 
 def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) -> T:
-    """Drive an operation in a transaction of its own, again if others were in its way."""
+    """Drive an operation on an autocommit connection of one's own, again if others were in its way.
+
+    Statements commit by themselves until one says that the rest belongs together.
+    """
     for left in reversed(range(TRIES)):
         try:
-            with connection.transaction():
-                return run(connection, make_op())
+            with ExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
+
+                def execute(statement: Statement[Any]) -> Rows:
+                    if statement.together and connection.info.transaction_status is TransactionStatus.IDLE:
+                        stack.enter_context(connection.transaction())
+                    cursor.execute(statement.sql, statement.params)
+                    return cursor.fetchall() if cursor.description else ()
+
+                return drive(make_op(), execute)
         except TRANSIENT:
             if not left:
                 raise

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.drivers.drive import drive_async
@@ -29,11 +31,21 @@ async def run(connection: psycopg.AsyncConnection[Any], op: Op[T]) -> T:
 
 
 async def transact(connection: psycopg.AsyncConnection[Any], make_op: Callable[[], Op[T]]) -> T:
-    """Drive an operation in a transaction of its own, again if others were in its way."""
+    """Drive an operation on an autocommit connection of one's own, again if others were in its way.
+
+    Statements commit by themselves until one says that the rest belongs together.
+    """
     for left in reversed(range(TRIES)):
         try:
-            async with connection.transaction():
-                return await run(connection, make_op())
+            async with AsyncExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
+
+                async def execute(statement: Statement[Any]) -> Rows:
+                    if statement.together and connection.info.transaction_status is TransactionStatus.IDLE:
+                        await stack.enter_async_context(connection.transaction())
+                    await cursor.execute(statement.sql, statement.params)
+                    return await cursor.fetchall() if cursor.description else ()
+
+                return await drive_async(make_op(), execute)
         except TRANSIENT:
             if not left:
                 raise

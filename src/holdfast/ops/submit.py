@@ -19,77 +19,90 @@ from holdfast.sql.statement import Op, Row
 ROUNDS = 10
 
 
-def submit(submission: NewRun) -> Op[Submitted]:
+def submit(new: NewRun) -> Op[Submitted]:
     """Make one run. A key decides alone; without one, `dedupe` may find a run to return instead."""
-    if submission.key is not None:
-        return (yield from _submit_keyed(submission))
-    if submission.dedupe != "off":
-        return (yield from _submit_deduplicated(submission))
-    return (yield from submit_many([submission]))[0]
+    return (yield from _submit(new, together=False))
 
 
-def submit_many(submissions: Sequence[NewRun]) -> Op[list[Submitted]]:
-    """Make many runs, in one statement for each group that differs only in parameters.
+def submit_many(many: Sequence[NewRun]) -> Op[list[Submitted]]:
+    """Make many runs, all or none, in one statement for each group that differs only in parameters.
 
-    Submissions with a key or a dedupe rule are made one by one.
+    Those with a key or a dedupe rule are made one by one.
     """
     answers: dict[str, Submitted] = {}
-    plain: dict[NewRun, list[NewRun]] = {}
-    for submission in submissions:
-        if submission.key is not None or submission.dedupe != "off":
-            answers[submission.id] = yield from submit(submission)
+    groups: dict[NewRun, list[NewRun]] = {}
+    single = [new for new in many if new.key is not None or new.dedupe != "off"]
+    for new in many:
+        if new.key is None and new.dedupe == "off":
+            shared = replace(new, id="", parameters="", payload_hash="", child_key=None)
+            groups.setdefault(shared, []).append(new)
+    together = len(single) + len(groups) > 1
+    for new in single:
+        answers[new.id] = yield from _submit(new, together=together)
+    for group in groups.values():
+        for new, answer in zip(group, (yield from _insert(group, together)), strict=True):
+            answers[new.id] = answer
+    return [answers[new.id] for new in many]
+
+
+def _submit(new: NewRun, together: bool) -> Op[Submitted]:
+    if new.key is not None:
+        return (yield from _submit_keyed(new, together))
+    if new.dedupe != "off":
+        return (yield from _submit_deduplicated(new))
+    return (yield from _insert([new], together))[0]
+
+
+def _insert(group: Sequence[NewRun], together: bool) -> Op[list[Submitted]]:
+    made = {row[0]: row for row in (yield from runs.insert(group, together=together))}
+    answers = []
+    for new in group:
+        if new.id in made:
+            answers.append(Submitted(_fresh(new, made[new.id]), True))
         else:
-            shared = replace(submission, id="", parameters="", payload_hash="", child_key=None)
-            plain.setdefault(shared, []).append(submission)
-    for group in plain.values():
-        made = {row[0]: row for row in (yield from runs.insert(group))}
-        for submission in group:
-            if submission.id in made:
-                answers[submission.id] = Submitted(_fresh(submission, made[submission.id]), True)
-            else:
-                answers[submission.id] = Submitted((yield from _existing(submission.id)), False)
-    return [answers[submission.id] for submission in submissions]
+            answers.append(Submitted((yield from _existing(new.id)), False))
+    return answers
 
 
-def _submit_keyed(submission: NewRun) -> Op[Submitted]:
-    key = submission.key or ""
+def _submit_keyed(new: NewRun, together: bool) -> Op[Submitted]:
+    key = new.key or ""
     for _ in range(ROUNDS):
-        made = yield from runs.insert_keyed(submission)
+        made = yield from runs.insert_keyed(new, together=together)
         if made:
-            return Submitted(_fresh(submission, made[0]), True)
-        known = yield from keys.find(submission.scope, key)
+            return Submitted(_fresh(new, made[0]), True)
+        known = yield from keys.find(new.scope, key)
         # No key: whoever held it rolled back, or it was cleaned up, since the statement before.
         if known is None:
             continue
-        if (known.task, known.payload_hash) != (submission.task, submission.payload_hash):
-            raise KeyReused(key, known.run_id, (yield from _differing(submission, known)))
+        if (known.task, known.payload_hash) != (new.task, new.payload_hash):
+            raise KeyReused(key, known.run_id, (yield from _differing(new, known)))
         return Submitted((yield from _existing(known.run_id)), False)
     raise HoldfastError(f"idempotency key {key!r} came and went {ROUNDS} times while it was asked for; ask again")
 
 
-def _differing(submission: NewRun, known: keys.KeyRecord) -> Op[list[str]]:
-    fields = ["/model"] if known.task != submission.task else []
+def _differing(new: NewRun, known: keys.KeyRecord) -> Op[list[str]]:
+    fields = ["/model"] if known.task != new.task else []
     before = yield from runs.read(known.run_id)
     if before is not None:
-        asked = orjson.loads(submission.parameters)
+        asked = orjson.loads(new.parameters)
         fields += ["/parameters" + pointer for pointer in differences(before.parameters, asked)]
     return fields
 
 
-def _submit_deduplicated(submission: NewRun) -> Op[Submitted]:
-    isolation = yield from runs.hold_payload(submission.task, submission.payload_hash)
+def _submit_deduplicated(new: NewRun) -> Op[Submitted]:
+    isolation = yield from runs.hold_payload(new.task, new.payload_hash)
     if isolation != "read committed":
         raise ConfigurationError(
             f"dedupe needs a READ COMMITTED transaction to see runs that others just made; this one is {isolation}. "
             "Submit with a key instead, or outside this transaction."
         )
-    if isinstance(submission.dedupe, timedelta):
-        found = yield from runs.find_recent(submission.task, submission.payload_hash, submission.dedupe)
+    if isinstance(new.dedupe, timedelta):
+        found = yield from runs.find_recent(new.task, new.payload_hash, new.dedupe)
     else:
-        found = yield from runs.find_active(submission.task, submission.payload_hash, submission.dedupe_window)
+        found = yield from runs.find_active(new.task, new.payload_hash, new.dedupe_window)
     if found is not None:
         return Submitted((yield from _existing(found)), False)
-    return (yield from submit_many([replace(submission, dedupe="off")]))[0]
+    return (yield from _insert([new], together=True))[0]
 
 
 def _existing(run_id: str) -> Op[RunRecord]:
@@ -99,27 +112,27 @@ def _existing(run_id: str) -> Op[RunRecord]:
     return found
 
 
-def _fresh(submission: NewRun, row: Row) -> RunRecord:
+def _fresh(new: NewRun, row: Row) -> RunRecord:
     created_at: datetime = row[1]
     run_after: datetime | None = row[2]
-    policy: dict[str, Any] = orjson.loads(submission.policy) if submission.policy else {}
+    policy: dict[str, Any] = orjson.loads(new.policy) if new.policy else {}
     return RunRecord(
-        id=submission.id,
-        task=submission.task,
+        id=new.id,
+        task=new.task,
         status=Status.PENDING,
-        parameters=orjson.loads(submission.parameters),
-        payload_hash=submission.payload_hash,
-        queue=submission.queue,
-        priority=submission.priority,
+        parameters=orjson.loads(new.parameters),
+        payload_hash=new.payload_hash,
+        queue=new.queue,
+        priority=new.priority,
         created_at=created_at,
         run_after=run_after,
         due_at=run_after or created_at,
         max_attempts=policy.get("max_attempts", 3),
         reason="scheduled" if run_after and run_after > created_at else None,
-        job_id=submission.job_id,
-        parent_id=submission.parent_id,
-        child_key=submission.child_key,
-        concurrency_key=submission.concurrency_key,
-        submitted_by=submission.submitted_by,
-        tags=submission.tags,
+        job_id=new.job_id,
+        parent_id=new.parent_id,
+        child_key=new.child_key,
+        concurrency_key=new.concurrency_key,
+        submitted_by=new.submitted_by,
+        tags=new.tags,
     )

@@ -125,17 +125,20 @@ def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list
             "elapsed": plain_array([s.elapsed for s in settlements]),
         },
         each(_success_verdict),
+        together=True,
     )
 
 
 def settle(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:
     """End attempts in any way; a run that goes on is ready or waiting for its next attempt afterwards."""
-    return Statement(_SETTLE + _HELD + _SETTLE_TAIL, {"worker_id": worker_id} | _told(settlements), each(_verdict))
+    return Statement(
+        _SETTLE + _HELD + _SETTLE_TAIL, {"worker_id": worker_id} | _told(settlements), each(_verdict), together=True
+    )
 
 
 def settle_orphans(settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:
     """End attempts whose worker let its lease pass."""
-    return Statement(_SETTLE + _ORPHANED + _SETTLE_TAIL, _told(settlements), each(_verdict))
+    return Statement(_SETTLE + _ORPHANED + _SETTLE_TAIL, _told(settlements), each(_verdict), together=True)
 
 
 def _told(settlements: Sequence[Settlement]) -> dict[str, object]:
@@ -221,6 +224,7 @@ def ask_to_stop(run_id: str, reason: str) -> Statement[int]:
         """,
         {"run_id": run_id, "reason": reason},
         count,
+        together=True,
     )
 
 

@@ -9,7 +9,7 @@ import orjson
 
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord, NewRun
-from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, text_array
+from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, rows, text_array
 
 _INSERT = """
     insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
@@ -40,7 +40,7 @@ select id::text, created_at, run_after from made
 """
 
 
-def insert(submissions: Sequence[NewRun]) -> Statement[Rows]:
+def insert(submissions: Sequence[NewRun], *, together: bool = False) -> Statement[Rows]:
     """Make runs that share everything but id, parameters and child key. Runs that exist already are left alone."""
     return Statement(
         "with made as ("
@@ -48,11 +48,12 @@ def insert(submissions: Sequence[NewRun]) -> Statement[Rows]:
         + "on conflict (id) do nothing returning id, created_at, run_after, priority, queue)"
         + _QUEUE,
         _told(submissions),
-        lambda found: found,
+        rows,
+        together=together,
     )
 
 
-def insert_keyed(submission: NewRun) -> Statement[Rows]:
+def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Rows]:
     """Make a run together with its idempotency key, or nothing if the key is taken and has not expired."""
     return Statement(
         """
@@ -78,7 +79,8 @@ def insert_keyed(submission: NewRun) -> Statement[Rows]:
             "run_id": submission.id,
             "payload_hash": submission.payload_hash,
         },
-        lambda found: found,
+        rows,
+        together=together,
     )
 
 
@@ -114,6 +116,7 @@ def hold_payload(task: str, payload_hash: str) -> Statement[str]:
         """,
         {"task": task, "payload_hash": payload_hash},
         lambda found: str(found[0][0]),
+        together=True,
     )
 
 

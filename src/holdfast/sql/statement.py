@@ -18,11 +18,16 @@ Rows = Sequence[Row]
 
 @dataclass(frozen=True, slots=True)
 class Statement(Generic[T]):
-    """One SQL statement with its parameters and the decoder of its rows. A lone statement is an operation."""
+    """One SQL statement with its parameters and the decoder of its rows. A lone statement is an operation.
+
+    `together` says that this statement and all that follow in its operation must share a transaction. The others may
+    commit by themselves.
+    """
 
     sql: LiteralString
     params: Mapping[str, object]
     decode: Callable[[Rows], T]
+    together: bool = False
 
     def __iter__(self) -> Generator[Statement[Any], Rows, T]:
         return self.decode((yield self))

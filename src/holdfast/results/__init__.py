@@ -1,0 +1,33 @@
+"""Result stores: where results go that are too large for a row. A store is a directory or an object store's URL."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.values import StoredResult
+
+OBJECT_STORES = ("s3://", "gs://", "az://")
+
+
+class ResultStore(Protocol):
+    """Keeps results under a reference. What `put` returned can be read back whole, or reading says it is damaged."""
+
+    def put(self, run_id: str, attempt: int, text: bytes) -> StoredResult: ...
+
+    def get(self, stored: StoredResult) -> bytes: ...
+
+
+def open_store(location: str) -> ResultStore:
+    """The store at a directory, or at an s3://, gs:// or az:// URL."""
+    if location.startswith(OBJECT_STORES):
+        from holdfast.results.blob import BlobStore
+
+        return BlobStore(location)
+    if "://" in location:
+        raise ConfigurationError(
+            f"artifacts cannot be kept at {location!r}; use a directory or one of {', '.join(OBJECT_STORES)}"
+        )
+    from holdfast.results.files import FileStore
+
+    return FileStore(location)

@@ -1,0 +1,34 @@
+"""Results in an object store, through obstore."""
+
+from __future__ import annotations
+
+import hashlib
+
+from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.values import StoredResult
+from holdfast.results.files import DamagedResult
+
+
+class BlobStore:
+    """Keeps results at an s3://, gs:// or az:// URL. Object stores publish an object whole or not at all."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import obstore
+            from obstore.store import from_url
+        except ImportError as error:
+            raise ConfigurationError(f"artifacts at {url} need the extra: pip install 'holdfast[blob]'") from error
+        self._obstore = obstore
+        self._store = from_url(url)
+        self.url = url.rstrip("/")
+
+    def put(self, run_id: str, attempt: int, text: bytes) -> StoredResult:
+        ref = f"{run_id}/{attempt}.json"
+        self._obstore.put(self._store, ref, text)
+        return StoredResult(ref, len(text), hashlib.sha256(text).hexdigest())
+
+    def get(self, stored: StoredResult) -> bytes:
+        text = bytes(self._obstore.get(self._store, stored.ref).bytes())
+        if hashlib.sha256(text).hexdigest() != stored.sha256:
+            raise DamagedResult(f"result {self.url}/{stored.ref} is not what was stored: its SHA-256 differs")
+        return text

@@ -1,0 +1,66 @@
+"""Results as files: `{run_id}/{attempt}.json` under one directory.
+
+A result is written aside, flushed to disk, and only then given its name, so a file at its final name is always whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import parse_id
+from holdfast.domain.values import StoredResult
+
+
+class DamagedResult(HoldfastError):
+    """A stored result is missing or is not what was stored."""
+
+
+class FileStore:
+    """Keeps results in a directory."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory).absolute()
+
+    def put(self, run_id: str, attempt: int, text: bytes) -> StoredResult:
+        ref = f"{run_id}/{attempt}.json"
+        path = self._path(ref)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with aside.open("wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.rename(path)
+            _sync_directory(path.parent)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+        return StoredResult(ref, len(text), hashlib.sha256(text).hexdigest())
+
+    def get(self, stored: StoredResult) -> bytes:
+        try:
+            text = self._path(stored.ref).read_bytes()
+        except OSError as error:
+            raise DamagedResult(f"result {stored.ref} cannot be read: {error.strerror}") from error
+        if hashlib.sha256(text).hexdigest() != stored.sha256:
+            raise DamagedResult(f"result {stored.ref} is not what was stored: its SHA-256 differs")
+        return text
+
+    def _path(self, ref: str) -> Path:
+        run_id, _, name = ref.partition("/")
+        number, _, suffix = name.partition(".")
+        if parse_id(run_id) != run_id or not number.isdigit() or suffix != "json":
+            raise DamagedResult(f"{ref!r} is not a reference to a stored result")
+        return self.directory / run_id / name
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,214 @@
+"""Settings: from the environment, else from `holdfast.toml`, else the default. Each value knows where it came from.
+
+An unknown or unusable setting stops the start with one line that says what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from holdfast.domain.errors import ConfigurationError
+
+PREFIX = "HOLDFAST_"
+FILE = "holdfast.toml"
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        number = int(value)
+        if number < least:
+            raise ValueError(f"must be at least {least}")
+        return number
+
+    return parse
+
+
+def _seconds(value: str) -> float:
+    number = float(value)
+    if not 0 < number < 1e9:
+        raise ValueError("must be a positive number of seconds")
+    return number
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}")
+        return value
+
+    return parse
+
+
+def _attempts_from_retries(value: str) -> int:
+    return _whole(0)(value) + 1
+
+
+class Source(NamedTuple):
+    """How one setting is read: its parser, and names from elsewhere that mean the same."""
+
+    parse: Callable[[str], Any]
+    aliases: tuple[tuple[str, Callable[[str], Any]], ...] = ()
+    secret: bool = False
+
+
+def _setting(
+    default: Any, parse: Callable[[str], Any], *aliases: str | tuple[str, Callable[[str], Any]], secret: bool = False
+) -> Any:
+    pairs = tuple(alias if isinstance(alias, tuple) else (alias, parse) for alias in aliases)
+    return field(default=default, metadata={"source": Source(parse, pairs, secret)})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting. The field `lease_seconds` is HOLDFAST_LEASE_SECONDS in the environment, and so on."""
+
+    database_url: str | None = _setting(None, _text, "DATABASE_URL", secret=True)
+    redis_url: str | None = _setting(None, _text, "REDIS_URL", secret=True)
+    home: str = _setting(".holdfast", _text)
+    doorbell: str = _setting("auto", _one_of("auto", "poll", "listen", "redis", "rq"))
+    tasks: tuple[str, ...] = _setting((), _names)
+    host: str = _setting("127.0.0.1", _text)
+    port: int = _setting(8080, _whole(0))
+    url: str | None = _setting(None, _text)
+    token: str | None = _setting(None, _text, secret=True)
+    artifacts: str = _setting("artifacts", _text)
+    inline_result_bytes: int = _setting(65536, _whole(0))
+    max_result_bytes: int = _setting(64 * 1024 * 1024, _whole(1))
+    lease_seconds: float = _setting(60.0, _seconds)
+    renew_seconds: float = _setting(15.0, _seconds, "WORKER_HEARTBEAT_INTERVAL")
+    grace_seconds: float = _setting(10.0, _seconds)
+    task_timeout_seconds: float | None = _setting(None, _seconds, "WORKER_TASK_TIMEOUT")
+    job_timeout_seconds: float | None = _setting(None, _seconds, "JOB_DEFAULT_TIMEOUT")
+    max_attempts: int = _setting(3, _whole(1), ("WORKER_MAX_RETRIES", _attempts_from_retries))
+    dedupe_seconds: float = _setting(600.0, _seconds)
+    key_seconds: float = _setting(86400.0, _seconds)
+    retention_days: int = _setting(90, _whole(1))
+    ray_address: str | None = _setting(None, _text)
+    log_format: str = _setting("auto", _one_of("auto", "json", "pretty"))
+    log_level: str = _setting("info", _one_of("debug", "info", "warning", "error"))
+    max_body_bytes: int = _setting(1024 * 1024, _whole(1))
+    max_json_depth: int = _setting(64, _whole(1))
+    max_page: int = _setting(200, _whole(1))
+    page: int = _setting(50, _whole(1))
+    max_tags: int = _setting(32, _whole(0))
+    max_tag_length: int = _setting(64, _whole(1))
+    max_key_length: int = _setting(255, _whole(1))
+    origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.renew_seconds * 3 > self.lease_seconds:
+            raise ConfigurationError(
+                f"renewing every {self.renew_seconds:g} s cannot keep a lease of {self.lease_seconds:g} s through two "
+                "missed renewals; set HOLDFAST_RENEW_SECONDS to a third of HOLDFAST_LEASE_SECONDS or less"
+            )
+        if self.page > self.max_page:
+            raise ConfigurationError(f"HOLDFAST_PAGE ({self.page}) exceeds HOLDFAST_MAX_PAGE ({self.max_page})")
+
+    def shown(self) -> list[tuple[str, str, str]]:
+        """Each setting as (name, value, origin), secrets masked."""
+        return [
+            (name, masked(value) if source.secret else _written(value), self.origins.get(name, "default"))
+            for name, source in _sources().items()
+            for value in [getattr(self, name)]
+        ]
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return ""
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def masked(value: str | None) -> str:
+    """A URL without its password, or another secret without itself."""
+    if not value:
+        return ""
+    parts = urlsplit(value)
+    if not parts.scheme:
+        return "********"
+    if parts.password is None:
+        return value
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username}:********@{host}"))
+
+
+def _sources() -> dict[str, Source]:
+    return {f.name: f.metadata["source"] for f in fields(Settings) if "source" in f.metadata}
+
+
+def load(environment: Mapping[str, str] | None = None, directory: Path | None = None) -> Settings:
+    """Read all settings. The environment wins over the file."""
+    environment = os.environ if environment is None else environment
+    path = (directory or Path.cwd()) / FILE
+    written = _read_file(path)
+    sources = _sources()
+    _refuse_unknown(environment, written, sources, path)
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for name, source in sources.items():
+        variable = PREFIX + name.upper()
+        candidates = [(variable, source.parse), *source.aliases]
+        for key, parse in candidates:
+            if environment.get(key):
+                values[name], origins[name] = _parsed(key, environment[key], parse), f"environment {key}"
+                break
+        else:
+            if name in written:
+                values[name], origins[name] = _parsed(name, written[name], source.parse), str(path)
+    if "database_url" not in values and environment.get("POSTGRES_HOST"):
+        values["database_url"], origins["database_url"] = _from_parts(environment), "environment POSTGRES_*"
+    if "renew_seconds" not in values and "lease_seconds" in values:
+        values["renew_seconds"], origins["renew_seconds"] = values["lease_seconds"] / 4, "a quarter of lease_seconds"
+    return Settings(**values, origins=origins)
+
+
+def _from_parts(environment: Mapping[str, str]) -> str:
+    user = quote(environment.get("POSTGRES_USER", "postgres"), safe="")
+    password = environment.get("POSTGRES_PASSWORD")
+    secret = f":{quote(password, safe='')}" if password else ""
+    port = environment.get("POSTGRES_PORT", "5432")
+    return f"postgresql://{user}{secret}@{environment['POSTGRES_HOST']}:{port}/{environment.get('POSTGRES_DB', user)}"
+
+
+def _read_file(path: Path) -> dict[str, str]:
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    return {key: ",".join(map(str, value)) if isinstance(value, list) else str(value) for key, value in content.items()}
+
+
+def _parsed(name: str, text: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigurationError(f"setting {name} cannot be {text!r}: {error}") from error
+
+
+def _refuse_unknown(
+    environment: Mapping[str, str], written: Mapping[str, str], sources: Mapping[str, Source], path: Path
+) -> None:
+    named = {key.removeprefix(PREFIX).lower(): f"environment {key}" for key in environment if key.startswith(PREFIX)}
+    named.update({key: str(path) for key in written})
+    for name, origin in named.items():
+        if name not in sources:
+            near = difflib.get_close_matches(name, sources, n=1)
+            hint = f"; did you mean {near[0]}?" if near else "; `holdfast config show` lists all settings"
+            raise ConfigurationError(f"unknown setting {name} ({origin}){hint}")
