@@ -44,7 +44,7 @@ def run(url: str, migrations: list[Migration]) -> None:
     )
 
     def steps(revision: Any, _: Any) -> Any:
-        return directory._upgrade_revs("head", revision)
+        return directory._upgrade_revs("head", revision)  # noqa: SLF001 - as alembic.command.upgrade does
 
     with _connection(url) as connection, EnvironmentContext(Config(), directory, fn=steps) as context:
         context.configure(

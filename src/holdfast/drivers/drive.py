@@ -25,7 +25,7 @@ def drive(op: Op[T], execute: Execute) -> T:
             return result
         try:
             resume = partial(op.send, execute(statement))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is raised again, inside the operation
             resume = partial(op.throw, error)
 
 
@@ -40,5 +40,5 @@ async def drive_async(op: Op[T], execute: ExecuteAsync) -> T:
             return result
         try:
             resume = partial(op.send, await execute(statement))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is raised again, inside the operation
             resume = partial(op.throw, error)

@@ -12,7 +12,7 @@ import orjson
 from holdfast.domain.canonical import differences
 from holdfast.domain.errors import ConfigurationError, HoldfastError, KeyReused, RunNotFound
 from holdfast.domain.states import Status
-from holdfast.domain.values import RunRecord, NewRun, Submitted
+from holdfast.domain.values import NewRun, RunRecord, Submitted
 from holdfast.sql import keys, runs
 from holdfast.sql.statement import Op, Row
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import orjson
 
 from holdfast.domain.states import Status
-from holdfast.domain.values import RunRecord, NewRun
+from holdfast.domain.values import NewRun, RunRecord
 from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, rows, text_array
 
 _INSERT = """
@@ -254,7 +254,7 @@ def listing(
 ) -> Statement[list[RunRecord]]:
     """Runs newest first, older than `before`; read by key, so a page costs the same however deep it lies."""
     return Statement(
-        _COLUMNS  # type: ignore[arg-type]
+        _COLUMNS
         + "where id = any(array(select found.run_id from ("
         + _IDS[status]
         + """) as found join holdfast.runs on runs.id = found.run_id

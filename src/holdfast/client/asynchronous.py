@@ -1,0 +1,225 @@
+"""The asynchronous client: the same calls, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import orjson
+import psycopg
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from holdfast.client import calls
+from holdfast.client.blocking import TRIES
+from holdfast.client.calls import run_id
+from holdfast.client.handles import AsyncRun
+from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
+from holdfast.client.waiting import pauses, timed_out
+from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.values import RunRecord, Submitted
+from holdfast.drivers import psycopg_async as driver
+from holdfast.settings import Settings
+from holdfast.sql.attempts import ResultRecord
+from holdfast.sql.statement import Op
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def awaiting(
+    call: Callable[Concatenate[Settings, P], Op[T]],
+    wrap: Callable[[AsyncAsking, T], R],
+    *,
+    repeatable: bool = True,
+) -> Callable[Concatenate[AsyncAsking, P], Awaitable[R]]:
+    """A method that performs a call. A `repeatable` one is asked again if the connection broke on the way."""
+
+    async def method(self: AsyncAsking, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return wrap(self, await self.perform(partial(call, self.settings, *args, **kwargs), repeatable))
+
+    method.__doc__ = call.__doc__
+    method.__name__ = call.__name__
+    return method
+
+
+def _as_is(asking: AsyncAsking, value: T) -> T:
+    return value
+
+
+def _run(asking: AsyncAsking, record: RunRecord) -> AsyncRun:
+    return AsyncRun(asking, record)
+
+
+def _runs(asking: AsyncAsking, records: list[RunRecord]) -> list[AsyncRun]:
+    return [AsyncRun(asking, record) for record in records]
+
+
+def _submitted(asking: AsyncAsking, answer: Submitted) -> AsyncRun:
+    if answer.created:
+        asking.ring([answer.run.queue])
+    return AsyncRun(asking, answer.run, answer.created)
+
+
+def _submitted_many(asking: AsyncAsking, answers: list[Submitted]) -> list[AsyncRun]:
+    asking.ring({answer.run.queue for answer in answers if answer.created})
+    return [AsyncRun(asking, answer.run, answer.created) for answer in answers]
+
+
+def _stopped(asking: AsyncAsking, record: RunRecord) -> AsyncRun:
+    if record.lease_owner:
+        asking.ring([f"stop:{record.lease_owner}"])
+    return AsyncRun(asking, record)
+
+
+def _reopened(asking: AsyncAsking, record: RunRecord) -> AsyncRun:
+    asking.ring([record.queue])
+    return AsyncRun(asking, record)
+
+
+class AsyncAsking:
+    """Everything that can be asked, whatever connection carries it."""
+
+    settings: Settings
+    surroundings: Surroundings
+
+    async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        raise TypeError("only an AsyncClient, or what its on() returns, has a connection to perform on")
+
+    def ring(self, hints: Iterable[str]) -> None:
+        raise TypeError("only an AsyncClient, or what its on() returns, has a bell")
+
+    submit = awaiting(calls.submit, _submitted)
+    submit_many = awaiting(calls.submit_many, _submitted_many)
+    get = awaiting(calls.get, _run)
+    list = awaiting(calls.list_runs, _runs)
+    result_record = awaiting(calls.result, _as_is)
+    cancel = awaiting(calls.cancel, _stopped)
+    retry = awaiting(calls.retry, _reopened, repeatable=False)
+    events = awaiting(calls.events, _as_is)
+    attempts = awaiting(calls.attempts, _as_is)
+    why = awaiting(calls.why, _as_is)
+    workers = awaiting(calls.workers, _as_is)
+    drain_worker = awaiting(calls.drain_worker, _as_is)
+    queues = awaiting(calls.queues, _as_is)
+    pause_queue = awaiting(calls.pause_queue, _as_is)
+    resume_queue = awaiting(calls.resume_queue, _as_is)
+    totals = awaiting(calls.totals, _as_is)
+
+    async def result(self, run: object) -> Any:
+        """What the task returned. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
+        found: ResultRecord = await self.result_record(run)
+        return orjson.loads(await asyncio.to_thread(self.surroundings.load_result, found))
+
+    async def wait(self, run: object, timeout: float | None = None) -> AsyncRun:
+        """Return the run once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+        found = await self.get(run)
+        for pause in pauses(timeout):
+            if found.status.final:
+                return found
+            await asyncio.sleep(pause)
+            found = await self.get(run)
+        if found.status.final:
+            return found
+        raise timed_out(run_id(run), timeout)
+
+
+class AsyncClient(AsyncAsking):
+    """Submits runs, waits for them and steers them, for code that awaits. Use it as `async with AsyncClient()`."""
+
+    def __init__(self, settings: Settings | None = None, *, max_connections: int = 8) -> None:
+        self.surroundings = Surroundings(settings)
+        self.settings = self.surroundings.settings
+        self._pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]] = AsyncConnectionPool(
+            self.surroundings.database_url,
+            min_size=0,
+            max_size=max_connections,
+            kwargs={"autocommit": True, "connect_timeout": CONNECT_TIMEOUT},
+            timeout=CONNECT_TIMEOUT,
+            open=False,
+            name="holdfast-async",
+        )
+        self._opening = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ringing: set[asyncio.Task[None]] = set()
+        self._bell = self.surroundings.open_bell(self._send)
+
+    async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        """Drive an operation on a connection of the pool."""
+        async with self._opening:
+            if self._pool.closed:
+                self._loop = asyncio.get_running_loop()
+                await self._pool.open()
+        for left in reversed(range(TRIES if repeatable else 1)):
+            try:
+                async with self._pool.connection() as connection:
+                    return await driver.transact(connection, make_op)
+            except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
+                if not left or isinstance(error, PoolTimeout):
+                    raise unreachable(self.surroundings.database_url, error) from error
+        raise AssertionError("unreachable")
+
+    def ring(self, hints: Iterable[str]) -> None:
+        """Tell workers that there may be something to do. Only a hint: nothing is lost if nobody hears it."""
+        self._bell.ring(hints)
+
+    def ring_later(self, hints: Iterable[str]) -> None:
+        """Tell workers soon, and again: somebody else will commit what it is about."""
+        self._bell.ring_later(hints)
+
+    def _send(self, hints: Iterable[str]) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._spawn, list(hints))
+
+    def _spawn(self, hints: list[str]) -> None:
+        task = asyncio.get_running_loop().create_task(self._notify(hints))
+        self._ringing.add(task)
+        task.add_done_callback(self._ringing.discard)
+
+    async def _notify(self, hints: list[str]) -> None:
+        with suppress(psycopg.Error, PoolTimeout):
+            async with self._pool.connection() as connection:
+                for hint in hints:
+                    await connection.execute("select pg_notify('holdfast', %s)", [hint])
+
+    def on(self, connection: Any) -> AsyncBorrowedClient:
+        """The same calls on your asynchronous psycopg connection and in your transaction."""
+        return AsyncBorrowedClient(self, connection)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._bell.close)
+        await asyncio.gather(*self._ringing)
+        await self._pool.close()
+        self.surroundings.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncBorrowedClient(AsyncAsking):
+    """A client on somebody's connection: what it does happens if and only if their transaction commits."""
+
+    def __init__(self, owner: AsyncClient, connection: Any) -> None:
+        if not isinstance(connection, psycopg.AsyncConnection):
+            raise ConfigurationError(
+                f"on() of an AsyncClient takes an asynchronous psycopg connection; not {type(connection).__name__}"
+            )
+        self.surroundings = owner.surroundings
+        self.settings = owner.settings
+        self._owner = owner
+        self._connection = connection
+
+    async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        return await driver.run(self._connection, make_op())
+
+    def ring(self, hints: Iterable[str]) -> None:
+        self._owner.ring_later(hints)

@@ -1,0 +1,218 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import orjson
+import psycopg
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from holdfast.client import calls
+from holdfast.client.calls import run_id
+from holdfast.client.handles import Run
+from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
+from holdfast.client.waiting import pauses, timed_out
+from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.values import RunRecord, Submitted
+from holdfast.drivers import psycopg as driver
+from holdfast.settings import Settings
+from holdfast.sql.attempts import ResultRecord
+from holdfast.sql.statement import Op
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+
+TRIES = 3
+
+
+def blocking(
+    call: Callable[Concatenate[Settings, P], Op[T]],
+    wrap: Callable[[Asking, T], R],
+    *,
+    repeatable: bool = True,
+) -> Callable[Concatenate[Asking, P], R]:
+    """A method that performs a call. A `repeatable` one is asked again if the connection broke on the way."""
+
+    def method(self: Asking, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return wrap(self, self.perform(partial(call, self.settings, *args, **kwargs), repeatable))
+
+    method.__doc__ = call.__doc__
+    method.__name__ = call.__name__
+    return method
+
+
+def _as_is(asking: Asking, value: T) -> T:
+    return value
+
+
+def _run(asking: Asking, record: RunRecord) -> Run:
+    return Run(asking, record)
+
+
+def _runs(asking: Asking, records: list[RunRecord]) -> list[Run]:
+    return [Run(asking, record) for record in records]
+
+
+def _submitted(asking: Asking, answer: Submitted) -> Run:
+    if answer.created:
+        asking.ring([answer.run.queue])
+    return Run(asking, answer.run, answer.created)
+
+
+def _submitted_many(asking: Asking, answers: list[Submitted]) -> list[Run]:
+    asking.ring({answer.run.queue for answer in answers if answer.created})
+    return [Run(asking, answer.run, answer.created) for answer in answers]
+
+
+def _stopped(asking: Asking, record: RunRecord) -> Run:
+    if record.lease_owner:
+        asking.ring([f"stop:{record.lease_owner}"])
+    return Run(asking, record)
+
+
+def _reopened(asking: Asking, record: RunRecord) -> Run:
+    asking.ring([record.queue])
+    return Run(asking, record)
+
+
+def _value(asking: Asking, found: ResultRecord) -> Any:
+    return orjson.loads(asking.surroundings.load_result(found))
+
+
+class Asking:
+    """Everything that can be asked, whatever connection carries it."""
+
+    settings: Settings
+    surroundings: Surroundings
+
+    def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        raise TypeError("only a Client, or what its on() returns, has a connection to perform on")
+
+    def ring(self, hints: Iterable[str]) -> None:
+        raise TypeError("only a Client, or what its on() returns, has a bell")
+
+    submit = blocking(calls.submit, _submitted)
+    submit_many = blocking(calls.submit_many, _submitted_many)
+    get = blocking(calls.get, _run)
+    list = blocking(calls.list_runs, _runs)
+    result = blocking(calls.result, _value)
+    cancel = blocking(calls.cancel, _stopped)
+    retry = blocking(calls.retry, _reopened, repeatable=False)
+    events = blocking(calls.events, _as_is)
+    attempts = blocking(calls.attempts, _as_is)
+    why = blocking(calls.why, _as_is)
+    workers = blocking(calls.workers, _as_is)
+    drain_worker = blocking(calls.drain_worker, _as_is)
+    queues = blocking(calls.queues, _as_is)
+    pause_queue = blocking(calls.pause_queue, _as_is)
+    resume_queue = blocking(calls.resume_queue, _as_is)
+    totals = blocking(calls.totals, _as_is)
+
+    def wait(self, run: object, timeout: float | None = None) -> Run:
+        """Return the run once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+        found = self.get(run)
+        for pause in pauses(timeout):
+            if found.status.final:
+                return found
+            time.sleep(pause)
+            found = self.get(run)
+        if found.status.final:
+            return found
+        raise timed_out(run_id(run), timeout)
+
+
+class Client(Asking):
+    """Submits runs, waits for them and steers them. Settings come from the environment unless given."""
+
+    def __init__(self, settings: Settings | None = None, *, max_connections: int = 8) -> None:
+        self.surroundings = Surroundings(settings)
+        self.settings = self.surroundings.settings
+        self._pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
+            self.surroundings.database_url,
+            min_size=0,
+            max_size=max_connections,
+            kwargs={"autocommit": True, "connect_timeout": CONNECT_TIMEOUT},
+            timeout=CONNECT_TIMEOUT,
+            open=True,
+            name="holdfast",
+        )
+        self._bell = self.surroundings.open_bell(self._notify)
+
+    def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        """Drive an operation on a connection of the pool."""
+        for left in reversed(range(TRIES if repeatable else 1)):
+            try:
+                with self._pool.connection() as connection:
+                    return driver.transact(connection, make_op)
+            except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
+                if not left or isinstance(error, PoolTimeout):
+                    raise unreachable(self.surroundings.database_url, error) from error
+        raise AssertionError("unreachable")
+
+    def ring(self, hints: Iterable[str]) -> None:
+        """Tell workers that there may be something to do. Only a hint: nothing is lost if nobody hears it."""
+        self._bell.ring(hints)
+
+    def ring_later(self, hints: Iterable[str]) -> None:
+        """Tell workers soon, and again: somebody else will commit what it is about."""
+        self._bell.ring_later(hints)
+
+    def _notify(self, hints: Iterable[str]) -> None:
+        with self._pool.connection() as connection:
+            for hint in hints:
+                connection.execute("select pg_notify('holdfast', %s)", [hint])
+
+    def on(self, connection: Any) -> BorrowedClient:
+        """The same calls on your connection and in your transaction: psycopg, or SQLAlchemy's connection or session."""
+        return BorrowedClient(self, connection)
+
+    def close(self) -> None:
+        self._bell.close()
+        self._pool.close()
+        self.surroundings.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class BorrowedClient(Asking):
+    """A client on somebody's connection: what it does happens if and only if their transaction commits."""
+
+    def __init__(self, owner: Client, connection: Any) -> None:
+        self.surroundings = owner.surroundings
+        self.settings = owner.settings
+        self._owner = owner
+        self._connection = connection
+        self._drive = _driver_for(connection)
+
+    def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        result: T = self._drive(self._connection, make_op())
+        return result
+
+    def ring(self, hints: Iterable[str]) -> None:
+        # The commit is the caller's and may come at any time, so the bell is rung a little later, more than once.
+        self._owner.ring_later(hints)
+
+
+def _driver_for(connection: Any) -> Callable[[Any, Op[Any]], Any]:
+    if isinstance(connection, psycopg.Connection):
+        return driver.run
+    module = type(connection).__module__
+    if module.startswith("sqlalchemy."):
+        from holdfast.drivers import sqlalchemy
+
+        return sqlalchemy.run
+    raise ConfigurationError(
+        f"on() takes a psycopg connection, or a SQLAlchemy connection or session; not {type(connection).__name__}"
+    )

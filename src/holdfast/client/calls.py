@@ -1,0 +1,173 @@
+"""What a client can ask, each as an operation. Both clients are tables of these, so neither can drift."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from holdfast import ops
+from holdfast.client.requests import NOBODY, Asker, Submission, prepare
+from holdfast.domain.errors import BadInput, Problem, RunNotFound
+from holdfast.domain.ids import new_ids, parse_id
+from holdfast.domain.tasks import Task
+from holdfast.domain.values import RunRecord, Submitted
+from holdfast.ops.explain import Reason
+from holdfast.settings import Settings
+from holdfast.sql import queues as queues_sql
+from holdfast.sql import runs as runs_sql
+from holdfast.sql import tallies as tallies_sql
+from holdfast.sql import workers as workers_sql
+from holdfast.sql.attempts import AttemptRecord, ResultRecord
+from holdfast.sql.events import EventRecord
+from holdfast.sql.queues import QueueRecord
+from holdfast.sql.statement import Op
+from holdfast.sql.workers import WorkerRecord
+
+AnyTask = Task | str | Callable[..., Any]
+STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
+
+
+def run_id(value: object) -> str:
+    found = parse_id(getattr(value, "id", value))
+    if found is None:
+        raise RunNotFound(f"{value!r} is not the id of a run")
+    return found
+
+
+def person() -> str:
+    """Who acts, as far as this process knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def submit(
+    settings: Settings,
+    /,
+    task: AnyTask,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    asker: Asker = NOBODY,
+    **options: Any,
+) -> Op[Submitted]:
+    """Make a run, or find the one that the same key or payload made before."""
+    return ops.submit(prepare(settings, task, parameters, asker=asker, **options))
+
+
+def submit_many(
+    settings: Settings,
+    /,
+    task: AnyTask | Iterable[Submission],
+    many: Iterable[Mapping[str, Any]] | None = None,
+    *,
+    asker: Asker = NOBODY,
+    **options: Any,
+) -> Op[list[Submitted]]:
+    """Make many runs: of one task with a list of parameters, or of a list of Submission values. All or none."""
+    if many is not None:
+        asked = [Submission(task, parameters, options) for parameters in many]  # type: ignore[arg-type]
+    elif isinstance(task, Iterable) and not isinstance(task, str):
+        asked = list(task)
+    else:
+        raise BadInput("submit_many takes a task and a list of parameters, or a list of Submission values")
+    made = [
+        prepare(settings, one.task, one.parameters, asker=asker, id=id_, **one.options)
+        for one, id_ in zip(asked, new_ids(len(asked)), strict=True)
+    ]
+    return ops.submit_many(made)
+
+
+def get(settings: Settings, /, run: object) -> Op[RunRecord]:
+    """Read one run."""
+    return ops.get(run_id(run))
+
+
+def list_runs(
+    settings: Settings,
+    /,
+    *,
+    status: str | None = None,
+    model: str | None = None,
+    queue: str | None = None,
+    tag: str | None = None,
+    job_id: str | None = None,
+    cursor: str | None = None,
+    limit: int | None = None,
+) -> Op[list[RunRecord]]:
+    """Read runs, newest first; `cursor` is the id of the last run of the page before."""
+    limit = settings.page if limit is None else limit
+    problems = []
+    if status is not None and status not in STATUSES:
+        problems.append(Problem("/status", f"must be one of {', '.join(STATUSES)}"))
+    if not 1 <= limit <= settings.max_page:
+        problems.append(Problem("/limit", f"must be from 1 to {settings.max_page}"))
+    before = runs_sql.EVERYTHING if cursor is None else parse_id(cursor)
+    if before is None:
+        problems.append(Problem("/cursor", "is not one that this service gave out"))
+    job = parse_id(job_id) if job_id is not None else None
+    if problems or before is None:
+        raise BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
+    return ops.list_runs(status=status, task=model, queue=queue, tag=tag, job_id=job, before=before, limit=limit)
+
+
+def result(settings: Settings, /, run: object) -> Op[ResultRecord]:
+    """Where the result of a run is."""
+    return ops.result(run_id(run))
+
+
+def cancel(settings: Settings, /, run: object, *, reason: str | None = None) -> Op[RunRecord]:
+    """Cancel a run: at once if it is pending, else it is asked to stop."""
+    return ops.cancel(run_id(run), reason or f"cancelled by {person()}")
+
+
+def retry(settings: Settings, /, run: object, *, by: str | None = None) -> Op[RunRecord]:
+    """Reopen a FAILED or CANCELLED run."""
+    return ops.retry(run_id(run), by or person())
+
+
+def events(settings: Settings, /, run: object, after: int = 0) -> Op[list[EventRecord]]:
+    """What happened to a run, in order."""
+    return ops.events(run_id(run), after)
+
+
+def attempts(settings: Settings, /, run: object) -> Op[list[AttemptRecord]]:
+    """The attempts of a run."""
+    return ops.attempts(run_id(run))
+
+
+def why(settings: Settings, /, run: object) -> Op[list[Reason]]:
+    """The exact thing that a run waits for."""
+    return ops.explain(run_id(run))
+
+
+def workers(settings: Settings, /) -> Op[list[WorkerRecord]]:
+    """Workers that live, and those that stopped in the last day."""
+    return (yield from workers_sql.listing())
+
+
+def drain_worker(settings: Settings, /, worker: str) -> Op[bool]:
+    """Ask a worker to take nothing more; False if no such worker lives."""
+    return bool((yield from workers_sql.drain(run_id(worker))))
+
+
+def queues(settings: Settings, /) -> Op[list[QueueRecord]]:
+    """Queues with live runs or a pause."""
+    return (yield from queues_sql.listing())
+
+
+def pause_queue(settings: Settings, /, name: str, *, by: str | None = None, reason: str | None = None) -> Op[None]:
+    """Let no run of this queue start. Running ones go on."""
+    yield from queues_sql.pause(name, by or person(), reason)
+
+
+def resume_queue(settings: Settings, /, name: str) -> Op[None]:
+    """Let the runs of this queue start again."""
+    yield from queues_sql.resume(name)
+
+
+def totals(settings: Settings, /) -> Op[dict[tallies_sql.Tally, tuple[int, float]]]:
+    """Every counter by (task, kind, bucket)."""
+    return (yield from tallies_sql.totals())

@@ -1,0 +1,200 @@
+"""From what a caller asks to what `submit` writes: every check that needs no database happens here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+
+from holdfast.domain.canonical import canonicalize
+from holdfast.domain.errors import BadInput, BadParameters, Problem
+from holdfast.domain.ids import new_id
+from holdfast.domain.policies import Retry
+from holdfast.domain.tasks import Task, registry
+from holdfast.domain.values import NewRun
+from holdfast.settings import Settings
+
+Dedupe = str | timedelta | float | int
+
+OPTIONS = ("key", "queue", "priority", "run_after", "dedupe", "concurrency_key", "tags")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One run to submit, for `submit_many` with mixed tasks: a task, its parameters, and `submit`'s options."""
+
+    task: Task | str | Callable[..., Any]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks: whose idempotency keys these are, and what is written beside the run."""
+
+    scope: str = ""
+    name: str | None = None
+    traceparent: str | None = None
+
+
+NOBODY = Asker()
+
+
+def prepare(
+    settings: Settings,
+    task: Task | str | Callable[..., Any],
+    parameters: Any = None,
+    *,
+    asker: Asker = NOBODY,
+    id: str | None = None,  # noqa: A002
+    default_dedupe: Dedupe | None = None,
+    **options: Any,
+) -> NewRun:
+    """Check a request and make it ready to be written. Raises BadInput with every problem it finds."""
+    found = resolve(task)
+    parameters = {} if parameters is None else parameters
+    problems = _unknown(options)
+    key = _key(options.get("key"), settings, problems)
+    queue = _queue(options.get("queue"), found, problems)
+    priority = _priority(options.get("priority"), found, problems)
+    run_after = _run_after(options.get("run_after"), problems)
+    dedupe = _dedupe(_first(options.get("dedupe"), default_dedupe, found.dedupe), problems)
+    tags = _tags(options.get("tags"), found, settings, problems)
+    concurrency_key = _short_text("concurrency_key", options.get("concurrency_key"), problems)
+    if not isinstance(parameters, Mapping):
+        problems.append(Problem("/parameters", "must be an object"))
+    if problems:
+        raise BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
+    text, payload_hash = canonicalize(parameters, found.ignore_in_hash)
+    _check_parameters(found, text)
+    return NewRun(
+        id=id or new_id(),
+        task=found.name,
+        parameters=text,
+        payload_hash=payload_hash,
+        queue=queue,
+        priority=priority,
+        run_after=run_after,
+        policy=stored_policy(found, settings),
+        tags=tags,
+        key=key,
+        scope=asker.scope,
+        key_ttl=timedelta(seconds=settings.key_seconds),
+        dedupe="off" if key is not None else dedupe,
+        dedupe_window=timedelta(seconds=settings.dedupe_seconds),
+        concurrency_key=concurrency_key,
+        submitted_by=asker.name,
+        traceparent=asker.traceparent,
+    )
+
+
+def resolve(task: Task | str | Callable[..., Any]) -> Task:
+    """The registered task that a caller means."""
+    if isinstance(task, Task):
+        return task
+    if isinstance(task, str):
+        return registry.get(task)
+    raise BadInput(
+        f"{task!r} is not a task; decorate it with @task, or name a registered one", [Problem("/model", "not a task")]
+    )
+
+
+def _check_parameters(task: Task, text: str) -> None:
+    try:
+        task.check(orjson.loads(text))
+    except BadParameters as error:
+        problems = [Problem("/parameters" + p.pointer, p.detail) for p in error.problems]
+        raise BadParameters(str(error), problems) from None
+
+
+def stored_policy(task: Task, settings: Settings) -> str | None:
+    """What a run keeps of its task's policies, so that any process can settle it; None if all are the defaults."""
+    retry = task.retry or Retry(max_attempts=settings.max_attempts)
+    policy: dict[str, Any] = dict(retry.to_json())
+    timeout = task.timeout.total_seconds() if task.timeout else settings.task_timeout_seconds
+    if timeout is not None:
+        policy["timeout"] = timeout
+    return orjson.dumps(policy).decode() if policy else None
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _unknown(options: Mapping[str, Any]) -> list[Problem]:
+    problems = []
+    for name in options:
+        if name not in OPTIONS:
+            near = difflib.get_close_matches(name, OPTIONS, n=1)
+            problems.append(Problem(f"/{name}", "unknown field" + (f"; did you mean {near[0]}?" if near else "")))
+    return problems
+
+
+def _key(key: Any, settings: Settings, problems: list[Problem]) -> str | None:
+    if key is None:
+        return None
+    fits = isinstance(key, str) and 1 <= len(key) <= settings.max_key_length and all("!" <= c <= "~" for c in key)
+    if not fits:
+        problems.append(Problem("/key", f"must be 1 to {settings.max_key_length} visible ASCII characters"))
+    return str(key)
+
+
+def _short_text(name: str, value: Any, problems: list[Problem]) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 1 <= len(value) <= 255 or "\0" in value or not _storable(value):
+        problems.append(Problem(f"/{name}", "must be 1 to 255 characters"))
+    return str(value)
+
+
+def _storable(text: str) -> bool:
+    return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _queue(queue: Any, task: Task, problems: list[Problem]) -> str:
+    return _short_text("queue", _first(queue, task.queue), problems) or "default"
+
+
+def _priority(priority: Any, task: Task, problems: list[Problem]) -> int:
+    value = _first(priority, task.priority)
+    if isinstance(value, bool) or not isinstance(value, int) or not -100 <= value <= 100:
+        problems.append(Problem("/priority", "must be a whole number from -100 to 100"))
+        return 0
+    return value
+
+
+def _run_after(value: Any, problems: list[Problem]) -> datetime | timedelta | None:
+    if value is None or isinstance(value, timedelta):
+        return value
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value
+    problems.append(Problem("/run_after", "must be a time with its zone, or a timedelta"))
+    return None
+
+
+def _dedupe(value: Any, problems: list[Problem]) -> str | timedelta:
+    if value in ("off", "active"):
+        return str(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9:
+        return timedelta(seconds=value)
+    if isinstance(value, timedelta) and value > timedelta(0):
+        return value
+    problems.append(Problem("/dedupe", 'must be "active", "off", or a number of seconds'))
+    return "off"
+
+
+def _tags(tags: Any, task: Task, settings: Settings, problems: list[Problem]) -> tuple[str, ...]:
+    given: Sequence[Any] = _first(tags, task.tags)
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        problems.append(Problem("/tags", "must be a list of texts"))
+        return ()
+    if len(given) > settings.max_tags:
+        problems.append(Problem("/tags", f"must be at most {settings.max_tags}"))
+    for index, tag in enumerate(given):
+        if not isinstance(tag, str) or not 1 <= len(tag) <= settings.max_tag_length or not _storable(tag):
+            problems.append(Problem(f"/tags/{index}", f"must be 1 to {settings.max_tag_length} characters"))
+    return tuple(str(tag) for tag in given)

@@ -1,0 +1,98 @@
+"""What a client or a worker stands on: settings, a database that is there and fits, a place for results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+
+from holdfast import migrate
+from holdfast.domain.errors import ConfigurationError, DatabaseUnreachable
+from holdfast.domain.tasks import load_modules
+from holdfast.domain.values import StoredResult
+from holdfast.doorbells import Bell, open_bell
+from holdfast.results import ResultStore, open_store
+from holdfast.settings import Settings, load, masked
+from holdfast.sql.attempts import ResultRecord
+
+CONNECT_TIMEOUT = 10
+
+
+class Surroundings:
+    """Opened once per process; holds the embedded server, if that is what the settings lead to."""
+
+    def __init__(self, settings: Settings | None = None, *, check: bool = True) -> None:
+        self.settings = settings or load()
+        load_modules(("holdfast.tasks", *self.settings.tasks))
+        self._server: Any = None
+        if self.settings.database_url:
+            self.database_url = self.settings.database_url
+            if check:
+                self._require()
+        else:
+            self._start_embedded()
+        self._store: ResultStore | None = None
+
+    def _start_embedded(self) -> None:
+        from holdfast.embedded import ensure_running
+
+        self._server = ensure_running(Path(self.settings.home))
+        self.database_url = self._server.url
+        with connect(self.database_url) as connection:
+            behind = migrate.current(connection) != migrate.latest()
+        if behind:
+            migrate.upgrade(self.database_url)
+        self._require()
+
+    def _require(self) -> None:
+        with connect(self.database_url) as connection:
+            migrate.require(connection)
+
+    @property
+    def store(self) -> ResultStore:
+        if self._store is None:
+            self._store = open_store(self.settings.artifacts)
+        return self._store
+
+    def load_result(self, found: ResultRecord) -> bytes:
+        """The bytes of a result, from where it is kept."""
+        if found.ref is not None:
+            return self.store.get(StoredResult(found.ref, found.size or 0, found.sha256 or ""))
+        return (found.text or "null").encode()
+
+    def open_bell(self, notify: Callable[[Iterable[str]], None]) -> Bell:
+        """The bell that the settings ask for; `notify` sends hints through Postgres."""
+        return open_bell(self.settings.doorbell, notify)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.release()
+            self._server = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(url: str) -> psycopg.Connection[Any]:
+    """A connection of one's own, or one clear line why there is none."""
+    try:
+        return psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT)
+    except psycopg.ProgrammingError as error:
+        raise ConfigurationError(f"the database URL {masked(url)} cannot be used: {error}") from error
+    except psycopg.OperationalError as error:
+        raise unreachable(url, error) from error
+
+
+def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
+    said = " ".join(str(error).split()) or type(error).__name__
+    return DatabaseUnreachable(
+        f"Postgres at {masked(url)} does not answer: {said}. Check HOLDFAST_DATABASE_URL and that the server runs."
+    )

@@ -1,0 +1,25 @@
+"""How a client waits for a run: it asks again, quickly at first and then less and less often."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from holdfast.domain.errors import WaitTimeout
+
+FIRST = 0.01
+LONGEST = 0.5
+GROWTH = 1.3
+
+
+def pauses(timeout: float | None) -> Iterator[float]:
+    """Pauses between two questions, until the time is over."""
+    ends = None if timeout is None else time.monotonic() + timeout
+    pause = FIRST
+    while ends is None or (left := ends - time.monotonic()) > 0:
+        yield pause if ends is None else min(pause, max(left, 0.001))
+        pause = min(pause * GROWTH, LONGEST)
+
+
+def timed_out(run_id: str, timeout: float | None) -> WaitTimeout:
+    return WaitTimeout(f"run {run_id} had not ended after {timeout:g} s; it goes on")

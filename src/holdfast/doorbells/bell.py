@@ -1,0 +1,122 @@
+"""The client's side of a doorbell: hints that there may be work, sent after the commit and never one per run.
+
+A hint is the name of a queue, or `stop:` and a worker's id. Losing one costs waiting time and nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+Send = Callable[[Iterable[str]], None]
+
+QUIET = 0.01
+LATER = (0.03, 0.2, 1.0)
+
+
+class Bell(Protocol):
+    """Rings workers up."""
+
+    def ring(self, hints: Iterable[str]) -> None:
+        """Hint now: what it is about has been committed."""
+
+    def ring_later(self, hints: Iterable[str]) -> None:
+        """Hint soon, and again: somebody else will commit what it is about."""
+
+    def close(self) -> None:
+        """Send what is still to be sent, and end."""
+
+
+class SilentBell:
+    """Nobody listens; workers poll."""
+
+    def ring(self, hints: Iterable[str]) -> None:
+        pass
+
+    def ring_later(self, hints: Iterable[str]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class CoalescingBell:
+    """Sends the first hint at once and gathers those that follow within `QUIET` seconds into one more."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._sent_at: dict[str, float] = {}
+        self._due: dict[str, set[float]] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    def ring(self, hints: Iterable[str]) -> None:
+        now = time.monotonic()
+        at_once = []
+        with self._changed:
+            for hint in hints:
+                if now - self._sent_at.get(hint, -QUIET) >= QUIET:
+                    self._sent_at[hint] = now
+                    at_once.append(hint)
+                elif not self._due.get(hint):
+                    self._schedule(hint, now + QUIET)
+        if at_once:
+            self._try_send(at_once)
+
+    def ring_later(self, hints: Iterable[str]) -> None:
+        now = time.monotonic()
+        with self._changed:
+            for hint in hints:
+                for pause in LATER:
+                    self._schedule(hint, now + pause)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _schedule(self, hint: str, at: float) -> None:
+        self._due.setdefault(hint, set()).add(at)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="holdfast-bell", daemon=True)
+            self._thread.start()
+        self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                times = [at for due in self._due.values() for at in due]
+                if self._closing and not times:
+                    return
+                pause = 0.0 if self._closing else min(times, default=time.monotonic() + 60) - time.monotonic()
+                if pause > 0:
+                    self._changed.wait(pause)
+                    continue
+                now = time.monotonic()
+                ripe = [hint for hint, due in self._due.items() if self._closing or min(due, default=now + 1) <= now]
+                for hint in ripe:
+                    self._sent_at[hint] = now
+                    left = set() if self._closing else {at for at in self._due[hint] if at > now}
+                    if left:
+                        self._due[hint] = left
+                    else:
+                        del self._due[hint]
+            if ripe:
+                self._try_send(ripe)
+
+    def _try_send(self, hints: list[str]) -> None:
+        try:
+            self._send(hints)
+        except Exception:  # noqa: BLE001, S110 - a hint that cannot be sent is a hint lost: workers poll anyway
+            pass
+
+
+def open_bell(kind: str, notify: Send) -> Bell:
+    """The bell for a doorbell setting; `notify` sends hints through Postgres."""
+    return SilentBell() if kind == "poll" else CoalescingBell(notify)
