@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
 import shutil
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -104,17 +104,17 @@ class Places:
             raise ConfigurationError(f"{self.home} is not a directory. Set HOLDFAST_HOME to one.") from None
 
     def make_sockets(self, uid: int, gid: int) -> None:
-        """Make the directory that only the server's account and root may enter: it is what guards the server."""
-        sockets = self.sockets
-        sockets.mkdir(mode=0o700, exist_ok=True)
-        found = sockets.lstat()
-        mine = found.st_uid in {uid, os.geteuid()}
-        if not stat.S_ISDIR(found.st_mode) or not mine or stat.S_IMODE(found.st_mode) & 0o077:
+        """Make anew the directory that only the server's account and root may enter: it is what guards the server."""
+        self._clear_sockets()
+        try:
+            self.sockets.mkdir(mode=0o700)
+        except FileExistsError:
             raise ConfigurationError(
-                f"{sockets} exists and is not a private directory of uid {uid}. Remove it, or set HOLDFAST_HOME."
-            )
-        if found.st_uid != uid:
-            os.chown(sockets, uid, gid)
+                f"{self.sockets} belongs to somebody else and is in the way of the embedded PostgreSQL. "
+                "Remove it, or set HOLDFAST_HOME to a directory with a shorter path."
+            ) from None
+        if uid != os.geteuid():
+            os.chown(self.sockets, uid, gid)
 
     def create(self, path: Path) -> int:
         """Open a new file of ours for writing, never through a link that somebody else put there."""
@@ -126,4 +126,11 @@ class Places:
     def remove_sockets(self) -> None:
         """Leave nothing behind outside the home."""
         if self.sockets.parent != self.home:
+            self._clear_sockets()
+
+    def _clear_sockets(self) -> None:
+        if self.sockets.is_dir() and not self.sockets.is_symlink():
             shutil.rmtree(self.sockets, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                self.sockets.unlink()

@@ -84,7 +84,7 @@ def _launch(places: Places, start_lock: int, server_lock: int, *, durable: bool)
     programs = binaries()
     runner = account.choose(places, programs)
     if not places.data.exists():
-        _initialise(places, programs, runner, start_lock)
+        _initialise(places, programs, runner, start_lock, durable=durable)
     _check(places, runner)
     account.hand_over(places.data, runner.uid, runner.gid)
     places.make_sockets(runner.uid, runner.gid)
@@ -106,13 +106,15 @@ def _launch(places: Places, start_lock: int, server_lock: int, *, durable: bool)
         account.run(runner.server, command, output=log, detach=True, keep=[server_lock])
 
 
-def _initialise(places: Places, programs: Path, runner: account.Account, start_lock: int) -> None:
+def _initialise(places: Places, programs: Path, runner: account.Account, start_lock: int, *, durable: bool) -> None:
     shutil.rmtree(places.unfinished_data, ignore_errors=True)
     places.unfinished_data.mkdir(mode=0o700)
     account.hand_over(places.unfinished_data, *runner.maker)
     locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     guard = ["--auth-local=trust", "--auth-host=reject", "--data-checksums", "--no-instructions"]
     command: list[str | Path] = [programs / "initdb", "-D", places.unfinished_data, "-U", ROLE, *locale, *guard]
+    if not durable:
+        command.append("--no-sync")
     with os.fdopen(places.create(places.start_log), "w") as log:
         # initdb holds start.lock too: if we are killed, nobody begins anew before it has ended.
         failed = account.run(runner.initdb, command, output=log, keep=[start_lock])

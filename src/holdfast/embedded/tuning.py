@@ -32,7 +32,7 @@ def configuration(sockets: Path, *, durable: bool) -> str:
         "huge_pages": "off",
         # An answer is kept only once it is on the disk.
         "fsync": on(durable),
-        "synchronous_commit": on(durable),
+        "synchronous_commit": "on",
         "full_page_writes": on(durable),
         # Nobody replicates from here, so the log carries only what recovery needs.
         "wal_level": "minimal",

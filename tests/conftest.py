@@ -1,0 +1,133 @@
+"""Every test gets a database of its own, cloned from one that was migrated once for the whole run.
+
+The server is `HOLDFAST_DATABASE_URL` if that is set, else the embedded one in a directory that all processes of the
+run share. There it does without fsync: a test run has nothing to lose.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import hypothesis
+import psycopg
+import pytest
+from psycopg import sql
+
+from holdfast.embedded import ensure_running, stop_if_unused
+
+# Set by the process that pytest was started as, inherited by the workers of pytest-xdist.
+RUN_DIRECTORY = "HOLDFAST_TEST_RUN_DIRECTORY"
+
+# A busy machine is no failure.
+hypothesis.settings.register_profile(
+    "holdfast", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("holdfast")
+
+
+def with_database(url: str, name: str) -> str:
+    return urlsplit(url)._replace(path=f"/{name}").geturl()
+
+
+def is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def quick_directory() -> Path | None:
+    """Memory, if there is plenty: cloning a database takes 15 ms there and twenty times that on a slow disk."""
+    memory = Path("/dev/shm")
+    if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 4 * 1024**3:
+        return memory
+    return None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not is_worker(config):
+        directory = Path(tempfile.mkdtemp(prefix="holdfast-test-", dir=quick_directory()))
+        directory.chmod(0o711)  # so that root's server can be run by the account it becomes
+        os.environ[RUN_DIRECTORY] = str(directory)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not is_worker(config) and RUN_DIRECTORY in os.environ:
+        directory = Path(os.environ.pop(RUN_DIRECTORY))
+        external = os.environ.get("HOLDFAST_DATABASE_URL")
+        if external:
+            with psycopg.connect(external, autocommit=True) as connection:
+                for suffix in ("template", "unfinished"):
+                    drop_database(connection, database_name(directory, suffix))
+        stop_if_unused(directory / "home")
+        shutil.rmtree(directory)
+
+
+def database_name(run: Path, suffix: str) -> str:
+    return f"{run.name}-{suffix}".replace("-", "_").lower()
+
+
+def drop_database(connection: psycopg.Connection, name: str) -> None:
+    connection.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
+
+
+@pytest.fixture(scope="session")
+def run_directory() -> Path:
+    """A directory that all processes of this test run share."""
+    return Path(os.environ[RUN_DIRECTORY])
+
+
+@pytest.fixture(scope="session")
+def server_url(run_directory: Path) -> Iterator[str]:
+    """A server on which databases can be made; the address is that of its maintenance database."""
+    external = os.environ.get("HOLDFAST_DATABASE_URL")
+    if external:
+        yield external
+        return
+    with ensure_running(run_directory / "home", durable=False) as server:
+        yield with_database(server.url, "postgres")
+
+
+@pytest.fixture(scope="session")
+def server_connection(server_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def template_database(server_connection: psycopg.Connection, server_url: str, run_directory: Path) -> str:
+    """The name of a migrated database without connections, made by the first process that asks."""
+    from holdfast.migrate import upgrade
+
+    name, unfinished = database_name(run_directory, "template"), database_name(run_directory, "unfinished")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute("select pg_advisory_lock(hashtext(%s))", [name])
+        if not connection.execute("select from pg_database where datname = %s", [name]).rowcount:
+            drop_database(connection, unfinished)
+            connection.execute(sql.SQL("create database {}").format(sql.Identifier(unfinished)))
+            upgrade(with_database(server_url, unfinished))
+            rename = sql.SQL("alter database {} rename to {}")
+            connection.execute(rename.format(sql.Identifier(unfinished), sql.Identifier(name)))
+    return name
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def database_url(
+    server_connection: psycopg.Connection, server_url: str, template_database: str, run_directory: Path
+) -> Iterator[str]:
+    """A fresh database at the latest schema, dropped after the test whatever still uses it."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    name = database_name(run_directory, f"{worker}_{next(_numbers)}")
+    # Copying files is several times as fast here as replaying them through the log.
+    clone = sql.SQL("create database {} template {} strategy file_copy")
+    server_connection.execute(clone.format(sql.Identifier(name), sql.Identifier(template_database)))
+    try:
+        yield with_database(server_url, name)
+    finally:
+        drop_database(server_connection, name)

@@ -1,0 +1,55 @@
+"""Users of the embedded server in processes of their own, and a look at what they left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+
+from holdfast.embedded import locks
+from holdfast.embedded.places import Places
+
+# Says where the server is, stays until told to leave, and then says so.
+USER = """
+import sys
+from pathlib import Path
+from holdfast.embedded import ensure_running
+server = ensure_running(Path(sys.argv[1]), durable=False)
+print(server.url, flush=True)
+sys.stdin.readline()
+server.release()
+print("left", flush=True)
+"""
+
+
+def python(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def leave(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert line(process) == "left"
+
+
+def postmaster(home: Path) -> int:
+    return int(Places(home).data.joinpath("postmaster.pid").read_text().splitlines()[0])
+
+
+def runs(home: Path) -> bool:
+    return locks.is_held(Places(home).server_lock)
+
+
+def execute(url: str, statement: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        found = connection.execute(statement)
+        return found.fetchall() if found.description else []
