@@ -1,0 +1,227 @@
+"""A task's parameters, as its signature tells them: checked before anything is stored, converted before the call.
+
+Names come from the signature, types from the annotations, which pydantic checks strictly as JSON (a date is written
+as a string, 1 is no true). Pydantic is imported when the first annotated task is used, and never for the others.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from holdfast.domain.canonical import canonicalize, pointer
+from holdfast.domain.errors import BadParameters, ConfigurationError, NotCanonical, Problem
+
+_PLAIN = (str, int, float, bool, None, type(None), dict, list, Any, object)
+_PLAIN_OF = (dict, list, collections.abc.Mapping, collections.abc.Sequence, typing.Union, types.UnionType)
+
+
+class Parameters:
+    """What a function takes by name, and how JSON fits it.
+
+    `extras` are names that callers may send although the function does not take them: they are kept with the run,
+    and left out of the call.
+    """
+
+    def __init__(self, name: str, fn: Callable[..., Any], extras: Iterable[str] = ()) -> None:
+        self.name = name
+        self.fn = fn
+        self.open = False
+        self.taken: dict[str, inspect.Parameter] = {}
+        for parameter in _signature(name, fn).parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                self.open = True
+            elif parameter.kind is parameter.POSITIONAL_ONLY:
+                raise ConfigurationError(
+                    f"task {name!r}: parameter {parameter.name!r} is positional-only, but a run passes its parameters "
+                    "by name; remove the / from the signature"
+                )
+            elif parameter.kind is not parameter.VAR_POSITIONAL:
+                self.taken[parameter.name] = parameter
+        self.required = [key for key, parameter in self.taken.items() if parameter.default is parameter.empty]
+        self.extras = frozenset() if self.open else frozenset(extras) - self.taken.keys()
+
+    def resolve(self) -> None:
+        """Raise ConfigurationError now, rather than at the first run, if an annotation makes no sense."""
+        _ = self.plain
+
+    @cached_property
+    def hints(self) -> dict[str, Any]:
+        """The annotations of the parameters, resolved."""
+        annotated = {key: p for key, p in self.taken.items() if p.annotation is not p.empty}
+        if not annotated:
+            return {}
+        try:
+            hints = typing.get_type_hints(inspect.unwrap(self.fn), include_extras=True)
+        except (NameError, TypeError, AttributeError, SyntaxError) as error:
+            raise ConfigurationError(
+                f"task {self.name!r}: an annotation of its parameters cannot be resolved ({error}); import the name "
+                "where the task is defined, outside of TYPE_CHECKING"
+            ) from error
+        return {key: _with_default(hints[key], p) for key, p in annotated.items() if key in hints}
+
+    @cached_property
+    def plain(self) -> bool:
+        """True if JSON values are handed to the function as they are."""
+        return all(_is_plain(hint) for hint in self.hints.values())
+
+    @cached_property
+    def adapter(self) -> Any:
+        """The pydantic type of an object with the annotated parameters, none of them required."""
+        from pydantic import PydanticUserError, TypeAdapter
+        from typing_extensions import TypedDict
+
+        make: Any = TypedDict
+        try:
+            return TypeAdapter(make("Parameters", self.hints, total=False))
+        except PydanticUserError as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigurationError(
+                f"task {self.name!r}: a parameter's type cannot be read from JSON ({reason}); annotate it with a JSON "
+                "type, a dataclass or a pydantic model"
+            ) from error
+
+    def check(self, given: Mapping[str, Any], text: str | None = None) -> None:
+        """Raise BadParameters, with all problems, unless these fit. `text` is their canonical text, if known."""
+        problems = self._wrong_names(given)
+        if self.hints:
+            problems += self._wrong_types(given, text)
+        if problems:
+            raise self._refusal(problems)
+
+    def bind(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the keyword arguments to call the function with; the very mapping if nothing is to be changed."""
+        if self.extras and not self.extras.isdisjoint(given):
+            given = {key: value for key, value in given.items() if key not in self.extras}
+        if self.plain:
+            return given
+        converted = self._converted(_text(given))
+        if isinstance(converted, dict):
+            return {**given, **converted}
+        raise self._refusal(_problems(converted, given))
+
+    def schema(self) -> dict[str, Any]:
+        """Return a JSON Schema of the parameters."""
+        made = self._type_schema()
+        typed = made.pop("properties", {})
+        properties: dict[str, Any] = {}
+        for key, parameter in self.taken.items():
+            properties[key] = {name: value for name, value in typed.get(key, {}).items() if name != "title"}
+            if parameter.default is not parameter.empty and _is_json(parameter.default):
+                properties[key]["default"] = parameter.default
+        properties.update({key: {} for key in sorted(self.extras)})
+        schema = {"type": "object", "properties": properties, "required": self.required}
+        if "$defs" in made:
+            schema["$defs"] = made["$defs"]
+        return {**schema, "additionalProperties": self.open}
+
+    def _type_schema(self) -> dict[str, Any]:
+        if not self.hints:
+            return {}
+        from pydantic.errors import PydanticInvalidForJsonSchema
+
+        try:
+            made: dict[str, Any] = self.adapter.json_schema()
+        except PydanticInvalidForJsonSchema:
+            return {}
+        return made
+
+    def _wrong_names(self, given: Mapping[str, Any]) -> list[Problem]:
+        problems = [Problem(pointer([key]), "missing") for key in self.required if key not in given]
+        if self.open:
+            return problems
+        for key in given:
+            if key not in self.taken and key not in self.extras:
+                near = difflib.get_close_matches(key, self.taken, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                problems.append(Problem(pointer([key]), f"unknown parameter{hint}"))
+        return problems
+
+    def _wrong_types(self, given: Mapping[str, Any], text: str | None) -> list[Problem]:
+        converted = self._converted(text if text is not None else _text(given))
+        return [] if isinstance(converted, dict) else _problems(converted, given)
+
+    def _converted(self, text: str) -> dict[str, Any] | list[Any]:
+        """Return the annotated parameters as their types, or pydantic's list of errors."""
+        from pydantic import ValidationError
+
+        try:
+            converted: dict[str, Any] = self.adapter.validate_json(text, strict=True)
+        except ValidationError as error:
+            return list(error.errors(include_url=False, include_input=False, include_context=False))
+        return converted
+
+    def _refusal(self, problems: list[Problem]) -> BadParameters:
+        told = "; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems)
+        return BadParameters(f"the parameters do not fit task {self.name!r}: {told}", problems)
+
+
+def _signature(name: str, fn: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(fn)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"task {name!r}: the signature of {fn!r} cannot be read ({error})") from error
+
+
+def _with_default(hint: Any, parameter: inspect.Parameter) -> Any:
+    return typing.Optional[hint] if parameter.default is None else hint  # noqa: UP045 - hint may be a string
+
+
+def _is_plain(hint: Any) -> bool:
+    """Say whether pydantic would hand a JSON value of this type on unchanged."""
+    if hint in _PLAIN:
+        return True
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _is_plain(arguments[0]) and all(type(one).__module__ == "annotated_types" for one in arguments[1:])
+    if origin is typing.Literal:
+        return all(type(one) in _PLAIN for one in arguments)
+    return origin in _PLAIN_OF and all(_is_plain(argument) for argument in arguments)
+
+
+def _problems(errors: Iterable[Mapping[str, Any]], given: Any) -> list[Problem]:
+    """Turn pydantic's errors into one problem for each place; a union tells one error for each of its branches."""
+    details: dict[str, list[str]] = {}
+    for error in errors:
+        said = "missing" if error["type"] == "missing" else error["msg"]
+        places = details.setdefault(pointer(_path(error, given)), [])
+        if said not in places:
+            places.append(said)
+    return [Problem(place, " or: ".join(said)) for place, said in details.items()]
+
+
+def _path(error: Mapping[str, Any], value: Any) -> list[str | int]:
+    """Keep of pydantic's location what leads through the value: it also names union branches and validators."""
+    path: list[str | int] = []
+    steps = error["loc"]
+    for step in steps:
+        if _leads_on(step, value):
+            value = value[step]
+        elif error["type"] != "missing" or step is not steps[-1]:
+            continue
+        path.append(step)
+    return path
+
+
+def _leads_on(step: str | int, value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return step in value
+    return isinstance(value, list | tuple) and isinstance(step, int) and step < len(value)
+
+
+def _text(given: Mapping[str, Any]) -> str:
+    return canonicalize(given if isinstance(given, dict) else dict(given))[0]
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        canonicalize(value)
+    except NotCanonical:
+        return False
+    return True

@@ -1,0 +1,267 @@
+"""Tasks: registered callables with their policies. Only what is registered can run; a name is never imported."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+
+from holdfast.domain.errors import ConfigurationError, UnknownTask
+from holdfast.domain.parameters import Parameters
+from holdfast.domain.policies import Retry
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec as DefaultParamSpec
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    P = DefaultParamSpec("P", default=...)
+    R = DefaultTypeVar("R", default=Any)
+else:
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+F = ParamSpec("F")
+T = TypeVar("T")
+
+Dedupe = str | timedelta | float
+ExecutorName = Literal["process", "inline"]
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Generic[P, R]):
+    """A registered callable and its policies. Calling it calls the function, here and now, without a run."""
+
+    name: str
+    fn: Callable[P, R]
+    queue: str = "default"
+    priority: int = 0
+    timeout: timedelta | None = None
+    retry: Retry | None = None
+    ignore_in_hash: tuple[str, ...] = ()
+    dedupe: Dedupe = "off"
+    executor: ExecutorName | None = None
+    tags: tuple[str, ...] = ()
+    resources: Mapping[str, float] | None = None
+    is_async: bool = field(init=False)
+    parameters: Parameters = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check(self)
+        extras = {path.partition(".")[0] for path in self.ignore_in_hash}
+        made = {
+            "is_async": _is_async(self.fn),
+            "parameters": Parameters(self.name, self.fn, extras),
+            "__wrapped__": self.fn,
+        }
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            made[name] = getattr(self.fn, name, None)
+        for name, value in made.items():
+            object.__setattr__(self, name, value)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.fn(*args, **kwargs)
+
+    def check(self, parameters: Mapping[str, Any], text: str | None = None) -> None:
+        """Raise BadParameters, with all problems, unless these parameters fit the function.
+
+        `text` is their canonical text: whoever has it saves writing it again.
+        """
+        self.parameters.check(parameters, text)
+
+    def bind(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the keyword arguments to call the function with, converted to the annotated types."""
+        return self.parameters.bind(parameters)
+
+    def call(self, parameters: Mapping[str, Any]) -> Any:
+        """Call the function with these parameters; what an async one returns is to be awaited."""
+        return cast("Callable[..., Any]", self.fn)(**self.parameters.bind(parameters))
+
+    def schema(self) -> dict[str, Any]:
+        """Return a JSON Schema of the parameters."""
+        return self.parameters.schema()
+
+    @property
+    def place(self) -> str:
+        """Where the function is defined, for people."""
+        code = getattr(inspect.unwrap(self.fn), "__code__", None)
+        where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+        return f"{_qualified_name(self.fn)}{where}"
+
+
+class Registry:
+    """The tasks that can be run, by name."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Task] = {}
+
+    def register(self, task: Task) -> None:
+        """Add a task. The same function may come again (its module was reloaded); another one may not."""
+        known = self._tasks.get(task.name)
+        if known is not None and not _same_function(known.fn, task.fn):
+            raise ConfigurationError(
+                f"two tasks are named {task.name!r}: {known.place} and {task.place}; rename one of them"
+            )
+        self._tasks[task.name] = task
+
+    def get(self, name: str) -> Task:
+        """Return the task of this name, or raise UnknownTask."""
+        found = self._tasks.get(name)
+        if found is None:
+            raise UnknownTask(name, self.names())
+        return found
+
+    def find(self, name: str) -> Task | None:
+        """Return the task of this name, if there is one."""
+        return self._tasks.get(name)
+
+    def names(self) -> list[str]:
+        """Return the names of all tasks, sorted."""
+        return sorted(self._tasks)
+
+    @overload
+    def task(self, name: Callable[F, T], /) -> Task[F, T]: ...
+
+    @overload
+    def task(
+        self,
+        name: str | None = None,
+        *,
+        queue: str = ...,
+        priority: int = ...,
+        timeout: timedelta | None = ...,
+        retry: Retry | None = ...,
+        ignore_in_hash: Iterable[str] = ...,
+        dedupe: Dedupe = ...,
+        executor: ExecutorName | None = ...,
+        tags: Iterable[str] = ...,
+        resources: Mapping[str, float] | None = ...,
+    ) -> Callable[[Callable[F, T]], Task[F, T]]: ...
+
+    def task(self, name: Any = None, **policies: Any) -> Any:
+        """Make a task of a function: `@task`, or `@task("name", queue=..., retry=Retry(...), ...)`.
+
+        Without a name it gets the function's: `module.function`. What comes back is still called like the function.
+
+        - `queue`, `priority` (-100 ... 100, higher first), `tags`: the defaults of its runs
+        - `timeout`: how long an attempt may take
+        - `retry`: see Retry
+        - `ignore_in_hash`: dotted paths of parameters that make no other payload; callers may send these even if the
+          function does not take them
+        - `dedupe`: `"off"`, `"active"`, or a window in seconds or as a timedelta
+        - `executor`: `"process"`, `"inline"` for tiny ones, or what the worker was started with
+        - `resources`: what an attempt needs, for executors that place it by that
+        """
+        if callable(name):
+            return self._made(name, None, policies)
+
+        def decorate(fn: Callable[..., Any]) -> Task:
+            return self._made(fn, name, policies)
+
+        return decorate
+
+    def _made(self, fn: Callable[..., Any], name: str | None, policies: dict[str, Any]) -> Task:
+        for many in ("ignore_in_hash", "tags"):
+            given = policies.get(many, ())
+            if isinstance(given, str) or not isinstance(given, Iterable):
+                raise ConfigurationError(f"@task({many}={given!r}): give a sequence, such as ({given!r},)")
+            policies[many] = tuple(given)
+        made = Task(_qualified_name(fn) if name is None else name, fn, **policies)
+        self.register(made)
+        return made
+
+
+registry = Registry()
+task = registry.task
+
+
+def load_modules(names: Iterable[str]) -> None:
+    """Import the modules that register tasks: names from the settings, never from a request.
+
+    Raises ConfigurationError if one cannot be imported, or holds a task whose annotations make no sense.
+    """
+    for name in names:
+        if not _is_module_name(name):
+            raise ConfigurationError(
+                f"{name!r} is no module; HOLDFAST_TASKS takes dotted names, such as my_project.tasks"
+            )
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            raise ConfigurationError(
+                f"the tasks of module {name!r} cannot be loaded: {type(error).__name__}: {error}"
+            ) from error
+    for name in registry.names():
+        registry.get(name).parameters.resolve()
+
+
+def _is_async(fn: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
+
+
+def _qualified_name(fn: Callable[..., Any]) -> str:
+    module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
+    if not module or not name:
+        raise ConfigurationError(f"{fn!r} has no name of its own; give it one: @task('name')")
+    return f"{module}.{name}"
+
+
+def _same_function(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
+    """A reload makes a new function in the same place; a script is also its module under another name."""
+    return a is b or _origin(a) == _origin(b)
+
+
+def _origin(fn: Callable[..., Any]) -> tuple[Any, ...]:
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    if code is None:
+        return (id(fn),)
+    name = getattr(fn, "__qualname__", "")
+    return (code.co_filename, name, code.co_firstlineno if "<locals>" in name else None)
+
+
+def _check(task: Task) -> None:
+    for wrong, what in _mistakes(task):
+        if wrong:
+            raise ConfigurationError(f"task {task.name!r}: {what}")
+
+
+def _mistakes(task: Task) -> Iterable[tuple[bool, str]]:
+    name: Any = task.name
+    timeout: Any = task.timeout
+    yield not _is_text(name), "a name has 1 to 255 printable characters"
+    yield not callable(task.fn), f"{task.fn!r} cannot be called"
+    yield inspect.isclass(task.fn), "a class is no task; decorate a function"
+    generator = inspect.isgeneratorfunction(task.fn) or inspect.isasyncgenfunction(task.fn)
+    yield generator, "the function yields; return a value instead, and tell progress with current_run().progress()"
+    yield not _is_text(task.queue), f"queue={task.queue!r} has to have 1 to 255 printable characters"
+    yield not _is_priority(task.priority), f"priority={task.priority!r} has to be a whole number from -100 to 100"
+    positive = timeout is None or (isinstance(timeout, timedelta) and timeout > timedelta(0))
+    yield not positive, f"timeout={timeout!r} has to be a positive timedelta"
+    yield not isinstance(task.retry, Retry | None), f"retry={task.retry!r} has to be a Retry(...)"
+    yield not _is_dedupe(task.dedupe), f'dedupe={task.dedupe!r} has to be "off", "active", or a positive window'
+    yield task.executor not in (None, "process", "inline"), f'executor={task.executor!r}: "process" or "inline"'
+    yield not all(map(_is_text, task.ignore_in_hash)), "ignore_in_hash holds dotted paths, such as client.name"
+    yield not all(map(_is_text, task.tags)), "tags are texts of 1 to 255 printable characters"
+    yield not isinstance(task.resources, Mapping | None), "resources are a mapping, such as {'cpu': 2}"
+
+
+def _is_module_name(value: Any) -> bool:
+    return isinstance(value, str) and all(part.isidentifier() for part in value.split("."))
+
+
+def _is_priority(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -100 <= value <= 100
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= 255 and value.isprintable()
+
+
+def _is_dedupe(value: Any) -> bool:
+    if isinstance(value, timedelta):
+        return value > timedelta(0)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return 0 < value < 1e9
+    return value in ("off", "active")

@@ -1,0 +1,63 @@
+"""A model that only pretends: it takes time, tells its progress, and fails as often as it is told to."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from time import monotonic, sleep
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
+
+from holdfast.domain.canonical import canonicalize
+from holdfast.domain.context import RunContext, current_run
+from holdfast.domain.errors import Fatal
+from holdfast.domain.tasks import task
+
+LONGEST_NAP = 0.05
+
+
+class SimulatedFailure(Exception):
+    """The failure that the mock was asked for."""
+
+
+@task("mock")
+def mock(
+    seconds: Annotated[float, Ge(0), Le(86_400)] = 1.0,
+    steps: Annotated[int, Ge(1), Le(1_000_000)] = 10,
+    fail_times: Annotated[int, Ge(0)] = 0,
+    fatal: bool = False,
+    payload: Any = None,
+) -> dict[str, Any]:
+    """Work for `seconds` in `steps`. The first `fail_times` attempts fail half-way, without a retry if `fatal`."""
+    run = current_run()
+    failing = run.attempt <= fail_times
+    started = monotonic()
+    for step in range(1, steps + 1):
+        _nap_until(started + seconds * step / steps, run, step - 1, steps)
+        run.progress(step, steps, unit="steps")
+        if failing and step * 2 >= steps:
+            raise _failure(run.attempt, fail_times, fatal)
+    return {
+        "run_id": str(run.id),
+        "inputs": run.parameters,
+        "metrics": {"runtime_seconds": round(monotonic() - started, 3), "objective": _objective(run.parameters)},
+        "notes": "simulated",
+    }
+
+
+def _nap_until(end: float, run: RunContext, done: int, steps: int) -> None:
+    """Sleep in short naps: between them a request to stop is noticed."""
+    while (left := end - monotonic()) > 0:
+        sleep(min(left, LONGEST_NAP))
+        run.progress(done, steps, unit="steps")
+
+
+def _failure(attempt: int, fail_times: int, fatal: bool) -> Exception:
+    told = f"simulated failure: attempt {attempt} of {fail_times} that were to fail"
+    return Fatal(told) if fatal else SimulatedFailure(told)
+
+
+def _objective(inputs: Any) -> float:
+    """A number from 0 to 1 that depends on the inputs alone."""
+    _, digest = canonicalize(inputs)
+    return round(int.from_bytes(sha256(digest.encode()).digest()[:4]) / 2**32, 4)
