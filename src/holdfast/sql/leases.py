@@ -12,10 +12,10 @@ from holdfast.domain.values import AttemptRef, Settlement, Verdict
 from holdfast.sql.statement import Row, Statement, count, each, plain_array, text_array
 
 # The two fences. A worker's own ending needs its lease and its own life; a rescue needs the holder's death.
-_HELD = """
+HELD = """
         and leases.worker_id = %(worker_id)s::uuid
         and exists (select from holdfast.workers
-                    where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
+                    where workers.id = %(worker_id)s::uuid and workers.expires_at > holdfast.now())
 """
 _ORPHANED = """
         and not exists (select from holdfast.workers
@@ -116,7 +116,7 @@ def _success_verdict(row: Row) -> Verdict:
 def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:
     """End attempts with inline results: the common case of `settle`, with as little on the wire as it needs."""
     return Statement(
-        _SUCCEED + _HELD + _SUCCEED_TAIL,
+        _SUCCEED + HELD + _SUCCEED_TAIL,
         {
             "worker_id": worker_id,
             "run_ids": plain_array([s.ref.run_id for s in settlements]),
@@ -132,7 +132,7 @@ def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list
 def settle(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:
     """End attempts in any way; a run that goes on is ready or waiting for its next attempt afterwards."""
     return Statement(
-        _SETTLE + _HELD + _SETTLE_TAIL, {"worker_id": worker_id} | _told(settlements), each(_verdict), together=True
+        _SETTLE + HELD + _SETTLE_TAIL, {"worker_id": worker_id} | _told(settlements), each(_verdict), together=True
     )
 
 
@@ -240,6 +240,15 @@ def stops(worker_id: str) -> Statement[list[AttemptRef]]:
     )
 
 
+def held(worker_id: str) -> Statement[list[AttemptRef]]:
+    """Every lease of this worker, those it never heard about included."""
+    return Statement(
+        "select run_id::text, number from holdfast.leases where worker_id = %(worker_id)s::uuid",
+        {"worker_id": worker_id},
+        each(AttemptRef._make),
+    )
+
+
 def progress(worker_id: str, reports: Sequence[tuple[AttemptRef, str]]) -> Statement[int]:
     """Record how far attempts have come; refused for those that lost their lease."""
     return Statement(
@@ -251,7 +260,7 @@ def progress(worker_id: str, reports: Sequence[tuple[AttemptRef, str]]) -> State
             update holdfast.leases set progress = told.report::json from told
             where leases.run_id = told.run_id and leases.number = told.number
         """
-        + _HELD
+        + HELD
         + """
             returning leases.run_id
         )
