@@ -1,0 +1,15 @@
+"""The command line: arguments and printing only. What a command does lives where the other interfaces find it too.
+
+Data goes to stdout and everything else to stderr. Without a terminal there is no colour and nothing is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the `holdfast` command and return its exit code."""
+    from holdfast.cli.running import run
+
+    return run(arguments)

@@ -1,0 +1,81 @@
+"""The table of commands. Each is imported when it is used, so that help and mistakes are answered at once."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import NamedTuple
+
+import click
+
+
+class Entry(NamedTuple):
+    """Where a command is found, and the line that `--help` shows for it."""
+
+    where: str
+    help: str
+
+
+COMMANDS = {
+    "up": Entry("holdfast.cli.up:up", "Start everything here and stay."),
+    "worker": Entry("holdfast.cli.worker:worker", "Take runs from queues and execute them."),
+    "demo": Entry("holdfast.cli.demo:demo", "Show the main job end to end, on a Postgres of its own."),
+    "doctor": Entry("holdfast.cli.doctor:doctor", "Name what is wrong here, and how to fix it."),
+    "submit": Entry("holdfast.cli.submit:submit", "Make a run of a task."),
+    "runs": Entry("holdfast.cli.runs:runs", "List, follow and steer runs."),
+    "queues": Entry("holdfast.cli.queues:queues", "List, pause and resume queues."),
+    "workers": Entry("holdfast.cli.workers:workers", "List and drain workers."),
+    "tasks": Entry("holdfast.cli.tasks:tasks", "List the registered tasks and their parameters."),
+    "db": Entry("holdfast.cli.db:db", "Upgrade, check and address the database."),
+    "config": Entry("holdfast.cli.config:config", "Show every setting and where it came from."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose members are imported on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, name = entry.where.partition(":")
+        found: click.Command = getattr(importlib.import_module(module), name)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" There are: {', '.join(COMMANDS)}."
+            raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"holdfast {version('holdfast')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Settings come from HOLDFAST_* variables or holdfast.toml; `holdfast config show` lists them.",
+)
+@click.option("--traceback", is_flag=True, help="Show where in the code an error came from.")
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
+@click.pass_context
+def app(ctx: click.Context, traceback: bool) -> None:
+    """Durable runs on Postgres: submit them, watch them, execute them."""
+    ctx.obj = {"traceback": traceback}

@@ -1,0 +1,88 @@
+"""holdfast db."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli import exits, output
+from holdfast.cli.session import json_option
+
+
+@click.group()
+def db() -> None:
+    """Upgrade, check and address the database."""
+
+
+@db.command()
+def upgrade() -> None:
+    """Bring the database to the schema of this code. Safe under load, and from many places at once."""
+    from holdfast import migrate
+    from holdfast.client.surroundings import Surroundings, connect
+
+    with Surroundings(check=False) as surroundings:
+        with connect(surroundings.database_url) as connection:
+            before = migrate.current(connection)
+        if before is not None and int(before) > int(migrate.latest()):
+            with connect(surroundings.database_url) as connection:
+                migrate.require(connection)
+            output.note(f"the database is at schema {before}, newer than this code's {migrate.latest()}; left as it is")
+            return
+        migrate.upgrade(surroundings.database_url)
+        with connect(surroundings.database_url) as connection:
+            after = migrate.current(connection)
+    output.note(f"the database is at schema {after}" + (" already" if after == before else f"; it was at {before}"))
+
+
+@db.command()
+@json_option
+def current(as_json: bool) -> None:
+    """Print the number of the schema that the database is at."""
+    from holdfast import migrate
+    from holdfast.client.surroundings import Surroundings, connect
+
+    with Surroundings(check=False) as surroundings, connect(surroundings.database_url) as connection:
+        at, wanted = migrate.current(connection), migrate.latest()
+    if as_json:
+        output.document({"current": at, "latest": wanted})
+        return
+    output.data(at or "none")
+    if at != wanted:
+        output.note(f"this code's schema is {wanted}")
+
+
+@db.command()
+@json_option
+def check(as_json: bool) -> int:
+    """Report where the database's schema differs from what its migrations made."""
+    from holdfast.client.surroundings import Surroundings
+    from holdfast.schema_check import check as find_drift
+
+    with Surroundings() as surroundings:
+        found = list(find_drift(surroundings.database_url))
+    if as_json:
+        output.document({"drift": bool(found), "items": [str(one) for one in found]})
+    else:
+        for one in found:
+            output.data(str(one))
+        output.note(f"{len(found)} differences" if found else "no drift")
+    return exits.ERROR if found else exits.OK
+
+
+@db.command()
+def url() -> None:
+    """Print the database's address, for psql and the like. The embedded server runs while somebody uses it."""
+    from pathlib import Path
+
+    from holdfast.settings import load
+
+    settings = load()
+    if settings.database_url:
+        output.data(settings.database_url)
+        return
+    from holdfast.embedded.locks import is_held
+    from holdfast.embedded.places import Places
+
+    places = Places(Path(settings.home).resolve())
+    output.data(places.url())
+    if not places.server_lock.exists() or not is_held(places.server_lock):
+        output.note("the embedded server is not running now; holdfast up starts it and stays")

@@ -1,0 +1,196 @@
+"""Printing: data on stdout, all else on stderr, and never more than the stream at hand can show."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Generic, NamedTuple, TextIO, TypeVar
+
+import click
+
+T = TypeVar("T")
+
+COLOURS = {
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "LOST": "red",
+    "CANCELLED": "magenta",
+    "RUNNING": "cyan",
+    "PENDING": "yellow",
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "red",
+    "active": "green",
+    "idle": "cyan",
+    "draining": "yellow",
+}
+
+
+def tolerate_any_encoding() -> None:
+    """A character that the terminal cannot show is written as an escape instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def is_terminal(stream: TextIO | None = None) -> bool:
+    return (stream or sys.stdout).isatty()
+
+
+def is_unicode(stream: TextIO | None = None) -> bool:
+    return (getattr(stream or sys.stdout, "encoding", None) or "").lower().replace("-", "").startswith("utf8")
+
+
+def is_coloured(stream: TextIO) -> bool:
+    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def styled(text: str, stream: TextIO | None = None, **style: Any) -> str:
+    return click.style(text, **style) if is_coloured(stream or sys.stdout) else text
+
+
+def data(text: str) -> None:
+    """One line of what was asked for."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """One line beside the data."""
+    sys.stdout.flush()
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def hint(text: str) -> None:
+    """What a person may want to do next; a program is not told."""
+    if is_terminal(sys.stderr):
+        note(styled(text, sys.stderr, dim=True))
+
+
+def error(text: str) -> None:
+    note(f"{styled('holdfast:', sys.stderr, fg='red', bold=True)} {visible(text)}")
+
+
+def document(value: Any) -> None:
+    """A JSON value: on several lines for a person, on one for a program. Escapes stand in for what cannot be shown."""
+    if is_terminal():
+        text = json.dumps(value, ensure_ascii=not is_unicode(), indent=2)
+        data("".join(c if c == "\n" or c.isprintable() else f"\\u{ord(c):04x}" for c in text))
+    else:
+        data(json.dumps(value, ensure_ascii=not is_unicode()))
+
+
+def compact(value: Any) -> str:
+    """A JSON value as a short text inside a line."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def visible(text: str) -> str:
+    """The text with control characters made visible: what others submitted must not steer this terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in " \t\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+class Column(NamedTuple, Generic[T]):
+    """One column of a table. The `wide` one gives way when the terminal is too narrow."""
+
+    title: str
+    value: Callable[[T], object]
+    wide: bool = False
+    right: bool = False
+
+
+def table(columns: Sequence[Column[T]], records: Iterable[T]) -> None:
+    """Print records as aligned columns, in the width of the terminal if there is one."""
+    rows = [[_cell(column.value(record)) for column in columns] for record in records]
+    titles = [column.title for column in columns]
+    widths = [max(map(width, column)) for column in zip(titles, *rows, strict=True)]
+    if is_terminal():
+        _narrow(widths, columns)
+    data(styled(_line(titles, widths, columns), bold=True))
+    for row in rows:
+        data(_line(row, widths, columns, paint=True))
+
+
+def fields(pairs: Iterable[tuple[str, object]]) -> None:
+    """Print names and values, one to a line, leaving out what is not there."""
+    shown = [(name, _cell(value)) for name, value in pairs if value is not None]
+    room = max((width(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        text = value if value not in COLOURS else styled(value, fg=COLOURS[value])
+        data(f"{styled(name.ljust(room), dim=True)}  {text}")
+
+
+def width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def cut(text: str, room: int, stream: TextIO | None = None) -> str:
+    """The text in at most `room` columns."""
+    if width(text) <= room:
+        return text
+    end = "…" if is_unicode(stream) else "..."
+    kept = ""
+    for c in text:
+        if width(kept + c) > room - len(end):
+            break
+        kept += c
+    return kept + end
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        return when(value)
+    return " ".join(visible(str(value)).split()) or "-"
+
+
+def _narrow(widths: list[int], columns: Sequence[Column[Any]]) -> None:
+    over = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size().columns
+    for index, column in enumerate(columns):
+        if column.wide and over > 0:
+            less = min(over, max(widths[index] - max(10, width(column.title)), 0))
+            widths[index] -= less
+            over -= less
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column[Any]], paint: bool = False) -> str:
+    shown = []
+    for cell, room, column in zip(cells, widths, columns, strict=True):
+        text = cut(cell, room) if is_terminal() else cell
+        blank = " " * (room - width(text))
+        if paint and cell in COLOURS:
+            text = styled(text, fg=COLOURS[cell])
+        shown.append(blank + text if column.right else text + blank)
+    return "  ".join(shown).rstrip()
+
+
+def when(at: datetime) -> str:
+    """A time: as people say it on a terminal, exact elsewhere."""
+    if not is_terminal():
+        return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    local, today = at.astimezone(), datetime.now().astimezone()
+    if local.date() == today.date():
+        return f"{local:%H:%M:%S}"
+    return f"{local:%Y-%m-%d %H:%M}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in the unit that fits it."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.0f} d"

@@ -1,0 +1,67 @@
+"""holdfast queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli import output
+from holdfast.cli.output import Column
+from holdfast.cli.session import json_option, open_client
+
+if TYPE_CHECKING:
+    from holdfast.sql.queues import QueueRecord
+
+QUEUES: list[Column[QueueRecord]] = [
+    Column("QUEUE", lambda queue: queue.name),
+    Column("READY", lambda queue: queue.ready, right=True),
+    Column("WAITING", lambda queue: queue.waiting, right=True),
+    Column("RUNNING", lambda queue: queue.running, right=True),
+    Column("OLDEST READY", lambda queue: queue.oldest_ready_at),
+    Column("PAUSED", lambda queue: queue.paused_at),
+    Column("BY", lambda queue: queue.paused_by),
+    Column("REASON", lambda queue: queue.pause_reason, wide=True),
+]
+
+
+@click.group()
+def queues() -> None:
+    """List, pause and resume queues."""
+
+
+@queues.command("list")
+@json_option
+def list_queues(as_json: bool) -> None:
+    """List the queues that have live runs or were paused."""
+    from holdfast.client.documents import written
+
+    with open_client() as client:
+        found = client.queues()
+    if not as_json:
+        output.table(QUEUES, found)
+        return
+    items = [
+        queue._asdict() | {"oldest_ready_at": written(queue.oldest_ready_at), "paused_at": written(queue.paused_at)}
+        for queue in found
+    ]
+    output.document({"items": items})
+
+
+@queues.command()
+@click.argument("name")
+@click.option("--reason", help="Shown to whoever asks why a run waits.")
+def pause(name: str, reason: str | None) -> None:
+    """Let no run of queue NAME start; running ones go on."""
+    with open_client() as client:
+        client.pause_queue(name, reason=reason)
+    output.note(f"queue {name} is paused; holdfast queues resume {name} opens it again")
+
+
+@queues.command()
+@click.argument("name")
+def resume(name: str) -> None:
+    """Let the runs of queue NAME start again."""
+    with open_client() as client:
+        client.resume_queue(name)
+    output.note(f"queue {name} is open")

@@ -1,0 +1,113 @@
+"""Running a command: what it raises becomes one line and an exit code, and a signal still lets it clean up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from holdfast.cli import exits, output
+from holdfast.cli.app import app
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    output.tolerate_any_encoding()
+    _find_modules_here()
+    _clean_up_on_signals()
+    try:
+        code = _invoke(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _pipe_closed()
+    return code
+
+
+def _invoke(arguments: Sequence[str] | None) -> int:
+    try:
+        returned = app.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.UsageError as error:
+        _explain_usage(error)
+        return exits.USAGE
+    except click.ClickException as error:
+        output.error(error.format_message())
+        return exits.ERROR
+    except (KeyboardInterrupt, click.Abort):
+        output.note("interrupted")
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the one place where anything becomes a line and a code
+        _explain(error, arguments)
+        return exits.code_of(error)
+    return returned if isinstance(returned, int) else exits.OK
+
+
+def _explain_usage(error: click.UsageError) -> None:
+    if error.ctx is not None:
+        output.note(error.ctx.get_usage())
+    output.error(error.format_message())
+    if error.ctx is not None:
+        output.note(f"Try '{error.ctx.command_path} --help'.")
+
+
+def _explain(error: Exception, arguments: Sequence[str] | None) -> None:
+    from holdfast.domain.errors import HoldfastError
+
+    if _wants_traceback(arguments):
+        import traceback
+
+        output.note("".join(traceback.format_exception(error)).rstrip())
+        return
+    said = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, HoldfastError):
+        output.error(said)
+    elif isinstance(error, OSError):
+        output.error(f"{error.strerror or said}{f': {error.filename}' if error.filename else ''}")
+    elif type(error).__module__.partition(".")[0] == "psycopg":
+        output.error(f"Postgres: {said}")
+    else:
+        output.error(f"unexpected {type(error).__name__}: {said} (holdfast --traceback … shows where)")
+
+
+def _wants_traceback(arguments: Sequence[str] | None) -> bool:
+    given = sys.argv[1:] if arguments is None else arguments
+    leading = [word for word in given[:2] if word.startswith("-")]
+    return "--traceback" in leading or os.environ.get("HOLDFAST_LOG_LEVEL") == "debug"
+
+
+def _find_modules_here() -> None:
+    """Modules that register tasks are looked for in the current directory too, as with `python -m`."""
+    with contextlib.suppress(OSError):
+        here = str(Path.cwd())
+        if here not in sys.path and "" not in sys.path:
+            sys.path.insert(0, here)
+
+
+def _clean_up_on_signals() -> None:
+    """By default these signals end Python without unwinding, which would leave an embedded server behind."""
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        with contextlib.suppress(ValueError):  # not the main thread: then the signals are not ours
+            if signal.getsignal(name) is signal.SIG_DFL:
+                signal.signal(name, leave)
+
+
+def _pipe_closed() -> int:
+    """The reader left. What is still buffered goes nowhere, or Python would complain about it at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(nowhere, stream.fileno())
+    return exits.PIPE_CLOSED

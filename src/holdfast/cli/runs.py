@@ -1,0 +1,202 @@
+"""holdfast runs: the group, and the commands that read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import output, runs_check, runs_steer
+from holdfast.cli.output import Column
+from holdfast.cli.session import json_option, open_client
+
+if TYPE_CHECKING:
+    from holdfast.client import Run
+    from holdfast.ops.explain import Reason
+    from holdfast.sql.attempts import AttemptRecord
+    from holdfast.sql.events import EventRecord
+
+STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
+
+
+@click.group()
+def runs() -> None:
+    """List, follow and steer runs."""
+
+
+for command in (*runs_steer.COMMANDS, *runs_check.COMMANDS):
+    runs.add_command(command)
+
+
+def _remark(run: Run) -> str:
+    from holdfast.cli.watching import how_far
+
+    if run.status == "RUNNING":
+        return how_far(run.progress) or run.reason or ""
+    return "" if run.status == "SUCCEEDED" else run.last_error or run.reason or ""
+
+
+RUNS: list[Column[Run]] = [
+    Column("RUN", lambda run: run.id),
+    Column("TASK", lambda run: run.model),
+    Column("STATUS", lambda run: run.status),
+    Column("QUEUE", lambda run: run.queue),
+    Column("ATTEMPTS", lambda run: f"{run.attempt_count}/{run.max_attempts}", right=True),
+    Column("CREATED", lambda run: run.created_at),
+    Column("FINISHED", lambda run: run.finished_at),
+    Column("REMARK", _remark, wide=True),
+]
+
+
+@runs.command("list")
+@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only runs in this status.")
+@click.option("--model", "--task", help="Only runs of this task.")
+@click.option("--queue", help="Only runs of this queue.")
+@click.option("--tag", help="Only runs with this tag.")
+@click.option("--job", "job_id", help="Only runs of this job.")
+@click.option("--limit", type=int, help="How many at most.")
+@click.option("--cursor", help="Go on after this run.")
+@json_option
+def list_runs(as_json: bool, **filters: Any) -> None:
+    """List runs, newest first."""
+    with open_client() as client:
+        limit = filters["limit"] or client.settings.page
+        found = client.list(**filters)
+    more = found[-1].id if len(found) == limit else None
+    if as_json:
+        output.document({"items": [run.as_dict() for run in found], "next_cursor": more})
+        return
+    output.table(RUNS, found)
+    if more:
+        output.note(f"there may be more: add --cursor {more}")
+
+
+@runs.command()
+@click.argument("run_id")
+@json_option
+def show(run_id: str, as_json: bool) -> None:
+    """Show a run."""
+    with open_client() as client:
+        run = client.get(run_id)
+    if as_json:
+        output.document(run.as_dict())
+    else:
+        output.fields(_shown(run))
+
+
+def _shown(run: Run) -> list[tuple[str, object]]:
+    from holdfast.cli.watching import how_far
+
+    took = (run.finished_at - run.started_at).total_seconds() if run.finished_at and run.started_at else None
+    return [
+        ("run", run.id),
+        ("task", run.model),
+        ("status", run.status),
+        ("reason", run.reason),
+        ("error", run.last_error),
+        ("parameters", output.compact(run.parameters)),
+        ("payload hash", run.payload_hash),
+        ("queue", run.queue),
+        ("priority", run.priority),
+        ("tags", ", ".join(run.tags) or None),
+        ("attempts", f"{run.attempt_count} of {run.max_attempts}"),
+        ("progress", how_far(run.progress) or None),
+        ("created", run.created_at),
+        ("not before", run.run_after),
+        ("started", run.started_at),
+        ("finished", run.finished_at),
+        ("took", output.duration(took) if took is not None else None),
+        ("result", run.result_ref),
+        ("worker", run.lease_owner),
+        ("lease until", run.lease_expires_at),
+        ("stop asked", run.cancel_requested_at),
+        ("job", run.job_id),
+        ("parent", run.parent_id),
+        ("submitted by", run.submitted_by),
+    ]
+
+
+@runs.command()
+@click.argument("run_id")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, which a result always is.")
+def result(run_id: str, as_json: bool) -> None:
+    """Print the result of a run that succeeded."""
+    with open_client() as client:
+        output.document(client.result(run_id))
+
+
+EVENTS: list[Column[EventRecord]] = [
+    Column("SEQ", lambda event: event.seq, right=True),
+    Column("AT", lambda event: event.at),
+    Column("EVENT", lambda event: event.type),
+    Column("FROM", lambda event: event.from_status),
+    Column("TO", lambda event: event.to_status),
+    Column("ATTEMPT", lambda event: event.attempt or None, right=True),
+    Column("REASON", lambda event: event.reason, wide=True),
+]
+
+
+@runs.command()
+@click.argument("run_id")
+@json_option
+def events(run_id: str, as_json: bool) -> None:
+    """Show what happened to a run, in order."""
+    from holdfast.client.documents import event_document
+
+    with open_client() as client:
+        found = client.events(run_id)
+    if as_json:
+        output.document({"items": [event_document(event) for event in found]})
+    else:
+        output.table(EVENTS, found)
+
+
+ATTEMPTS: list[Column[AttemptRecord]] = [
+    Column("ATTEMPT", lambda attempt: attempt.number, right=True),
+    Column("STATUS", lambda attempt: attempt.status),
+    Column("WORKER", lambda attempt: attempt.worker_id),
+    Column("EXECUTOR", lambda attempt: attempt.executor),
+    Column("STARTED", lambda attempt: attempt.started_at or attempt.claimed_at),
+    Column("FINISHED", lambda attempt: attempt.finished_at),
+    Column("EXIT", lambda attempt: attempt.exit_code, right=True),
+    Column("REASON", lambda attempt: attempt.reason),
+    Column("ERROR", lambda a: f"{a.error['class']}: {a.error['message']}" if a.error else None, wide=True),
+]
+
+
+@runs.command()
+@click.argument("run_id")
+@click.option("--traceback", is_flag=True, help="Print the traceback of each failed attempt too.")
+@json_option
+def attempts(run_id: str, traceback: bool, as_json: bool) -> None:
+    """Show the attempts of a run."""
+    from holdfast.client.documents import attempt_document
+
+    with open_client() as client:
+        found = client.attempts(run_id)
+    if as_json:
+        output.document({"items": [attempt_document(attempt) for attempt in found]})
+        return
+    output.table(ATTEMPTS, found)
+    for attempt in found if traceback else ():
+        if attempt.error and attempt.error.get("traceback"):
+            output.data(f"\nattempt {attempt.number}:\n{output.visible(attempt.error['traceback'].rstrip())}")
+
+
+WHY: list[Column[Reason]] = [
+    Column("CODE", lambda reason: reason.code),
+    Column("WHY", lambda reason: reason.detail),
+]
+
+
+@runs.command()
+@click.argument("run_id")
+@json_option
+def why(run_id: str, as_json: bool) -> None:
+    """Say what exactly a run waits for, the decisive reason first."""
+    with open_client() as client:
+        found = client.why(run_id)
+    if as_json:
+        output.document({"items": [reason._asdict() for reason in found]})
+    else:
+        output.table(WHY, found)

@@ -1,0 +1,30 @@
+"""What most commands share: a client, and the options that mean the same everywhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+@contextmanager
+def open_client() -> Iterator[Client]:
+    """A client by the settings; raises what says why there can be none."""
+    from holdfast.client import Client
+
+    # The pool tells of every attempt to connect; the command tells once how it ended.
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
+    with Client() as client:
+        yield client

@@ -1,0 +1,85 @@
+"""holdfast submit."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, BinaryIO
+
+import click
+
+from holdfast.cli import exits, output, values
+from holdfast.cli.session import json_option, open_client
+
+
+@click.command()
+@click.argument("task")
+@click.option(
+    "-p",
+    "pairs",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A parameter: JSON if it parses, else text; KEY:=JSON insists on JSON. May be repeated.",
+)
+@click.option(
+    "-f", "file", type=click.File("rb"), help="A file with a JSON object of parameters, - for stdin; -p wins over it."
+)
+@click.option("--key", help="An idempotency key: the same key again finds the same run.")
+@click.option("--queue", help="The queue, if not the task's own.")
+@click.option("--priority", type=int, help="From -100 to 100, higher first.")
+@click.option(
+    "--run-after", metavar="TIME", type=values.moment, help="Not before this time: 10m, 2h, or 2030-01-31T08:00:00Z."
+)
+@click.option(
+    "--dedupe",
+    metavar="RULE",
+    type=values.dedupe,
+    help="Find a run with the same payload instead: active, off, or within a duration.",
+)
+@click.option("--concurrency-key", help="Kept with the run, for limits.")
+@click.option("--tag", "tags", multiple=True, help="A tag. May be repeated.")
+@click.option("--wait", is_flag=True, help="Wait for the end: progress on stderr, the result on stdout.")
+@click.option("--timeout", metavar="DURATION", type=values.duration, help="How long to wait. The run goes on.")
+@json_option
+def submit(
+    task: str,
+    pairs: tuple[str, ...],
+    file: BinaryIO | None,
+    run_after: datetime | timedelta | None,
+    tags: tuple[str, ...],
+    wait: bool,
+    timeout: float | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Make a run of TASK and print its id; with --wait, its result.
+
+    \b
+    holdfast submit mock -p seconds=2 --wait
+    holdfast submit baseline_forecast_v1 -f parameters.json --key report-42
+    """
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout is about --wait, which is not given")
+    parameters = values.parameters(pairs, file.read() if file else None)
+    given = {name: value for name, value in options.items() if value is not None}
+    with open_client() as client:
+        run = client.submit(task, parameters, run_after=run_after, tags=tags or None, **given)
+        if not run.created:
+            output.note(f"found run {run.id} ({run.status}), made by an earlier request")
+        if not wait:
+            output.document(run.as_dict()) if as_json else output.data(run.id)
+            output.hint(f"holdfast runs wait {run.id} follows it")
+            return exits.OK
+        return _wait(client, run, timeout)
+
+
+def _wait(client: Any, run: Any, timeout: float | None) -> int:
+    from holdfast.cli.watching import follow
+
+    output.note(f"run {run.id}")
+    try:
+        run = follow(client, run, timeout)
+    except KeyboardInterrupt:
+        output.note(f"the run goes on; holdfast runs wait {run.id} follows it, holdfast runs cancel {run.id} stops it")
+        raise
+    output.document(client.result(run))
+    return exits.OK

@@ -1,0 +1,65 @@
+"""holdfast workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli import exits, output
+from holdfast.cli.output import Column
+from holdfast.cli.session import json_option, open_client
+
+if TYPE_CHECKING:
+    from holdfast.sql.workers import WorkerRecord
+
+WORKERS: list[Column[WorkerRecord]] = [
+    Column("WORKER", lambda worker: worker.id),
+    Column("STATUS", lambda worker: worker.status),
+    Column("NAME", lambda worker: worker.name, wide=True),
+    Column("PID", lambda worker: worker.pid, right=True),
+    Column("EXECUTOR", lambda worker: worker.executor),
+    Column("QUEUES", lambda worker: ",".join(worker.queues) if worker.queues is not None else "(all)", wide=True),
+    Column("RUNNING", lambda worker: f"{worker.running}/{worker.slots}", right=True),
+    Column("DONE", lambda worker: worker.tasks_completed, right=True),
+    Column("FAILED", lambda worker: worker.tasks_failed, right=True),
+    Column("STARTED", lambda worker: worker.started_at),
+    Column("HEARTBEAT", lambda worker: worker.heartbeat_at),
+]
+TIMES = ("started_at", "heartbeat_at", "expires_at", "stopped_at")
+
+
+@click.group()
+def workers() -> None:
+    """List and drain workers."""
+
+
+@workers.command("list")
+@click.option("--all", "everyone", is_flag=True, help="Also those that stopped in the last day.")
+@json_option
+def list_workers(everyone: bool, as_json: bool) -> None:
+    """List the workers that live."""
+    from holdfast.client.documents import written
+
+    with open_client() as client:
+        found = [worker for worker in client.workers() if everyone or worker.status != "stopped"]
+    if as_json:
+        shown = [worker._asdict() | {name: written(getattr(worker, name)) for name in TIMES} for worker in found]
+        output.document({"items": shown})
+        return
+    output.table(WORKERS, found)
+    if not found:
+        output.note("no worker is alive; start one with: holdfast worker")
+
+
+@workers.command()
+@click.argument("worker_id")
+def drain(worker_id: str) -> int:
+    """Ask a worker to take nothing more and to stop when its runs have ended."""
+    with open_client() as client:
+        found = client.drain_worker(worker_id)
+    if not found:
+        output.error(f"no live worker has the id {worker_id}; holdfast workers list shows them")
+        return exits.NOT_FOUND
+    output.note(f"worker {worker_id} takes nothing more and stops when its runs have ended")
+    return exits.OK
