@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import collections.abc
 import difflib
+import functools
 import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 from typing import Any
 
 from holdfast.domain.canonical import canonicalize, pointer
@@ -51,27 +51,29 @@ class Parameters:
         """Raise ConfigurationError now, rather than at the first run, if an annotation makes no sense."""
         _ = self.plain
 
-    @cached_property
+    @functools.cached_property
     def hints(self) -> dict[str, Any]:
         """The annotations of the parameters, resolved."""
-        annotated = {key: p for key, p in self.taken.items() if p.annotation is not p.empty}
+        annotated = {key: p.annotation for key, p in self.taken.items() if p.annotation is not p.empty}
         if not annotated:
             return {}
+        # The return annotation is left out: nobody needs it, and it may name what only a type checker imports.
+        parameters = types.SimpleNamespace(__annotations__=annotated)
         try:
-            hints = typing.get_type_hints(inspect.unwrap(self.fn), include_extras=True)
+            hints = typing.get_type_hints(parameters, globalns=_globals(self.fn), include_extras=True)
         except (NameError, TypeError, AttributeError, SyntaxError) as error:
             raise ConfigurationError(
                 f"task {self.name!r}: an annotation of its parameters cannot be resolved ({error}); import the name "
                 "where the task is defined, outside of TYPE_CHECKING"
             ) from error
-        return {key: _with_default(hints[key], p) for key, p in annotated.items() if key in hints}
+        return {key: _with_default(hint, self.taken[key]) for key, hint in hints.items()}
 
-    @cached_property
+    @functools.cached_property
     def plain(self) -> bool:
         """True if JSON values are handed to the function as they are."""
         return all(_is_plain(hint) for hint in self.hints.values())
 
-    @cached_property
+    @functools.cached_property
     def adapter(self) -> Any:
         """The pydantic type of an object with the annotated parameters, none of them required."""
         from pydantic import PydanticUserError, TypeAdapter
@@ -167,6 +169,14 @@ def _signature(name: str, fn: Callable[..., Any]) -> inspect.Signature:
         return inspect.signature(fn)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"task {name!r}: the signature of {fn!r} cannot be read ({error})") from error
+
+
+def _globals(fn: Any) -> dict[str, Any]:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    fn = inspect.unwrap(fn)
+    found: dict[str, Any] = getattr(fn, "__globals__", None) or getattr(type(fn).__call__, "__globals__", {})
+    return found
 
 
 def _with_default(hint: Any, parameter: inspect.Parameter) -> Any:

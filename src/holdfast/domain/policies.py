@@ -104,7 +104,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_number(value: Any, least: float, most: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
 
 
 def _seconds(name: str, value: Any) -> float:
@@ -115,13 +115,13 @@ def _seconds(name: str, value: Any) -> float:
 
 
 def _delays(given: Any) -> tuple[float, ...]:
-    if not isinstance(given, list | tuple):
+    if not isinstance(given, (list, tuple)):
         raise ConfigurationError(f"Retry(delays={given!r}): give a list of seconds, such as (5, 20, 60)")
     return tuple(_seconds("delays", delay) for delay in given)
 
 
 def _error_classes(name: str, given: Any) -> tuple[ErrorClass, ...]:
-    classes = given if isinstance(given, list | tuple | set | frozenset) else (given,)
+    classes = given if isinstance(given, (list, tuple, set, frozenset)) else (given,)
     for one in classes:
         is_class = isinstance(one, type) and issubclass(one, BaseException)
         is_path = isinstance(one, str) and all(part.isidentifier() for part in one.split("."))

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from holdfast.domain.errors import ConfigurationError, UnknownTask
 from holdfast.domain.parameters import Parameters
@@ -77,7 +77,8 @@ class Task(Generic[P, R]):
 
     def call(self, parameters: Mapping[str, Any]) -> Any:
         """Call the function with these parameters; what an async one returns is to be awaited."""
-        return cast("Callable[..., Any]", self.fn)(**self.parameters.bind(parameters))
+        fn: Callable[..., Any] = self.fn
+        return fn(**self.parameters.bind(parameters))
 
     def schema(self) -> dict[str, Any]:
         """Return a JSON Schema of the parameters."""
@@ -248,7 +249,8 @@ def _mistakes(task: Task) -> Iterable[tuple[bool, str]]:
 
 
 def _is_module_name(value: Any) -> bool:
-    return isinstance(value, str) and all(part.isidentifier() for part in value.split("."))
+    named = isinstance(value, str) and all(part.isidentifier() for part in value.split("."))
+    return named and not value.endswith(".py")
 
 
 def _is_priority(value: Any) -> bool:
@@ -262,6 +264,6 @@ def _is_text(value: Any) -> bool:
 def _is_dedupe(value: Any) -> bool:
     if isinstance(value, timedelta):
         return value > timedelta(0)
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         return 0 < value < 1e9
     return value in ("off", "active")
