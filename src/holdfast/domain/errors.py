@@ -93,6 +93,10 @@ class RunCancelled(HoldfastError):
     """The run was cancelled. Raised inside a task that was asked to stop, and by `result()`."""
 
 
+class RunTimedOut(HoldfastError):
+    """The attempt ran longer than its task allows."""
+
+
 class RunEnded(HoldfastError):
     """The run already ended in another way, so it cannot be cancelled or retried."""
 

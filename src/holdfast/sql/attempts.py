@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
 
-from holdfast.sql.statement import Row, Statement, count, each, first
+from holdfast.domain.values import AttemptRef
+from holdfast.sql.statement import Row, Statement, count, each, first, plain_array
 
 
 class AttemptRecord(NamedTuple):
@@ -29,12 +31,8 @@ class AttemptRecord(NamedTuple):
 
 
 def _attempt(row: Row) -> AttemptRecord:
-    return AttemptRecord(
-        *row[:10],
-        orjson.loads(row[10]) if row[10] else None,
-        orjson.loads(row[11]) if row[11] else None,
-        row[12],
-    )
+    error, progress = (orjson.loads(text) if text else None for text in row[10:12])
+    return AttemptRecord._make((*row[:10], error, progress, row[12]))
 
 
 def of_run(run_id: str) -> Statement[list[AttemptRecord]]:
@@ -59,6 +57,24 @@ def of_run(run_id: str) -> Statement[list[AttemptRecord]]:
         """,
         {"run_id": run_id},
         each(_attempt),
+    )
+
+
+def ended_by(worker_id: str, refs: Sequence[AttemptRef]) -> Statement[set[AttemptRef]]:
+    """Those of these attempts whose ending this worker itself has written."""
+    return Statement(
+        """
+        select attempts.run_id::text, attempts.number
+        from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[]) as told (run_id, number)
+        join holdfast.attempts on attempts.run_id = told.run_id and attempts.number = told.number
+        where attempts.worker_id = %(worker_id)s::uuid and attempts.status <> 'LOST'
+        """,
+        {
+            "worker_id": worker_id,
+            "run_ids": plain_array([ref.run_id for ref in refs]),
+            "numbers": plain_array([ref.number for ref in refs]),
+        },
+        lambda found: {AttemptRef(*row) for row in found},
     )
 
 

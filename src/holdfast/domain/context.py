@@ -1,0 +1,230 @@
+"""What a task sees of its run: `current_run()` inside a task."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+import orjson
+
+from holdfast.domain.canonical import canonicalize
+from holdfast.domain.errors import BadInput, HoldfastError, Problem
+from holdfast.domain.values import AttemptRef, Claim, Settlement, StoredResult
+
+T = TypeVar("T")
+
+PROGRESS_EVERY = 0.25
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class OwnTransaction(Protocol):
+    """A connection whose transaction ends with the run."""
+
+    connection: Any
+
+    def block(self) -> Any:
+        """A context manager: what is written in it is undone if it is left by an exception."""
+
+    def commit(self, settlement: Settlement) -> bool:
+        """Settle the run's success and commit, or undo everything and return False if the run may not succeed."""
+
+    def rollback(self) -> None:
+        """Undo everything."""
+
+
+class Link(Protocol):
+    """How a context reaches its worker. Each executor has its own."""
+
+    def progress(self, ref: AttemptRef, report: str) -> None: ...
+
+    def log(self, ref: AttemptRef, level: str, message: str) -> None: ...
+
+    def extend(self, ref: AttemptRef, seconds: float) -> None: ...
+
+    def find_step(self, ref: AttemptRef, name: str) -> str | None: ...
+
+    def record_step(self, ref: AttemptRef, name: str, result: str) -> None: ...
+
+    def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str: ...
+
+    def transaction(self, ref: AttemptRef) -> OwnTransaction: ...
+
+    def store(self, ref: AttemptRef, text: bytes) -> StoredResult: ...
+
+
+class RunContext:
+    """The run that the calling code belongs to.
+
+    `id` identifies the run and stays the same over its attempts; `attempt` counts them from 1. `token` is the same
+    number under the name of its other use: hand it to systems that fence writers, for it rises with every attempt.
+    """
+
+    __slots__ = (
+        "_calls",
+        "_report",
+        "_sent_at",
+        "attempt",
+        "id",
+        "job_id",
+        "lag",
+        "link",
+        "own_transaction",
+        "parameters",
+        "payload_hash",
+        "stop_reason",
+        "task",
+    )
+
+    def __init__(self, link: Link, claim: Claim) -> None:
+        self.id = claim.run_id
+        self.attempt = claim.number
+        self.task = claim.task
+        self.parameters = orjson.loads(claim.parameters)
+        self.payload_hash = claim.payload_hash.hex()
+        self.job_id = claim.job_id
+        self.lag = claim.lag if claim.number == 1 else None
+        self.link = link
+        self.stop_reason: Exception | None = None
+        self._report: str | None = None
+        self._sent_at = 0.0
+        self._calls = 0
+        self.own_transaction: OwnTransaction | None = None
+
+    def __repr__(self) -> str:
+        return f"<RunContext {self.task} {self.id} attempt {self.attempt}>"
+
+    @property
+    def token(self) -> int:
+        """The fencing token: rises with every attempt of this run."""
+        return self.attempt
+
+    @property
+    def ref(self) -> AttemptRef:
+        return AttemptRef(self.id, self.attempt)
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the run was asked to stop. Code that never calls `progress` should look here now and then."""
+        return self.stop_reason is not None
+
+    def check(self) -> None:
+        """Raise what the run has to stop for (RunCancelled, as a rule), if it has to."""
+        if self.stop_reason is not None:
+            raise self.stop_reason
+
+    def progress(
+        self, done: float, total: float | None = None, unit: str | None = None, stage: str | None = None
+    ) -> None:
+        """Say how far the run has come. Call it as often as you like: only some of the reports are sent.
+
+        Raises RunCancelled when the run was asked to stop.
+        """
+        self.check()
+        report = {"done": done, "total": total, "unit": unit, "stage": stage}
+        self._report = canonicalize({name: value for name, value in report.items() if value is not None})[0]
+        if time.monotonic() - self._sent_at >= PROGRESS_EVERY:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send the latest progress, if it has not been sent yet."""
+        if self._report is not None:
+            self.link.progress(self.ref, self._report)
+            self._report = None
+            self._sent_at = time.monotonic()
+
+    def log(self, message: str, level: str = "info") -> None:
+        """Write a line into the run's log."""
+        if level not in LEVELS:
+            raise BadInput(f"level is one of {', '.join(LEVELS)}, not {level!r}", [Problem("/level", "unknown level")])
+        self.link.log(self.ref, level, str(message))
+
+    def extend(self, by: timedelta) -> None:
+        """Push this attempt's time limit out."""
+        self.link.extend(self.ref, by.total_seconds())
+
+    def step(self, name: str, fn: Callable[[], T]) -> T:
+        """Do something once over all attempts of the run: its result is kept, and later attempts reuse it.
+
+        The result must be JSON; what is returned is what was kept (a tuple comes back as a list). With an `async`
+        function the step is awaited. Raises LeaseLost if this attempt may no longer write.
+        """
+        if inspect.iscoroutinefunction(fn):
+            return self._step_later(name, fn)  # type: ignore[return-value]
+        self.check()
+        kept = self.link.find_step(self.ref, name)
+        if kept is None:
+            kept = canonicalize(fn())[0]
+            self.link.record_step(self.ref, name, kept)
+        result: T = orjson.loads(kept)
+        return result
+
+    async def _step_later(self, name: str, fn: Callable[[], Awaitable[T]]) -> T:
+        import asyncio
+
+        self.check()
+        kept = await asyncio.to_thread(self.link.find_step, self.ref, name)
+        if kept is None:
+            kept = canonicalize(await fn())[0]
+            await asyncio.to_thread(self.link.record_step, self.ref, name, kept)
+        result: T = orjson.loads(kept)
+        return result
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """Give a psycopg connection in the run's own transaction.
+
+        What is written there commits together with the run's success, or not at all. A block that is left by an
+        exception is undone even if the run goes on; do not commit or roll back yourself.
+        """
+        if self.own_transaction is None:
+            self.own_transaction = self.link.transaction(self.ref)
+        with self.own_transaction.block():
+            yield self.own_transaction.connection
+
+    def submit(
+        self, task: Any, parameters: Mapping[str, Any] | None = None, key: str | None = None, **options: Any
+    ) -> str:
+        """Make a child run and return its id; `options` are those of `Client.submit`.
+
+        A retried parent finds the children it made before: by `key`, else by the order of its calls.
+        """
+        self.check()
+        self._calls += 1
+        child = f"key {key}" if key is not None else f"call {self._calls}"
+        name = task if isinstance(task, str) else getattr(task, "name", None)
+        if not isinstance(name, str):
+            raise BadInput(f"{task!r} is not a task; decorate it with @task, or name a registered one")
+        given = {"child": child, "key": key, **options}
+        return self.link.submit(self.ref, name, {} if parameters is None else dict(parameters), given)
+
+    def ask_to_stop(self, why: Exception) -> None:
+        """Called by the executor: from now on `cancelled` is true, and `progress` raises."""
+        if self.stop_reason is None:
+            self.stop_reason = why
+
+
+_current: ContextVar[RunContext] = ContextVar("holdfast_run")
+
+
+def current_run() -> RunContext:
+    """The run that this code is executed for. Raises HoldfastError outside of a task."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise HoldfastError(
+            "current_run() was called outside of a run; it works in a task that a worker executes, and in threads "
+            "that were started with its context"
+        ) from None
+
+
+def enter(context: RunContext) -> Token[RunContext]:
+    return _current.set(context)
+
+
+def leave(token: Token[RunContext]) -> None:
+    _current.reset(token)

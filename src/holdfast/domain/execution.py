@@ -1,0 +1,110 @@
+"""What a worker and its executors expect of each other.
+
+A worker gives an executor claims; the executor performs them and reports an outcome for each, never an exception. What
+user code asks for while it runs goes to the worker's desk. An executor knows nothing of SQL, and the worker nothing of
+processes, pipes or loops; both sides meet here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+from holdfast.domain.context import OwnTransaction
+from holdfast.domain.settling import Outcome
+from holdfast.domain.values import AttemptRef, Claim, StoredResult
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The run's own transaction committed its success: nothing is left to write."""
+
+    elapsed: float = 0.0
+
+
+class Ended(NamedTuple):
+    """One claim and how it ended."""
+
+    claim: Claim
+    outcome: Outcome | Settled
+
+
+Report = Callable[[Sequence[Ended]], None]
+StoreResult = Callable[[str, int, bytes], StoredResult]
+
+
+class Desk(Protocol):
+    """Where a running attempt's requests arrive. The notes never wait; the questions are answered or raise."""
+
+    def note_progress(self, ref: AttemptRef, report: str) -> None: ...
+
+    def note_log(self, ref: AttemptRef, level: str, message: str) -> None: ...
+
+    async def find_step(self, ref: AttemptRef, name: str) -> str | None: ...
+
+    async def record_step(self, ref: AttemptRef, name: str, result: str) -> None:
+        """Keep the result of a step. Raises LeaseLost if the attempt holds its lease no more."""
+
+    async def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
+        """Make a child run; returns its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a result may be, how much of it is kept in its row, and how long stopping may take."""
+
+    inline_result_bytes: int = 65536
+    max_result_bytes: int = 64 * 1024 * 1024
+    grace: float = 10.0
+
+
+class Place(NamedTuple):
+    """Where an executor works: the worker's desk, its database, and the rules that hold there.
+
+    `transactions` names, as `module:function`, what opens the run's own transaction, given the database's URL and the
+    worker's id. It is a name because it has to reach child processes.
+    """
+
+    desk: Desk
+    report: Report
+    store: StoreResult
+    limits: Limits
+    database_url: str
+    task_modules: tuple[str, ...]
+    transactions: str
+
+
+def transactions_of(name: str) -> Callable[[str, str], OwnTransaction]:
+    module, _, function = name.partition(":")
+    found: Callable[[str, str], OwnTransaction] = getattr(import_module(module), function)
+    return found
+
+
+class Executor(Protocol):
+    """Performs claims. All methods but `kill` are called from the worker's loop."""
+
+    name: str
+    slots: int
+
+    async def open(self, place: Place) -> None:
+        """Get ready to take claims."""
+
+    def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
+        """Perform these as soon as there is room; each is reported exactly once."""
+
+    def room(self) -> int:
+        """How many more claims can be used well now: free slots, and more where runs are tiny."""
+
+    def stop(self, ref: AttemptRef, reason: str) -> None:
+        """The run was cancelled: tell its code, and make it stop if it does not."""
+
+    def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
+        """Claims that have waited this long without having begun; they are the caller's again."""
+
+    def kill(self) -> None:
+        """End everything at once, whatever it is doing. Called from any thread; nothing more is reported."""
+
+    async def close(self) -> None:
+        """Let go of threads and processes; what still runs is killed and not reported."""

@@ -1,0 +1,175 @@
+"""Inline execution: tiny and asynchronous tasks, in threads of the worker itself.
+
+Nothing can kill a thread. A run that ignores its time limit or a cancel goes on until it returns; what it returns is
+then refused. Tasks that may hang, or hold the interpreter for long, belong in the process executor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from time import monotonic
+
+from holdfast.domain.errors import RunCancelled, RunTimedOut
+from holdfast.domain.execution import Ended, Place
+from holdfast.domain.settling import Stopped, Succeeded, timeout_of
+from holdfast.domain.tasks import registry
+from holdfast.domain.values import AttemptRef, Claim
+from holdfast.executors.inline_link import InlineLink
+from holdfast.executors.lanes import AsyncLane, Lane, Running, SyncLane, Waiting
+from holdfast.executors.pace import Pace
+from holdfast.executors.performing import kept
+
+MOST = 1000
+LOOK_EVERY = 0.2
+
+
+class InlineExecutor:
+    """Performs coroutines up to `slots` at once, and everything else one after the other."""
+
+    name = "inline"
+
+    def __init__(self, slots: int = 10) -> None:
+        self.slots = slots
+        self._pace = Pace(MOST)
+        self._ended: deque[Ended] = deque()
+        self._scheduled = False
+        self._held = 0
+        self._kinds: dict[str, bool] = {}
+        self._sync: SyncLane | None = None
+        self._async: AsyncLane | None = None
+        self._look: asyncio.TimerHandle | None = None
+
+    async def open(self, place: Place) -> None:
+        self._place = place
+        self._loop = asyncio.get_running_loop()
+        self._link: InlineLink | None = None
+        self._worker_id = ""
+
+    def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
+        if self._link is None or worker_id != self._worker_id:
+            self._worker_id = worker_id
+            self._link = InlineLink(self._place, self._loop, worker_id, self._extend)
+        now = monotonic()
+        self._held += len(claims)
+        lanes: set[Lane] = set()
+        for claim in claims:
+            lane = self._lane(claim.task)
+            lane.waiting.append(Waiting(claim, self._link, now))
+            lanes.add(lane)
+        for lane in lanes:
+            lane.wake()
+        if self._look is None:
+            self._look = self._loop.call_later(LOOK_EVERY, self._look_after)
+
+    def _lane(self, name: str) -> Lane:
+        waits = self._kinds.get(name)
+        if waits is None:
+            task = registry.find(name)
+            waits = self._kinds[name] = task is not None and task.is_async
+        if waits:
+            self._async = self._async or AsyncLane(self._place.limits, self._end, self.slots)
+            return self._async
+        self._sync = self._sync or SyncLane(self._place.limits, self._end)
+        return self._sync
+
+    def _lanes(self) -> list[Lane]:
+        return [lane for lane in (self._sync, self._async) if lane is not None]
+
+    def room(self) -> int:
+        slots = self.slots if self._async is not None or self._sync is None else 1
+        oldest = min((one.started for one in self._running()), default=None)
+        return self._pace.wanted(slots, monotonic() - oldest if oldest is not None else 0.0) - self._held
+
+    def _running(self) -> list[Running]:
+        return [one for lane in self._lanes() for one in list(lane.running.values())]
+
+    def _end(self, ended: Ended) -> None:
+        """Called in a lane's thread."""
+        if isinstance(ended.outcome, Succeeded) and self._large(ended.outcome):
+            ended = Ended(ended.claim, kept(self._place.store, ended.claim.ref, ended.outcome))
+        self._ended.append(ended)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon_threadsafe(self._tell)
+
+    def _large(self, outcome: Succeeded) -> bool:
+        text = outcome.result or ""
+        limit = self._place.limits.inline_result_bytes
+        return len(text) > limit or (len(text) * 4 > limit and len(text.encode()) > limit)
+
+    def _tell(self) -> None:
+        self._scheduled = False
+        batch = []
+        try:
+            while True:
+                batch.append(self._ended.popleft())
+        except IndexError:
+            pass
+        if not batch:
+            return
+        self._held -= len(batch)
+        self._pace.saw(len(batch), sum(ended.outcome.elapsed for ended in batch))
+        self._place.report(batch)
+
+    def stop(self, ref: AttemptRef, reason: str) -> None:
+        for lane in self._lanes():
+            one = lane.running.get(ref.run_id)
+            if one is not None:
+                one.context.ask_to_stop(RunCancelled(reason))
+                if one.cancel is not None:
+                    one.cancel()
+                return
+            for waiting in list(lane.waiting):
+                if waiting.claim.run_id == ref.run_id and _withdraw(lane, waiting):
+                    self._end(Ended(waiting.claim, Stopped(reason)))
+                    return
+
+    def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
+        before = monotonic() - waiting_for
+        taken: list[Claim] = []
+        for lane in self._lanes():
+            old = [waiting for waiting in list(lane.waiting) if waiting.given_at <= before]
+            taken += [waiting.claim for waiting in old if _withdraw(lane, waiting)]
+        self._held -= len(taken)
+        return taken
+
+    def _extend(self, ref: AttemptRef, seconds: float) -> None:
+        for lane in self._lanes():
+            one = lane.running.get(ref.run_id)
+            if one is not None:
+                one.extended += seconds
+
+    def _look_after(self) -> None:
+        """Ask runs past their time limit to stop."""
+        now = monotonic()
+        for one in self._running():
+            limit = timeout_of(one.policy)
+            if limit is not None and now - one.started > limit + one.extended and not one.context.cancelled:
+                one.context.ask_to_stop(RunTimedOut(f"the run took longer than its time limit of {limit:g} s"))
+                if one.cancel is not None:
+                    one.cancel()
+        again = self._held > 0
+        self._look = self._loop.call_later(LOOK_EVERY, self._look_after) if again else None
+
+    def kill(self) -> None:
+        lanes = self._lanes()
+        self._sync = self._async = None
+        for lane in lanes:
+            lane.abandon()
+        self._ended.clear()
+        self._held = 0
+
+    async def close(self) -> None:
+        self.kill()
+        if self._look is not None:
+            self._look.cancel()
+
+
+def _withdraw(lane: Lane, waiting: Waiting) -> bool:
+    try:
+        lane.waiting.remove(waiting)
+    except (ValueError, IndexError):  # it began in the meantime
+        return False
+    return True

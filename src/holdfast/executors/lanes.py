@@ -1,0 +1,161 @@
+"""Lanes: threads of the worker's own process in which inline runs are performed.
+
+Claims wait in a deque, which is safe to share between threads, and are taken from its left; whoever wants unbegun
+claims back takes them from its right. Endings go the other way through a second deque, which the worker's loop empties
+whenever it gets to it: the longer it takes, the larger the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, NamedTuple
+
+from holdfast.domain.context import Link, RunContext, enter, leave
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.execution import Ended, Limits, Settled
+from holdfast.domain.settling import Outcome
+from holdfast.domain.tasks import Task, registry
+from holdfast.domain.values import Claim
+from holdfast.executors.performing import concluded, failed
+
+
+class Waiting(NamedTuple):
+    claim: Claim
+    link: Link
+    given_at: float
+
+
+class Running:
+    """A run that has begun in a lane."""
+
+    __slots__ = ("cancel", "context", "extended", "policy", "started")
+
+    def __init__(self, context: RunContext, policy: str | None, started: float) -> None:
+        self.context = context
+        self.policy = policy
+        self.started = started
+        self.extended = 0.0
+        self.cancel: Callable[[], object] | None = None
+
+
+class Lane:
+    """What both kinds of lanes share: claims that wait, runs that have begun, and a way to tell how they ended."""
+
+    def __init__(self, limits: Limits, ended: Callable[[Ended], None]) -> None:
+        self.limits = limits
+        self.ended = ended
+        self.waiting: deque[Waiting] = deque()
+        self.running: dict[str, Running] = {}
+        self.abandoned = False
+
+    def begin(self, one: Waiting) -> tuple[RunContext, Task | None, float]:
+        started = monotonic()
+        context = RunContext(one.link, one.claim)
+        self.running[one.claim.run_id] = Running(context, one.claim.policy, started)
+        return context, registry.find(one.claim.task), started
+
+    def end(self, claim: Claim, outcome: Outcome | Settled) -> None:
+        self.running.pop(claim.run_id, None)
+        if not self.abandoned:
+            self.ended(Ended(claim, outcome))
+
+    def abandon(self) -> None:
+        """Report nothing any more, and ask what runs to stop; a thread that is stuck is left behind."""
+        self.abandoned = True
+        self.waiting.clear()
+        for one in list(self.running.values()):
+            one.context.ask_to_stop(HoldfastError("the worker stopped this run"))
+            if one.cancel is not None:
+                one.cancel()
+        self.wake()
+
+    def wake(self) -> None:
+        raise AssertionError("each lane has its own way")
+
+
+class SyncLane(Lane):
+    """One thread that performs one run after the other."""
+
+    def __init__(self, limits: Limits, ended: Callable[[Ended], None]) -> None:
+        super().__init__(limits, ended)
+        self._bell = threading.Event()
+        threading.Thread(target=self._work, name="holdfast-inline", daemon=True).start()
+
+    def wake(self) -> None:
+        self._bell.set()
+
+    def _work(self) -> None:
+        while not self.abandoned:
+            try:
+                one = self.waiting.popleft()
+            except IndexError:
+                self._bell.wait()
+                self._bell.clear()
+                continue
+            self.end(one.claim, self._perform(one))
+
+    def _perform(self, one: Waiting) -> Outcome | Settled:
+        context, task, started = self.begin(one)
+        token = enter(context)
+        try:
+            found = task or registry.get(one.claim.task)
+            return concluded(context, found.call(context.parameters), started, self.limits)
+        except BaseException as error:  # noqa: BLE001 - whatever a task does is an outcome
+            return failed(context, task, error, started)
+        finally:
+            leave(token)
+
+
+class AsyncLane(Lane):
+    """One thread with a loop that performs up to `slots` coroutines at once."""
+
+    def __init__(self, limits: Limits, ended: Callable[[Ended], None], slots: int) -> None:
+        super().__init__(limits, ended)
+        self._slots = slots
+        self._loop = asyncio.new_event_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        threading.Thread(target=self._work, name="holdfast-async", daemon=True).start()
+
+    def wake(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._pull)
+
+    def _work(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+    def _pull(self) -> None:
+        if self.abandoned and not self._tasks:
+            self._loop.stop()
+        while self.waiting and len(self._tasks) < self._slots:
+            try:
+                one = self.waiting.popleft()
+            except IndexError:
+                break
+            task = self._loop.create_task(self._perform(one))
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._pull()
+
+    async def _perform(self, one: Waiting) -> None:
+        context, task, started = self.begin(one)
+        me: asyncio.Task[Any] | None = asyncio.current_task()
+        if me is not None:
+            self.running[one.claim.run_id].cancel = lambda: self._loop.call_soon_threadsafe(me.cancel)
+        enter(context)
+        outcome: Outcome | Settled
+        try:
+            found = task or registry.get(one.claim.task)
+            outcome = concluded(context, await found.call(context.parameters), started, self.limits)
+        except asyncio.CancelledError as error:
+            outcome = failed(context, task, context.stop_reason or error, started)
+        except BaseException as error:  # noqa: BLE001 - whatever a task does is an outcome
+            outcome = failed(context, task, error, started)
+        self.end(one.claim, outcome)

@@ -1,0 +1,110 @@
+"""The desk: where running attempts report progress, write their log, keep steps and submit children."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from holdfast import ops
+from holdfast.domain.errors import HoldfastError, LeaseLost
+from holdfast.domain.ids import derived_id
+from holdfast.domain.values import AttemptRef
+from holdfast.sql import steps
+from holdfast.sql.logs import LogLine
+from holdfast.sql.statement import Op
+from holdfast.worker.database import Database
+from holdfast.worker.options import Prepare
+from holdfast.worker.tenure import Tenure
+
+# Progress and log lines are written this often at most.
+FLUSH_EVERY = 0.5
+LINES_AT_MOST = 10_000
+LINE_LENGTH = 16_000
+
+
+class AttemptDesk:
+    """Keeps notes until the next turn takes them along, and answers questions at once."""
+
+    def __init__(
+        self, database: Database, prepare: Prepare, tenure: Callable[[], Tenure], wake: Callable[[], None]
+    ) -> None:
+        self._database = database
+        self._prepare = prepare
+        self._tenure = tenure
+        self._wake = wake
+        self._progress: dict[AttemptRef, str] = {}
+        self._lines: list[tuple[AttemptRef, str, str, float]] = []
+        self._flushed_at = 0.0
+
+    def note_progress(self, ref: AttemptRef, report: str) -> None:
+        self._progress[ref] = report
+        self._wake()
+
+    def note_log(self, ref: AttemptRef, level: str, message: str) -> None:
+        text = message[:LINE_LENGTH].replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+        if len(self._lines) < LINES_AT_MOST:
+            self._lines.append((ref, level, text, monotonic()))
+        self._wake()
+
+    def due_in(self) -> float | None:
+        """Seconds until the notes have to be written; None if there are none."""
+        if not self._progress and not self._lines:
+            return None
+        return max(0.0, self._flushed_at + FLUSH_EVERY - monotonic())
+
+    def take(self) -> tuple[list[tuple[AttemptRef, str]], list[LogLine]]:
+        now = self._flushed_at = monotonic()
+        progress = list(self._progress.items())
+        lines = [LogLine(ref, level, text, now - at) for ref, level, text, at in self._lines]
+        self._progress.clear()
+        self._lines.clear()
+        return progress, lines
+
+    def clear(self) -> None:
+        self._progress.clear()
+        self._lines.clear()
+
+    def _worker_of(self, ref: AttemptRef) -> str:
+        tenure = self._tenure()
+        if tenure.over or ref.run_id not in tenure.held:
+            raise LeaseLost(f"attempt {ref.number} of run {ref.run_id} no longer holds its lease")
+        return tenure.id
+
+    async def find_step(self, ref: AttemptRef, name: str) -> str | None:
+        _check_name(name)
+        return await self._database.transact(lambda: _one(steps.find(ref.run_id, name)))
+
+    async def record_step(self, ref: AttemptRef, name: str, result: str) -> None:
+        worker_id = self._worker_of(ref)
+        if not await self._database.transact(lambda: _one(steps.record(worker_id, ref, name, result))):
+            raise LeaseLost(
+                f"step {name!r} was not kept: attempt {ref.number} of run {ref.run_id} no longer holds its lease"
+            )
+
+    async def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
+        self._worker_of(ref)
+        given = dict(options)
+        child = str(given.pop("child"))
+        key = given.pop("key", None)
+        prepared = self._prepare(task, parameters, given)
+        from dataclasses import replace
+
+        run = replace(
+            prepared,
+            id=derived_id(ref.run_id, child),
+            parent_id=ref.run_id,
+            child_key=key,
+            job_id=self._tenure().held[ref.run_id].job_id,
+        )
+        made = await self._database.transact(lambda: ops.submit(run))
+        return made.run.id
+
+
+def _one(statement: Any) -> Op[Any]:
+    return (yield from statement)
+
+
+def _check_name(name: str) -> None:
+    if not name or "\0" in name or len(name) > 255:
+        raise HoldfastError("a step's name has 1 to 255 characters and no NUL")

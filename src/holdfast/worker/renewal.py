@@ -1,0 +1,122 @@
+"""Renewal: the worker says that it lives, from a thread of its own over a connection of its own.
+
+Nothing that runs in the worker can hold it up, short of code that holds the interpreter. Renewals go out on a fixed
+grid of the monotonic clock, so a slow one does not push the later ones out; one that failed is tried again quickly. If
+none has been confirmed for the lease less a margin, counted from when the last confirmed one was *sent*, the worker
+fences itself: it stops its runs before anyone else can start them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+import psycopg
+
+from holdfast import ops
+from holdfast.domain.errors import LeaseLost
+from holdfast.domain.values import Renewal
+from holdfast.observe import emit
+from holdfast.worker.database import Database
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.tenure import Tenure
+
+STATEMENT_LIMIT = 5.0
+
+
+class RenewalThread:
+    """Renews one tenure until it is stopped or the tenure is lost; then calls `fence`, once, from its own thread."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        tenure: Tenure,
+        *,
+        registered: float,
+        renewed: Callable[[Renewal], None],
+        fence: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._tenure = tenure
+        self._renewed = renewed
+        self._fence = fence
+        self._confirmed = registered
+        self._retry = max(0.05, min(3.0, options.renew_every / 5))
+        self._stopping: asyncio.Event | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-renewal", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+
+    def stop(self) -> None:
+        """Renew no more. Returns at once; the thread ends by itself."""
+        try:
+            self._loop.call_soon_threadsafe(self._stop_now)
+        except RuntimeError:  # its loop is closed: it has ended already
+            return
+
+    def _stop_now(self) -> None:
+        if self._stopping is not None:
+            self._stopping.set()
+
+    def _run(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._ready.set()
+        ends = {asyncio.create_task(self._beat()), asyncio.create_task(self._guard())}
+        stopped = asyncio.create_task(self._stopping.wait())
+        done, _ = await asyncio.wait({*ends, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if stopped not in done:
+            self._fence(next(one.result() for one in ends if one in done))
+        for task in {*ends, stopped} - done:
+            task.cancel()
+        await asyncio.wait({*ends, stopped}, timeout=1)
+
+    @property
+    def _deadline(self) -> float:
+        return self._confirmed + self._options.lease - self._options.margin
+
+    async def _guard(self) -> str:
+        while (left := self._deadline - monotonic()) > 0:  # noqa: ASYNC110 - time itself is what is waited for
+            await asyncio.sleep(left)
+        return (
+            f"no renewal was confirmed for {monotonic() - self._confirmed:.1f} s of a {self._options.lease:g} s lease"
+        )
+
+    async def _beat(self) -> str:
+        every = self._options.renew_every
+        grid = self._confirmed + every
+        database = Database(self._options.database_url, "renewal", patience=min(STATEMENT_LIMIT, every))
+        try:
+            while True:
+                await asyncio.sleep(grid - monotonic())
+                while grid <= monotonic():
+                    grid += every
+                try:
+                    await self._renew(database)
+                except LeaseLost as error:
+                    return str(error)
+                except (psycopg.Error, TimeoutError, OSError) as error:
+                    emit("renewal.failed", worker_id=self._tenure.id, error=str(error) or type(error).__name__)
+                    grid = min(grid, monotonic() + self._retry)
+        finally:
+            await database.close()
+
+    async def _renew(self, database: Database) -> None:
+        sent = monotonic()
+        completed, failed = self._tenure.counts()
+        try:
+            renewal = await database.transact(lambda: ops.renew(self._tenure.id, completed, failed))
+        except BaseException:
+            self._tenure.completed += completed
+            self._tenure.failed += failed
+            raise
+        self._confirmed = sent
+        self._renewed(renewal)

@@ -1,0 +1,274 @@
+"""The supervisor: the life of a worker, from its registration until it has let go of everything."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from time import monotonic
+
+from holdfast.domain.doorbell import STOP
+from holdfast.domain.errors import DatabaseUnreachable
+from holdfast.domain.execution import Ended, Executor, Place
+from holdfast.domain.settling import HandedBack
+from holdfast.domain.tasks import load_modules, registry
+from holdfast.domain.values import Renewal
+from holdfast.observe import emit
+from holdfast.sql import leases, workers
+from holdfast.sql.statement import Op
+from holdfast.worker.database import UNREACHABLE, Database
+from holdfast.worker.exchange import Exchange
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.renewal import RenewalThread
+from holdfast.worker.shutdown import signals
+from holdfast.worker.tenure import Tenure
+from holdfast.worker.upkeep import Upkeep
+
+TRANSACTIONS = "holdfast.worker.transactions:open_transaction"
+WATCH_EVERY = 0.5
+LAST_WORDS = 5.0
+
+
+class Worker:
+    """Claims and performs runs until it is told to stop.
+
+    `run()` blocks and handles signals; `serve()` and `stop()` do the same inside a running loop.
+    """
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self.options = options
+        self._stopping = False
+        self._hurry = asyncio.Event()
+        self._renewal: RenewalThread | None = None
+        self._fenced: str | None = None
+
+    def run(self) -> None:
+        """Work until SIGTERM or SIGINT (a second one stops at once), or until there is nothing left to do."""
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        with signals(self.stop):
+            await self.serve()
+
+    def stop(self, *, now: bool = False) -> None:
+        """Claim nothing more, let runs finish within the grace, hand back the rest; with `now`, at once."""
+        if self._stopping or now:
+            self._hurry.set()
+        self._stopping = True
+        if hasattr(self, "_exchange"):
+            self._exchange.claiming = False
+            self._exchange.wake()
+
+    @property
+    def id(self) -> str:
+        """The id under which this worker holds its leases now. It changes when the worker was fenced."""
+        return self._exchange.tenure.id
+
+    @property
+    def executors(self) -> list[Executor]:
+        return list({id(one): one for one in (self.options.executor, self.options.inline)}.values())
+
+    async def serve(self) -> None:
+        """Work until stopped. Raises DatabaseUnreachable if the database is away at the start."""
+        load_modules(self.options.task_modules)
+        self._database = Database(self.options.database_url, "worker")
+        self._upkeep = Upkeep(self.options)
+        self._exchange = Exchange(self.options, self._database, self._upkeep.rescue)
+        self._exchange.claiming = not self._stopping
+        await self._register(waiting=self.options.wait_for_database)
+        place = self._place()
+        helpers = []
+        try:
+            for executor in self.executors:
+                await executor.open(place)
+            helpers = [
+                asyncio.create_task(self.options.listener.listen(self._heard)),
+                asyncio.create_task(self._upkeep.serve()),
+                asyncio.create_task(self._watch()),
+            ]
+            while not self._done():
+                await self._exchange.serve(self._done)
+                if self._exchange.tenure.over:
+                    await self._start_over()
+            await self._drain()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            await self._let_go()
+
+    def _place(self) -> Place:
+        return Place(
+            desk=self._exchange.desk,
+            report=self._exchange.report,
+            store=self.options.store,
+            limits=self.options.limits,
+            database_url=self.options.database_url,
+            task_modules=self.options.task_modules,
+            transactions=TRANSACTIONS,
+        )
+
+    def _done(self) -> bool:
+        exchange = self._exchange
+        return self._stopping or exchange.tenure.over or (self.options.until_empty and exchange.idle)
+
+    async def _register(self, *, waiting: bool) -> None:
+        """Enter a new tenure, and renew it from now on."""
+        tenure = self._exchange.tenure
+        info = tenure.info(self.options, registry.names(), metadata.version("holdfast"))
+
+        def register() -> Op[None]:
+            return (yield from workers.register(info))
+
+        pause = 0.1
+        while True:
+            sent = monotonic()
+            try:
+                await self._database.transact(register)
+                break
+            except UNREACHABLE as error:
+                if not waiting:
+                    raise DatabaseUnreachable(f"Postgres does not answer: {' '.join(str(error).split())}") from error
+                emit("database.away", worker_id=tenure.id, error=str(error) or type(error).__name__)
+                await asyncio.sleep(pause)
+                pause = min(2.0, pause * 2)
+                if self._stopping:
+                    return
+        loop = asyncio.get_running_loop()
+        self._renewal = RenewalThread(
+            self.options,
+            tenure,
+            registered=sent,
+            renewed=lambda renewal: _later(loop, self._renewed, tenure, renewal),
+            fence=lambda why: self._fence(loop, tenure, why),
+        )
+        self._renewal.start()
+        emit("worker.started", worker_id=tenure.id, name=info.name, executor=info.executor, slots=info.slots)
+
+    def _renewed(self, tenure: Tenure, renewal: Renewal) -> None:
+        if tenure is not self._exchange.tenure or tenure.over:
+            return
+        self._stop_runs(renewal.cancelled)
+        strangers = tenure.strangers(renewal)
+        if strangers:
+            self._exchange.hand_back(strangers)
+        if renewal.drain and not self._stopping:
+            emit("worker.draining", worker_id=tenure.id)
+            self.stop()
+
+    def _fence(self, loop: asyncio.AbstractEventLoop, tenure: Tenure, why: str) -> None:
+        """Called in the renewal thread: the runs stop here and now, whatever the loop is doing."""
+        tenure.over = True
+        for executor in self.executors:
+            executor.kill()
+        self._fenced = why
+        _later(loop, self._exchange.wake)
+
+    async def _start_over(self) -> None:
+        """The leases are lost, or may be. Say how the runs ended, which the fence judges, and begin a new tenure."""
+        exchange = self._exchange
+        emit("worker.fenced", worker_id=exchange.tenure.id, reason=self._fenced, runs=len(exchange.tenure.held))
+        exchange.give_up(self._fenced or "its lease was lost")
+        while not await exchange.settle_all():
+            if self._hurry.is_set():
+                return
+        exchange.begin_tenure()
+        await self._register(waiting=True)
+
+    def _heard(self, said: frozenset[str]) -> None:
+        stop = STOP + self._exchange.tenure.id
+        self._exchange.ring(name for name in said if not name.startswith(STOP))
+        if stop in said:
+            self._look_for_stops.set()
+
+    def _stop_runs(self, refs: Iterable[tuple[str, int]]) -> None:
+        for ref in refs:
+            claim = self._exchange.tenure.held.get(ref[0])
+            if claim is not None and claim.number == ref[1]:
+                for executor in self.executors:
+                    executor.stop(claim.ref, "cancelled")
+
+    async def _watch(self) -> None:
+        """Twice a second while something takes that long: was a run asked to stop, does a claim find no slot?"""
+        self._look_for_stops = asyncio.Event()
+        before: set[str] = set()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WATCH_EVERY):
+                    await self._look_for_stops.wait()
+            asked = self._look_for_stops.is_set()
+            self._look_for_stops.clear()
+            held = self._exchange.tenure.held
+            if asked or not before.isdisjoint(held):
+                self._upkeep.busy = True
+                self._exchange.hand_back_waiting()
+                await self._ask_for_stops()
+            before = set(held)
+
+    async def _ask_for_stops(self) -> None:
+        worker_id = self._exchange.tenure.id
+
+        def ask() -> Op[list[tuple[str, int]]]:
+            return list((yield from leases.stops(worker_id)))
+
+        try:
+            self._stop_runs(await self._database.transact(ask))
+        except UNREACHABLE as error:
+            emit("watch.postponed", worker_id=worker_id, error=str(error) or type(error).__name__)
+
+    async def _drain(self) -> None:
+        """Let what runs end within the grace, then hand back the rest."""
+        exchange = self._exchange
+        exchange.claiming = False
+        exchange.hand_back_waiting()
+        deadline = monotonic() + self.options.limits.grace
+        while (exchange.tenure.held or exchange.completions) and not self._hurry.is_set() and monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, deadline - monotonic())):
+                    await exchange.serve(
+                        lambda: self._hurry.is_set() or not exchange.tenure.held or exchange.tenure.over
+                    )
+            if exchange.tenure.over:
+                return
+        for executor in self.executors:
+            executor.kill()
+        settled = {s.ref.run_id for s in exchange.completions.unsettled()}
+        left = [claim for run_id, claim in exchange.tenure.held.items() if run_id not in settled]
+        exchange.completions.add([Ended(claim, HandedBack()) for claim in left])
+        if left:
+            emit("worker.handing_back", worker_id=self.id, runs=len(left))
+
+    async def _let_go(self) -> None:
+        exchange = self._exchange
+        for executor in self.executors:
+            executor.kill()
+        if self._renewal is not None:
+            self._renewal.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS):
+                await exchange.settle_all()
+                await self._deregister()
+        for executor in self.executors:
+            await executor.close()
+        await self._upkeep.close()
+        await self._database.close()
+        emit("worker.stopped", worker_id=exchange.tenure.id)
+
+    async def _deregister(self) -> None:
+        tenure = self._exchange.tenure
+        completed, failed = tenure.counts()
+
+        def deregister() -> Op[None]:
+            return (yield from workers.deregister(tenure.id, completed, failed))
+
+        try:
+            await self._database.transact(deregister)
+        except UNREACHABLE as error:
+            emit("worker.left_silently", worker_id=tenure.id, error=str(error) or type(error).__name__)
+
+
+def _later(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: object) -> None:
+    """Call this in the loop's thread, unless the loop is closed: then nobody is left to hear it."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, *args)

@@ -1,0 +1,63 @@
+"""A turn at the database: what ended is settled, and what fits is taken, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast import ops
+from holdfast.domain.values import AttemptRef, Claim, Position, Settlement, Verdict
+from holdfast.sql import leases, logs, ready
+from holdfast.sql.leases import Orphan
+from holdfast.sql.logs import LogLine
+from holdfast.sql.statement import Op
+
+PROMOTED_AT_ONCE = 1000
+RESCUED_AT_ONCE = 500
+
+
+@dataclass(slots=True)
+class Errand:
+    """What is due at this turn."""
+
+    worker_id: str
+    settlements: Sequence[Settlement] = ()
+    progress: Sequence[tuple[AttemptRef, str]] = ()
+    lines: Sequence[LogLine] = ()
+    positions: Sequence[Position] = ()
+    limit: int = 0
+    promote: bool = False
+    discover: bool = False
+    find_orphans: bool = False
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the turn brought."""
+
+    verdicts: list[Verdict] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    promoted: int = 0
+    next_due: float | None = None
+    queues: list[str] | None = None
+    orphans: list[Orphan] = field(default_factory=list)
+
+
+def turn(errand: Errand) -> Op[Answer]:
+    """Do the errand. Progress goes first: an ending takes it along. What became ready is there to be claimed."""
+    answer = Answer()
+    if errand.progress:
+        yield from leases.progress(errand.worker_id, errand.progress)
+    if errand.lines:
+        yield from logs.add(errand.worker_id, errand.lines)
+    if errand.settlements:
+        answer.verdicts = yield from ops.finish(errand.worker_id, errand.settlements)
+    if errand.promote:
+        answer.promoted, answer.next_due = yield from ops.promote(PROMOTED_AT_ONCE)
+    if errand.positions and errand.limit > 0:
+        answer.claims = yield from ops.claim(errand.worker_id, errand.positions, errand.limit)
+    if errand.discover:
+        answer.queues = yield from ready.queues()
+    if errand.find_orphans:
+        answer.orphans = yield from ops.find_orphans(RESCUED_AT_ONCE)
+    return answer
