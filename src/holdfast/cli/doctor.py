@@ -1,0 +1,45 @@
+"""holdfast doctor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli import exits, output
+from holdfast.cli.session import json_option
+
+if TYPE_CHECKING:
+    from holdfast.doctor import Finding
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> int:
+    """Check settings, machine, database and work; say what is wrong and how to fix it."""
+    from holdfast.doctor import State, examine
+
+    found = []
+    for finding in examine():
+        found.append(finding)
+        if not as_json:
+            _show(finding)
+    failed = sum(finding.state is State.FAIL for finding in found)
+    warned = sum(finding.state is State.WARN for finding in found)
+    if as_json:
+        output.document({"healthy": not failed, "items": [finding._asdict() for finding in found]})
+    elif failed or warned:
+        output.note(f"{failed} failed, {warned} to look at")
+    else:
+        output.note("all is well")
+    return exits.ERROR if failed else exits.OK
+
+
+def _show(finding: Finding) -> None:
+    state = str(finding.state)
+    mark = output.styled(f"{state:<4}", fg=output.COLOURS.get(state))
+    output.data(f"{mark}  {finding.name:<15}  {output.visible(finding.detail)}")
+    if finding.fix:
+        output.data(
+            f"{'':<6}{'':<15}  → {output.visible(finding.fix)}" if output.is_unicode() else f"{'':<23}-> {finding.fix}"
+        )

