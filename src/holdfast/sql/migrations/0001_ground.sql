@@ -50,8 +50,9 @@ create table holdfast.runs (
 
 create index runs_payload_hash on holdfast.runs (payload_hash);
 
+-- For each row, like every guard of a partitioned table that can be: its partitions then have it as well.
 create trigger runs_never_change before update on holdfast.runs
-    for each statement execute function holdfast.refuse('a run is immutable once it is submitted');
+    for each row execute function holdfast.refuse('a run is immutable once it is submitted');
 
 
 create table holdfast.ready (
@@ -157,7 +158,7 @@ create table holdfast.attempts (
         and (result_ref is null or (result_size is not null and octet_length(result_sha256) = 32))),
     constraint attempts_shape check (case
         when number >= 1 then worker_id is not null and claimed_at is not null
-        else outcome is not null and outcome <> 'SUCCEEDED' and worker_id is null and claimed_at is null end),
+        else outcome is not distinct from 'CANCELLED' and worker_id is null and claimed_at is null end),
     constraint attempts_reopened check (
         (reopened_at is null) = (reopened_by is null)
         and (reopened_at is null or outcome in ('FAILED', 'CANCELLED')))
@@ -170,9 +171,13 @@ create index attempts_unsuccessful on holdfast.attempts (outcome, run_id)
 
 create trigger attempts_never_change after update on holdfast.attempts for each row
     when (not (old.reopened_at is null and new.reopened_at is not null)
-          or (old.run_id, old.number, old.status, old.outcome, old.finished_at, old.result_ref, old.result_sha256)
-             is distinct from (new.run_id, new.number, new.status, new.outcome, new.finished_at, new.result_ref, new.result_sha256)
-          or (old.result::text, old.error::text) is distinct from (new.result::text, new.error::text))
+          or (old.run_id, old.number, old.worker_id, old.claimed_at, old.started_at, old.finished_at, old.status, old.outcome,
+              old.exit_code, old.reason, old.executor, old.result_ref, old.result_size, old.result_sha256)
+             is distinct from
+             (new.run_id, new.number, new.worker_id, new.claimed_at, new.started_at, new.finished_at, new.status, new.outcome,
+              new.exit_code, new.reason, new.executor, new.result_ref, new.result_size, new.result_sha256)
+          or (old.result::text, old.error::text, old.progress::text, old.details::text)
+             is distinct from (new.result::text, new.error::text, new.progress::text, new.details::text))
     execute function holdfast.refuse('an ended attempt only changes by being reopened, once');
 
 
@@ -187,8 +192,8 @@ create table holdfast.events (
 
 create index events_of_run on holdfast.events (run_id, at);
 
-create trigger events_never_change before update or delete on holdfast.events
-    for each statement execute function holdfast.refuse('events are only added');
+create trigger events_never_change before update on holdfast.events
+    for each row execute function holdfast.refuse('events are only added');
 
 
 create table holdfast.logs (
@@ -295,8 +300,15 @@ begin
         select n.run_id into offender from arrived n join holdfast.attempts a on a.run_id = n.run_id
         where a.outcome is not null and a.reopened_at is null limit 1;
     end if;
+    if not found then
+        if tg_table_name = 'ready' then
+            select n.run_id into offender from arrived n join holdfast.waiting w on w.run_id = n.run_id limit 1;
+        else
+            select n.run_id into offender from arrived n join holdfast.ready r on r.run_id = n.run_id limit 1;
+        end if;
+    end if;
     if found then
-        perform holdfast.refuse_run(offender, 'queue a run that is running or has ended');
+        perform holdfast.refuse_run(offender, 'queue a run that is queued already, is running or has ended');
     end if;
     return null;
 end $$;
@@ -312,8 +324,13 @@ begin
         select n.run_id into offender from arrived n join holdfast.attempts a on a.run_id = n.run_id
         where a.number >= n.number or (a.outcome is not null and a.reopened_at is null) limit 1;
     end if;
+    if not found then
+        select n.run_id into offender from arrived n
+        where n.number > 1 and not exists (select from holdfast.attempts a
+                                           where a.run_id = n.run_id and a.number = n.number - 1) limit 1;
+    end if;
     if found then
-        perform holdfast.refuse_run(offender, 'lease a run that is still queued, has ended, or had this attempt before');
+        perform holdfast.refuse_run(offender, 'lease a run that is still queued, has ended, or is not at this attempt');
     end if;
     return null;
 end $$;
@@ -336,6 +353,74 @@ begin
     return null;
 end $$;
 
+-- Whoever leaves a place must have come to the next one by the end of the statement. The first question is that of the
+-- hot path; only a cancel or a retry asks the second.
+
+create function holdfast.guard_pending_left() returns trigger language plpgsql as $$
+declare offender uuid;
+begin
+    select o.run_id into offender from departed o
+    where not exists (select from holdfast.leases l where l.run_id = o.run_id and l.number = o.number) limit 1;
+    if found then
+        select o.run_id into offender from departed o
+        where not exists (select from holdfast.leases l where l.run_id = o.run_id and l.number = o.number)
+          and not exists (select from holdfast.ready r where r.run_id = o.run_id and r.number = o.number)
+          and not exists (select from holdfast.waiting w where w.run_id = o.run_id and w.number = o.number)
+          and not exists (select from holdfast.attempts a where a.run_id = o.run_id and a.number < 1
+                          and a.outcome is not null and a.reopened_at is null) limit 1;
+        if found then
+            perform holdfast.refuse_run(offender, 'take a run from its queue that is neither leased nor cancelled');
+        end if;
+    end if;
+    return null;
+end $$;
+
+create function holdfast.guard_lease_left() returns trigger language plpgsql as $$
+declare offender uuid;
+begin
+    select o.run_id into offender from departed o
+    where not exists (select from holdfast.attempts a
+                      where a.run_id = o.run_id and a.number = o.number and a.outcome is not null) limit 1;
+    if found then
+        select o.run_id into offender from departed o
+        left join holdfast.attempts a on a.run_id = o.run_id and a.number = o.number
+        where a.run_id is null
+           or (a.outcome is null
+               and not exists (select from holdfast.ready r where r.run_id = o.run_id and r.number = o.number + 1)
+               and not exists (select from holdfast.waiting w where w.run_id = o.run_id and w.number = o.number + 1))
+        limit 1;
+        if found then
+            perform holdfast.refuse_run(offender, 'drop a lease without ending its attempt and placing its run');
+        end if;
+    end if;
+    return null;
+end $$;
+
+create function holdfast.guard_reopened() returns trigger language plpgsql as $$
+begin
+    if not exists (select from holdfast.ready where run_id = new.run_id)
+       and not exists (select from holdfast.waiting where run_id = new.run_id) then
+        perform holdfast.refuse_run(new.run_id, 'reopen a run without queueing it');
+    end if;
+    return null;
+end $$;
+
+-- History goes only together with its run, and a run only when nothing of it is left.
+create function holdfast.guard_forgotten() returns trigger language plpgsql as $$
+begin
+    if tg_argv[0] = 'history' then
+        if exists (select from holdfast.runs where id = old.run_id) then
+            perform holdfast.refuse_run(old.run_id, 'forget part of a run that is still there');
+        end if;
+    elsif exists (select from holdfast.ready where run_id = old.id)
+       or exists (select from holdfast.waiting where run_id = old.id)
+       or exists (select from holdfast.leases where run_id = old.id)
+       or exists (select from holdfast.attempts where run_id = old.id) then
+        perform holdfast.refuse_run(old.id, 'forget a run that has not ended, or whose attempts are kept');
+    end if;
+    return null;
+end $$;
+
 create trigger ready_guard after insert on holdfast.ready referencing new table as arrived
     for each statement execute function holdfast.guard_pending();
 create trigger waiting_guard after insert on holdfast.waiting referencing new table as arrived
@@ -345,6 +430,22 @@ create trigger leases_guard after insert on holdfast.leases referencing new tabl
 create trigger attempts_guard after insert on holdfast.attempts referencing new table as arrived
     for each statement execute function holdfast.guard_attempt();
 
+create trigger ready_left after delete on holdfast.ready referencing old table as departed
+    for each statement execute function holdfast.guard_pending_left();
+create trigger waiting_left after delete on holdfast.waiting referencing old table as departed
+    for each statement execute function holdfast.guard_pending_left();
+create trigger leases_left after delete on holdfast.leases referencing old table as departed
+    for each statement execute function holdfast.guard_lease_left();
+create trigger attempts_reopened after update on holdfast.attempts for each row
+    when (old.reopened_at is null and new.reopened_at is not null)
+    execute function holdfast.guard_reopened();
+create trigger runs_forgotten after delete on holdfast.runs for each row
+    execute function holdfast.guard_forgotten('run');
+create trigger attempts_forgotten after delete on holdfast.attempts for each row
+    execute function holdfast.guard_forgotten('history');
+create trigger events_forgotten after delete on holdfast.events for each row
+    execute function holdfast.guard_forgotten('history');
+
 create trigger leases_never_move after update on holdfast.leases for each row
     when ((old.run_id, old.number, old.excused, old.worker_id, old.claimed_at)
           is distinct from (new.run_id, new.number, new.excused, new.worker_id, new.claimed_at)
@@ -352,6 +453,9 @@ create trigger leases_never_move after update on holdfast.leases for each row
     execute function holdfast.refuse('a lease changes hands only by a new attempt, and a cancel is never taken back');
 create trigger ready_never_changes before update on holdfast.ready
     for each statement execute function holdfast.refuse('a ready run leaves the queue only by being claimed or cancelled');
+create trigger waiting_never_moves after update on holdfast.waiting for each row
+    when ((old.run_id, old.number, old.excused) is distinct from (new.run_id, new.number, new.excused))
+    execute function holdfast.refuse('a waiting run keeps its attempt number');
 
 
 -- A run as people ask for it: where it is, told as one row.
@@ -388,6 +492,13 @@ left join lateral (
 
 -- Partitions: one set per month of run ids. Ids from clocks that are far off land in the default partition.
 
+-- A guard that looks at a whole statement is not inherited: whoever writes to the partition by its own name meets it here.
+create function holdfast.guard_partition(name text) returns void language plpgsql as $$
+begin
+    execute format('create trigger attempts_guard after insert on holdfast.%I referencing new table as arrived '
+                   'for each statement execute function holdfast.guard_attempt()', name);
+end $$;
+
 create function holdfast.make_partitions(upto timestamptz) returns integer language plpgsql as $$
 declare
     month timestamptz := date_trunc('month', holdfast.now(), 'UTC');
@@ -400,6 +511,9 @@ begin
                 execute format('create table holdfast.%I partition of holdfast.%I for values from (%L) to (%L)',
                     parent || to_char(month at time zone 'UTC', '_YYYY_MM'), parent,
                     holdfast.id_floor(month), holdfast.id_floor(month + interval '1 month'));
+                if parent = 'attempts' then
+                    perform holdfast.guard_partition(parent || to_char(month at time zone 'UTC', '_YYYY_MM'));
+                end if;
                 made := made + 1;
             end if;
         end loop;
@@ -442,4 +556,5 @@ create table holdfast.attempts_default partition of holdfast.attempts default;
 create table holdfast.events_default partition of holdfast.events default;
 create table holdfast.logs_default partition of holdfast.logs default;
 create table holdfast.steps_default partition of holdfast.steps default;
+select holdfast.guard_partition('attempts_default');
 select holdfast.make_partitions(holdfast.now() + interval '2 months');
