@@ -41,6 +41,12 @@ def _seconds(value: str) -> float:
     return number
 
 
+def _flag(value: str) -> bool:
+    if value.lower() not in ("1", "true", "yes", "on", "0", "false", "no", "off"):
+        raise ValueError("must be true or false")
+    return value.lower() in ("1", "true", "yes", "on")
+
+
 def _names(value: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
 
@@ -98,6 +104,12 @@ class Settings:
     dedupe_seconds: float = _setting(600.0, _seconds)
     key_seconds: float = _setting(86400.0, _seconds)
     retention_days: int = _setting(90, _whole(1))
+    ring_seconds: float = _setting(15.0, _seconds)
+    event_source: str = _setting("/holdfast", _text)
+    stream_length: int = _setting(100_000, _whole(1))
+    webhook_seconds: float = _setting(15.0, _seconds)
+    webhook_allow_private: bool = _setting(False, _flag)
+    delivery_days: int = _setting(7, _whole(1))
     ray_address: str | None = _setting(None, _text)
     log_format: str = _setting("auto", _one_of("auto", "json", "pretty"))
     log_level: str = _setting("info", _one_of("debug", "info", "warning", "error"))
@@ -115,6 +127,10 @@ class Settings:
             raise ConfigurationError(
                 f"renewing every {self.renew_seconds:g} s cannot keep a lease of {self.lease_seconds:g} s through two "
                 "missed renewals; set HOLDFAST_RENEW_SECONDS to a third of HOLDFAST_LEASE_SECONDS or less"
+            )
+        if self.doorbell in ("redis", "rq") and not self.redis_url:
+            raise ConfigurationError(
+                f"HOLDFAST_DOORBELL={self.doorbell} needs a Redis; set HOLDFAST_REDIS_URL, such as redis://localhost:6379/0"
             )
         if self.page > self.max_page:
             raise ConfigurationError(f"HOLDFAST_PAGE ({self.page}) exceeds HOLDFAST_MAX_PAGE ({self.max_page})")

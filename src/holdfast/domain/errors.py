@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,9 @@ class Problem:
 
 
 class HoldfastError(Exception):
-    """The root of all errors of this package."""
+    """The root of all errors of this package. One that came over HTTP carries its problem document."""
+
+    problem: Mapping[str, Any] | None = None
 
 
 class ConfigurationError(HoldfastError):
@@ -77,6 +79,18 @@ class RunNotFound(HoldfastError):
     """No run has this id."""
 
 
+class NotFound(HoldfastError):
+    """Nothing of the kind asked for has this name or id."""
+
+
+class NotAllowed(HoldfastError):
+    """Whoever asks is not known, or may not do this."""
+
+
+class ServerUnreachable(HoldfastError):
+    """The HTTP API did not answer, or could not for now."""
+
+
 class RunNotFinished(HoldfastError):
     """The run has not ended yet, so it has no result."""
 
@@ -123,3 +137,11 @@ class Fatal(HoldfastError):
 
 class ResultNotStorable(HoldfastError):
     """A task returned something that cannot be kept as JSON; the run fails without a retry."""
+
+
+class SubscriptionNotFound(HoldfastError):
+    """No subscription has this name, or no delivery this number."""
+
+
+class SubscriptionExists(HoldfastError):
+    """There is a subscription of this name already."""

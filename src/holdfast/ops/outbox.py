@@ -1,0 +1,111 @@
+"""Publishing: committed events become deliveries, and deliveries leave in order, at least once.
+
+What is sent is sent between these operations, outside of any transaction. A publisher that dies between sending and
+saying so leaves the delivery as it was: another one sends it again, under the same event id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.domain.errors import SubscriptionExists, SubscriptionNotFound
+from holdfast.sql import deliveries, outbox, subscriptions
+from holdfast.sql.deliveries import Delivery, DeliveryRecord, Held, Try
+from holdfast.sql.statement import Op
+from holdfast.sql.subscriptions import NewSubscription, SubscriptionRecord, SubscriptionState
+
+FANNED_OUT_AT_ONCE = 1000
+
+
+def fan_out(limit: int = FANNED_OUT_AT_ONCE) -> Op[int]:
+    """Turn committed events into deliveries; tells how many events there were."""
+    return (yield from outbox.fan_out(limit))
+
+
+def hold(holder: str, seconds: float, limit: int) -> Op[tuple[Held, list[Delivery]] | None]:
+    """Take a subscription that has something due, and what is to be sent to it, oldest first."""
+    held = yield from deliveries.hold(holder, seconds)
+    if held is None:
+        return None
+    return held, (yield from deliveries.next_of(held.id, limit))
+
+
+def let_go(holder: str, held: Held) -> Op[int]:
+    return (yield from deliveries.let_go(holder, held.id))
+
+
+def delivered(holder: str, ids: Sequence[int], tried: Try, *, keep: bool, hold_seconds: float) -> Op[bool]:
+    """Say that these arrived. False if the hold was lost: send nothing more."""
+    count = yield from deliveries.delivered(holder, ids, tried, keep=keep, hold_seconds=hold_seconds)
+    return count == len(ids)
+
+
+def put_off(holder: str, delivery: Delivery, tried: Try, delay: float) -> Op[bool]:
+    """Say that this did not arrive; it, and all behind it, wait for `delay` seconds."""
+    return bool((yield from deliveries.put_off(holder, delivery.id, tried, delay)))
+
+
+def give_up(holder: str, held: Held, delivery: Delivery, tried: Try, reason: str) -> Op[bool]:
+    """Say that this will never arrive. The subscription is paused until somebody has looked at it."""
+    if not (yield from deliveries.give_up(holder, delivery.id, tried)):
+        return False
+    yield from subscriptions.pause(held.name, reason)
+    return True
+
+
+def stand_still(holder: str, held: Held, delivery: Delivery, tried: Try, reason: str) -> Op[bool]:
+    """The receiver wants nothing more. The delivery stays where it is, and the subscription is paused."""
+    if not (yield from deliveries.put_off(holder, delivery.id, tried, 0.0)):
+        return False
+    yield from subscriptions.pause(held.name, reason)
+    return True
+
+
+def add_subscription(new: NewSubscription) -> Op[SubscriptionRecord]:
+    """Subscribe: endings that commit from now on are delivered."""
+    made = yield from subscriptions.add(new)
+    if made is None:
+        raise SubscriptionExists(f"there is a subscription named {new.name!r} already; remove it first")
+    return made
+
+
+def remove_subscription(name: str) -> Op[None]:
+    """Unsubscribe; what was not delivered is forgotten."""
+    _found(name, (yield from subscriptions.remove(name)))
+
+
+def pause_subscription(name: str, reason: str) -> Op[None]:
+    _found(name, (yield from subscriptions.pause(name, reason)))
+
+
+def resume_subscription(name: str) -> Op[None]:
+    _found(name, (yield from subscriptions.resume(name)))
+
+
+def rotate_secret(name: str, secret: str) -> Op[None]:
+    _found(name, (yield from subscriptions.rotate(name, secret)))
+
+
+def list_subscriptions() -> Op[list[SubscriptionState]]:
+    return (yield from subscriptions.listing())
+
+
+def list_deliveries(
+    subscription: str | None, status: str | None, before: int | None, limit: int
+) -> Op[list[DeliveryRecord]]:
+    return (yield from deliveries.log(subscription, status, before, limit))
+
+
+def redeliver(delivery_id: int) -> Op[None]:
+    """Deliver once more what was delivered or given up."""
+    if not (yield from deliveries.redeliver(delivery_id)):
+        raise SubscriptionNotFound(f"no delivery has the number {delivery_id}; it may be past its retention")
+
+
+def forget_deliveries(older_than_days: float, limit: int = FANNED_OUT_AT_ONCE) -> Op[int]:
+    return (yield from deliveries.forget(older_than_days, limit))
+
+
+def _found(name: str, count: int) -> None:
+    if not count:
+        raise SubscriptionNotFound(f"no subscription is named {name!r}")

@@ -1,0 +1,273 @@
+"""Deliveries: one event for one subscription. They leave in order, and whoever sends holds the subscription meanwhile.
+
+Sending happens outside of any transaction. What it came to is written only while the subscription is still held by the
+same holder: one that was too slow is refused, and another sends the event again under the same id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import orjson
+
+from holdfast.sql.statement import Row, Statement, count, each, first, plain_array
+
+_MINE = """
+    exists (select from holdfast.publishing
+            where publishing.subscription_id = deliveries.subscription_id
+              and publishing.holder = %(holder)s::uuid)
+"""
+
+
+class Held(NamedTuple):
+    """A subscription that the holder now delivers for."""
+
+    id: str
+    name: str
+    kind: str
+    target: str
+    secret: str | None
+
+
+def hold(holder: str, seconds: float) -> Statement[Held | None]:
+    """Take a subscription whose next delivery is due and that nobody else holds."""
+    return Statement(
+        """
+        with due as (
+            select subscriptions.id from holdfast.subscriptions
+            cross join lateral (select deliveries.due_at from holdfast.deliveries
+                                where deliveries.subscription_id = subscriptions.id and deliveries.status = 'PENDING'
+                                order by deliveries.id limit 1) as head
+            where subscriptions.paused_at is null and head.due_at <= holdfast.now()
+              and not exists (select from holdfast.publishing
+                              where publishing.subscription_id = subscriptions.id
+                                and publishing.held_until > holdfast.now())
+            order by head.due_at limit 1
+        ), held as (
+            insert into holdfast.publishing (subscription_id, holder, held_until)
+            select due.id, %(holder)s::uuid, holdfast.now() + %(seconds)s * interval '1 second' from due
+            on conflict (subscription_id) do update set holder = excluded.holder, held_until = excluded.held_until
+            where publishing.held_until <= holdfast.now()
+            returning subscription_id
+        )
+        select subscriptions.id::text, subscriptions.name, subscriptions.kind, subscriptions.target,
+               subscriptions.secret
+        from held join holdfast.subscriptions on subscriptions.id = held.subscription_id
+        """,
+        {"holder": holder, "seconds": seconds},
+        first(Held._make),
+    )
+
+
+def let_go(holder: str, subscription_id: str) -> Statement[int]:
+    return Statement(
+        """
+        with freed as (
+            delete from holdfast.publishing
+            where subscription_id = %(subscription_id)s::uuid and holder = %(holder)s::uuid
+            returning subscription_id
+        )
+        select count(*) from freed
+        """,
+        {"holder": holder, "subscription_id": subscription_id},
+        count,
+    )
+
+
+class Delivery(NamedTuple):
+    """What is to be sent."""
+
+    id: int
+    run_id: str
+    number: int
+    type: str
+    at: datetime
+    attempts: int
+    data: dict[str, Any]
+
+    @property
+    def event_id(self) -> str:
+        """The same for every subscription and every try, so receivers can tell a repetition."""
+        return f"evt_{self.run_id}_{self.number}"
+
+
+def _delivery(row: Row) -> Delivery:
+    return Delivery(*row[:6], orjson.loads(row[6]))
+
+
+def next_of(subscription_id: str, limit: int) -> Statement[list[Delivery]]:
+    """The oldest deliveries still to be made, up to the first that has to wait."""
+    return Statement(
+        """
+        select id, run_id::text, number, type, created_at, attempts, event::text from (
+            select deliveries.*, bool_and(due_at <= holdfast.now()) over (order by id) as in_time
+            from (select * from holdfast.deliveries
+                  where subscription_id = %(subscription_id)s::uuid and status = 'PENDING'
+                  order by id limit %(limit)s) as deliveries) as head
+        where in_time order by id
+        """,
+        {"subscription_id": subscription_id, "limit": limit},
+        each(_delivery),
+    )
+
+
+class Try(NamedTuple):
+    """One attempt to deliver: how long it took, what was answered, and what went wrong, if anything did."""
+
+    seconds: float = 0.0
+    code: int | None = None
+    error: str | None = None
+
+
+def delivered(holder: str, ids: Sequence[int], tried: Try, *, keep: bool, hold_seconds: float) -> Statement[int]:
+    """These arrived. They stay as a log if `keep`, else they are gone. The hold is prolonged."""
+    end = (
+        """
+        update holdfast.deliveries
+        set status = 'DELIVERED', ended_at = holdfast.now(), tried_at = holdfast.now(), attempts = attempts + 1,
+            seconds = %(seconds)s, response_code = %(code)s, error = null
+        """
+        if keep
+        else "delete from holdfast.deliveries"
+    )
+    return Statement(
+        "with done as ("  # type: ignore[arg-type]
+        + end
+        + " where id = any(%(ids)s::bigint[]) and status = 'PENDING' and "
+        + _MINE
+        + """ returning subscription_id
+        ), prolonged as (
+            update holdfast.publishing set held_until = holdfast.now() + %(hold_seconds)s * interval '1 second'
+            where holder = %(holder)s::uuid and subscription_id in (select subscription_id from done)
+        )
+        select count(*) from done
+        """,
+        {
+            "holder": holder,
+            "ids": plain_array(ids),
+            "seconds": tried.seconds,
+            "code": tried.code,
+            "hold_seconds": hold_seconds,
+        },
+        count,
+    )
+
+
+def put_off(holder: str, id_: int, tried: Try, delay: float) -> Statement[int]:
+    """This did not arrive; try again after `delay` seconds. Everything behind it waits."""
+    return Statement(
+        """
+        with later as (
+            update holdfast.deliveries
+            set due_at = holdfast.now() + %(delay)s * interval '1 second', tried_at = holdfast.now(),
+                attempts = attempts + 1, seconds = %(seconds)s, response_code = %(code)s, error = %(error)s
+            where id = %(id)s and status = 'PENDING' and """
+        + _MINE
+        + """
+            returning id
+        )
+        select count(*) from later
+        """,
+        {"holder": holder, "id": id_, "delay": delay} | _told(tried),
+        count,
+        together=True,
+    )
+
+
+def give_up(holder: str, id_: int, tried: Try) -> Statement[int]:
+    """This will not arrive."""
+    return Statement(
+        """
+        with lost as (
+            update holdfast.deliveries
+            set status = 'FAILED', ended_at = holdfast.now(), tried_at = holdfast.now(), attempts = attempts + 1,
+                seconds = %(seconds)s, response_code = %(code)s, error = %(error)s
+            where id = %(id)s and status = 'PENDING' and """
+        + _MINE
+        + """
+            returning id
+        )
+        select count(*) from lost
+        """,
+        {"holder": holder, "id": id_} | _told(tried),
+        count,
+        together=True,
+    )
+
+
+def _told(tried: Try) -> dict[str, object]:
+    return {"seconds": tried.seconds, "code": tried.code, "error": tried.error}
+
+
+def redeliver(id_: int) -> Statement[int]:
+    """Deliver this once more, before anything that is newer."""
+    return Statement(
+        """
+        with again as (
+            update holdfast.deliveries
+            set status = 'PENDING', ended_at = null, due_at = holdfast.now(), attempts = 0
+            where id = %(id)s
+            returning id
+        )
+        select count(*) from again
+        """,
+        {"id": id_},
+        count,
+    )
+
+
+class DeliveryRecord(NamedTuple):
+    """A line of the delivery log."""
+
+    id: int
+    subscription: str
+    event_id: str
+    type: str
+    run_id: str
+    status: str
+    attempts: int
+    response_code: int | None
+    seconds: float | None
+    error: str | None
+    created_at: datetime
+    due_at: datetime
+    tried_at: datetime | None
+    ended_at: datetime | None
+
+
+def log(subscription: str | None, status: str | None, before: int | None, limit: int) -> Statement[list[DeliveryRecord]]:
+    """The deliveries, newest first."""
+    return Statement(
+        """
+        select deliveries.id, subscriptions.name, 'evt_' || deliveries.run_id || '_' || deliveries.number,
+               deliveries.type, deliveries.run_id::text, deliveries.status, deliveries.attempts,
+               deliveries.response_code, deliveries.seconds, deliveries.error, deliveries.created_at,
+               deliveries.due_at, deliveries.tried_at, deliveries.ended_at
+        from holdfast.deliveries join holdfast.subscriptions on subscriptions.id = deliveries.subscription_id
+        where coalesce(subscriptions.name = %(subscription)s, %(subscription)s::text is null)
+          and coalesce(deliveries.status = %(status)s, %(status)s::text is null)
+          and coalesce(deliveries.id < %(before)s, %(before)s::bigint is null)
+        order by deliveries.id desc limit %(limit)s
+        """,
+        {"subscription": subscription, "status": status, "before": before, "limit": limit},
+        each(DeliveryRecord._make),
+    )
+
+
+def forget(older_than_days: float, limit: int) -> Statement[int]:
+    """Forget deliveries past their time, those of paused subscriptions included."""
+    return Statement(
+        """
+        with gone as (
+            delete from holdfast.deliveries where id = any(array(
+                select id from holdfast.deliveries
+                where created_at < holdfast.now() - %(days)s * interval '1 day' order by created_at limit %(limit)s))
+            returning id
+        )
+        select count(*) from gone
+        """,
+        {"days": older_than_days, "limit": limit},
+        count,
+    )

@@ -1,0 +1,151 @@
+"""Subscriptions: who wants to hear that runs ended. While there is none, endings write no event."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+import orjson
+
+from holdfast.sql.statement import Row, Statement, count, each, first
+
+_COLUMNS = """
+    subscriptions.id::text, subscriptions.name, subscriptions.kind, subscriptions.target, subscriptions.secret,
+    subscriptions.filter::text, subscriptions.created_at, subscriptions.paused_at, subscriptions.pause_reason
+"""
+
+
+class NewSubscription(NamedTuple):
+    """A subscription to be. `filter` maps model, queue or status to the values that are wanted."""
+
+    id: str
+    name: str
+    kind: str
+    target: str
+    secret: str | None
+    filter: dict[str, list[str]]
+
+
+class SubscriptionRecord(NamedTuple):
+    """A subscription as it is read."""
+
+    id: str
+    name: str
+    kind: str
+    target: str
+    secret: str | None
+    filter: dict[str, list[str]]
+    created_at: datetime
+    paused_at: datetime | None
+    pause_reason: str | None
+
+
+def _subscription(row: Row) -> SubscriptionRecord:
+    return SubscriptionRecord(*row[:5], orjson.loads(row[5]) if row[5] else {}, *row[6:])
+
+
+def add(new: NewSubscription) -> Statement[SubscriptionRecord | None]:
+    """Make a subscription; nothing if the name is taken."""
+    return Statement(
+        "insert into holdfast.subscriptions (id, name, kind, target, secret, filter, created_at)"
+        " values (%(id)s::uuid, %(name)s, %(kind)s, %(target)s, %(secret)s, %(filter)s::json, holdfast.now())"
+        " on conflict (name) do nothing returning " + _COLUMNS,
+        new._asdict() | {"filter": orjson.dumps(new.filter).decode() if new.filter else None},
+        first(_subscription),
+    )
+
+
+def remove(name: str) -> Statement[int]:
+    """Forget a subscription and its deliveries."""
+    return Statement(
+        """
+        with gone as (delete from holdfast.subscriptions where name = %(name)s returning id)
+        select count(*) from gone
+        """,
+        {"name": name},
+        count,
+    )
+
+
+def read(name: str) -> Statement[SubscriptionRecord | None]:
+    return Statement(
+        "select " + _COLUMNS + " from holdfast.subscriptions where name = %(name)s",
+        {"name": name},
+        first(_subscription),
+    )
+
+
+class SubscriptionState(NamedTuple):
+    """A subscription and what waits to be delivered to it."""
+
+    subscription: SubscriptionRecord
+    pending: int
+    oldest_pending_at: datetime | None
+
+
+def listing() -> Statement[list[SubscriptionState]]:
+    return Statement(
+        "select "
+        + _COLUMNS
+        + """, queued.amount, queued.oldest
+        from holdfast.subscriptions
+        cross join lateral (select count(*) as amount, min(deliveries.created_at) as oldest from holdfast.deliveries
+                            where deliveries.subscription_id = subscriptions.id
+                              and deliveries.status = 'PENDING') as queued
+        order by subscriptions.name
+        """,
+        {},
+        each(lambda row: SubscriptionState(_subscription(row[:9]), row[9], row[10])),
+    )
+
+
+def pause(name: str, reason: str) -> Statement[int]:
+    """Deliver nothing more for now; events go on being collected."""
+    return Statement(
+        """
+        with paused as (
+            update holdfast.subscriptions
+            set paused_at = coalesce(paused_at, holdfast.now()), pause_reason = coalesce(pause_reason, %(reason)s)
+            where name = %(name)s
+            returning id
+        )
+        select count(*) from paused
+        """,
+        {"name": name, "reason": reason},
+        count,
+    )
+
+
+def resume(name: str) -> Statement[int]:
+    """Go on where the deliveries stopped, at once."""
+    return Statement(
+        """
+        with resumed as (
+            update holdfast.subscriptions set paused_at = null, pause_reason = null where name = %(name)s returning id
+        ), due as (
+            update holdfast.deliveries set due_at = holdfast.now()
+            from resumed where deliveries.subscription_id = resumed.id and deliveries.status = 'PENDING'
+              and deliveries.due_at > holdfast.now()
+        )
+        select count(*) from resumed
+        """,
+        {"name": name},
+        count,
+    )
+
+
+def rotate(name: str, secret: str) -> Statement[int]:
+    """Sign with a new secret from now on, and for the receivers' convenience still with the one before."""
+    return Statement(
+        """
+        with rotated as (
+            update holdfast.subscriptions
+            set secret = concat_ws(' ', %(secret)s::text, split_part(secret, ' ', 1))
+            where name = %(name)s and kind = 'webhook'
+            returning id
+        )
+        select count(*) from rotated
+        """,
+        {"name": name, "secret": secret},
+        count,
+    )
