@@ -46,12 +46,13 @@ bench: $(READY) ## the benchmarks against peers
 chaos: $(READY) ## kills, freezes and partitions under load
 	@$(BIN)/python -m pytest tests/chaos -m chaos $(ARGS)
 
-constraints: $(READY) ## remake constraints.txt from pyproject.toml (ARGS=--upgrade for newer versions)
-	@test -x $(VENV)/uv/bin/uv || $(BIN)/python -m venv $(VENV)/uv
-	@$(VENV)/uv/bin/python -m pip install --quiet uv
-	@$(VENV)/uv/bin/uv pip compile pyproject.toml --extra all --extra dev --universal --python-version 3.11 \
+# Not after set-up, which refuses to go on while constraints.txt lacks something.
+constraints: ## remake constraints.txt from pyproject.toml (ARGS=--upgrade for newer versions)
+	@test -x .venv-uv/bin/uv || { python=$$(PYTHON='$(PYTHON)' sh tools/find-python) && "$$python" -m venv .venv-uv \
+		&& .venv-uv/bin/python -m pip install -qq uv; }
+	@.venv-uv/bin/uv pip compile pyproject.toml --extra all --extra dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --quiet $(ARGS) --output-file constraints.txt
 
 clean: ## remove what make made; data under .holdfast and artifacts stays
-	@rm -rf $(VENV) .venv311 dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .venv311 .venv-uv dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

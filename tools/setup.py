@@ -89,7 +89,7 @@ def main(where: str, *extras: str) -> None:
             print(f"making {where} with Python {sys.version.split()[0]}", file=sys.stderr)
             subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
         pip = [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
-        install = [*pip, "install", "-qq", "--no-deps"]
+        install = [*pip, "install", "-qq", "--no-deps", "--no-compile"]
         print(f"installing the pinned versions for {', '.join(extras)}", file=sys.stderr)
         subprocess.run([*install, "--require-hashes", "--only-binary", ":all:", "-r", requirements], check=True)
         subprocess.run([*install, "--no-build-isolation", "--editable", ROOT], check=True)

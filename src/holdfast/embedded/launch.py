@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 CLONE_NEWUSER = 0x10000000
-PR_SET_KEEPCAPS = 8
+PR_SET_SECUREBITS, NO_SETUID_FIXUP = 28, 1 << 2
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
 CAP_VERSION = 0x20080522
 CAP_DAC_OVERRIDE = 1
@@ -33,7 +33,8 @@ def call(name: str, *arguments: Any) -> None:
 
 
 def override(uid: int, gid: int) -> None:
-    call("prctl", PR_SET_KEEPCAPS, 1, 0, 0, 0)
+    # Keeps the rights across the change of user, and lets access(2), by which initdb finds the server, heed them.
+    call("prctl", PR_SET_SECUREBITS, NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
