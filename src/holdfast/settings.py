@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -18,6 +19,8 @@ from holdfast.domain.errors import ConfigurationError
 
 PREFIX = "HOLDFAST_"
 FILE = "holdfast.toml"
+HIDDEN = "********"
+SECRET_QUERY = re.compile(r"\b(\w*(?:password|secret|token))=[^&]*", re.IGNORECASE)
 
 
 def _text(value: str) -> str:
@@ -32,6 +35,23 @@ def _whole(least: int) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def _port(value: str) -> int:
+    number = _whole(0)(value)
+    if number > 65535:
+        raise ValueError("must be at most 65535")
+    return number
+
+
+def _postgres(value: str) -> str:
+    """An address for libpq; the driver that SQLAlchemy's way of writing names is left out."""
+    scheme, separator, rest = value.partition("://")
+    if not separator:
+        return value  # key=value pairs, which libpq takes too
+    if scheme.partition("+")[0] not in ("postgresql", "postgres"):
+        raise ValueError("must be the address of a PostgreSQL server, postgresql://…")
+    return f"postgresql://{rest}"
 
 
 def _seconds(value: str) -> float:
@@ -83,13 +103,13 @@ def _setting(
 class Settings:
     """Every setting. The field `lease_seconds` is HOLDFAST_LEASE_SECONDS in the environment, and so on."""
 
-    database_url: str | None = _setting(None, _text, "DATABASE_URL", secret=True)
+    database_url: str | None = _setting(None, _postgres, "DATABASE_URL", secret=True)
     redis_url: str | None = _setting(None, _text, "REDIS_URL", secret=True)
     home: str = _setting(".holdfast", _text)
     doorbell: str = _setting("auto", _one_of("auto", "poll", "listen", "redis", "rq"))
     tasks: tuple[str, ...] = _setting((), _names)
     host: str = _setting("127.0.0.1", _text)
-    port: int = _setting(8080, _whole(0))
+    port: int = _setting(8080, _port)
     url: str | None = _setting(None, _text)
     token: str | None = _setting(None, _text, secret=True)
     artifacts: str = _setting("artifacts", _text)
@@ -151,16 +171,18 @@ def _written(value: Any) -> str:
 
 
 def masked(value: str | None) -> str:
-    """A URL without its password, or another secret without itself."""
+    """A URL without its passwords, or another secret without itself."""
     if not value:
         return ""
-    parts = urlsplit(value)
-    if not parts.scheme:
-        return "********"
-    if parts.password is None:
-        return value
+    if "://" not in value:
+        return HIDDEN
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return HIDDEN
     host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username}:********@{host}"))
+    given = parts.netloc if parts.password is None else f"{parts.username or ''}:{HIDDEN}@{host}"
+    return urlunsplit(parts._replace(netloc=given, query=SECRET_QUERY.sub(rf"\1={HIDDEN}", parts.query)))
 
 
 def _sources() -> dict[str, Source]:
@@ -181,11 +203,13 @@ def load(environment: Mapping[str, str] | None = None, directory: Path | None = 
         candidates = [(variable, source.parse), *source.aliases]
         for key, parse in candidates:
             if environment.get(key):
-                values[name], origins[name] = _parsed(key, environment[key], parse), f"environment {key}"
+                values[name] = _parsed(key, environment[key], parse, source.secret)
+                origins[name] = f"environment {key}"
                 break
         else:
             if name in written:
-                values[name], origins[name] = _parsed(name, written[name], source.parse), str(path)
+                values[name] = _parsed(name, written[name], source.parse, source.secret)
+                origins[name] = str(path)
     if "database_url" not in values and environment.get("POSTGRES_HOST"):
         values["database_url"], origins["database_url"] = _from_parts(environment), "environment POSTGRES_*"
     if "renew_seconds" not in values and "lease_seconds" in values:
@@ -194,11 +218,17 @@ def load(environment: Mapping[str, str] | None = None, directory: Path | None = 
 
 
 def _from_parts(environment: Mapping[str, str]) -> str:
-    user = quote(environment.get("POSTGRES_USER", "postgres"), safe="")
-    password = environment.get("POSTGRES_PASSWORD")
-    secret = f":{quote(password, safe='')}" if password else ""
-    port = environment.get("POSTGRES_PORT", "5432")
-    return f"postgresql://{user}{secret}@{environment['POSTGRES_HOST']}:{port}/{environment.get('POSTGRES_DB', user)}"
+    """The address that the variables of the postgres image describe; the host may be a socket's directory."""
+
+    def part(name: str, default: str) -> str:
+        return quote(environment.get(f"POSTGRES_{name}") or default, safe="")
+
+    host, user = environment["POSTGRES_HOST"], part("USER", "postgres")
+    place = f"[{host}]" if ":" in host else quote(host, safe="")
+    password = part("PASSWORD", "")
+    secret = f":{password}" if password else ""
+    database = part("DB", "") or user
+    return f"postgresql://{user}{secret}@{place}:{part('PORT', '5432')}/{database}"
 
 
 def _read_file(path: Path) -> dict[str, str]:
@@ -211,20 +241,24 @@ def _read_file(path: Path) -> dict[str, str]:
     return {key: ",".join(map(str, value)) if isinstance(value, list) else str(value) for key, value in content.items()}
 
 
-def _parsed(name: str, text: str, parse: Callable[[str], Any]) -> Any:
+def _parsed(name: str, text: str, parse: Callable[[str], Any], secret: bool) -> Any:
     try:
         return parse(text)
     except ValueError as error:
-        raise ConfigurationError(f"setting {name} cannot be {text!r}: {error}") from error
+        shown = masked(text) if secret else repr(text)
+        raise ConfigurationError(f"setting {name} cannot be {shown}: {error}") from error
 
 
 def _refuse_unknown(
     environment: Mapping[str, str], written: Mapping[str, str], sources: Mapping[str, Source], path: Path
 ) -> None:
-    named = {key.removeprefix(PREFIX).lower(): f"environment {key}" for key in environment if key.startswith(PREFIX)}
-    named.update({key: str(path) for key in written})
-    for name, origin in named.items():
-        if name not in sources:
-            near = difflib.get_close_matches(name, sources, n=1)
-            hint = f"; did you mean {near[0]}?" if near else "; `holdfast config show` lists all settings"
-            raise ConfigurationError(f"unknown setting {name} ({origin}){hint}")
+    variables = {PREFIX + name.upper(): name for name in sources}
+    for given, known, origin in (
+        ([name for name in environment if name.startswith(PREFIX)], variables, "the environment"),
+        (list(written), sources, str(path)),
+    ):
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else "`holdfast config show` lists all settings"
+                raise ConfigurationError(f"unknown setting {name} in {origin}; {hint}")

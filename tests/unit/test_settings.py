@@ -1,0 +1,175 @@
+"""Settings: each comes from the environment, else the file, else its default, and a wrong one is one clear line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.domain.errors import ConfigurationError
+from holdfast.settings import Settings, load, masked
+
+
+def test_without_anything_all_are_defaults(tmp_path: Path) -> None:
+    settings = load({}, tmp_path)
+    assert settings == Settings()
+    assert settings.origins == {}
+    assert (settings.lease_seconds, settings.renew_seconds, settings.grace_seconds) == (60.0, 15.0, 10.0)
+    assert (settings.host, settings.port, settings.artifacts, settings.home) == (
+        "127.0.0.1",
+        8080,
+        "artifacts",
+        ".holdfast",
+    )
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text('port = 9000\nlease_seconds = 7.5\ntasks = ["a.b", "c"]\n')
+    settings = load({"HOLDFAST_PORT": "9001"}, tmp_path)
+    assert settings.port == 9001
+    assert settings.lease_seconds == 7.5
+    assert settings.tasks == ("a.b", "c")
+    assert settings.origins["port"] == "environment HOLDFAST_PORT"
+    assert settings.origins["lease_seconds"] == str(tmp_path / "holdfast.toml")
+
+
+def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
+    assert load({"HOLDFAST_PORT": "", "HOLDFAST_TASKS": ""}, tmp_path) == Settings()
+
+
+def test_a_lease_alone_brings_a_fitting_renewal(tmp_path: Path) -> None:
+    settings = load({"HOLDFAST_LEASE_SECONDS": "3"}, tmp_path)
+    assert settings.renew_seconds == 0.75
+    assert settings.origins["renew_seconds"] == "a quarter of lease_seconds"
+
+
+@pytest.mark.parametrize(
+    ("variable", "given", "name", "expected"),
+    [
+        ("WORKER_HEARTBEAT_INTERVAL", "10", "renew_seconds", 10.0),
+        ("WORKER_TASK_TIMEOUT", "120", "task_timeout_seconds", 120.0),
+        ("WORKER_MAX_RETRIES", "4", "max_attempts", 5),
+        ("JOB_DEFAULT_TIMEOUT", "3600", "job_timeout_seconds", 3600.0),
+        ("REDIS_URL", "redis://here:6379/0", "redis_url", "redis://here:6379/0"),
+        ("DATABASE_URL", "postgres://u@h/d", "database_url", "postgresql://u@h/d"),
+        ("DATABASE_URL", "postgresql+psycopg://u@h/d", "database_url", "postgresql://u@h/d"),
+        ("HOLDFAST_DATABASE_URL", "host=/run/postgresql dbname=x", "database_url", "host=/run/postgresql dbname=x"),
+    ],
+)
+def test_names_from_elsewhere_mean_the_same(
+    tmp_path: Path, variable: str, given: str, name: str, expected: object
+) -> None:
+    settings = load({variable: given}, tmp_path)
+    assert getattr(settings, name) == expected
+    assert settings.origins[name] == f"environment {variable}"
+
+
+def test_our_name_wins_over_an_alias(tmp_path: Path) -> None:
+    both = {"DATABASE_URL": "postgresql://theirs/x", "HOLDFAST_DATABASE_URL": "postgresql://ours/x"}
+    assert load(both, tmp_path).database_url == "postgresql://ours/x"
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({"POSTGRES_HOST": "db"}, "postgresql://postgres@db:5432/postgres"),
+        ({"POSTGRES_HOST": "db", "POSTGRES_USER": "me"}, "postgresql://me@db:5432/me"),
+        (
+            {
+                "POSTGRES_HOST": "db",
+                "POSTGRES_PORT": "5433",
+                "POSTGRES_USER": "me@home",
+                "POSTGRES_PASSWORD": "a/b:c",
+                "POSTGRES_DB": "x y",
+            },
+            "postgresql://me%40home:a%2Fb%3Ac@db:5433/x%20y",
+        ),
+        ({"POSTGRES_HOST": "/run/pg"}, "postgresql://postgres@%2Frun%2Fpg:5432/postgres"),
+        ({"POSTGRES_HOST": "::1"}, "postgresql://postgres@[::1]:5432/postgres"),
+    ],
+)
+def test_an_address_from_its_parts(tmp_path: Path, parts: dict[str, str], expected: str) -> None:
+    settings = load(parts, tmp_path)
+    assert settings.database_url == expected
+    assert settings.origins["database_url"] == "environment POSTGRES_*"
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"HOLDFAST_LEASE_SECOND": "3"}, "did you mean HOLDFAST_LEASE_SECONDS?"),
+        ({"HOLDFAST_ZZZ": "3"}, "unknown setting HOLDFAST_ZZZ in the environment"),
+        ({"HOLDFAST_PORT": "eighty"}, "setting HOLDFAST_PORT cannot be 'eighty'"),
+        ({"HOLDFAST_PORT": "65536"}, "must be at most 65535"),
+        ({"HOLDFAST_LEASE_SECONDS": "nan"}, "must be a positive number of seconds"),
+        ({"HOLDFAST_LEASE_SECONDS": "0"}, "must be a positive number of seconds"),
+        ({"HOLDFAST_DOORBELL": "gong"}, "must be one of auto, poll, listen, redis, rq"),
+        ({"HOLDFAST_RENEW_SECONDS": "30"}, "set HOLDFAST_RENEW_SECONDS to a third of HOLDFAST_LEASE_SECONDS or less"),
+        ({"HOLDFAST_PAGE": "500"}, "HOLDFAST_PAGE (500) exceeds HOLDFAST_MAX_PAGE (200)"),
+        ({"DATABASE_URL": "sqlite:///db.sqlite3"}, "must be the address of a PostgreSQL server"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path, environment: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load(environment, tmp_path)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("lease_secnds = 3", "unknown setting lease_secnds in"),
+        ("lease_secnds = 3", "did you mean lease_seconds?"),
+        ("[worker]\nslots = 3", "unknown setting worker in"),
+        ("port = ", "cannot be read"),
+        ('port = "x"', "setting port cannot be 'x'"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(tmp_path: Path, content: str, told: str) -> None:
+    (tmp_path / "holdfast.toml").write_text(content)
+    with pytest.raises(ConfigurationError) as refused:
+        load({}, tmp_path)
+    assert told in str(refused.value)
+    assert "holdfast.toml" in str(refused.value) or "setting port" in str(refused.value)
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").mkdir()
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load({}, tmp_path)
+
+
+def test_a_refusal_tells_no_password(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load({"DATABASE_URL": "mysql://me:hunter2@db/x"}, tmp_path)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("secret", "shown"),
+    [
+        (None, ""),
+        ("", ""),
+        ("hf_abcdef", "********"),
+        ("hf:abcdef", "********"),
+        ("host=db password=hunter2", "********"),
+        ("postgresql://db/x", "postgresql://db/x"),
+        ("postgresql://me@db/x", "postgresql://me@db/x"),
+        ("postgresql://me:hunter2@db:5432/x", "postgresql://me:********@db:5432/x"),
+        ("redis://:hunter2@db/0", "redis://:********@db/0"),
+        ("postgresql://me@db/x?password=hunter2&a=b", "postgresql://me@db/x?password=********&a=b"),
+        ("postgresql://[::1", "********"),
+    ],
+)
+def test_secrets_are_masked(secret: str | None, shown: str) -> None:
+    assert masked(secret) == shown
+
+
+def test_every_setting_is_shown_with_its_origin(tmp_path: Path) -> None:
+    settings = load({"HOLDFAST_DATABASE_URL": "postgresql://me:hunter2@db/x", "HOLDFAST_TASKS": "a, b"}, tmp_path)
+    shown = {name: (value, origin) for name, value, origin in settings.shown()}
+    assert shown["database_url"] == ("postgresql://me:********@db/x", "environment HOLDFAST_DATABASE_URL")
+    assert shown["tasks"] == ("a,b", "environment HOLDFAST_TASKS")
+    assert shown["port"] == ("8080", "default")
+    assert "hunter2" not in str(shown)
