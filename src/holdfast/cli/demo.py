@@ -1,0 +1,30 @@
+"""holdfast demo."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from holdfast.cli import exits, output
+from holdfast.cli.telling import Teller
+
+
+@click.command()
+def demo() -> int:
+    """Show the main job end to end: a run that succeeds, one that is retried, one whose worker is killed.
+
+    Everything happens in a directory made here under .holdfast and removed at the end. The exit code is 0 only if
+    every promise was kept.
+    """
+    from holdfast.demo import play
+
+    began = time.monotonic()
+    teller = Teller()
+    teller.opening()
+    kept = play(teller, Path.cwd())
+    teller.closing(time.monotonic() - began)
+    if not kept:
+        output.error("not every promise was kept; see above")
+    return exits.OK if kept else exits.ERROR

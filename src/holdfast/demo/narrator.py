@@ -1,0 +1,32 @@
+"""How the demo is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from holdfast.client import Run
+    from holdfast.sql.events import EventRecord
+
+
+class Narrator(Protocol):
+    """Tells what happens, and keeps count of the promises."""
+
+    def scene(self, number: int, title: str, about: str) -> None:
+        """A new scene begins."""
+
+    def say(self, text: str) -> None:
+        """Something happened."""
+
+    def progress(self, run: Run) -> None:
+        """How a run gets on; told again and again."""
+
+    def promise(self, holds: bool, text: str) -> None:
+        """Something that has to be true, and whether it is."""
+
+    def events(self, events: Sequence[EventRecord]) -> None:
+        """What happened to a run, with times."""
+
+    def kept(self) -> bool:
+        """Whether every promise so far held."""

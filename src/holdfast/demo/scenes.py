@@ -1,0 +1,106 @@
+"""What the demo shows. Each scene's docstring is its title and introduction; the promises are checked, not claimed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.demo.stage import LEASE_SECONDS, Stage
+from holdfast.domain.errors import KeyReused
+from holdfast.domain.states import Status
+from holdfast.verifying import verify
+
+# From the kill until somebody else has the run.
+TAKEN_OVER_WITHIN = LEASE_SECONDS + 6.0
+
+
+def forecast(stage: Stage) -> None:
+    """A run that succeeds.
+    A forecast of 24 months by Monte-Carlo simulation, as any program would submit it.
+    """
+    client, narrator = stage.client, stage.narrator
+    run = client.submit(
+        "baseline_forecast_v1",
+        {"scenario": "high_inflation", "horizon_months": 24, "region": "AU", "paths": 200_000},
+        tags=["demo"],
+    )
+    run = stage.until(run, lambda run: run.status.final)
+    narrator.promise(run.status is Status.SUCCEEDED, f"run {run.id} succeeded{_because(run)}")
+    if run.status is Status.SUCCEEDED:
+        result = client.result(run)
+        narrator.say(_summary(result))
+        narrator.promise(client.result(run) == result, "its result is kept and reads the same again")
+
+
+def _summary(result: dict[str, Any]) -> str:
+    end = result["terminal"]
+    return (
+        f"from 100 to {end['p50']:.1f} in the median, {end['p05']:.1f} to {end['p95']:.1f} in nine of ten cases; "
+        f"a decline has probability {result['probability_of_decline']:.0%}"
+    )
+
+
+def failure(stage: Stage) -> None:
+    """A run that fails once and is retried, and a request that comes twice.
+    The mock model is told to fail its first attempt. While it rests before the second, the same request is sent twice.
+    """
+    client, narrator = stage.client, stage.narrator
+    failing = client.submit("mock", {"seconds": 0.6, "steps": 6, "fail_times": 1}, tags=["demo"])
+    failing = stage.until(failing, lambda run: run.status is Status.PENDING and run.attempt_count == 1)
+    narrator.promise(True, f"attempt 1 failed as it was told to: {failing.last_error}")
+    narrator.say(f"{client.why(failing)[0].detail}; meanwhile, the request that comes twice:")
+    _same_request_twice(stage)
+    failing = stage.until(failing, lambda run: run.status.final)
+    attempts = [attempt.status for attempt in client.attempts(failing)]
+    narrator.promise(attempts == ["FAILED", "SUCCEEDED"], f"attempts of run {failing.id}: {', '.join(attempts)}")
+
+
+def _same_request_twice(stage: Stage) -> None:
+    client, narrator = stage.client, stage.narrator
+    parameters = {"seconds": 0.3, "steps": 3}
+    first = client.submit("mock", parameters, key="report-42", tags=["demo"])
+    second = client.submit("mock", parameters, key="report-42", tags=["demo"])
+    narrator.promise(
+        first.id == second.id and first.created and not second.created,
+        f"key report-42, asked twice: both answers name run {first.id}",
+    )
+    try:
+        client.submit("mock", parameters | {"seconds": 9}, key="report-42")
+    except KeyReused as refusal:
+        narrator.promise("/parameters/seconds" in refusal.fields, f"another payload is refused: {refusal.fields[0]}")
+    else:
+        narrator.promise(False, "another payload under the same key is refused")
+    stage.until(first, lambda run: run.status.final)
+    made = [run for run in client.list(tag="demo") if run.model == "mock" and run.parameters == parameters]
+    narrator.promise(len(made) == 1 and made[0].attempt_count == 1, "there is one such run, and it was executed once")
+
+
+def killed(stage: Stage) -> None:
+    """A worker that is killed half-way.
+    kill -9 ends a worker and all its children in mid-run. Nobody is told; the lease runs out, and the other goes on.
+    """
+    client, narrator = stage.client, stage.narrator
+    run = client.submit("mock", {"seconds": 3, "steps": 30}, tags=["demo"])
+    run = stage.until(run, lambda run: bool(run.progress) and run.progress["done"] >= 15)
+    victim = stage.worker_of(run)
+    members = victim.kill()
+    at = time.monotonic()
+    narrator.say(f"kill -9 of worker {victim.name}: {len(members)} processes are gone, the lease is not")
+    run = stage.until(run, lambda run: run.attempt_count == 2, TAKEN_OVER_WITHIN + 10)
+    took = time.monotonic() - at
+    narrator.promise(took <= TAKEN_OVER_WITHIN, f"taken over {took:.1f} s after the kill")
+    run = stage.until(run, lambda run: run.status.final)
+    attempts = client.attempts(run)
+    told = [attempt.status for attempt in attempts]
+    narrator.promise(told == ["LOST", "SUCCEEDED"], f"attempts: {', '.join(told)}")
+    narrator.promise(len({attempt.worker_id for attempt in attempts}) == 2, "the second is another worker's")
+    narrator.events(client.events(run))
+    narrator.promise(all(check.holds for check in verify(client, run.id)), "the whole record of the run holds together")
+
+
+def _because(run: Any) -> str:
+    return f": {run.last_error}" if run.last_error else ""
+
+
+SCENES: tuple[Callable[[Stage], None], ...] = (forecast, failure, killed)

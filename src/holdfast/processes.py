@@ -1,0 +1,85 @@
+"""Processes: who descends from whom, ending a whole family, and ending with one's parent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+WATCH_EVERY = 0.5
+LOOK_EVERY = 0.02
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it, parents first."""
+    parents = _parents()
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def kill_family(pid: int) -> list[int]:
+    """Kill a process and all its descendants without warning; returns who they were."""
+    members = family(pid)
+    for member in members:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(member, signal.SIGKILL)
+    return members
+
+
+def alive(pids: Iterable[int]) -> list[int]:
+    """Those of the processes that still run; one that only waits to be reaped does not."""
+    states = _states()
+    return [pid for pid in pids if states.get(pid, "Z") != "Z"]
+
+
+def wait_gone(pids: Iterable[int], seconds: float) -> list[int]:
+    """Wait until none of the processes runs; returns those that still do."""
+    ends = time.monotonic() + seconds
+    left = alive(pids)
+    while left and time.monotonic() < ends:
+        time.sleep(LOOK_EVERY)
+        left = alive(left)
+    return left
+
+
+def stop_with_parent() -> None:
+    """Have this process told to stop (SIGTERM) as soon as the one that started it is gone, however it went."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(WATCH_EVERY)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="holdfast-parent", daemon=True).start()
+
+
+def _parents() -> Mapping[int, int]:
+    return {pid: parent for pid, parent, _ in _table()}
+
+
+def _states() -> Mapping[int, str]:
+    return {pid: state for pid, _, state in _table()}
+
+
+def _table() -> list[tuple[int, int, str]]:
+    """Each process with its parent and its state."""
+    if Path("/proc/self/stat").exists():
+        return [row for entry in Path("/proc").iterdir() if entry.name.isdecimal() for row in _row(entry)]
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True)  # noqa: S607
+    return [(int(pid), int(parent), state[0]) for pid, parent, state in map(str.split, listed.stdout.splitlines())]
+
+
+def _row(entry: Path) -> list[tuple[int, int, str]]:
+    with contextlib.suppress(OSError):
+        # The command's name comes in parentheses and may hold anything, parentheses and spaces too.
+        state, parent = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+        return [(int(entry.name), int(parent), state)]
+    return []
