@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import orjson
 
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, HoldfastError, Problem
-from holdfast.domain.values import AttemptRef, Claim, Settlement, StoredResult
+from holdfast.domain.values import AttemptRef, Settlement, StoredResult
 
 T = TypeVar("T")
 
@@ -57,6 +57,18 @@ class Link(Protocol):
     def store(self, ref: AttemptRef, text: bytes) -> StoredResult: ...
 
 
+class Assignment(NamedTuple):
+    """What an executor needs to know of a claim to perform it. `lag` is told of first attempts only."""
+
+    run_id: str
+    number: int
+    task: str
+    parameters: Any
+    payload_hash: str
+    job_id: str | None
+    lag: float | None
+
+
 class RunContext:
     """The run that the calling code belongs to.
 
@@ -80,14 +92,8 @@ class RunContext:
         "task",
     )
 
-    def __init__(self, link: Link, claim: Claim) -> None:
-        self.id = claim.run_id
-        self.attempt = claim.number
-        self.task = claim.task
-        self.parameters = orjson.loads(claim.parameters)
-        self.payload_hash = claim.payload_hash.hex()
-        self.job_id = claim.job_id
-        self.lag = claim.lag if claim.number == 1 else None
+    def __init__(self, link: Link, given: Assignment) -> None:
+        self.id, self.attempt, self.task, self.parameters, self.payload_hash, self.job_id, self.lag = given
         self.link = link
         self.stop_reason: Exception | None = None
         self._report: str | None = None

@@ -14,7 +14,9 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, NamedTuple
 
-from holdfast.domain.context import Link, RunContext, enter, leave
+import orjson
+
+from holdfast.domain.context import Assignment, Link, RunContext, enter, leave
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import Ended, Limits, Settled
 from holdfast.domain.settling import Outcome
@@ -54,7 +56,7 @@ class Lane:
 
     def begin(self, one: Waiting) -> tuple[RunContext, Task | None, float]:
         started = monotonic()
-        context = RunContext(one.link, one.claim)
+        context = RunContext(one.link, _assignment(one.claim))
         self.running[one.claim.run_id] = Running(context, one.claim.policy, started)
         return context, registry.find(one.claim.task), started
 
@@ -159,3 +161,15 @@ class AsyncLane(Lane):
         except BaseException as error:  # noqa: BLE001 - whatever a task does is an outcome
             outcome = failed(context, task, error, started)
         self.end(one.claim, outcome)
+
+
+def _assignment(claim: Claim) -> Assignment:
+    return Assignment(
+        claim.run_id,
+        claim.number,
+        claim.task,
+        orjson.loads(claim.parameters),
+        claim.payload_hash.hex(),
+        claim.job_id,
+        claim.lag if claim.number == 1 else None,
+    )

@@ -1,0 +1,243 @@
+"""A child process: performs the runs its worker sends it, one after the other.
+
+The main thread runs user code and nothing else can hold it up; a second thread hears the worker: runs to come, requests
+to stop, answers. The child dies with its worker: the kernel kills it, and where it cannot, the end of the socket does.
+Whatever user code prints goes to the worker's standard error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from time import monotonic
+from types import FrameType
+from typing import Any, NoReturn
+
+from holdfast.domain.context import Assignment, RunContext, enter, leave
+from holdfast.domain.errors import HoldfastError, RunCancelled, RunTimedOut
+from holdfast.domain.execution import Limits, Settled
+from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded
+from holdfast.domain.tasks import Task, load_modules, registry
+from holdfast.executors.child_link import ChildLink
+from holdfast.executors.frames import frame, read_frame
+from holdfast.executors.mark import Mark
+from holdfast.executors.performing import Interrupted, concluded, failed
+
+FLUSH_EVERY = 0.002
+WEIGH_EVERY = 1.0
+GROWTH = 512 * 1024 * 1024
+LEAVE_WITHIN = 2.0
+
+
+class Child:
+    def __init__(self, channel: socket.socket, mark: Mark, limits: Limits, link: ChildLink) -> None:
+        self._channel = channel
+        self._mark = mark
+        self._limits = limits
+        self._link = link
+        self._pending: queue.SimpleQueue[tuple[int, str, Assignment] | None] = queue.SimpleQueue()
+        self._current: RunContext | None = None
+        self._cancel_async: Any = None
+        self._stopped: dict[tuple[str, int], Exception] = {}
+        self._runner: Any = None
+        self._interrupted = False
+        self._weighed_at = monotonic()
+        self._weight = _weight()
+
+    def serve(self) -> None:
+        """Perform runs for as long as the worker is there."""
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        threading.Thread(target=self._hear, name="holdfast-link", daemon=True).start()
+        while not self._interrupted:
+            given = self._pending.get()
+            if given is None:
+                return
+            index, worker_id, assignment = given
+            started = monotonic()
+            self._mark.set(index, started)
+            self._link.worker_id = worker_id
+            outcome = self._perform(assignment, started)
+            self._link.put(_told(index, outcome))
+            self._after(outcome)
+
+    def _after(self, outcome: Outcome | Settled) -> None:
+        now = monotonic()
+        if now - self._weighed_at > WEIGH_EVERY:
+            self._weighed_at = now
+            if _weight() - self._weight > GROWTH:
+                self._link.put(["retire"])
+        if self._interrupted or self._pending.empty() or now - self._link.flushed_at > FLUSH_EVERY:
+            self._link.flush()
+        if isinstance(outcome, Failed) and outcome.reason == "crash":
+            self._link.flush()
+            _leave(outcome.exit_code or 0)
+
+    def _perform(self, assignment: Assignment, started: float) -> Outcome | Settled:
+        context = RunContext(self._link, assignment)
+        task = registry.find(assignment.task)
+        token = enter(context)
+        self._current = context
+        try:
+            if self._stopped and (assignment.run_id, assignment.number) in self._stopped:
+                return Stopped()
+            found = task or registry.get(assignment.task)
+            value = found.call(context.parameters)
+            if found.is_async:
+                value = self._await(value)
+            return concluded(context, value, started, self._limits)
+        except BaseException as error:  # noqa: BLE001 - whatever a task does is an outcome
+            return self._failed(context, task, error, started)
+        finally:
+            self._current = None
+            leave(token)
+
+    def _failed(self, context: RunContext, task: Task | None, error: BaseException, started: float) -> Outcome:
+        self._current = None
+        if isinstance(error, Interrupted):
+            # Interrupted code may have left locks held and structures half changed: this process ends with it.
+            self._interrupted = True
+        elif type(error).__name__ == "CancelledError" and context.stop_reason is not None:
+            error = context.stop_reason
+        return failed(context, task, error, started)
+
+    def _await(self, coroutine: Any) -> Any:
+        import asyncio
+        import contextvars
+
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        loop = self._runner.get_loop()
+
+        async def main() -> Any:
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101
+            self._cancel_async = lambda: loop.call_soon_threadsafe(task.cancel)
+            return await coroutine
+
+        try:
+            return self._runner.run(main(), context=contextvars.copy_context())
+        finally:
+            self._cancel_async = None
+
+    def _on_terminate(self, number: int, at: FrameType | None) -> None:
+        """A run that does not stop by itself is interrupted. Without such a run it is this process that is meant."""
+        context = self._current
+        if context is not None and context.stop_reason is not None:
+            raise Interrupted
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _hear(self) -> None:
+        while (messages := read_frame(self._channel)) is not None:
+            for message in messages:
+                self._obey(message)
+        # The worker is gone, or wants this process no more. Idle, it ends as processes do; busy, it has lost the right
+        # to go on, and so have those it started.
+        self._pending.put(None)
+        if self._current is None:
+            threading.Event().wait(LEAVE_WITHIN)
+        os.killpg(0, signal.SIGKILL)
+
+    def _obey(self, message: list[Any]) -> None:
+        match message:
+            case ["runs", worker_id, first, runs]:
+                for offset, run in enumerate(runs):
+                    self._pending.put((first + offset, worker_id, Assignment._make(run)))
+            case ["stop", run_id, number, kind, sentence]:
+                self._stop((run_id, number), RunTimedOut(sentence) if kind == "timeout" else RunCancelled(sentence))
+            case ["withdraw"]:
+                self._withdraw()
+            case ["answer" | "refused" as kind, question, *said]:
+                self._link.answered(kind, question, said)
+
+    def _stop(self, ref: tuple[str, int], why: Exception) -> None:
+        # First for a run that has yet to begin, then for one that runs: it cannot slip through between the two.
+        self._stopped[ref] = why
+        context = self._current
+        if context is not None and context.ref == ref:
+            context.ask_to_stop(why)
+            cancel = self._cancel_async
+            if cancel is not None:
+                cancel()
+
+    def _withdraw(self) -> None:
+        taken = []
+        with suppress(queue.Empty):
+            while (given := self._pending.get_nowait()) is not None:
+                taken.append(given[0])
+        self._link.put(["withdrawn", taken])
+        self._link.flush()
+
+
+def _told(index: int, outcome: Outcome | Settled) -> list[Any]:
+    match outcome:
+        case Succeeded():
+            return ["ok", index, outcome.result, outcome.elapsed]
+        case Failed():
+            return [
+                "failed",
+                index,
+                outcome.error,
+                outcome.retryable,
+                outcome.reason,
+                outcome.exit_code,
+                outcome.elapsed,
+            ]
+        case Settled():
+            return ["settled", index, outcome.elapsed]
+        case _:
+            return ["stopped", index, outcome.elapsed]
+
+
+def _weight() -> int:
+    """The memory this process has now, in bytes; 0 where that cannot be told."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - read every second
+            return int(file.read().split()[1]) * 4096
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _leave(code: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xFF)
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its worker dies; where it cannot, the end of the socket has to do."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main() -> None:
+    channel_at, mark_at, parent = map(int, sys.argv[1:4])
+    _die_with(parent)
+    channel = socket.socket(fileno=channel_at)
+    mark = Mark(mark_at)
+    os.close(mark_at)
+    messages = read_frame(channel)
+    if messages is None:
+        return
+    settings = messages[0][1]
+    sys.path[:] = settings["path"]
+    try:
+        load_modules(settings["modules"])
+    except HoldfastError as error:
+        channel.sendall(frame([["broken", str(error)]]))
+        return
+    link = ChildLink(channel, settings["transactions"], settings["url"])
+    channel.sendall(frame([["ready"]]))
+    Child(channel, mark, Limits(**settings["limits"]), link).serve()
+
+
+if __name__ == "__main__":
+    main()

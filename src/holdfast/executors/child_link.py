@@ -1,0 +1,142 @@
+"""How a run in a child process reaches its worker: notes and questions over the socket."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+from collections import deque
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+import orjson
+
+from holdfast.domain import errors
+from holdfast.domain.canonical import canonicalize
+from holdfast.domain.context import OwnTransaction
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.execution import transactions_of
+from holdfast.domain.values import AttemptRef, StoredResult
+from holdfast.executors.frames import frame
+from holdfast.executors.performing import clean
+
+MESSAGE_LENGTH = 16_000
+
+# Errors that a question may be answered with, and that are made of a message alone.
+ANSWERS = {
+    kind.__name__: kind
+    for kind in (
+        errors.BadInput,
+        errors.BadParameters,
+        errors.ConfigurationError,
+        errors.JobEnded,
+        errors.LeaseLost,
+        errors.NotCanonical,
+    )
+}
+
+
+class ChildLink:
+    """Gathers messages until they are flushed; a question flushes them and waits for its answer."""
+
+    def __init__(self, channel: socket.socket, transactions: str, url: str) -> None:
+        self.worker_id = ""
+        self.flushed_at = 0.0
+        self._channel = channel
+        self._transactions = transactions
+        self._url = url
+        self._messages: deque[Any] = deque()
+        self._lock = threading.Lock()
+        self._questions = itertools.count()
+        self._answers: dict[int, tuple[threading.Event, list[Any]]] = {}
+
+    def put(self, message: list[Any]) -> None:
+        self._messages.append(message)
+
+    def flush(self) -> None:
+        with self._lock:
+            messages = [self._messages.popleft() for _ in range(len(self._messages))]
+            if messages:
+                self._channel.sendall(frame(messages))
+        self.flushed_at = monotonic()
+
+    def _tell(self, *message: Any) -> None:
+        self.put(list(message))
+        self.flush()
+
+    def _ask(self, method: str, ref: AttemptRef, *args: Any) -> Any:
+        number = next(self._questions)
+        answered = threading.Event()
+        said: list[Any] = []
+        self._answers[number] = (answered, said)
+        self._tell("ask", number, method, ref, *args)
+        answered.wait()
+        kind, *rest = said
+        if kind == "answer":
+            return rest[0]
+        name, message = rest
+        raise ANSWERS.get(name, HoldfastError)(message)
+
+    def answered(self, kind: str, number: int, said: list[Any]) -> None:
+        """Called by the thread that hears the worker."""
+        waiting = self._answers.pop(number, None)
+        if waiting is not None:
+            answered, place = waiting
+            place.extend([kind, *said])
+            answered.set()
+
+    def progress(self, ref: AttemptRef, report: str) -> None:
+        self._tell("progress", ref, report)
+
+    def log(self, ref: AttemptRef, level: str, message: str) -> None:
+        self._tell("log", ref, level, clean(message, MESSAGE_LENGTH))
+
+    def extend(self, ref: AttemptRef, seconds: float) -> None:
+        self._tell("extend", ref, seconds)
+
+    def find_step(self, ref: AttemptRef, name: str) -> str | None:
+        found: str | None = self._ask("find_step", ref, clean(name, 300))
+        return found
+
+    def record_step(self, ref: AttemptRef, name: str, result: str) -> None:
+        self._ask("record_step", ref, clean(name, 300), result)
+
+    def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
+        text = orjson.Fragment(canonicalize(parameters)[0])
+        return str(self._ask("submit", ref, task, text, sent_options(options)))
+
+    def transaction(self, ref: AttemptRef) -> OwnTransaction:
+        return transactions_of(self._transactions)(self._url, self.worker_id)
+
+    def store(self, ref: AttemptRef, text: bytes) -> StoredResult:
+        return StoredResult(*self._ask("store", ref, text.decode()))
+
+
+def sent_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of `submit` as JSON: times as texts that say what they are."""
+    from datetime import datetime, timedelta
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, timedelta):
+            return {"seconds": value.total_seconds()}
+        if isinstance(value, datetime):
+            return {"at": value.isoformat()}
+        return value
+
+    return {name: plain(value) for name, value in options.items()}
+
+
+def received_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    from datetime import datetime, timedelta
+
+    def real(value: Any) -> Any:
+        match value:
+            case {"seconds": float() | int() as seconds}:
+                return timedelta(seconds=seconds)
+            case {"at": str() as text}:
+                return datetime.fromisoformat(text)
+            case _:
+                return value
+
+    return {name: real(value) for name, value in options.items()}

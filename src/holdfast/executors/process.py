@@ -1,0 +1,271 @@
+"""Execution in child processes, one per slot, kept and used for many runs.
+
+A child that hangs, leaks, crashes or is killed takes nothing with it but the run it performs: time limits and cancels
+really end it, the worker's leases are renewed elsewhere, and another child takes its seat. Runs that take long are
+given one at a time, to a child that is free; tiny ones by the frame, and they come back if one of them turns out long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from time import monotonic
+from typing import Any, NamedTuple
+
+from holdfast.domain.execution import Ended, Place
+from holdfast.domain.settling import Stopped, Succeeded
+from holdfast.domain.values import AttemptRef, Claim
+from holdfast.executors.child_link import received_options
+from holdfast.executors.pace import Pace
+from holdfast.executors.performing import MESSAGE_LENGTH, clean, kept
+from holdfast.executors.seat import Seat
+from holdfast.observe import emit
+
+MOST = 1000
+FRAME = 100
+# So much work is given to a child at once; what is known to take longer than this is given alone.
+FRAME_SECONDS = 0.01
+FRAMES_PER_CHILD = 2
+RUNS_PER_CHILD = 100_000
+QUESTIONS = ("find_step", "record_step", "submit", "store")
+
+
+class Waiting(NamedTuple):
+    claim: Claim
+    given_at: float
+
+
+class ProcessExecutor:
+    """Performs up to `slots` runs at once, each in a child process of its own."""
+
+    name = "process"
+
+    def __init__(self, slots: int = 2, *, runs_per_child: int = RUNS_PER_CHILD) -> None:
+        self.slots = slots
+        self._runs_per_child = runs_per_child
+        self._pace = Pace(MOST)
+        self._paces: dict[str, Pace] = {}
+        self._seats: list[Seat] = []
+        self._waiting: deque[Waiting] = deque()
+        self._ended: list[Ended] = []
+        self._held = 0
+        self._worker_id = ""
+        self._look: asyncio.TimerHandle | None = None
+        self._open = False
+        self._failures = 0
+        self._chores: set[asyncio.Task[None]] = set()
+        self._empty = asyncio.Event()
+
+    async def open(self, place: Place) -> None:
+        self._place = place
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+        for _ in range(self.slots):
+            self._spawn()
+
+    def _spawn(self) -> None:
+        seat = Seat(self._place, ended=self._end, unbegun=self._back, asked=self._asked, left=self._left)
+        self._seats.append(seat)
+        self._chore(seat.child.open())
+
+    def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
+        now = monotonic()
+        self._worker_id = worker_id
+        self._held += len(claims)
+        self._waiting.extend([Waiting(claim, now) for claim in claims])
+        self._dispatch()
+
+    def room(self) -> int:
+        long = 0
+        if self._held:
+            now = monotonic()
+            expected = max(self._pace.mean or 0.0, FRAME_SECONDS)
+            for seat in self._seats:
+                current = seat.current() if seat.ready else None
+                long += current is not None and now - current.began_at > expected
+        return long + self._pace.wanted(self.slots - long) - self._held
+
+    def _dispatch(self) -> None:
+        """Give what waits to children that can begin it."""
+        now = monotonic()
+        while self._waiting:
+            seat = min((one for one in self._seats if one.usable(now)), key=lambda one: one.load, default=None)
+            if seat is None:
+                break
+            claims = self._frame(seat)
+            if not claims:
+                break
+            seat.give(self._worker_id, claims)
+        self._arrange_look()
+
+    def _frame(self, seat: Seat) -> list[Claim]:
+        """What to give to this child: one run if it is idle, more if they are known to be tiny."""
+        size = self._frame_size(self._waiting[0].claim.task)
+        if size == 1:
+            return [self._waiting.popleft().claim] if seat.load == 0 else []
+        share = -(-len(self._waiting) // self.slots)
+        room = min(size, share, FRAME * FRAMES_PER_CHILD - seat.load)
+        if seat.load and room < min(size, share, FRAME // 2):
+            return []
+        claims: list[Claim] = []
+        while self._waiting and len(claims) < room:
+            if claims and self._frame_size(self._waiting[0].claim.task) == 1:
+                break
+            claims.append(self._waiting.popleft().claim)
+        return claims
+
+    def _frame_size(self, task: str) -> int:
+        pace = self._paces.get(task)
+        if pace is None or pace.mean is None or pace.mean > FRAME_SECONDS:
+            return 1
+        return min(FRAME, int(FRAME_SECONDS / max(pace.mean, 1e-6)))
+
+    def _end(self, ended: list[Ended]) -> None:
+        """Gather what ended until the loop has read all there is to read."""
+        if not self._ended:
+            self._loop.call_soon(self._tell)
+        self._ended += ended
+
+    def _tell(self) -> None:
+        ended, self._ended = self._ended, []
+        total = 0.0
+        for one in ended:
+            total += one.outcome.elapsed
+            pace = self._paces.get(one.claim.task)
+            if pace is None:
+                pace = self._paces[one.claim.task] = Pace(FRAME)
+            pace.saw(1, one.outcome.elapsed)
+        self._pace.saw(len(ended), total)
+        large = [one for one in ended if isinstance(one.outcome, Succeeded) and self._large(one.outcome)]
+        if large:
+            ended = [one for one in ended if one not in large]
+            for one in large:
+                self._chore(self._keep(one))
+        self._held -= len(ended)
+        self._place.report(ended)
+        self._dispatch()
+
+    def _large(self, outcome: Succeeded) -> bool:
+        text = outcome.result or ""
+        limit = self._place.limits.inline_result_bytes
+        return len(text) > limit or (len(text) * 4 > limit and len(text.encode()) > limit)
+
+    async def _keep(self, one: Ended) -> None:
+        outcome = one.outcome
+        if isinstance(outcome, Succeeded):
+            stored = await asyncio.to_thread(kept, self._place.store, one.claim.ref, outcome)
+            self._held -= 1
+            self._place.report([Ended(one.claim, stored)])
+
+    def _back(self, claims: list[Claim]) -> None:
+        """Runs that have not begun: first in line for whoever is free."""
+        now = monotonic()
+        self._waiting.extendleft(Waiting(claim, now) for claim in reversed(claims))
+        self._loop.call_soon(self._dispatch)
+
+    def _asked(self, seat: Seat, message: list[Any]) -> None:
+        match message:
+            case ["ready"]:
+                self._failures = 0
+                self._dispatch()
+            case ["ask", number, method, ref, *args] if method in QUESTIONS:
+                self._chore(self._answer(seat, number, method, AttemptRef(*ref), args))
+
+    async def _answer(self, seat: Seat, number: int, method: str, ref: AttemptRef, args: list[Any]) -> None:
+        desk = self._place.desk
+        answer: Any = None
+        try:
+            match method, args:
+                case "find_step", [name]:
+                    answer = await desk.find_step(ref, name)
+                case "record_step", [name, result]:
+                    await desk.record_step(ref, name, result)
+                case "submit", [task, parameters, options]:
+                    answer = await desk.submit(ref, task, parameters, received_options(options))
+                case "store", [text]:
+                    stored = await asyncio.to_thread(self._place.store, ref.run_id, ref.number, text.encode())
+                    answer = [stored.ref, stored.size, stored.sha256]
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong is the asker's to handle
+            seat.child.send([["refused", number, type(error).__name__, clean(str(error), MESSAGE_LENGTH)]])
+        else:
+            seat.child.send([["answer", number, answer]])
+
+    def _left(self, seat: Seat, code: int) -> None:
+        """A child is dead: its seat is taken by another, at once unless none of them lives to be ready."""
+        self._seats.remove(seat)
+        if not self._open:
+            if not self._seats:
+                self._empty.set()
+            return
+        if seat.complaint or not seat.performed:
+            self._failures += 1
+            emit("child.failed", pid=seat.child.pid, exit_code=code, error=seat.complaint)
+        pause = 0.0 if self._failures < 2 else min(5.0, 0.1 * 2.0 ** min(self._failures, 10))
+        self._loop.call_later(pause, self._refill)
+
+    def _refill(self) -> None:
+        if self._open and len(self._seats) < self.slots:
+            self._spawn()
+
+    def stop(self, ref: AttemptRef, reason: str) -> None:
+        for one in list(self._waiting):
+            if one.claim.run_id == ref.run_id and one.claim.number == ref.number:
+                self._waiting.remove(one)
+                self._end([Ended(one.claim, Stopped())])
+                return
+        for seat in self._seats:
+            if seat.holds(ref):
+                seat.stop(ref, "cancel", reason)
+        self._arrange_look()
+
+    def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
+        before = monotonic() - waiting_for
+        taken = [one.claim for one in self._waiting if one.given_at <= before]
+        if taken:
+            self._waiting = deque(one for one in self._waiting if one.given_at > before)
+            self._held -= len(taken)
+        if not waiting_for:
+            for seat in self._seats:
+                seat.withdraw()
+        return taken
+
+    def _arrange_look(self) -> None:
+        if self._look is None and self._held:
+            now = monotonic()
+            pause = min((seat.next_look(now) for seat in self._seats if seat.load), default=1.0)
+            self._look = self._loop.call_later(pause, self._look_after)
+
+    def _look_after(self) -> None:
+        self._look = None
+        now = monotonic()
+        for seat in self._seats:
+            if seat.load and seat.ready:
+                seat.look_after(now)
+            elif seat.free and seat.performed >= self._runs_per_child:
+                seat.retire()
+        self._arrange_look()
+
+    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    def kill(self) -> None:
+        for seat in list(self._seats):
+            seat.abandon()
+        self._waiting.clear()
+        self._ended.clear()
+        self._held = 0
+
+    async def close(self) -> None:
+        self._open = False
+        self._empty.clear()
+        if self._look is not None:
+            self._look.cancel()
+        for task in list(self._chores):
+            task.cancel()
+        for seat in self._seats:
+            seat.abandon()
+        if self._seats:
+            await self._empty.wait()

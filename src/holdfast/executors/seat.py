@@ -1,0 +1,251 @@
+"""A seat: one slot of the process executor, with the child that sits in it and the runs it was given."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from functools import lru_cache
+from time import monotonic
+from typing import Any, NamedTuple
+
+import orjson
+
+from holdfast.domain.execution import Ended, Place, Settled
+from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded, timeout_of
+from holdfast.domain.values import AttemptRef, Claim
+from holdfast.executors.spawning import Spawned
+
+# A run that was asked to stop and does not is interrupted after this part of the grace, and killed after all of it.
+INTERRUPT_AFTER = 0.2
+TIMEOUT_GRACE = 5.0
+# Runs that have waited this long behind one that turned out to be long go elsewhere.
+BEHIND = 0.02
+
+
+_limit = lru_cache(maxsize=1024)(timeout_of)
+
+
+class Current(NamedTuple):
+    """The run that is being performed."""
+
+    claim: Claim
+    began_at: float
+
+
+class Stop:
+    """A request to stop a run, and how far it has been pressed."""
+
+    __slots__ = ("asked_at", "interrupted", "kind", "reason")
+
+    def __init__(self, kind: str, reason: str) -> None:
+        self.kind = kind
+        self.reason = reason
+        self.asked_at = monotonic()
+        self.interrupted = False
+
+
+class Seat:
+    def __init__(
+        self,
+        place: Place,
+        *,
+        ended: Callable[[list[Ended]], None],
+        unbegun: Callable[[list[Claim]], None],
+        asked: Callable[[Seat, list[Any]], None],
+        left: Callable[[Seat, int], None],
+    ) -> None:
+        self._place = place
+        self._ended = ended
+        self._unbegun = unbegun
+        self._asked = asked
+        self._left = left
+        self._given: dict[int, Claim] = {}
+        self._next = 0
+        self._stops: dict[AttemptRef, Stop] = {}
+        self._extensions: dict[AttemptRef, float] = {}
+        self._withdrawing = False
+        self.ready = False
+        self.leaving = False
+        self.abandoned = False
+        self.complaint: str | None = None
+        self.performed = 0
+        self.child = Spawned(place, self._hear, self._die)
+
+    @property
+    def free(self) -> bool:
+        return self.ready and not self.leaving and not self.abandoned
+
+    def usable(self, now: float) -> bool:
+        """Whether a run given now would begin soon."""
+        if not self.free or self._withdrawing:
+            return False
+        current = self.current() if self._given else None
+        return current is None or now - current.began_at < BEHIND
+
+    @property
+    def load(self) -> int:
+        return len(self._given)
+
+    def give(self, worker_id: str, claims: list[Claim]) -> None:
+        first = self._next
+        self._next += len(claims)
+        self._given.update(enumerate(claims, first))
+        self.performed += len(claims)
+        self.child.send([["runs", worker_id, first, [_sent(claim) for claim in claims]]])
+
+    def current(self) -> Current | None:
+        index, began_at = self.child.mark.get()
+        claim = self._given.get(index)
+        return Current(claim, began_at) if claim is not None else None
+
+    def holds(self, ref: AttemptRef) -> bool:
+        return any(claim.run_id == ref.run_id and claim.number == ref.number for claim in self._given.values())
+
+    def stop(self, ref: AttemptRef, kind: str, reason: str) -> None:
+        """Ask a run to stop. Cooperatively first; `look_after` presses on."""
+        if ref not in self._stops:
+            self._stops[ref] = Stop(kind, reason)
+            self.child.send([["stop", ref.run_id, ref.number, kind, reason]])
+
+    def withdraw(self) -> None:
+        """Ask for the runs that have not begun; they come back through `unbegun`."""
+        if not self._withdrawing and len(self._given) > 1:
+            self._withdrawing = True
+            self.child.send([["withdraw"]])
+
+    def look_after(self, now: float) -> None:
+        """See to time limits, to runs that do not stop, and to those that wait behind a long one."""
+        current = self.current()
+        if current is None:
+            return
+        ref = current.claim.ref
+        running_for = now - current.began_at
+        limit = _limit(current.claim.policy)
+        if limit is not None and running_for > limit + self._extensions.get(ref, 0.0):
+            self.stop(ref, "timeout", f"the run took longer than its time limit of {limit:g} s")
+        stop = self._stops.get(ref)
+        if stop is not None:
+            self._press(stop, now - max(stop.asked_at, current.began_at))
+        if running_for > BEHIND:
+            self.withdraw()
+
+    def _press(self, stop: Stop, asked_for: float) -> None:
+        grace = self._place.limits.grace
+        if stop.kind == "timeout":
+            grace, interrupt_after = min(grace, TIMEOUT_GRACE), 0.0
+        else:
+            interrupt_after = grace * INTERRUPT_AFTER
+        if asked_for >= grace:
+            self.child.kill()
+        elif asked_for >= interrupt_after and not stop.interrupted:
+            stop.interrupted = True
+            self.leaving = True
+            self.child.signal(signal.SIGTERM)
+
+    def next_look(self, now: float) -> float:
+        """Seconds until `look_after` may have something to do."""
+        current = self.current()
+        if current is None:
+            return BEHIND if self._given else 1.0
+        if current.claim.ref in self._stops:
+            return 0.05
+        limit = _limit(current.claim.policy)
+        wait = 1.0 if len(self._given) == 1 else BEHIND
+        if limit is not None:
+            wait = min(wait, current.began_at + limit + self._extensions.get(current.claim.ref, 0.0) - now)
+        return max(wait, 0.005)
+
+    def _hear(self, message: list[Any]) -> None:
+        if self.abandoned:
+            return
+        match message:
+            case ["ok", index, text, elapsed]:
+                self._end(index, Succeeded(text, None, elapsed))
+            case ["failed", index, error, retryable, reason, exit_code, elapsed]:
+                self._end(index, Failed(error, retryable, reason, exit_code, elapsed))
+            case ["stopped", index, elapsed]:
+                self._end(index, Stopped(None, elapsed))
+            case ["settled", index, elapsed]:
+                self._end(index, Settled(elapsed))
+            case ["progress", ref, report]:
+                self._place.desk.note_progress(AttemptRef(*ref), report)
+            case ["log", ref, level, line]:
+                self._place.desk.note_log(AttemptRef(*ref), level, line)
+            case ["extend", ref, seconds]:
+                key = AttemptRef(*ref)
+                self._extensions[key] = self._extensions.get(key, 0.0) + seconds
+            case ["withdrawn", indexes]:
+                self._withdrawing = False
+                self._unbegun([self._given.pop(index) for index in indexes])
+            case ["ready"]:
+                self.ready = True
+                self._asked(self, message)
+            case ["broken", complaint]:
+                self.complaint = complaint
+            case ["retire"]:
+                self.leaving = True
+            case _:
+                self._asked(self, message)
+
+    def _end(self, index: int, outcome: Outcome | Settled) -> None:
+        claim = self._given.pop(index, None)
+        if claim is not None:
+            if self._stops or self._extensions:
+                self._stops.pop(claim.ref, None)
+                self._extensions.pop(claim.ref, None)
+            self._ended([Ended(claim, outcome)])
+        if self.leaving and not self._given:
+            self.retire()
+
+    def _die(self, code: int) -> None:
+        """The child is dead: the run it performed died with it, and what had not begun goes elsewhere."""
+        self.ready = False
+        if not self.abandoned:
+            index, began_at = self.child.mark_at_death
+            begun = [claim for at, claim in self._given.items() if at <= index]
+            unbegun = [claim for at, claim in self._given.items() if at > index]
+            elapsed = max(0.0, monotonic() - began_at)
+            self._given.clear()
+            self._ended([Ended(claim, self._death(claim.ref, code, elapsed)) for claim in begun])
+            self._unbegun(unbegun)
+        self._left(self, code)
+
+    def _death(self, ref: AttemptRef, code: int, elapsed: float) -> Outcome:
+        stop = self._stops.pop(ref, None)
+        if stop is not None and stop.kind == "cancel":
+            return Stopped(None, elapsed)
+        if stop is not None:
+            error = {"class": "RunTimedOut", "message": stop.reason, "traceback": None}
+            return Failed(error, reason="timeout", exit_code=code, elapsed=elapsed)
+        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        error = {"class": "ChildCrashed", "message": f"the process that ran the task {how}", "traceback": None}
+        return Failed(error, reason="crash", exit_code=code, elapsed=elapsed)
+
+    def retire(self) -> None:
+        """Let an idle child go; another takes its place."""
+        self.leaving = True
+        self.child.close()
+
+    def abandon(self) -> None:
+        """Kill it and hear nothing more from it. Called from any thread."""
+        self.abandoned = True
+        self.child.kill()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _sent(claim: Claim) -> list[Any]:
+    return [
+        claim.run_id,
+        claim.number,
+        claim.task,
+        orjson.Fragment(claim.parameters),
+        claim.payload_hash.hex(),
+        claim.job_id,
+        claim.lag if claim.number == 1 else None,
+    ]
