@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -70,7 +71,7 @@ def prepare(
     if problems:
         raise BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
     text, payload_hash = canonicalize(parameters, found.ignore_in_hash)
-    _check_parameters(found, text)
+    _check_parameters(found, parameters, text)
     return NewRun(
         id=id or new_id(),
         task=found.name,
@@ -103,9 +104,9 @@ def resolve(task: Task | str | Callable[..., Any]) -> Task:
     )
 
 
-def _check_parameters(task: Task, text: str) -> None:
+def _check_parameters(task: Task, parameters: Mapping[str, Any], text: str) -> None:
     try:
-        task.check(orjson.loads(text))
+        task.check(parameters, text)
     except BadParameters as error:
         problems = [Problem("/parameters" + p.pointer, p.detail) for p in error.problems]
         raise BadParameters(str(error), problems) from None
@@ -113,9 +114,13 @@ def _check_parameters(task: Task, text: str) -> None:
 
 def stored_policy(task: Task, settings: Settings) -> str | None:
     """What a run keeps of its task's policies, so that any process can settle it; None if all are the defaults."""
-    retry = task.retry or Retry(max_attempts=settings.max_attempts)
-    policy: dict[str, Any] = dict(retry.to_json())
     timeout = task.timeout.total_seconds() if task.timeout else settings.task_timeout_seconds
+    return _policy_text(task.retry, timeout, settings.max_attempts)
+
+
+@lru_cache(maxsize=1000)
+def _policy_text(retry: Retry | None, timeout: float | None, max_attempts: int) -> str | None:
+    policy: dict[str, Any] = dict((retry or Retry(max_attempts=max_attempts)).to_json())
     if timeout is not None:
         policy["timeout"] = timeout
     return orjson.dumps(policy).decode() if policy else None
