@@ -98,6 +98,15 @@ def test_a_setting_that_it_does_not_accept(home: Path) -> None:
     assert not runs(home)
 
 
+def test_a_server_that_cannot_make_the_database(home: Path) -> None:
+    with ensure_running(home, durable=False) as server:
+        maintenance = server.url.replace("/holdfast?", "/postgres?")
+        execute(maintenance, "drop database holdfast")
+        execute(maintenance, "alter system set default_transaction_read_only = on")
+        execute(maintenance, "select pg_reload_conf()")
+        assert "read-only" in refusal(home)
+
+
 @pytest.fixture
 def small_disk(home: Path) -> Iterator[Path]:
     home.mkdir(mode=0o711)

@@ -71,12 +71,18 @@ def stop(places: Places) -> None:
 def answers(places: Places) -> bool:
     """Whether the server takes connections; the database is made on the way if it is not there yet."""
     try:
-        with psycopg.connect(places.url("postgres"), connect_timeout=10, autocommit=True) as connection:
-            found = connection.execute("select from pg_database where datname = %s", [DATABASE])
-            if not found.rowcount:
-                connection.execute(f"create database {DATABASE}")
+        connection = psycopg.connect(places.url("postgres"), connect_timeout=10, autocommit=True)
     except psycopg.OperationalError as error:
         return "too many clients" in str(error)
+    with contextlib.closing(connection):
+        try:
+            if not connection.execute("select from pg_database where datname = %s", [DATABASE]).rowcount:
+                connection.execute(f"create database {DATABASE}")
+        except psycopg.Error as error:
+            if connection.broken:
+                return False
+            message = str(error).splitlines()[0]
+            raise ConfigurationError(f"the embedded PostgreSQL in {places.data} is not usable: {message}") from error
     return True
 
 
