@@ -12,6 +12,9 @@ import pytest
 
 from holdfast.embedded import stop_if_unused
 from tests.integration.embedded_support import python
+from tests.integration.redis_support import own_redis, redis_url, shared_redis
+
+__all__ = ["home", "own_redis", "redis_url", "shared_redis", "spawn"]
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ class Delivery(NamedTuple):
 
 
 def _delivery(row: Row) -> Delivery:
-    return Delivery(*row[:6], orjson.loads(row[6]))
+    return Delivery._make((*row[:6], orjson.loads(row[6])))
 
 
 def next_of(subscription_id: str, limit: int) -> Statement[list[Delivery]]:
@@ -133,7 +133,7 @@ def delivered(holder: str, ids: Sequence[int], tried: Try, *, keep: bool, hold_s
         else "delete from holdfast.deliveries"
     )
     return Statement(
-        "with done as ("  # type: ignore[arg-type]
+        "with done as ("
         + end
         + " where id = any(%(ids)s::bigint[]) and status = 'PENDING' and "
         + _MINE
@@ -237,7 +237,9 @@ class DeliveryRecord(NamedTuple):
     ended_at: datetime | None
 
 
-def log(subscription: str | None, status: str | None, before: int | None, limit: int) -> Statement[list[DeliveryRecord]]:
+def log(
+    subscription: str | None, status: str | None, before: int | None, limit: int
+) -> Statement[list[DeliveryRecord]]:
     """The deliveries, newest first."""
     return Statement(
         """

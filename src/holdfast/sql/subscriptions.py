@@ -41,7 +41,7 @@ class SubscriptionRecord(NamedTuple):
 
 
 def _subscription(row: Row) -> SubscriptionRecord:
-    return SubscriptionRecord(*row[:5], orjson.loads(row[5]) if row[5] else {}, *row[6:])
+    return SubscriptionRecord._make((*row[:5], orjson.loads(row[5]) if row[5] else {}, *row[6:]))
 
 
 def add(new: NewSubscription) -> Statement[SubscriptionRecord | None]:

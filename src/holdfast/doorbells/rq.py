@@ -1,0 +1,127 @@
+"""Doorbell over RQ: for each run that is ready a message waits in Redis, and any `rq worker` may take it.
+
+A message is a call of one fixed function with the id of a run, in JSON, and nothing more. What it means is decided in
+Postgres when it is taken: a message that is double, old, out of order or made up finds nothing to claim. Its job id is
+the run's id and the number of the attempt to come, so ringing twice overwrites a message rather than adding one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from holdfast.doorbells.redis import Patience, open_redis
+
+# The only function that a message of ours names.
+FUNCTION = "holdfast.rq.execute_run"
+SERIALIZER = "rq.serializers.JSONSerializer"
+
+AT_ONCE = 500
+# More messages than this do not make RQ's workers any faster; the rest is rung as they get through.
+ENOUGH_WAITING = 1000
+FAILURES_KEPT_SECONDS = 3600
+
+
+class Ring(NamedTuple):
+    """A run that is ready, and the number of its attempt to come."""
+
+    run_id: str
+    number: int
+    queue: str
+
+    @property
+    def job_id(self) -> str:
+        return f"{self.run_id}-{self.number}"
+
+
+class RunRinger:
+    """Puts messages into RQ's queues. Never raises for want of Redis: what was not rung is rung later."""
+
+    def __init__(self, url: str, again_after: float) -> None:
+        # RQ's own import takes a while and is needed by nobody else.
+        from rq import Queue
+
+        self._redis = open_redis(url)
+        self._patience = Patience("rq")
+        self._again_ms = max(1, int(again_after * 1000))
+        self._queue = lru_cache(1000)(lambda name: Queue(name, connection=self._redis, serializer=SERIALIZER))
+
+    def ring(self, rings: Sequence[Ring]) -> int:
+        """Ring for runs that were just made ready. Tells for how many a message was left."""
+        return self._guarded(lambda: self._leave(rings[:ENOUGH_WAITING])) if rings else 0
+
+    def ring_again(self, rings: Sequence[Ring]) -> int:
+        """Ring for runs that nobody rang for lately, in queues that have not messages enough already."""
+        return self._guarded(lambda: self._leave(self._silent(rings))) if rings else 0
+
+    def turn(self, seconds: float) -> bool:
+        """Whether it is this process's turn to sweep: one in all, every so many seconds."""
+        mine = self._guarded(lambda: self._redis.set("holdfast:sweep", 1, nx=True, px=max(1, int(seconds * 1000))))
+        return bool(mine)
+
+    def close(self) -> None:
+        self._redis.close()
+
+    def _guarded(self, call: Any) -> int:
+        if self._patience.exhausted:
+            return 0
+        import redis
+
+        try:
+            answer = call()
+        except (redis.RedisError, OSError) as error:
+            self._patience.failed(error)
+            return 0
+        self._patience.succeeded()
+        return int(answer or 0)
+
+    def _silent(self, rings: Sequence[Ring]) -> list[Ring]:
+        queues = list({ring.queue for ring in rings})
+        with self._redis.pipeline(transaction=False) as pipeline:
+            for queue in queues:
+                pipeline.llen(self._queue(queue).key)
+            for ring in rings:
+                pipeline.exists(_mark(ring))
+            answers = pipeline.execute()
+        room = {queue: ENOUGH_WAITING - length for queue, length in zip(queues, answers, strict=False)}
+        chosen = []
+        for ring, rung in zip(rings, answers[len(queues) :], strict=True):
+            if not rung and room[ring.queue] > 0:
+                room[ring.queue] -= 1
+                chosen.append(ring)
+        return chosen
+
+    def _leave(self, rings: Sequence[Ring]) -> int:
+        for start in range(0, len(rings), AT_ONCE):
+            with self._redis.pipeline(transaction=False) as pipeline:
+                for queue, of_queue in _by_queue(rings[start : start + AT_ONCE]).items():
+                    self._queue(queue).enqueue_many([self._message(ring) for ring in of_queue], pipeline=pipeline)
+                    for ring in of_queue:
+                        pipeline.set(_mark(ring), 1, px=self._again_ms)
+                pipeline.execute()
+        return len(rings)
+
+    def _message(self, ring: Ring) -> Any:
+        from rq import Queue
+
+        return Queue.prepare_data(
+            FUNCTION,
+            args=[ring.run_id],
+            job_id=ring.job_id,
+            description=f"run {ring.run_id}",
+            timeout=-1,
+            result_ttl=0,
+            failure_ttl=FAILURES_KEPT_SECONDS,
+        )
+
+
+def _mark(ring: Ring) -> str:
+    return f"holdfast:rung:{ring.job_id}"
+
+
+def _by_queue(rings: Iterable[Ring]) -> dict[str, list[Ring]]:
+    found: dict[str, list[Ring]] = {}
+    for ring in rings:
+        found.setdefault(ring.queue, []).append(ring)
+    return found

@@ -1,0 +1,37 @@
+"""The event as a CloudEvent 1.0 in structured JSON: thin, with links to where the rest can be asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from holdfast.sql.deliveries import Delivery
+
+CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
+TYPES = {"RunCompleted": "holdfast.run.completed"}
+
+
+def cloud_event(delivery: Delivery, source: str) -> dict[str, Any]:
+    """The event's document. It is the same for every try of a delivery."""
+    data = dict(delivery.data)
+    traceparent = data.pop("traceparent", None)
+    run = f"/runs/{delivery.run_id}"
+    data["links"] = {"run": run, "result": f"{run}/result", "events": f"{run}/events"}
+    event: dict[str, Any] = {
+        "specversion": "1.0",
+        "id": delivery.event_id,
+        "source": source,
+        "type": TYPES.get(delivery.type, f"holdfast.{delivery.type.lower()}"),
+        "subject": f"runs/{delivery.run_id}",
+        "time": delivery.at.isoformat(),
+        "datacontenttype": "application/json",
+        "data": data,
+    }
+    if traceparent:
+        event["traceparent"] = traceparent
+    return event
+
+
+def encoded(delivery: Delivery, source: str) -> bytes:
+    return orjson.dumps(cloud_event(delivery, source))

@@ -1,0 +1,178 @@
+"""The publisher: fans events out and sends deliveries, a few subscriptions at a time.
+
+Every process that does upkeep may have one. A receiver that is slow keeps one lane busy and its own subscription
+waiting, nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from random import random
+from time import monotonic
+from typing import Any, Protocol, TypeVar
+
+from holdfast.domain.ids import new_id
+from holdfast.observe import emit
+from holdfast.ops import outbox
+from holdfast.outbox.stream import StreamSink
+from holdfast.outbox.verdicts import GONE, Answer
+from holdfast.outbox.webhook import WebhookSink
+from holdfast.settings import Settings
+from holdfast.sql.deliveries import Delivery, Held, Try
+from holdfast.sql.statement import Op
+
+T = TypeVar("T")
+
+LANES = 4
+ROUND_SECONDS = 10.0
+TAKEN_AT_ONCE = 500
+
+
+class Transact(Protocol):
+    """Drives an operation on a connection of one's own."""
+
+    def __call__(self, make_op: Callable[[], Op[T]], /) -> Awaitable[T]: ...
+
+
+class Sink(Protocol):
+    """Where deliveries go. `send` blocks and is called in a thread; it takes up to `batch` deliveries, all or none."""
+
+    batch: int
+    keep: bool
+
+    def send(self, held: Held, deliveries: Sequence[Delivery]) -> Answer: ...
+
+    def delay(self, attempts: int, answer: Answer, random: float) -> float | None:
+        """Seconds until the next try; None to give up."""
+
+    def close(self) -> None: ...
+
+
+class Publisher:
+    """Sends what is due. `sinks` are by kind of subscription."""
+
+    def __init__(self, settings: Settings, sinks: Mapping[str, Sink] | None = None) -> None:
+        self._sinks = sinks or {"redis": StreamSink(settings), "webhook": WebhookSink(settings)}
+        self._days = settings.delivery_days
+        # Longer than a name may take to resolve and a receiver to answer.
+        self._hold_seconds = settings.webhook_seconds * 2 + 30.0
+        self._round: asyncio.Task[int] | None = None
+
+    def start_round(self, transact: Transact) -> None:
+        """Have everything that is due sent, in the background, unless that is under way already."""
+        if self._round is None or self._round.done():
+            self._round = asyncio.get_running_loop().create_task(self._attempt_round(transact))
+
+    async def _attempt_round(self, transact: Transact) -> int:
+        try:
+            return await self.publish(transact)
+        except Exception as error:  # noqa: BLE001 - the database may fail in any way; the next round tries again
+            emit("outbox.postponed", error=f"{type(error).__name__}: {error}")
+            return 0
+
+    async def publish(self, transact: Transact) -> int:
+        """Fan out, and send everything that is due; tells how many deliveries arrived. Bounded in time."""
+        ends = monotonic() + ROUND_SECONDS
+        while await transact(outbox.fan_out) >= outbox.FANNED_OUT_AT_ONCE and monotonic() < ends:
+            continue
+        return sum(await asyncio.gather(*(self._lane(transact, ends) for _ in range(LANES))))
+
+    async def _lane(self, transact: Transact, ends: float) -> int:
+        arrived = 0
+        while monotonic() < ends:
+            holder = new_id()
+            taken = await transact(lambda holder=holder: outbox.hold(holder, self._hold_seconds, TAKEN_AT_ONCE))  # type: ignore[misc]
+            if taken is None:
+                break
+            held, deliveries = taken
+            arrived += await self._deliver(transact, holder, held, deliveries, ends)
+            await transact(lambda holder=holder, held=held: outbox.let_go(holder, held))  # type: ignore[misc]
+        return arrived
+
+    async def _deliver(
+        self, transact: Transact, holder: str, held: Held, deliveries: Sequence[Delivery], ends: float
+    ) -> int:
+        """Send these in order, until one does not arrive, the hold is lost, or the time is over."""
+        sink = self._sinks[held.kind]
+        arrived = 0
+        for start in range(0, len(deliveries), sink.batch):
+            if start and monotonic() >= ends:
+                break
+            batch = deliveries[start : start + sink.batch]
+            began = monotonic()
+            answer = await in_thread(lambda batch=batch: sink.send(held, batch))  # type: ignore[misc]
+            tried = Try(monotonic() - began, answer.code, answer.error)
+            self._tell(held, batch, tried)
+            if not await transact(lambda b=batch, a=answer, t=tried: self._settle(holder, held, sink, b, a, t)):  # type: ignore[misc]
+                break
+            arrived += len(batch)
+        return arrived
+
+    def _settle(
+        self, holder: str, held: Held, sink: Sink, batch: Sequence[Delivery], answer: Answer, tried: Try
+    ) -> Op[bool]:
+        """Write down what an answer came to. True if the next delivery may be sent."""
+        head = batch[0]
+        if answer.ok:
+            ids = [delivery.id for delivery in batch]
+            return (yield from outbox.delivered(holder, ids, tried, keep=sink.keep, hold_seconds=self._hold_seconds))
+        delay = sink.delay(head.attempts, answer, random())
+        if answer.code == GONE:
+            yield from outbox.stand_still(holder, held, head, tried, "the receiver answered 410 Gone")
+        elif delay is None:
+            reason = f"delivery {head.id} failed {head.attempts + 1} times, at last with: {tried.error}"
+            yield from outbox.give_up(holder, held, head, tried, reason)
+        else:
+            yield from outbox.put_off(holder, head, tried, delay)
+        return False
+
+    def _tell(self, held: Held, batch: Sequence[Delivery], tried: Try) -> None:
+        emit(
+            "delivery.failed" if tried.error else "delivery.made",
+            subscription=held.name,
+            event_id=batch[0].event_id,
+            run_id=batch[0].run_id,
+            events=len(batch),
+            code=tried.code,
+            seconds=tried.seconds,
+            **({"error": tried.error} if tried.error else {}),
+        )
+
+    async def forget(self, transact: Transact) -> int:
+        """Forget deliveries past their time."""
+        return await transact(lambda: outbox.forget_deliveries(self._days))
+
+    async def close(self) -> None:
+        """Stop. What is being sent may be sent again by another, once the hold has passed."""
+        if self._round is not None:
+            self._round.cancel()
+            await asyncio.gather(self._round, return_exceptions=True)
+        for sink in self._sinks.values():
+            sink.close()
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """Await a blocking call. The thread is left behind if nobody waits any more: a process can end in spite of it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(done: Callable[[Any], None], value: Any) -> None:
+        if not future.done():
+            done(value)
+
+    def run() -> None:
+        try:
+            value = call()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the call is awaited
+            outcome: tuple[Callable[[Any], None], Any] = (future.set_exception, error)
+        else:
+            outcome = (future.set_result, value)
+        try:
+            loop.call_soon_threadsafe(settle, *outcome)
+        except RuntimeError:  # the loop has ended
+            return
+
+    threading.Thread(target=run, name="holdfast-publish", daemon=True).start()
+    return await future

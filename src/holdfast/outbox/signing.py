@@ -1,0 +1,51 @@
+"""Signatures as Standard Webhooks has them: HMAC-SHA256 over id, timestamp and body, one for each secret.
+
+A secret is `whsec_` and the base64 of 24 to 64 bytes. While one is being replaced a subscription has two, and sends a
+signature for each, so that receivers may change over when it suits them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+
+from holdfast.domain.errors import BadInput, Problem
+
+PREFIX = "whsec_"
+LENGTHS = range(24, 65)
+
+
+def new_secret() -> str:
+    return PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def check_secret(text: str) -> str:
+    """The secret, if it is one. Raises BadInput."""
+    try:
+        key = base64.b64decode(text.removeprefix(PREFIX), validate=True) if text.startswith(PREFIX) else b""
+    except binascii.Error:
+        key = b""
+    if len(key) not in LENGTHS:
+        raise BadInput(
+            f"a webhook's secret is {PREFIX} and the base64 of {LENGTHS[0]} to {LENGTHS[-1]} bytes; "
+            "leave it out to have one made",
+            [Problem("/secret", "is not a Standard Webhooks secret")],
+        )
+    return text
+
+
+def headers(secret: str, event_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The headers that let a receiver check who sent this and when."""
+    signed = f"{event_id}.{timestamp}.".encode() + body
+    signatures = [
+        base64.b64encode(hmac.new(base64.b64decode(one.removeprefix(PREFIX)), signed, hashlib.sha256).digest()).decode()
+        for one in secret.split()
+    ]
+    return {
+        "webhook-id": event_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
+    }
