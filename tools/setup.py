@@ -80,8 +80,7 @@ def fits(venv: Path) -> bool:
 
 def main(where: str, *extras: str) -> None:
     venv = Path.cwd() / where
-    venv.mkdir(parents=True, exist_ok=True)
-    with (venv / ".lock").open("w") as lock, tempfile.TemporaryDirectory() as scratch:
+    with (ROOT / "constraints.txt").open() as lock, tempfile.TemporaryDirectory() as scratch:
         fcntl.flock(lock, fcntl.LOCK_EX)
         requirements = Path(scratch) / "requirements.txt"
         requirements.write_text(selected(extras))
