@@ -22,14 +22,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
     _find_modules_here()
     _clean_up_on_signals()
     try:
-        code = _invoke(arguments)
+        code = invoke(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         return _pipe_closed()
     return code
 
 
-def _invoke(arguments: Sequence[str] | None) -> int:
+def invoke(arguments: Sequence[str] | None) -> int:
+    """Run a command inside this process: what it raises is told on stderr, and becomes the exit code."""
     try:
         returned = app.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except click.exceptions.Exit as done:

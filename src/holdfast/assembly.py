@@ -1,0 +1,114 @@
+"""The composition root: settings become the parts of a worker, and the parts are handed to it here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from holdfast.client.requests import prepare
+from holdfast.client.surroundings import Surroundings
+from holdfast.domain.doorbell import Listener
+from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.execution import Executor, Limits
+from holdfast.domain.values import NewRun, StoredResult
+from holdfast.settings import Settings
+from holdfast.worker import Worker, WorkerOptions
+
+INLINE_SLOTS = 10
+
+
+@dataclass(frozen=True)
+class WorkerRequest:
+    """What a person asks of a worker; the settings say the rest."""
+
+    queues: tuple[str, ...] | None = None
+    slots: int | None = None
+    executor: str = "process"
+    tasks: tuple[str, ...] = ()
+    name: str = ""
+    until_empty: bool = False
+
+
+def run_worker(settings: Settings, request: WorkerRequest) -> None:
+    """Work until told to stop, or until the queues are empty if that was asked."""
+    settings = replace(settings, tasks=(*settings.tasks, *request.tasks))
+    with Surroundings(settings) as surroundings:
+        Worker(worker_options(surroundings, request)).run()
+
+
+def worker_options(surroundings: Surroundings, request: WorkerRequest) -> WorkerOptions:
+    settings = surroundings.settings
+    inline = _inline(request.slots if request.executor == "inline" else None)
+    return WorkerOptions(
+        database_url=surroundings.database_url,
+        executor=inline if request.executor == "inline" else open_executor(request.executor, request.slots),
+        inline=inline,
+        listener=open_listener(surroundings),
+        queues=request.queues,
+        task_modules=("holdfast.tasks", *settings.tasks),
+        lease=settings.lease_seconds,
+        renew_every=settings.renew_seconds,
+        limits=Limits(settings.inline_result_bytes, settings.max_result_bytes, settings.grace_seconds),
+        store=partial(_store, surroundings),
+        prepare=partial(_prepare, settings),
+        name=request.name,
+        until_empty=request.until_empty,
+        retention_days=settings.retention_days,
+    )
+
+
+def open_executor(name: str, slots: int | None) -> Executor:
+    """The executor of this name; without a number of slots it gets what suits it."""
+    make = EXECUTORS.get(name)
+    if make is None:
+        raise ConfigurationError(f"there is no executor {name!r}; choose one of {', '.join(EXECUTORS)}")
+    return make(slots)
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _process(slots: int | None) -> Executor:
+    from holdfast.executors.process import ProcessExecutor
+
+    return ProcessExecutor(slots or processors())
+
+
+def _inline(slots: int | None) -> Executor:
+    from holdfast.executors.inline import InlineExecutor
+
+    return InlineExecutor(slots or INLINE_SLOTS)
+
+
+EXECUTORS: Mapping[str, Callable[[int | None], Executor]] = {"process": _process, "inline": _inline}
+
+
+def open_listener(surroundings: Surroundings) -> Listener:
+    """The worker's side of the doorbell that the settings name."""
+    settings = surroundings.settings
+    if settings.doorbell in ("redis", "rq"):
+        from holdfast.doorbells.redis import RedisListener
+
+        if not settings.redis_url:
+            raise ConfigurationError(f"HOLDFAST_DOORBELL={settings.doorbell} needs HOLDFAST_REDIS_URL")
+        return RedisListener(settings.redis_url)
+    if settings.doorbell == "poll":
+        from holdfast.doorbells.poll import PollListener
+
+        return PollListener()
+    from holdfast.doorbells.listen import NotifyListener
+
+    return NotifyListener(surroundings.database_url)
+
+
+def _store(surroundings: Surroundings, run_id: str, attempt: int, text: bytes) -> StoredResult:
+    return surroundings.store.put(run_id, attempt, text)
+
+
+def _prepare(settings: Settings, task: str, parameters: Any, options: Mapping[str, Any]) -> NewRun:
+    return prepare(settings, task, parameters, **options)

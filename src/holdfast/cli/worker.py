@@ -1,0 +1,49 @@
+"""holdfast worker."""
+
+from __future__ import annotations
+
+import click
+
+EXECUTORS = ("process", "inline")
+
+
+def names(text: str | None) -> tuple[str, ...] | None:
+    """`a,b` as names; None if nothing was said."""
+    if text is None:
+        return None
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not found:
+        raise click.BadParameter("name at least one, or leave it out for all")
+    return found
+
+
+@click.command()
+@click.option("--queues", metavar="A,B", type=names, help="Only these queues; else every queue, new ones too.")
+@click.option("--slots", type=click.IntRange(1, 10_000), help="How many runs at once; else one per processor.")
+@click.option("--executor", type=click.Choice(EXECUTORS), default="process", show_default=True, help="Where runs run.")
+@click.option("--tasks", metavar="MODULE", multiple=True, help="A module that registers tasks. May be repeated.")
+@click.option("--name", default="", help="A name for people; else host and process id.")
+@click.option("--until-empty", is_flag=True, help="Stop when there is nothing left to do.")
+@click.option("--with-parent", is_flag=True, hidden=True, help="Stop when the process that started this one is gone.")
+def worker(
+    queues: tuple[str, ...] | None,
+    slots: int | None,
+    executor: str,
+    tasks: tuple[str, ...],
+    name: str,
+    until_empty: bool,
+    with_parent: bool,
+) -> None:
+    """Take runs from queues and execute them.
+
+    SIGTERM or Ctrl-C lets runs finish within the grace and hands back the rest; a second one stops at once.
+    """
+    from holdfast.assembly import WorkerRequest, run_worker
+    from holdfast.settings import load
+
+    if with_parent:
+        from holdfast.processes import stop_with_parent
+
+        stop_with_parent()
+    modules = tuple(module for given in tasks for module in names(given) or ())
+    run_worker(load(), WorkerRequest(queues, slots, executor, modules, name, until_empty))

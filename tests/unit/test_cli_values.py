@@ -1,0 +1,78 @@
+"""Words on the command line become values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import click
+import pytest
+
+from holdfast.cli import output, values
+
+
+@pytest.mark.parametrize(
+    ("pair", "value"),
+    [
+        ("a=text", "text"),
+        ("a=12", 12),
+        ("a=1.5", 1.5),
+        ("a=true", True),
+        ("a=null", None),
+        ('a={"b": [1]}', {"b": [1]}),
+        ('a="12"', "12"),
+        ("a=", ""),
+        ("a=b=c", "b=c"),
+        ("a=NaN", "NaN"),
+        ("a=1e999", "1e999"),
+        ("a={broken", "{broken"),
+        ('a={"b": 1, "b": 2}', '{"b": 1, "b": 2}'),
+        ("a=ünï", "ünï"),
+        ("a:=12", 12),
+        ('a:="x"', "x"),
+        ("a:={}", {}),
+    ],
+)
+def test_a_value_is_json_if_it_parses_and_text_if_not(pair: str, value: object) -> None:
+    found = values.parameters([pair], None)
+    assert found == {"a": value}
+    assert type(found["a"]) is type(value)
+
+
+@pytest.mark.parametrize("pair", ["a", "=1", ":=1", "a:=NaN", "a:=text", "a:=", 'a:={"b":1,"b":2}'])
+def test_a_pair_that_is_none_is_refused(pair: str) -> None:
+    with pytest.raises(click.UsageError):
+        values.parameters([pair], None)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("1.5", 1.5), ("90s", 90), ("10m", 600), ("10min", 600), ("2h", 7200), ("1 d", 86400), ("+5m", 300)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert values.duration(text) == seconds
+    assert values.moment(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5", "5 weeks", "1e3", "nan"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        values.duration(text)
+
+
+def test_moments() -> None:
+    assert values.moment("2030-01-31T08:00:00Z") == datetime(2030, 1, 31, 8, tzinfo=UTC)
+    for text in ("2030-01-31T08:00:00", "2030-01-31", "noon"):
+        with pytest.raises(click.BadParameter):
+            values.moment(text)
+
+
+def test_what_others_wrote_cannot_steer_the_terminal() -> None:
+    assert output.visible("plain ü 日本") == "plain ü 日本"
+    assert "\x1b" not in output.visible("\x1b]0;title\x07")
+    assert "\x9b" not in output.visible("\x9b31m")
+
+
+def test_texts_are_cut_by_the_columns_they_take() -> None:
+    assert output.width("日本") == 4
+    assert output.width("e\u0301") == 1
+    assert output.width(output.cut("日本語のテキスト", 7)) <= 7
