@@ -522,8 +522,18 @@ begin
     return made;
 end $$;
 
+create function holdfast.is_live(month timestamptz) returns boolean language sql as $$
+    select exists (
+        select from (select run_id from holdfast.ready union all select run_id from holdfast.waiting
+                     union all select run_id from holdfast.leases
+                     union all select run_id from holdfast.idempotency_keys) as live
+        where live.run_id >= holdfast.id_floor(month) and live.run_id < holdfast.id_floor(month + interval '1 month'))
+$$;
+
 -- Drop the partitions whose runs were all made before an instant. One that still has a live run, or a run that an
--- idempotency key points to, stays. Whatever would reopen a run waits for the lock taken first, or has the run live.
+-- idempotency key points to, stays: whoever makes or reopens a run of that month has done so by the second look, or
+-- waits for the lock. Only the first lock is waited for. Who waits while holding others can end in a deadlock with
+-- those who work; to be refused and to try again cannot.
 create function holdfast.drop_partitions(before timestamptz) returns setof text language plpgsql
     set lock_timeout = '2s' as $$
 declare
@@ -536,14 +546,11 @@ begin
         where inhparent = 'holdfast.runs'::regclass and child.relname ~ '_[0-9]{4}_[0-9]{2}$'
         order by 1
     loop
-        continue when part.month + interval '1 month' > before;
-        execute format('lock table holdfast.%I in access exclusive mode', 'attempts' || right(part.relname, 8));
-        continue when exists (
-            select from (select run_id from holdfast.ready union all select run_id from holdfast.waiting
-                         union all select run_id from holdfast.leases
-                         union all select run_id from holdfast.idempotency_keys) as live
-            where live.run_id >= holdfast.id_floor(part.month)
-              and live.run_id < holdfast.id_floor(part.month + interval '1 month'));
+        continue when part.month + interval '1 month' > before or holdfast.is_live(part.month);
+        lock table only holdfast.runs in access exclusive mode;
+        lock table only holdfast.attempts, only holdfast.events, only holdfast.logs, only holdfast.steps
+            in access exclusive mode nowait;
+        continue when holdfast.is_live(part.month);
         foreach parent in array array['runs', 'attempts', 'events', 'logs', 'steps'] loop
             execute format('drop table holdfast.%I', parent || right(part.relname, 8));
         end loop;
