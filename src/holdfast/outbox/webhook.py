@@ -68,17 +68,22 @@ class WebhookSink:
         try:
             connection.request("POST", endpoint.path, body, headers)
             response = connection.getresponse()
+            if connection.aborted:
+                return self._too_slow()
             retry_after = retry_after_of(response.headers.get("retry-after"), datetime.now(UTC))
             if 200 <= response.status < 300:
                 return Answer(True, response.status)
             return Answer(False, response.status, f"answered {response.status} {response.reason}"[:500], retry_after)
         except (OSError, http.client.HTTPException, ValueError) as error:
             if connection.aborted:
-                return Answer(False, error=f"no answer within {self._seconds:g} s")
+                return self._too_slow()
             raise error
         finally:
             watchdog.cancel()
             connection.close()
+
+    def _too_slow(self) -> Answer:
+        return Answer(False, error=f"no answer within {self._seconds:g} s")
 
 
 class _Pinned(http.client.HTTPConnection):
