@@ -127,6 +127,10 @@ class LeaseLost(HoldfastError):
     """The attempt no longer holds its lease: what it wanted to write was refused."""
 
 
+class JobNotFound(HoldfastError):
+    """No job has this id."""
+
+
 class JobEnded(HoldfastError):
     """The job already ended; no task can be added."""
 

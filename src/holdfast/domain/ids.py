@@ -35,8 +35,25 @@ def derived_id(origin: str, name: str) -> str:
     """The id that `name` always has under `origin`, with origin's time: asking twice makes one thing."""
     digest = hashlib.sha256(f"{origin}/{name}".encode()).hexdigest()
     bits = uuid.UUID(origin).int
-    tick = (bits >> 80) << 12 | int(digest[:3], 16)
+    tick = (bits >> 80) << 12 | 0x800 | int(digest[:3], 16)
     return _text(tick, digest[3:19])
+
+
+SERIES_AT_MOST = 1 << 24
+
+
+def series(origin: str, name: str, count: int, *, first: bool = False) -> list[str]:
+    """The ids of numbered things under `origin`, rising with their numbers; `first` ones sort before all derived ids.
+
+    They differ in their last 24 bits only, so a range of ids is a range of numbers.
+    """
+    if not 0 <= count <= SERIES_AT_MOST:
+        raise ValueError(f"a series has at most {SERIES_AT_MOST} members, not {count}")
+    digest = hashlib.sha256(f"{origin}/{name}/".encode()).hexdigest()
+    bits = uuid.UUID(origin).int
+    tick = (bits >> 80) << 12 | (0 if first else 0x800 | int(digest[:3], 16))
+    head = _text(tick, digest[3:19])[:-6]
+    return [f"{head}{number:06x}" for number in range(count)]
 
 
 def _text(tick: int, noise: str) -> str:

@@ -71,6 +71,7 @@ class Settlement:
     error: dict[str, Any] | None = None
     exit_code: int | None = None
     executor: str | None = None
+    adds: tuple[NewRun, ...] = ()
 
 
 class Verdict(NamedTuple):
@@ -80,6 +81,21 @@ class Verdict(NamedTuple):
     accepted: bool
     status: str
     outcome: str | None
+    job_id: str | None = None
+    map_id: str | None = None
+
+
+class Verdicts(list[Verdict]):
+    """Verdicts in the order asked. `released` names the queues in which runs became ready because of them."""
+
+    released: frozenset[str] = frozenset()
+
+
+class Dependency(NamedTuple):
+    """That a run waits for another run, or for a map, to end: in success, in failure, or in any way."""
+
+    on_id: str
+    policy: str = "success"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +157,8 @@ class NewRun:
     child_key: str | None = None
     submitted_by: str | None = None
     traceparent: str | None = None
+    map_id: str | None = None
+    depends_on: tuple[Dependency, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ or leases), then the rows they add.
 
 from holdfast.ops.cancel import cancel
 from holdfast.ops.claim import claim, claim_by_id, promote
+from holdfast.ops.depend import heal_dependencies
 from holdfast.ops.explain import explain
 from holdfast.ops.finish import finish
+from holdfast.ops.jobs import get_job
 from holdfast.ops.prune import make_partitions, prune
 from holdfast.ops.read import attempts, events, get, list_runs, result
 from holdfast.ops.renew import renew
@@ -26,6 +28,8 @@ __all__ = [
     "find_orphans",
     "finish",
     "get",
+    "get_job",
+    "heal_dependencies",
     "list_runs",
     "make_partitions",
     "promote",

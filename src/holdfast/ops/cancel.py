@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.domain.errors import HoldfastError, RunEnded, RunNotFound
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
+from holdfast.ops.conclude import conclude
 from holdfast.sql import events, leases, ready, runs
 from holdfast.sql.statement import Op
 
@@ -18,7 +19,10 @@ def cancel(run_id: str, reason: str) -> Op[RunRecord]:
     had it.
     """
     for _ in range(ROUNDS):
-        if not (yield from ready.withdraw(run_id, reason)) and (yield from leases.ask_to_stop(run_id, reason)):
+        ended = yield from ready.withdraw([run_id], reason)
+        if ended:
+            yield from conclude(ended)
+        elif (yield from leases.ask_to_stop(run_id, reason)):
             yield from events.cancel_requested(run_id, reason)
         run = yield from runs.read(run_id)
         if run is None:

@@ -5,14 +5,20 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
+from holdfast.domain.jobs import Ending
 from holdfast.domain.states import AttemptStatus
-from holdfast.domain.values import Settlement, Verdict
+from holdfast.domain.values import Settlement, Verdict, Verdicts
+from holdfast.ops.conclude import conclude
+from holdfast.ops.submit import add_to_jobs
 from holdfast.sql import events, leases, tallies
 from holdfast.sql.statement import Op
 
 
-def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[list[Verdict]]:
-    """Settle attempts of one worker; the verdicts come in the order asked."""
+def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Verdicts]:
+    """Settle attempts of one worker; the verdicts come in the order asked.
+
+    Runs that a task left to be added with its own success are made here, and whoever waited for an ending hears of it.
+    """
     quick = [s for s in settlements if s.result is not None and s.status is AttemptStatus.SUCCEEDED]
     other = [s for s in settlements if s.result is None or s.status is not AttemptStatus.SUCCEEDED]
     accepted: list[Verdict] = []
@@ -23,17 +29,27 @@ def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[list[Verdict
     return (yield from record(settlements, accepted))
 
 
-def record(settlements: Sequence[Settlement], accepted: Iterable[Verdict]) -> Op[list[Verdict]]:
-    """Count what was accepted and note what was refused, in the same transaction."""
+def record(settlements: Sequence[Settlement], accepted: Iterable[Verdict]) -> Op[Verdicts]:
+    """Count what was accepted, note what was refused, and draw the conclusions, in the same transaction."""
     by_ref = {verdict.ref: verdict for verdict in accepted}
-    verdicts = [by_ref.get(s.ref) or Verdict(s.ref, False, s.status, s.outcome) for s in settlements]
+    verdicts = Verdicts(by_ref.get(s.ref) or Verdict(s.ref, False, s.status, s.outcome) for s in settlements)
     refused = [verdict.ref for verdict in verdicts if not verdict.accepted]
     if refused:
         yield from events.fenced(refused, "the lease was gone when the attempt ended")
     counted = _counted(settlements, verdicts)
     if counted:
-        yield from tallies.add(counted)
+        ended = [v for v in verdicts if v.accepted and v.outcome is not None]
+        awaited = yield from tallies.add(counted, [v.ref.run_id for v in ended])
+        added = [new for s, v in zip(settlements, verdicts, strict=True) if _adds(s, v) for new in s.adds]
+        made = (yield from add_to_jobs(added)) if added else []
+        if awaited or made or any(v.job_id is not None for v in ended):
+            endings = [Ending(v.ref.run_id, str(v.outcome), v.job_id, v.map_id) for v in ended]
+            verdicts.released = yield from conclude(endings, made, awaited=awaited)
     return verdicts
+
+
+def _adds(settlement: Settlement, verdict: Verdict) -> bool:
+    return bool(settlement.adds) and verdict.accepted and verdict.outcome == "SUCCEEDED"
 
 
 def _counted(settlements: Sequence[Settlement], verdicts: Sequence[Verdict]) -> dict[tallies.Tally, tuple[int, float]]:

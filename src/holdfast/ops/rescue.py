@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.domain.settling import after_failure, policy_of
-from holdfast.domain.values import Verdict
+from holdfast.domain.values import Verdicts
 from holdfast.ops.finish import record
 from holdfast.sql import leases
 from holdfast.sql.leases import Orphan
@@ -17,10 +17,10 @@ def find_orphans(limit: int) -> Op[list[Orphan]]:
     return (yield from leases.orphans(limit))
 
 
-def rescue(orphans: Sequence[Orphan], random: float) -> Op[list[Verdict]]:
+def rescue(orphans: Sequence[Orphan], random: float) -> Op[Verdicts]:
     """Settle these leases as LOST, if they are still the same and their worker is still gone."""
     if not orphans:
-        return []
+        return Verdicts()
     settlements = []
     for orphan in orphans:
         outcome, delay = after_failure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -12,37 +13,67 @@ import orjson
 from holdfast.domain.canonical import differences
 from holdfast.domain.errors import ConfigurationError, HoldfastError, KeyReused, RunNotFound
 from holdfast.domain.states import Status
-from holdfast.domain.values import NewRun, RunRecord, Submitted
-from holdfast.sql import keys, runs
+from holdfast.domain.values import Dependency, NewRun, RunRecord, Submitted
+from holdfast.ops.depend import hold_awaited, link
+from holdfast.ops.jobs import grow
+from holdfast.sql import jobs, keys, runs
 from holdfast.sql.statement import Op, Row
 
 ROUNDS = 10
+ANY = Dependency("")
 
 
 def submit(new: NewRun) -> Op[Submitted]:
     """Make one run. A key decides alone; without one, `dedupe` may find a run to return instead."""
+    if new.job_id is not None or new.depends_on:
+        return (yield from submit_many([new]))[0]
     return (yield from _submit(new, together=False))
 
 
 def submit_many(many: Sequence[NewRun]) -> Op[list[Submitted]]:
     """Make many runs, all or none, in one statement for each group that differs only in parameters.
 
-    Those with a key or a dedupe rule are made one by one.
+    Those with a key or a dedupe rule are made one by one. Those with a job are counted by it; raises JobEnded if it
+    takes no more. Those that depend on runs wait for them, if these have not ended.
     """
+    states = yield from hold_awaited(many)
+    sizes = Counter(new.job_id for new in many if new.job_id is not None)
+    for job_id in sorted(sizes):
+        yield from grow(job_id, sizes[job_id])
+    answers = yield from _make(many, together=bool(states or sizes))
+    sizes.subtract(new.job_id for new, answer in answers if answer.created and new.job_id is not None)
+    for job_id in sorted(job for job, surplus in sizes.items() if surplus):
+        yield from jobs.grow(job_id, -sizes[job_id])
+    yield from link([new for new, answer in answers if answer.created], states)
+    return [answer for _, answer in answers]
+
+
+def add_to_jobs(many: Sequence[NewRun]) -> Op[list[tuple[str, str]]]:
+    """Make runs of jobs without counting them, for a caller that will. Tells (run, job) of those that are new."""
+    many = list({new.id: new for new in many}.values())
+    states = yield from hold_awaited(many)
+    answers = yield from _make(many, together=True)
+    new = [new for new, answer in answers if answer.created]
+    yield from link(new, states)
+    return [(one.id, one.job_id) for one in new if one.job_id is not None]
+
+
+def _make(many: Sequence[NewRun], together: bool) -> Op[list[tuple[NewRun, Submitted]]]:
     answers: dict[str, Submitted] = {}
     groups: dict[NewRun, list[NewRun]] = {}
     single = [new for new in many if new.key is not None or new.dedupe != "off"]
     for new in many:
         if new.key is None and new.dedupe == "off":
-            shared = replace(new, id="", parameters="", payload_hash="", child_key=None)
+            waits = new.depends_on[:1] and (ANY,)
+            shared = replace(new, id="", parameters="", payload_hash="", child_key=None, depends_on=waits)
             groups.setdefault(shared, []).append(new)
-    together = len(single) + len(groups) > 1
+    together = together or len(single) + len(groups) > 1
     for new in single:
         answers[new.id] = yield from _submit(new, together=together)
     for group in groups.values():
         for new, answer in zip(group, (yield from _insert(group, together)), strict=True):
             answers[new.id] = answer
-    return [answers[new.id] for new in many]
+    return [(new, answers[new.id]) for new in many]
 
 
 def _submit(new: NewRun, together: bool) -> Op[Submitted]:
@@ -128,7 +159,7 @@ def _fresh(new: NewRun, row: Row) -> RunRecord:
         run_after=run_after,
         due_at=run_after or created_at,
         max_attempts=policy.get("max_attempts", 3),
-        reason="scheduled" if run_after and run_after > created_at else None,
+        reason=_waits_for(new, created_at, run_after),
         job_id=new.job_id,
         parent_id=new.parent_id,
         child_key=new.child_key,
@@ -136,3 +167,9 @@ def _fresh(new: NewRun, row: Row) -> RunRecord:
         submitted_by=new.submitted_by,
         tags=new.tags,
     )
+
+
+def _waits_for(new: NewRun, created_at: datetime, run_after: datetime | None) -> str | None:
+    if new.depends_on:
+        return "dependencies"
+    return "scheduled" if run_after and run_after > created_at else None

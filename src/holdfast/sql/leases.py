@@ -34,7 +34,7 @@ _SUCCEED_TAIL = """
     returning leases.run_id, leases.number, leases.worker_id, leases.claimed_at, leases.progress, leases.executor,
               leases.cancel_requested_at is not null as stopped, leases.cancel_reason,
               greatest(leases.claimed_at, holdfast.now() - told.elapsed * interval '1 second') as started_at,
-              told.result
+              told.result, leases.job_id, leases.map_id
 ), ended as (
     insert into holdfast.attempts (run_id, worker_id, claimed_at, started_at, finished_at, number,
                                    status, outcome, result, reason, progress, executor)
@@ -50,7 +50,8 @@ _SUCCEED_TAIL = """
            json_build_object('status', case when stopped then 'CANCELLED' else 'SUCCEEDED' end)
     from gone where exists (select from holdfast.subscriptions)
 )
-select run_id::text, number, case when stopped then 'CANCELLED' else 'SUCCEEDED' end from gone
+select run_id::text, number, case when stopped then 'CANCELLED' else 'SUCCEEDED' end, job_id::text, map_id::text
+from gone
 """
 
 _SETTLE = """
@@ -76,7 +77,7 @@ _SETTLE_TAIL = """
               case when leases.cancel_requested_at is not null then null else told.ref end as ref,
               told.size, told.hash, told.error, told.exit_code,
               coalesce(leases.cancel_reason, told.reason) as reason,
-              coalesce(told.executor, leases.executor) as executor
+              coalesce(told.executor, leases.executor) as executor, leases.job_id, leases.map_id
 ), ended as (
     insert into holdfast.attempts (run_id, worker_id, claimed_at, started_at, finished_at, number, exit_code,
                                    result_size, status, outcome, result, result_ref, result_sha256, reason, error,
@@ -86,31 +87,32 @@ _SETTLE_TAIL = """
            executor, progress, details
     from gone
 ), again as (
-    insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue)
-    select gone.run_id, holdfast.now(), gone.number + 1, gone.excused, -runs.priority, runs.queue
-    from gone join holdfast.runs on runs.id = gone.run_id
+    insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
+    select gone.run_id, coalesce(jobs.created_at, holdfast.now()), gone.number + 1, gone.excused, -runs.priority,
+           runs.queue, gone.job_id, gone.map_id
+    from gone join holdfast.runs on runs.id = gone.run_id left join holdfast.jobs on jobs.id = gone.job_id
     where gone.outcome is null and gone.delay <= 0
 ), later as (
-    insert into holdfast.waiting (run_id, due_at, number, excused, ord, queue, reason)
-    select gone.run_id, holdfast.now() + gone.delay * interval '1 second', gone.number + 1, gone.excused,
-           -runs.priority, runs.queue, 'retry'
-    from gone join holdfast.runs on runs.id = gone.run_id
+    insert into holdfast.waiting (run_id, due_at, rank_at, number, excused, ord, queue, reason, job_id, map_id)
+    select gone.run_id, holdfast.now() + gone.delay * interval '1 second', jobs.created_at, gone.number + 1,
+           gone.excused, -runs.priority, runs.queue, 'retry', gone.job_id, gone.map_id
+    from gone join holdfast.runs on runs.id = gone.run_id left join holdfast.jobs on jobs.id = gone.job_id
     where gone.outcome is null and gone.delay > 0
 ), published as (
     insert into holdfast.outbox (run_id, number, type, at, data)
     select run_id, number, 'RunCompleted', holdfast.now(), json_build_object('status', outcome)
     from gone where outcome is not null and exists (select from holdfast.subscriptions)
 )
-select run_id::text, number, status, outcome from gone
+select run_id::text, number, status, outcome, job_id::text, map_id::text from gone
 """
 
 
 def _verdict(row: Row) -> Verdict:
-    return Verdict(AttemptRef(row[0], row[1]), True, row[2], row[3])
+    return Verdict(AttemptRef(row[0], row[1]), True, *row[2:])
 
 
 def _success_verdict(row: Row) -> Verdict:
-    return Verdict(AttemptRef(row[0], row[1]), True, row[2], row[2])
+    return Verdict(AttemptRef(row[0], row[1]), True, row[2], *row[2:])
 
 
 def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:

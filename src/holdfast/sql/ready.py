@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.domain.jobs import Ending
 from holdfast.domain.values import Claim, Position
-from holdfast.sql.statement import Row, Statement, count, each, plain_array, text_array
+from holdfast.sql.statement import Row, Statement, each, plain_array, text_array
 
 # `ctid = any(array(...))` evaluates the picking subquery exactly once, whatever the plan: a claim for k never takes
 # more than k. The lower bound keeps it from walking over entries of runs that were claimed before, which stay in the
@@ -45,10 +46,17 @@ _TAKE_TAIL = """
     and exists (select from holdfast.workers
                 where workers.id = %(worker_id)s::uuid and workers.expires_at > holdfast.now()
                   and workers.drain_requested_at is null)
-    returning run_id, number, excused, ord, rank_at
+    returning run_id, number, excused, ord, rank_at, job_id, map_id
 ), leased as (
-    insert into holdfast.leases (run_id, worker_id, claimed_at, number, excused)
-    select run_id, %(worker_id)s::uuid, holdfast.now(), number, excused from taken
+    insert into holdfast.leases (run_id, worker_id, claimed_at, number, excused, job_id, map_id)
+    select run_id, %(worker_id)s::uuid, holdfast.now(), number, excused, job_id, map_id from taken
+), begun as (
+    update holdfast.jobs set started_at = holdfast.now()
+    where id = any(array(
+        select jobs.id from holdfast.jobs
+        where jobs.id in (select job_id from taken where job_id is not null) and jobs.started_at is null
+        order by jobs.id for no key update))
+      and started_at is null
 )
 select taken.run_id::text, taken.number, taken.excused, runs.task, runs.queue, runs.parameters::text,
        runs.payload_hash, runs.policy::text,
@@ -88,29 +96,31 @@ def claim_one(worker_id: str, run_id: str) -> Statement[list[Claim]]:
     return Statement(_TAKE_HEAD + _PICK_ONE + _TAKE_TAIL, {"worker_id": worker_id, "run_id": run_id}, each(_claim))
 
 
-def withdraw(run_id: str, reason: str) -> Statement[int]:
-    """End a pending run CANCELLED. An ending without an attempt gets the next number below 1."""
+def withdraw(run_ids: Sequence[str], reason: str) -> Statement[list[Ending]]:
+    """End pending runs CANCELLED. An ending without an attempt gets the next number below 1."""
     return Statement(
         """
         with idle as (
-            delete from holdfast.waiting where run_id = %(run_id)s::uuid returning run_id
+            delete from holdfast.waiting where run_id = any(%(run_ids)s::uuid[]) returning run_id, job_id, map_id
         ), queued as (
-            delete from holdfast.ready where run_id = %(run_id)s::uuid returning run_id
+            delete from holdfast.ready where run_id = any(%(run_ids)s::uuid[]) returning run_id, job_id, map_id
+        ), gone as (
+            select run_id, job_id, map_id from idle union all select run_id, job_id, map_id from queued
         ), ended as (
             insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason)
             select gone.run_id,
                    least(1, (select min(number) from holdfast.attempts where run_id = gone.run_id)) - 1,
                    holdfast.now(), 'CANCELLED', 'CANCELLED', %(reason)s
-            from (select run_id from idle union all select run_id from queued) as gone
-            returning run_id
+            from gone
         ), counted as (
             insert into holdfast.tallies (task, kind, amount)
-            select runs.task, 'CANCELLED', 1 from ended join holdfast.runs on runs.id = ended.run_id
+            select runs.task, 'CANCELLED', 1 from gone join holdfast.runs on runs.id = gone.run_id
         )
-        select count(*) from ended
+        select run_id::text, 'CANCELLED', job_id::text, map_id::text from gone
         """,
-        {"run_id": run_id, "reason": reason},
-        count,
+        {"run_ids": plain_array(run_ids), "reason": reason},
+        each(lambda row: Ending(*row)),
+        together=True,
     )
 
 

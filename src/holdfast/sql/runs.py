@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import LiteralString
 
 import orjson
 
@@ -32,7 +33,36 @@ _QUEUE = """
     insert into holdfast.waiting (run_id, due_at, number, ord, queue, reason)
     select id, run_after, 1, -priority, queue, 'scheduled' from made
     where run_after > holdfast.now()
-), counted as (
+)"""
+
+# A run of a job takes its place in the queue by the age of its job.
+_QUEUE_BY_JOB = """
+, job as (
+    select created_at as rank_at from holdfast.jobs where id = %(job_id)s::uuid
+), queued as (
+    insert into holdfast.ready (run_id, rank_at, number, ord, queue, job_id)
+    select id, rank_at, 1, -priority, queue, %(job_id)s::uuid from made, job
+    where coalesce(run_after <= holdfast.now(), true)
+), put_off as (
+    insert into holdfast.waiting (run_id, due_at, rank_at, number, ord, queue, reason, job_id)
+    select id, run_after, rank_at, 1, -priority, queue, 'scheduled', %(job_id)s::uuid from made, job
+    where run_after > holdfast.now()
+)"""
+
+# A run with dependencies waits for all of them, until somebody counts which have ended already.
+_HOLD = """
+, job as (
+    select (select created_at from holdfast.jobs where id = %(job_id)s::uuid) as rank_at
+), put_off as (
+    insert into holdfast.waiting (run_id, due_at, rank_at, blockers, number, ord, queue, reason, job_id)
+    select made.id, coalesce(made.run_after, made.created_at), job.rank_at, blocked.blockers, 1, -made.priority,
+           made.queue, 'dependencies', %(job_id)s::uuid
+    from made join unnest(%(ids)s::uuid[], %(blockers)s::integer[]) as blocked (id, blockers) on blocked.id = made.id
+    cross join job
+)"""
+
+_COUNT = """
+, counted as (
     insert into holdfast.tallies (task, kind, amount)
     select %(task)s, 'created', count(*) from made having count(*) > 0
 )
@@ -41,12 +71,16 @@ select id::text, created_at, run_after from made
 
 
 def insert(submissions: Sequence[NewRun], *, together: bool = False) -> Statement[Rows]:
-    """Make runs that share everything but id, parameters and child key. Runs that exist already are left alone."""
+    """Make runs that share everything but id, parameters, child key and what they depend on, if all or none do.
+
+    Runs that exist already are left alone.
+    """
     return Statement(
         "with made as ("
         + _INSERT
         + "on conflict (id) do nothing returning id, created_at, run_after, priority, queue)"
-        + _QUEUE,
+        + _place(submissions[0])
+        + _COUNT,
         _told(submissions),
         rows,
         together=together,
@@ -70,7 +104,8 @@ def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Row
         + _INSERT
         + "join key on key.run_id = told.id on conflict (id) do nothing"
         + " returning id, created_at, run_after, priority, queue)"
-        + _QUEUE,
+        + _place(submission)
+        + _COUNT,
         _told([submission])
         | {
             "scope": submission.scope,
@@ -84,6 +119,12 @@ def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Row
     )
 
 
+def _place(head: NewRun) -> LiteralString:
+    if head.depends_on:
+        return _HOLD
+    return _QUEUE if head.job_id is None else _QUEUE_BY_JOB
+
+
 def _told(submissions: Sequence[NewRun]) -> dict[str, object]:
     head = submissions[0]
     soon = isinstance(head.run_after, timedelta)
@@ -92,6 +133,7 @@ def _told(submissions: Sequence[NewRun]) -> dict[str, object]:
         "parameters": text_array([s.parameters for s in submissions]),
         "payload_hashes": plain_array([s.payload_hash for s in submissions]),
         "child_keys": text_array([s.child_key for s in submissions]),
+        "blockers": plain_array([len(s.depends_on) for s in submissions]) if head.depends_on else None,
         "run_at": None if soon else head.run_after,
         "run_in": head.run_after if soon else None,
         "job_id": head.job_id,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from holdfast.sql.statement import Row, Rows, Statement, count, plain_array, rows, text_array
+from holdfast.sql.statement import Row, Rows, Statement, count, plain_array, text_array
 
 # The upper bounds, in seconds, of the buckets that durations are counted in; the last bucket has none.
 BOUNDS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
@@ -12,23 +12,30 @@ BOUNDS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14
 Tally = tuple[str, str, int]
 
 
-def add(tallies: Mapping[Tally, tuple[int, float]]) -> Statement[Rows]:
-    """Add amounts and seconds by (task, kind, bucket)."""
+def add(tallies: Mapping[Tally, tuple[int, float]], ended: Sequence[str]) -> Statement[bool]:
+    """Add amounts and seconds by (task, kind, bucket); tells whether any run waits for those that `ended`.
+
+    The two have nothing to do with each other but the moment: after the endings, in their transaction.
+    """
     keys = list(tallies)
     return Statement(
         """
-        insert into holdfast.tallies (task, kind, bucket, amount, seconds)
-        select * from unnest(%(tasks)s::text[], %(kinds)s::text[], %(buckets)s::smallint[], %(amounts)s::bigint[],
-                             %(seconds)s::float8[])
+        with added as (
+            insert into holdfast.tallies (task, kind, bucket, amount, seconds)
+            select * from unnest(%(tasks)s::text[], %(kinds)s::text[], %(buckets)s::smallint[], %(amounts)s::bigint[],
+                                 %(seconds)s::float8[])
+        )
+        select exists (select from holdfast.dependencies where on_id = any(%(ended)s::uuid[]))
         """,
         {
+            "ended": plain_array(ended),
             "tasks": text_array([key[0] for key in keys]),
             "kinds": text_array([key[1] for key in keys]),
             "buckets": plain_array([key[2] for key in keys]),
             "amounts": plain_array([tallies[key][0] for key in keys]),
             "seconds": plain_array([tallies[key][1] for key in keys]),
         },
-        rows,
+        lambda found: bool(found[0][0]),
     )
 
 

@@ -1,0 +1,78 @@
+"""The values of jobs: what is asked, what is read, and what the end of a run tells its job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from holdfast.domain.states import Status
+
+
+class Ending(NamedTuple):
+    """That a run or a map ended, and who counts it. `unreachable`: because of what it depended on."""
+
+    id: str
+    outcome: str
+    job_id: str | None = None
+    map_id: str | None = None
+    unreachable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be. `id` is made by the caller, so asking twice is harmless."""
+
+    id: str
+    name: str
+    description: str | None = None
+    timeout: timedelta | None = None
+    submitted_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewMap:
+    """Runs to be made of the slices of one dataset; what they share is told by `head`, a run without parameters."""
+
+    id: str
+    job_id: str
+    parent_id: str | None
+    dataset: str
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job as it is read."""
+
+    id: str
+    name: str
+    status: Status
+    description: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    deadline_at: datetime | None
+    cancel_requested_at: datetime | None
+    reason: str | None
+    total: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    broken: int
+    first_tasks: int
+    submitted_by: str | None
+
+
+class MapRecord(NamedTuple):
+    """A map as it is read."""
+
+    id: str
+    job_id: str
+    parent_id: str | None
+    created_at: datetime
+    total: int
+    open: int
+    unsuccessful: int
+    task: str
+    dataset: Any

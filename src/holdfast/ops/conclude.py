@@ -1,0 +1,94 @@
+"""Conclude: what follows for others when runs end. Maps and jobs count it; whoever waited for it is decided.
+
+Every operation that ends runs calls it in its own transaction, after the runs' own rows: so the counters cannot drift,
+and no dependent starts before, or is forgotten after, what it waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.domain.jobs import Ending
+from holdfast.sql import dependencies, jobs, maps, ready
+from holdfast.sql.jobs import Move
+from holdfast.sql.statement import Op
+
+
+def conclude(
+    endings: Sequence[Ending], added: Sequence[tuple[str, str]] = (), *, awaited: bool = True
+) -> Op[frozenset[str]]:
+    """Draw the conclusions of these endings; tells the queues in which runs became ready.
+
+    `added` are (run, job) that came with them. `awaited=False`: the caller looked, and nobody waits for these runs.
+    """
+    everything, released = list(endings), set[str]()
+    mapped = yield from _count_maps(endings)
+    if awaited or mapped:
+        decided = yield from dependencies.decide([*endings, *mapped])
+        ended = yield from _follow(decided, released)
+        everything += ended
+    moves, blamed = _moves(everything, added)
+    if moves:
+        stopping = {job.id for job in (yield from jobs.settle(moves, blamed)) if job.stopping}
+        late = [run_id for run_id, job_id in added if job_id in stopping]
+        if late:
+            # The job was asked to stop before its task ended: what the task added never starts.
+            withdrawn = yield from ready.withdraw(late, "the job was asked to stop")
+            yield from jobs.settle(*_moves(withdrawn))
+    return frozenset(released)
+
+
+def recount(run_ids: Sequence[str]) -> Op[frozenset[str]]:
+    """Decide from the rows about runs that wait. This transaction must hold them."""
+    released = set[str]()
+    decided = yield from dependencies.recount(run_ids)
+    ended = yield from _follow(decided, released)
+    moves, blamed = _moves(ended)
+    if moves:
+        yield from jobs.settle(moves, blamed)
+    return frozenset(released)
+
+
+def _follow(decided: dependencies.Decided, released: set[str]) -> Op[list[Ending]]:
+    """Edges that were added while runs ended were not seen when these were decided; look again until there are none."""
+    everything: list[Ending] = []
+    while True:
+        released |= decided.released
+        everything += decided.ended
+        if not decided.ended:
+            return everything
+        mapped = yield from _count_maps(decided.ended)
+        held = yield from dependencies.hold_dependents([ending.id for ending in [*decided.ended, *mapped]])
+        if not held:
+            return everything
+        decided = yield from dependencies.recount(held)
+
+
+def _count_maps(endings: Iterable[Ending]) -> Op[list[Ending]]:
+    counts: dict[str, tuple[int, int]] = {}
+    for ending in endings:
+        if ending.map_id is not None:
+            ended, unsuccessful = counts.get(ending.map_id, (0, 0))
+            counts[ending.map_id] = (ended + 1, unsuccessful + (ending.outcome != "SUCCEEDED"))
+    return (yield from maps.settle(counts)) if counts else []
+
+
+def _moves(endings: Iterable[Ending], added: Iterable[tuple[str, str]] = ()) -> tuple[dict[str, Move], list[str]]:
+    moves: dict[str, Move] = {}
+    blamed = []
+    for ending in endings:
+        if ending.job_id is None:
+            continue
+        move = moves.setdefault(ending.job_id, Move())
+        match ending.outcome:
+            case "SUCCEEDED":
+                move.succeeded += 1
+            case "FAILED":
+                move.failed += 1
+            case _:
+                move.cancelled += 1
+        if ending.outcome != "SUCCEEDED" and not ending.unreachable:
+            blamed.append(ending.id)
+    for _, job_id in added:
+        moves.setdefault(job_id, Move()).added += 1
+    return moves, blamed

@@ -1,0 +1,274 @@
+"""Dependencies: who waits for whom, and what an ending means for those who waited.
+
+An edge is open while the run or map it points to has not ended. `waiting.blockers` counts a run's open edges, so that
+nobody has to look them up; the count moves in the transaction that makes it true, and `stalled` finds any that does not
+agree with the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.domain.jobs import Ending
+from holdfast.sql.statement import Rows, Statement, each, nothing, plain_array
+
+OPEN = "OPEN"
+
+
+def _states(found: Rows) -> dict[str, str | None]:
+    return {row[0]: row[1] for row in found}
+
+
+def hold(ids: Sequence[str]) -> Statement[dict[str, str | None]]:
+    """How these runs and maps stand: OPEN, how they ended, or None for one that is nowhere to be found.
+
+    Those that are open stay open until the transaction ends: whoever would end them waits. One that was just on its way
+    from one place to the next is nowhere; ask again.
+    """
+    return Statement(
+        """
+        with queued as (
+            select run_id from holdfast.ready where run_id = any(%(ids)s::uuid[]) order by run_id for key share
+        ), idle as (
+            select run_id from holdfast.waiting where run_id = any(%(ids)s::uuid[]) order by run_id for key share
+        ), running as (
+            select run_id from holdfast.leases where run_id = any(%(ids)s::uuid[]) order by run_id for key share
+        ), mapped as (
+            select id, open from holdfast.maps where id = any(%(ids)s::uuid[]) order by id for share
+        ), live as (
+            select run_id from queued union all select run_id from idle union all select run_id from running
+            union all select id from mapped where open > 0
+        )
+        select asked.id::text,
+               case when exists (select from live where live.run_id = asked.id) then 'OPEN'
+                    else holdfast.ending_of(asked.id) end
+        from unnest(%(ids)s::uuid[]) as asked (id)
+        """,
+        {"ids": plain_array(sorted(ids))},
+        _states,
+        together=True,
+    )
+
+
+def link(edges: Sequence[tuple[str, str, str]]) -> Statement[None]:
+    """Write edges, each (run that waits, run or map it waits for, policy)."""
+    return Statement(
+        """
+        insert into holdfast.dependencies (run_id, on_id, policy)
+        select * from unnest(%(run_ids)s::uuid[], %(on_ids)s::uuid[], %(policies)s::text[])
+        on conflict do nothing
+        """,
+        {
+            "run_ids": plain_array([edge[0] for edge in edges]),
+            "on_ids": plain_array([edge[1] for edge in edges]),
+            "policies": plain_array([edge[2] for edge in edges]),
+        },
+        nothing,
+        together=True,
+    )
+
+
+class Decided(NamedTuple):
+    """What endings decided: runs that can never start and ended for that, and the queues of those that can start."""
+
+    ended: list[Ending]
+    released: set[str]
+
+
+def _decided(found: Rows) -> Decided:
+    return Decided(
+        [Ending(row[0], "CANCELLED", row[2], row[3], True) for row in found if row[4]],
+        {row[1] for row in found if not row[4]},
+    )
+
+
+# From (run_id, reason, blockers) in `verdict`: a reason ends the run, no blockers release it, else the count is noted.
+_APPLY = """
+, gone as (
+    delete from holdfast.waiting using verdict
+    where waiting.run_id = verdict.run_id
+      and (verdict.reason is not null or (verdict.blockers = 0 and waiting.due_at <= holdfast.now()))
+    returning waiting.run_id, waiting.due_at, waiting.rank_at, waiting.number, waiting.excused, waiting.ord,
+              waiting.queue, waiting.job_id, waiting.map_id, verdict.reason
+), eased as (
+    update holdfast.waiting
+    set blockers = verdict.blockers,
+        reason = case when verdict.blockers > 0 then 'dependencies' when number > 1 then 'retry' else 'scheduled' end
+    from verdict
+    where waiting.run_id = verdict.run_id and verdict.reason is null
+      and (verdict.blockers > 0 or waiting.due_at > holdfast.now())
+), released as (
+    insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
+    select run_id, coalesce(rank_at, due_at), number, excused, ord, queue, job_id, map_id
+    from gone where reason is null
+), closed as (
+    insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason)
+    select run_id, least(1, (select min(attempts.number) from holdfast.attempts
+                             where attempts.run_id = gone.run_id)) - 1,
+           holdfast.now(), 'CANCELLED', 'CANCELLED', reason
+    from gone where reason is not null
+), counted as (
+    insert into holdfast.tallies (task, kind, amount)
+    select runs.task, 'CANCELLED', count(*) from gone join holdfast.runs on runs.id = gone.run_id
+    where gone.reason is not null group by runs.task
+)
+select run_id::text, queue, job_id::text, map_id::text, reason is not null from gone
+"""
+
+_UNREACHABLE = "format('unreachable: %%s ended %%s, not in %%s', "
+
+
+def decide(endings: Sequence[Ending]) -> Statement[Decided]:
+    """Count these endings for those who wait for them: some become ready, some can never start and end CANCELLED.
+
+    What depends on a run that ends here is decided in the same breath, however deep it goes; all of them are locked in
+    one order. Edges that others add meanwhile are not seen: `recount` whoever depends on what ended.
+    """
+    return Statement(
+        """
+        with recursive ended as (
+            select * from unnest(%(ids)s::uuid[], %(outcomes)s::text[]) as ended (id, outcome)
+        ), doomed (run_id, reason) as (
+            select waiting.run_id, """
+        + _UNREACHABLE
+        + """ended.id, ended.outcome, dependencies.policy)
+            from ended
+            join holdfast.dependencies on dependencies.on_id = ended.id
+            join holdfast.waiting on waiting.run_id = dependencies.run_id and waiting.blockers > 0
+            where not holdfast.meets(ended.outcome, dependencies.policy)
+            union
+            select waiting.run_id, """
+        + _UNREACHABLE
+        + """doomed.run_id, 'CANCELLED', dependencies.policy)
+            from doomed
+            join holdfast.dependencies on dependencies.on_id = doomed.run_id and dependencies.policy <> 'always'
+            join holdfast.waiting on waiting.run_id = dependencies.run_id and waiting.blockers > 0
+        ), over (run_id, reason) as (
+            select run_id, min(reason) from doomed group by run_id
+        ), met (run_id, amount) as (
+            select dependencies.run_id, count(*)
+            from (select id, outcome from ended union all select run_id, 'CANCELLED' from over) as node
+            join holdfast.dependencies on dependencies.on_id = node.id
+            where holdfast.meets(node.outcome, dependencies.policy)
+            group by dependencies.run_id
+        ), held as (
+            select waiting.run_id, waiting.blockers from holdfast.waiting
+            where waiting.run_id in (select run_id from over union select run_id from met) and waiting.blockers > 0
+            order by waiting.run_id for update
+        ), verdict as (
+            select held.run_id, over.reason, greatest(held.blockers - coalesce(met.amount, 0), 0)::integer as blockers
+            from held left join over on over.run_id = held.run_id left join met on met.run_id = held.run_id
+        )"""
+        + _APPLY,
+        {
+            "ids": plain_array([ending.id for ending in endings]),
+            "outcomes": plain_array([ending.outcome for ending in endings]),
+        },
+        _decided,
+        together=True,
+    )
+
+
+def hold_dependents(ids: Sequence[str]) -> Statement[list[str]]:
+    """Those who wait for one of these, locked so that they can be recounted."""
+    return Statement(
+        """
+        select waiting.run_id::text from holdfast.waiting
+        where waiting.blockers > 0 and waiting.run_id in (
+            select dependencies.run_id from holdfast.dependencies where dependencies.on_id = any(%(ids)s::uuid[]))
+        order by waiting.run_id for update
+        """,
+        {"ids": plain_array(ids)},
+        each(lambda row: str(row[0])),
+        together=True,
+    )
+
+
+def hold_blocked(run_ids: Sequence[str]) -> Statement[list[str]]:
+    """Those of these that still wait for somebody, locked so that they can be recounted."""
+    return Statement(
+        """
+        select run_id::text from holdfast.waiting
+        where blockers > 0 and run_id = any(%(run_ids)s::uuid[]) order by run_id for update
+        """,
+        {"run_ids": plain_array(run_ids)},
+        each(lambda row: str(row[0])),
+        together=True,
+    )
+
+
+def recount(run_ids: Sequence[str]) -> Statement[Decided]:
+    """Decide about runs from the rows alone. This transaction must have locked or made them in an earlier statement."""
+    return Statement(
+        """
+        with verdict as (
+            select waiting.run_id, edges.reason, edges.blockers
+            from holdfast.waiting
+            cross join lateral (
+                select count(*) filter (where ending is null)::integer as blockers,
+                       min("""
+        + _UNREACHABLE
+        + """on_id, ending, policy))
+                           filter (where ending is not null and not holdfast.meets(ending, policy)) as reason
+                from (select dependencies.on_id, dependencies.policy,
+                             holdfast.ending_of(dependencies.on_id) as ending
+                      from holdfast.dependencies where dependencies.run_id = waiting.run_id) as edge) as edges
+            where waiting.run_id = any(%(run_ids)s::uuid[]) and waiting.blockers > 0
+        )"""
+        + _APPLY,
+        {"run_ids": plain_array(run_ids)},
+        _decided,
+        together=True,
+    )
+
+
+class Awaited(NamedTuple):
+    """A run or map that another run waits for."""
+
+    id: str
+    what: str
+    policy: str
+    status: str
+
+
+def awaited_by(run_id: str, limit: int = 5) -> Statement[list[Awaited]]:
+    """What a run waits for, as far as it has not ended."""
+    return Statement(
+        """
+        select on_id::text, coalesce(runs.task, 'map of ' || maps.task, 'unknown'), dependencies.policy,
+               case when exists (select from holdfast.leases where leases.run_id = on_id) then 'RUNNING'
+                    when maps.id is not null then format('%%s of %%s open', maps.open, maps.total)
+                    else 'PENDING' end
+        from holdfast.dependencies
+        left join holdfast.runs on runs.id = dependencies.on_id
+        left join holdfast.maps on maps.id = dependencies.on_id
+        where dependencies.run_id = %(run_id)s::uuid and holdfast.ending_of(dependencies.on_id) is null
+        order by on_id limit %(limit)s
+        """,
+        {"run_id": run_id, "limit": limit},
+        each(Awaited._make),
+    )
+
+
+def _stalled(found: Rows) -> tuple[list[str], str | None]:
+    return [row[0] for row in found if row[1]], found[-1][0] if found else None
+
+
+def stalled(after: str, limit: int) -> Statement[tuple[list[str], str | None]]:
+    """Of up to `limit` blocked runs with ids greater than `after`, those whose count is wrong; and the last id."""
+    return Statement(
+        """
+        select blocked.run_id::text, edges.open <> blocked.blockers or coalesce(edges.doomed, false)
+        from (select run_id, blockers from holdfast.waiting
+              where blockers > 0 and run_id > %(after)s::uuid order by run_id limit %(limit)s) as blocked
+        cross join lateral (
+            select count(*) filter (where ending is null) as open,
+                   bool_or(ending is not null and not holdfast.meets(ending, policy)) as doomed
+            from (select dependencies.policy, holdfast.ending_of(dependencies.on_id) as ending
+                  from holdfast.dependencies where dependencies.run_id = blocked.run_id) as edge) as edges
+        order by blocked.run_id
+        """,
+        {"after": after, "limit": limit},
+        _stalled,
+    )

@@ -1,0 +1,195 @@
+"""Jobs: their rows and their counters, which move in the transaction that makes them true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast.domain.jobs import JobRecord, NewJob
+from holdfast.domain.states import Status
+from holdfast.sql.statement import Row, Statement, count, each, first, plain_array, text_array
+from holdfast.sql.tallies import BOUNDS
+
+
+def insert(new: NewJob, first_tasks: int) -> Statement[int]:
+    """Make the row, counting the tasks that are made with it; nothing if it is there already."""
+    return Statement(
+        """
+        with made as (
+            insert into holdfast.jobs (id, created_at, deadline_at, timeout, total, first_tasks, name, description,
+                                       submitted_by)
+            values (%(id)s::uuid, holdfast.now(), holdfast.now() + %(timeout)s::interval, %(timeout)s::interval,
+                    %(first_tasks)s, %(first_tasks)s, %(name)s, %(description)s, %(submitted_by)s)
+            on conflict (id) do nothing returning id
+        ), counted as (
+            insert into holdfast.tallies (task, kind, amount) select '', 'job created', count(*) from made
+            having count(*) > 0
+        )
+        select count(*) from made
+        """,
+        {
+            "id": new.id,
+            "timeout": new.timeout,
+            "first_tasks": first_tasks,
+            "name": new.name,
+            "description": new.description,
+            "submitted_by": new.submitted_by,
+        },
+        count,
+        together=True,
+    )
+
+
+def grow(job_id: str, amount: int) -> Statement[int]:
+    """Count runs that were added. 0 if the job has ended or was asked to stop: then nothing may be added."""
+    return Statement(
+        """
+        with grown as (
+            update holdfast.jobs set total = total + %(amount)s
+            where id = %(job_id)s::uuid and finished_at is null and cancel_requested_at is null
+            returning id
+        )
+        select count(*) from grown
+        """,
+        {"job_id": job_id, "amount": amount},
+        count,
+        together=True,
+    )
+
+
+@dataclass(slots=True)
+class Move:
+    """How a job's counters move."""
+
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    added: int = 0
+
+
+class Moved(NamedTuple):
+    """A job after its counters moved: how it ended, if it did, and whether it was asked to stop."""
+
+    id: str
+    outcome: str | None
+    stopping: bool
+
+
+def settle(moves: Mapping[str, Move], blamed: Sequence[str]) -> Statement[list[Moved]]:
+    """Move the counters of jobs. A job of which nothing is open has ended.
+
+    `blamed` are runs that failed or were cancelled for their own sake; a critical one makes its job fail.
+    """
+    ids = sorted(moves)
+    return Statement(
+        """
+        with told as (
+            select told.*, (select count(*) from holdfast.runs
+                            where runs.id = any(%(blamed)s::uuid[]) and runs.job_id = told.id
+                              and coalesce((runs.policy ->> 'critical')::boolean, true)) as broken
+            from unnest(%(ids)s::uuid[], %(succeeded)s::integer[], %(failed)s::integer[], %(cancelled)s::integer[],
+                        %(added)s::integer[]) as told (id, succeeded, failed, cancelled, added)
+        ), held as (
+            select id from holdfast.jobs where id = any(%(ids)s::uuid[]) order by id for update
+        ), moved as (
+            update holdfast.jobs
+            set total = jobs.total + told.added, succeeded = jobs.succeeded + told.succeeded,
+                failed = jobs.failed + told.failed, cancelled = jobs.cancelled + told.cancelled,
+                broken = jobs.broken + told.broken,
+                finished_at = case when jobs.total + told.added = jobs.succeeded + told.succeeded + jobs.failed
+                                        + told.failed + jobs.cancelled + told.cancelled
+                                   then holdfast.now() end,
+                outcome = case when jobs.total + told.added = jobs.succeeded + told.succeeded + jobs.failed
+                                    + told.failed + jobs.cancelled + told.cancelled
+                               then coalesce(jobs.stop_outcome, case when jobs.broken + told.broken > 0 then 'FAILED'
+                                                                     else 'SUCCEEDED' end) end
+            from told join held on held.id = told.id
+            where jobs.id = told.id
+            returning jobs.id, jobs.outcome, jobs.stop_outcome is not null as stopping,
+                      extract(epoch from holdfast.now() - coalesce(jobs.started_at, jobs.created_at))::float8 as seconds
+        ), counted as (
+            insert into holdfast.tallies (task, kind, bucket, amount, seconds)
+            select '', 'job ' || outcome, width_bucket(seconds, %(bounds)s::float8[]), 1, seconds
+            from moved where outcome is not null
+        )
+        select id::text, outcome, stopping from moved
+        """,
+        {
+            "ids": plain_array(ids),
+            "succeeded": plain_array([moves[id_].succeeded for id_ in ids]),
+            "failed": plain_array([moves[id_].failed for id_ in ids]),
+            "cancelled": plain_array([moves[id_].cancelled for id_ in ids]),
+            "added": plain_array([moves[id_].added for id_ in ids]),
+            "blamed": plain_array(blamed),
+            "bounds": plain_array(BOUNDS),
+        },
+        each(Moved._make),
+        together=True,
+    )
+
+
+_COLUMNS = """
+    select id::text, name,
+           coalesce(outcome, case when started_at is null then 'PENDING' else 'RUNNING' end), description, created_at,
+           started_at, finished_at, deadline_at, cancel_requested_at, cancel_reason, total, succeeded, failed,
+           cancelled, broken, first_tasks, submitted_by
+    from holdfast.jobs
+"""
+
+
+def _record(row: Row) -> JobRecord:
+    return JobRecord(row[0], row[1], Status(row[2]), *row[3:])
+
+
+def read(job_id: str) -> Statement[JobRecord | None]:
+    return Statement(_COLUMNS + "where id = %(job_id)s::uuid", {"job_id": job_id}, first(_record))
+
+
+_WITH_STATUS = {
+    None: "",
+    "PENDING": "and finished_at is null and started_at is null ",
+    "RUNNING": "and finished_at is null and started_at is not null ",
+    "SUCCEEDED": "and outcome = 'SUCCEEDED' ",
+    "FAILED": "and outcome = 'FAILED' ",
+    "CANCELLED": "and outcome = 'CANCELLED' ",
+}
+
+
+def listing(status: str | None, before: str, limit: int, name: str | None = None) -> Statement[list[JobRecord]]:
+    """Jobs newest first, older than `before`."""
+    return Statement(
+        _COLUMNS
+        + "where id < %(before)s::uuid "
+        + _WITH_STATUS[status]
+        + "and coalesce(name = %(name)s, %(name)s::text is null) order by id desc limit %(limit)s",
+        {"before": before, "limit": limit, "name": name},
+        each(_record),
+    )
+
+
+def first_keys(first_id: str, last_id: str, keys: Sequence[str]) -> Statement[dict[str, str]]:
+    """The ids of those tasks made with a job that have one of these keys."""
+    return Statement(
+        """
+        select child_key, id::text from holdfast.runs
+        where id between %(first_id)s::uuid and %(last_id)s::uuid and child_key = any(%(keys)s::text[])
+        """,
+        {"first_id": first_id, "last_id": last_id, "keys": text_array(keys)},
+        lambda found: {row[0]: row[1] for row in found},
+    )
+
+
+def task_ids(job_id: str, after: str | None, limit: int) -> Statement[list[str]]:
+    """The ids of a job's runs, in order: those made with it first."""
+    return Statement(
+        """
+        select id::text from holdfast.runs
+        where id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
+          and id > coalesce(%(after)s::uuid, '00000000-0000-0000-0000-000000000000'::uuid)
+          and job_id = %(job_id)s::uuid
+        order by id limit %(limit)s
+        """,
+        {"job_id": job_id, "after": after, "limit": limit},
+        each(lambda row: str(row[0])),
+    )

@@ -1,0 +1,152 @@
+"""Maps: one row for all the runs made of one dataset, so that whoever waits for them waits for one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import orjson
+
+from holdfast.domain.jobs import Ending, MapRecord, NewMap
+from holdfast.domain.values import NewRun
+from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, text_array
+
+
+def insert(new: NewMap, task: str) -> Statement[int]:
+    """Make the row, or nothing if it is there already."""
+    return Statement(
+        """
+        with made as (
+            insert into holdfast.maps (id, job_id, parent_id, created_at, total, open, task, dataset)
+            values (%(id)s::uuid, %(job_id)s::uuid, %(parent_id)s::uuid, holdfast.now(), %(total)s, %(total)s, %(task)s,
+                    %(dataset)s::json)
+            on conflict (id) do nothing returning id
+        )
+        select count(*) from made
+        """,
+        {
+            "id": new.id,
+            "job_id": new.job_id,
+            "parent_id": new.parent_id,
+            "total": new.total,
+            "task": task,
+            "dataset": new.dataset,
+        },
+        count,
+        together=True,
+    )
+
+
+def insert_runs(head: NewRun, ids: Sequence[str], slices: Sequence[tuple[str, str]]) -> Statement[int]:
+    """Make the runs of a map: each has its (parameters, payload hash), and all else from `head`."""
+    return Statement(
+        """
+        with job as (
+            select created_at from holdfast.jobs where id = %(job_id)s::uuid
+        ), made as (
+            insert into holdfast.runs (id, created_at, job_id, parent_id, map_id, priority, payload_hash, task, queue,
+                                       parameters, policy, tags, submitted_by, traceparent)
+            select told.id, holdfast.now(), %(job_id)s::uuid, %(parent_id)s::uuid, %(map_id)s::uuid,
+                   %(priority)s::smallint, decode(told.payload_hash, 'hex'), %(task)s, %(queue)s,
+                   told.parameters::json, %(policy)s::json, %(tags)s::text[], %(submitted_by)s, %(traceparent)s
+            from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[])
+                 as told (id, parameters, payload_hash)
+            returning id
+        ), queued as (
+            insert into holdfast.ready (run_id, rank_at, number, ord, queue, job_id, map_id)
+            select made.id, job.created_at, 1, -%(priority)s::smallint, %(queue)s, %(job_id)s::uuid, %(map_id)s::uuid
+            from made, job
+        ), counted as (
+            insert into holdfast.tallies (task, kind, amount) select %(task)s, 'created', count(*) from made
+        )
+        select count(*) from made
+        """,
+        {
+            "ids": plain_array(ids),
+            "parameters": text_array([parameters for parameters, _ in slices]),
+            "payload_hashes": plain_array([payload_hash for _, payload_hash in slices]),
+            "job_id": head.job_id,
+            "parent_id": head.parent_id,
+            "map_id": head.map_id,
+            "priority": head.priority,
+            "task": head.task,
+            "queue": head.queue,
+            "policy": head.policy,
+            "tags": text_array(head.tags) if head.tags else None,
+            "submitted_by": head.submitted_by,
+            "traceparent": head.traceparent,
+        },
+        count,
+        together=True,
+    )
+
+
+def _ended(found: Rows) -> list[Ending]:
+    return [Ending(row[0], row[1]) for row in found]
+
+
+def settle(moves: Mapping[str, tuple[int, int]]) -> Statement[list[Ending]]:
+    """Count runs that ended, by map: (how many, how many of them without success). Tells which maps ended by that."""
+    ids = sorted(moves)
+    return Statement(
+        """
+        with held as (
+            select id from holdfast.maps where id = any(%(ids)s::uuid[]) order by id for update
+        ), moved as (
+            update holdfast.maps
+            set open = maps.open - told.ended, unsuccessful = maps.unsuccessful + told.unsuccessful
+            from unnest(%(ids)s::uuid[], %(ended)s::integer[], %(unsuccessful)s::integer[])
+                 as told (id, ended, unsuccessful)
+            join held on held.id = told.id
+            where maps.id = told.id
+            returning maps.id, maps.open, maps.unsuccessful
+        )
+        select id::text, case when unsuccessful > 0 then 'FAILED' else 'SUCCEEDED' end from moved where open = 0
+        """,
+        {
+            "ids": plain_array(ids),
+            "ended": plain_array([moves[id_][0] for id_ in ids]),
+            "unsuccessful": plain_array([moves[id_][1] for id_ in ids]),
+        },
+        _ended,
+        together=True,
+    )
+
+
+def _record(row: Row) -> MapRecord:
+    return MapRecord._make((*row[:8], orjson.loads(row[8])))
+
+
+def read(map_id: str) -> Statement[MapRecord | None]:
+    return Statement(
+        """
+        select id::text, job_id::text, parent_id::text, created_at, total, open, unsuccessful, task, dataset::text
+        from holdfast.maps where id = %(map_id)s::uuid
+        """,
+        {"map_id": map_id},
+        first(_record),
+    )
+
+
+def of_job(job_id: str) -> Statement[list[MapRecord]]:
+    return Statement(
+        """
+        select id::text, job_id::text, parent_id::text, created_at, total, open, unsuccessful, task, dataset::text
+        from holdfast.maps where job_id = %(job_id)s::uuid order by created_at, id
+        """,
+        {"job_id": job_id},
+        each(_record),
+    )
+
+
+def results(low: str, high: str, limit: int) -> Statement[Rows]:
+    """Where the results of runs with ids from `low` to `high` are, in order: id, text, ref, size, sha256."""
+    return Statement(
+        """
+        select run_id::text, result::text, result_ref, result_size, encode(result_sha256, 'hex')
+        from holdfast.attempts
+        where run_id between %(low)s::uuid and %(high)s::uuid and outcome = 'SUCCEEDED'
+        order by run_id limit %(limit)s
+        """,
+        {"low": low, "high": high, "limit": limit},
+        lambda found: found,
+    )

@@ -1,0 +1,156 @@
+"""Stopping jobs: what is pending ends, what runs is asked to stop, and nothing starts any more."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.domain.jobs import Ending
+from holdfast.sql.statement import Rows, Statement, count, each, first
+
+
+def stop(job_id: str, outcome: str, reason: str) -> Statement[str | None]:
+    """Mark a job: nothing can be added to it from now on, and it ends as `outcome`. Tells its outcome if it has one.
+
+    Nothing is told if the job is not there. A job that was stopped before keeps its first reason.
+    """
+    return Statement(
+        """
+        with marked as (
+            update holdfast.jobs
+            set cancel_requested_at = holdfast.now(), cancel_reason = %(reason)s, stop_outcome = %(outcome)s,
+                finished_at = case when total = succeeded + failed + cancelled then holdfast.now() end,
+                outcome = case when total = succeeded + failed + cancelled then %(outcome)s end
+            where id = %(job_id)s::uuid and finished_at is null and cancel_requested_at is null
+            returning id, outcome
+        ), counted as (
+            insert into holdfast.tallies (task, kind, amount)
+            select '', 'job ' || outcome, 1 from marked where outcome is not null
+        )
+        select coalesce(marked.outcome, jobs.outcome, 'OPEN')
+        from holdfast.jobs left join marked on marked.id = jobs.id where jobs.id = %(job_id)s::uuid
+        """,
+        {"job_id": job_id, "outcome": outcome, "reason": reason},
+        first(lambda row: str(row[0])),
+    )
+
+
+def _endings(found: Rows) -> list[Ending]:
+    return [Ending(row[0], "CANCELLED", row[1], row[2]) for row in found]
+
+
+def withdraw(job_id: str, reason: str, limit: int) -> Statement[list[Ending]]:
+    """End up to `limit` pending runs of a job."""
+    return Statement(
+        """
+        with queued as (
+            delete from holdfast.ready where run_id = any(array(
+                select run_id from holdfast.ready
+                where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
+                  and job_id = %(job_id)s::uuid
+                order by run_id limit %(limit)s for update))
+            returning run_id, map_id
+        ), idle as (
+            delete from holdfast.waiting where run_id = any(array(
+                select run_id from holdfast.waiting
+                where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
+                  and job_id = %(job_id)s::uuid
+                order by run_id limit %(limit)s for update))
+            returning run_id, map_id
+        ), gone as (
+            select run_id, map_id from queued union all select run_id, map_id from idle
+        ), ended as (
+            insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason)
+            select gone.run_id,
+                   least(1, (select min(number) from holdfast.attempts where run_id = gone.run_id)) - 1,
+                   holdfast.now(), 'CANCELLED', 'CANCELLED', %(reason)s
+            from gone
+        ), counted as (
+            insert into holdfast.tallies (task, kind, amount)
+            select runs.task, 'CANCELLED', count(*) from gone join holdfast.runs on runs.id = gone.run_id
+            group by runs.task
+        )
+        select run_id::text, %(job_id)s, map_id::text from gone
+        """,
+        {"job_id": job_id, "reason": reason, "limit": limit},
+        _endings,
+        together=True,
+    )
+
+
+def ask_to_stop(job_id: str, reason: str) -> Statement[list[str]]:
+    """Ask the running attempts of a job to stop, each once; tells whose they are."""
+    return Statement(
+        """
+        with asked as (
+            update holdfast.leases set cancel_requested_at = holdfast.now(), cancel_reason = %(reason)s
+            where run_id = any(array(
+                select run_id from holdfast.leases
+                where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
+                  and job_id = %(job_id)s::uuid and cancel_requested_at is null
+                order by run_id for update))
+            returning run_id, number, worker_id
+        ), noted as (
+            insert into holdfast.events (run_id, at, attempt, type, reason)
+            select run_id, holdfast.now(), number, 'CANCEL_REQUESTED', %(reason)s from asked
+        )
+        select distinct worker_id::text from asked
+        """,
+        {"job_id": job_id, "reason": reason},
+        each(lambda row: str(row[0])),
+        together=True,
+    )
+
+
+def startable(job_id: str) -> Statement[int]:
+    """How many runs of a job could still start: pending ones, and running ones that nobody asked to stop.
+
+    One look at one moment: a run is always in exactly one of these places.
+    """
+    return Statement(
+        """
+        with span as (
+            select holdfast.job_floor(%(job_id)s::uuid) as low, holdfast.job_ceiling(%(job_id)s::uuid) as high
+        )
+        select (select count(*) from holdfast.ready, span where run_id between low and high
+                  and job_id = %(job_id)s::uuid)
+             + (select count(*) from holdfast.waiting, span where run_id between low and high
+                  and job_id = %(job_id)s::uuid)
+             + (select count(*) from holdfast.leases, span where run_id between low and high
+                  and job_id = %(job_id)s::uuid and cancel_requested_at is null)
+        """,
+        {"job_id": job_id},
+        count,
+    )
+
+
+class Stopping(NamedTuple):
+    """A job that was asked to stop and has not ended, or whose time is over."""
+
+    id: str
+    reason: str
+    marked: bool
+
+
+def to_stop(limit: int) -> Statement[list[Stopping]]:
+    """Jobs that were asked to stop and have runs that could still start, and jobs whose time is over."""
+    return Statement(
+        """
+        select jobs.id::text,
+               coalesce(jobs.cancel_reason, format('timed out: not ended %%s after it was made', timeout)),
+               jobs.cancel_requested_at is not null
+        from holdfast.jobs
+        where finished_at is null and (
+            (cancel_requested_at is null and deadline_at <= holdfast.now())
+            or (cancel_requested_at is not null and (
+                exists (select from holdfast.ready where run_id between holdfast.job_floor(jobs.id)
+                        and holdfast.job_ceiling(jobs.id) and ready.job_id = jobs.id)
+                or exists (select from holdfast.waiting where run_id between holdfast.job_floor(jobs.id)
+                           and holdfast.job_ceiling(jobs.id) and waiting.job_id = jobs.id)
+                or exists (select from holdfast.leases where run_id between holdfast.job_floor(jobs.id)
+                           and holdfast.job_ceiling(jobs.id) and leases.job_id = jobs.id
+                           and leases.cancel_requested_at is null))))
+        order by jobs.id limit %(limit)s
+        """,
+        {"limit": limit},
+        each(Stopping._make),
+    )

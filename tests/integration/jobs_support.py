@@ -1,0 +1,136 @@
+"""A stage for timelines of jobs: one connection, one worker by hand, and a check of everything that has to agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from holdfast import ops
+from holdfast.domain.canonical import canonicalize
+from holdfast.domain.ids import new_id
+from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded, settle
+from holdfast.domain.values import Claim, Dependency, NewRun, Position, Settlement, Submitted, WorkerInfo
+from holdfast.drivers import psycopg as driver
+from holdfast.sql import workers
+
+ERROR = {"class": "ValueError", "message": "no", "traceback": None}
+
+
+def new_run(id_: str | None = None, *, on: Sequence[Any] = (), parameters: Any = None, **fields: Any) -> NewRun:
+    text, payload_hash = canonicalize(parameters or {})
+    edges = tuple(edge if isinstance(edge, Dependency) else Dependency(edge) for edge in on)
+    fields = {"id": id_ or new_id(), "task": "noop", "depends_on": edges} | fields
+    return NewRun(parameters=text, payload_hash=payload_hash, **fields)
+
+
+@dataclass
+class Stage:
+    """A worker that does what it is told, on a connection of its own."""
+
+    url: str
+    lease: float = 600.0
+    worker: str = field(default_factory=new_id)
+
+    def __post_init__(self) -> None:
+        self.connection = psycopg.connect(self.url, autocommit=True)
+        info = WorkerInfo(self.worker, "host", 1, "hand", "inline", "0", 1, timedelta(seconds=self.lease))
+        self.do(lambda: iter(workers.register(info)))  # type: ignore[arg-type,return-value]
+
+    def do(self, make_op: Any) -> Any:
+        return driver.transact(self.connection, make_op)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def submit(self, *new: NewRun) -> list[Submitted]:
+        return self.do(lambda: ops.submit_many(new))  # type: ignore[no-any-return]
+
+    def claim(self, limit: int = 1000, queue: str = "default") -> list[Claim]:
+        return self.do(lambda: ops.claim(self.worker, [Position(queue)], limit))  # type: ignore[no-any-return]
+
+    def end(self, claims: Sequence[Claim], outcome: Outcome | None = None) -> Any:
+        settlements = [settle(claim, outcome or Succeeded("null"), 0.5) for claim in claims]
+        return self.finish(settlements)
+
+    def finish(self, settlements: Sequence[Settlement]) -> Any:
+        return self.do(lambda: ops.finish(self.worker, settlements))
+
+    def fail(self, claims: Sequence[Claim]) -> Any:
+        return self.end(claims, Failed(ERROR, retryable=False))
+
+    def stop(self, claims: Sequence[Claim]) -> Any:
+        return self.end(claims, Stopped())
+
+    def drain(self, limit: int = 1000) -> list[str]:
+        """Run everything that can run, in success; tells the order."""
+        order = []
+        while claims := self.claim(limit):
+            order += [claim.run_id for claim in claims]
+            self.end(claims)
+        return order
+
+    def status(self, run_id: str) -> str:
+        return str(self.do(lambda: ops.get(run_id)).status)
+
+    def reason(self, run_id: str) -> str:
+        return str(self.do(lambda: ops.get(run_id)).reason)
+
+    def statuses(self, *run_ids: str) -> list[str]:
+        return [self.status(run_id) for run_id in run_ids]
+
+    def rows(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
+        return self.connection.execute(sql, params).fetchall()  # type: ignore[arg-type]
+
+
+def disagreements(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    """Whatever in the database does not agree with the rows of the runs; empty if all is well."""
+    found = []
+    for name, query in CHECKS.items():
+        found += [(name, *row) for row in connection.execute(query).fetchall()]  # type: ignore[arg-type]
+    return found
+
+
+CHECKS = {
+    "counters of a job": """
+        select jobs.id::text, jobs.total, jobs.succeeded, jobs.failed, jobs.cancelled, told.*
+        from holdfast.jobs cross join lateral (
+            select count(*), count(*) filter (where status = 'SUCCEEDED'), count(*) filter (where status = 'FAILED'),
+                   count(*) filter (where status = 'CANCELLED')
+            from holdfast.run_status where job_id = jobs.id) as told (total, succeeded, failed, cancelled)
+        where (jobs.total, jobs.succeeded, jobs.failed, jobs.cancelled)
+           <> (told.total, told.succeeded, told.failed, told.cancelled)""",
+    "a job that should have ended, or should not": """
+        select id::text, total, outcome from holdfast.jobs
+        where total > 0 and (outcome is not null) <> not exists (
+            select from holdfast.run_status where job_id = jobs.id and status in ('PENDING', 'RUNNING'))""",
+    "counters of a map": """
+        select maps.id::text, maps.total, maps.open, maps.unsuccessful, told.*
+        from holdfast.maps cross join lateral (
+            select count(*), count(*) filter (where run_status.status in ('PENDING', 'RUNNING')),
+                   count(*) filter (where run_status.status in ('FAILED', 'CANCELLED'))
+            from holdfast.runs join holdfast.run_status on run_status.id = runs.id
+            where runs.map_id = maps.id) as told (total, open, unsuccessful)
+        where (maps.total, maps.open, maps.unsuccessful) <> (told.total, told.open, told.unsuccessful)""",
+    "blockers of a run": """
+        select waiting.run_id::text, waiting.blockers, told.open from holdfast.waiting cross join lateral (
+            select count(*) filter (where holdfast.ending_of(on_id) is null) as open
+            from holdfast.dependencies where dependencies.run_id = waiting.run_id) as told
+        where waiting.reason = 'dependencies' and waiting.blockers <> told.open""",
+    "a run that waits in vain": """
+        select waiting.run_id::text, on_id::text, policy, holdfast.ending_of(on_id)
+        from holdfast.waiting join holdfast.dependencies on dependencies.run_id = waiting.run_id
+        where waiting.blockers > 0 and not holdfast.meets(holdfast.ending_of(on_id), policy)""",
+    "a run that started before its time": """
+        select attempts.run_id::text, on_id::text, policy from holdfast.attempts
+        join holdfast.dependencies on dependencies.run_id = attempts.run_id
+        left join holdfast.attempts as awaited on awaited.run_id = on_id
+             and awaited.outcome is not null and holdfast.meets(awaited.outcome, policy)
+             and awaited.finished_at <= attempts.claimed_at
+        where attempts.number >= 1 and awaited.run_id is null
+          and not exists (select from holdfast.maps where maps.id = on_id)""",
+    "a run that is nowhere": "select id::text, task from holdfast.run_status where status is null",
+}
