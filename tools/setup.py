@@ -69,13 +69,13 @@ def selected(extras: Iterable[str]) -> str:
 
 
 def fits(venv: Path) -> bool:
-    """Whether the environment there is of this interpreter and at this place."""
-    python = venv / "bin" / "python"
-    if not python.exists():
+    """Whether the environment there is of this interpreter, and was made at this place: its scripts name it."""
+    python, notes = venv / "bin" / "python", venv / "pyvenv.cfg"
+    if not python.exists() or not notes.exists() or not notes.read_text().rstrip().endswith(f" {venv}"):
         return False
-    ask = "import sys; print(sys.version, sys.base_prefix, sys.prefix)"
+    ask = "import sys; print(sys.version, sys.base_prefix)"
     answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False)
-    return answer.stdout.strip() == f"{sys.version} {sys.base_prefix} {venv}".strip()
+    return answer.stdout.strip() == f"{sys.version} {sys.base_prefix}".strip()
 
 
 def main(where: str, *extras: str) -> None:
