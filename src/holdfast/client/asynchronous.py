@@ -61,12 +61,13 @@ def _runs(asking: AsyncAsking, records: list[RunRecord]) -> list[AsyncRun]:
 
 def _submitted(asking: AsyncAsking, answer: Submitted) -> AsyncRun:
     if answer.created:
-        asking.ring([answer.run.queue])
+        asking.ring([answer.run.queue], [answer.run])
     return AsyncRun(asking, answer.run, answer.created)
 
 
 def _submitted_many(asking: AsyncAsking, answers: list[Submitted]) -> list[AsyncRun]:
-    asking.ring({answer.run.queue for answer in answers if answer.created})
+    made = [answer.run for answer in answers if answer.created]
+    asking.ring({run.queue for run in made}, made)
     return [AsyncRun(asking, answer.run, answer.created) for answer in answers]
 
 
@@ -77,7 +78,7 @@ def _stopped(asking: AsyncAsking, record: RunRecord) -> AsyncRun:
 
 
 def _reopened(asking: AsyncAsking, record: RunRecord) -> AsyncRun:
-    asking.ring([record.queue])
+    asking.ring([record.queue], [record])
     return AsyncRun(asking, record)
 
 
@@ -90,7 +91,7 @@ class AsyncAsking:
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         raise TypeError("only an AsyncClient, or what its on() returns, has a connection to perform on")
 
-    def ring(self, hints: Iterable[str]) -> None:
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         raise TypeError("only an AsyncClient, or what its on() returns, has a bell")
 
     submit = awaiting(calls.submit, _submitted)
@@ -146,7 +147,7 @@ class AsyncClient(AsyncAsking):
         self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ringing: set[asyncio.Task[None]] = set()
-        self._bell = self.surroundings.open_bell(self._send)
+        self._bell = self.surroundings.open_bell(self._send, waiting=False)
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         """Drive an operation on a connection of the pool."""
@@ -163,13 +164,13 @@ class AsyncClient(AsyncAsking):
                     raise unreachable(self.surroundings.database_url, error) from error
         raise AssertionError("unreachable")
 
-    def ring(self, hints: Iterable[str]) -> None:
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Tell workers that there may be something to do. Only a hint: nothing is lost if nobody hears it."""
-        self._bell.ring(hints)
+        self._bell.ring(hints, runs)
 
-    def ring_later(self, hints: Iterable[str]) -> None:
+    def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Tell workers soon, and again: somebody else will commit what it is about."""
-        self._bell.ring_later(hints)
+        self._bell.ring_later(hints, runs)
 
     def _send(self, hints: Iterable[str]) -> None:
         if self._loop is not None:
@@ -221,5 +222,5 @@ class AsyncBorrowedClient(AsyncAsking):
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         return await driver.run(self._connection, make_op())
 
-    def ring(self, hints: Iterable[str]) -> None:
-        self._owner.ring_later(hints)
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
+        self._owner.ring_later(hints, runs)

@@ -61,12 +61,13 @@ def _runs(asking: Asking, records: list[RunRecord]) -> list[Run]:
 
 def _submitted(asking: Asking, answer: Submitted) -> Run:
     if answer.created:
-        asking.ring([answer.run.queue])
+        asking.ring([answer.run.queue], [answer.run])
     return Run(asking, answer.run, answer.created)
 
 
 def _submitted_many(asking: Asking, answers: list[Submitted]) -> list[Run]:
-    asking.ring({answer.run.queue for answer in answers if answer.created})
+    made = [answer.run for answer in answers if answer.created]
+    asking.ring({run.queue for run in made}, made)
     return [Run(asking, answer.run, answer.created) for answer in answers]
 
 
@@ -77,7 +78,7 @@ def _stopped(asking: Asking, record: RunRecord) -> Run:
 
 
 def _reopened(asking: Asking, record: RunRecord) -> Run:
-    asking.ring([record.queue])
+    asking.ring([record.queue], [record])
     return Run(asking, record)
 
 
@@ -94,7 +95,7 @@ class Asking:
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         raise TypeError("only a Client, or what its on() returns, has a connection to perform on")
 
-    def ring(self, hints: Iterable[str]) -> None:
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         raise TypeError("only a Client, or what its on() returns, has a bell")
 
     submit = blocking(calls.submit, _submitted)
@@ -155,13 +156,13 @@ class Client(Asking):
                     raise unreachable(self.surroundings.database_url, error) from error
         raise AssertionError("unreachable")
 
-    def ring(self, hints: Iterable[str]) -> None:
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Tell workers that there may be something to do. Only a hint: nothing is lost if nobody hears it."""
-        self._bell.ring(hints)
+        self._bell.ring(hints, runs)
 
-    def ring_later(self, hints: Iterable[str]) -> None:
+    def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Tell workers soon, and again: somebody else will commit what it is about."""
-        self._bell.ring_later(hints)
+        self._bell.ring_later(hints, runs)
 
     def _notify(self, hints: Iterable[str]) -> None:
         with self._pool.connection() as connection:
@@ -200,9 +201,9 @@ class BorrowedClient(Asking):
         result: T = self._drive(self._connection, make_op())
         return result
 
-    def ring(self, hints: Iterable[str]) -> None:
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         # The commit is the caller's and may come at any time, so the bell is rung a little later, more than once.
-        self._owner.ring_later(hints)
+        self._owner.ring_later(hints, runs)
 
 
 def _driver_for(connection: Any) -> Callable[[Any, Op[Any]], Any]:

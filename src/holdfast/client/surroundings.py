@@ -13,7 +13,7 @@ from holdfast import migrate
 from holdfast.domain.errors import ConfigurationError, DatabaseUnreachable
 from holdfast.domain.tasks import load_modules
 from holdfast.domain.values import StoredResult
-from holdfast.doorbells import Bell, open_bell
+from holdfast.doorbells.bell import BackgroundBell, Bell, CoalescingBell, open_bell
 from holdfast.results import ResultStore, open_store
 from holdfast.settings import Settings, load, masked
 from holdfast.sql.attempts import ResultRecord
@@ -63,9 +63,24 @@ class Surroundings:
             return self.store.get(StoredResult(found.ref, found.size or 0, found.sha256 or ""))
         return (found.text or "null").encode()
 
-    def open_bell(self, notify: Callable[[Iterable[str]], None]) -> Bell:
-        """The bell that the settings ask for; `notify` sends hints through Postgres."""
-        return open_bell(self.settings.doorbell, notify)
+    def open_bell(self, notify: Callable[[Iterable[str]], None], *, waiting: bool = True) -> Bell:
+        """The bell that the settings ask for; `notify` sends hints through Postgres.
+
+        With `waiting` False ringing never waits for Redis.
+        """
+        url = self.settings.redis_url
+        if self.settings.doorbell not in ("redis", "rq") or not url:
+            return open_bell(self.settings.doorbell, notify)
+        bell: Bell
+        if self.settings.doorbell == "rq":
+            from holdfast.rq.bell import RqBell
+
+            bell = RqBell(url, self.database_url, self.settings.ring_seconds)
+        else:
+            from holdfast.doorbells.redis import RedisSend
+
+            bell = CoalescingBell(RedisSend(url))
+        return bell if waiting else BackgroundBell(bell)
 
     def close(self) -> None:
         if self._server is not None:

@@ -1,14 +1,19 @@
 """The client's side of a doorbell: hints that there may be work, sent after the commit and never one per run.
 
-A hint is the name of a queue, or `stop:` and a worker's id. Losing one costs waiting time and nothing else.
+A hint is the name of a queue, or `stop:` and a worker's id. Losing one costs waiting time and nothing else. Those who
+ring also say which runs it is about: most bells have no use for that, and one that leaves messages does.
 """
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
+
+from holdfast.domain.values import RunRecord
 
 Send = Callable[[Iterable[str]], None]
 
@@ -19,10 +24,10 @@ LATER = (0.03, 0.2, 1.0)
 class Bell(Protocol):
     """Rings workers up."""
 
-    def ring(self, hints: Iterable[str]) -> None:
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Hint now: what it is about has been committed."""
 
-    def ring_later(self, hints: Iterable[str]) -> None:
+    def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Hint soon, and again: somebody else will commit what it is about."""
 
     def close(self) -> None:
@@ -32,10 +37,10 @@ class Bell(Protocol):
 class SilentBell:
     """Nobody listens; workers poll."""
 
-    def ring(self, hints: Iterable[str]) -> None:
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         pass
 
-    def ring_later(self, hints: Iterable[str]) -> None:
+    def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         pass
 
     def close(self) -> None:
@@ -53,7 +58,7 @@ class CoalescingBell:
         self._thread: threading.Thread | None = None
         self._closing = False
 
-    def ring(self, hints: Iterable[str]) -> None:
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         now = time.monotonic()
         at_once = []
         with self._changed:
@@ -66,7 +71,7 @@ class CoalescingBell:
         if at_once:
             self._try_send(at_once)
 
-    def ring_later(self, hints: Iterable[str]) -> None:
+    def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         now = time.monotonic()
         with self._changed:
             for hint in hints:
@@ -111,10 +116,36 @@ class CoalescingBell:
                 self._try_send(ripe)
 
     def _try_send(self, hints: list[str]) -> None:
-        try:
+        # A hint that cannot be sent is a hint lost: workers look by themselves anyway.
+        with contextlib.suppress(Exception):
             self._send(hints)
-        except Exception:  # noqa: BLE001, S110 - a hint that cannot be sent is a hint lost: workers poll anyway
-            pass
+
+
+class BackgroundBell:
+    """Rings another bell from a thread of its own, for callers that must not wait for a server to answer."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="holdfast-ring", daemon=True)
+        self._thread.start()
+
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
+        told, about = list(hints), list(runs)
+        self._calls.put(lambda: self._bell.ring(told, about))
+
+    def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
+        told, about = list(hints), list(runs)
+        self._calls.put(lambda: self._bell.ring_later(told, about))
+
+    def close(self) -> None:
+        self._calls.put(None)
+        self._thread.join()
+        self._bell.close()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
 
 
 def open_bell(kind: str, notify: Send) -> Bell:

@@ -135,6 +135,7 @@ class Exchange:
         if self._hungry or (errand.promote and not looking):
             errand.limit = max(0, self._room())
             errand.positions = self._picker.positions() if errand.limit else ()
+            errand.discover = errand.discover or (errand.limit > 0 and not errand.positions)
         return errand
 
     async def _take_turn(self) -> None:
@@ -175,8 +176,10 @@ class Exchange:
         if errand.positions:
             self._hungry = self._picker.took(answer.claims, errand.limit)
             served = None if answer.claims or self._hungry else []
-        elif answer.promoted:
+        if answer.promoted:
+            # They may be of queues that had nothing before.
             self._hungry = True
+            self._discovered_at = 0.0
         if not self._hungry:
             pause = self._options.poll_every_listening if self._options.listener.live else self._options.poll_every
             self._look_at = now + pause
@@ -187,6 +190,10 @@ class Exchange:
             and now < self._promote_at
             and now >= self._retries_until
         )
+
+    def begin(self, claims: list[Claim]) -> None:
+        """Have runs performed that were claimed for this tenure outside of a turn."""
+        self._begin(self.tenure, claims)
 
     def _begin(self, tenure: Tenure, claims: list[Claim]) -> None:
         for claim in claims:
@@ -214,13 +221,15 @@ class Exchange:
                 elif verdict.outcome is not None:
                     tenure.completed += 1
                 else:
-                    self._comes_back(settlement)
+                    self._comes_back(settlement, claim)
             if telling and claim is not None:
                 self._tell(claim, (verdict.outcome or "PENDING") if verdict.accepted else "FENCED", settlement)
 
-    def _comes_back(self, settlement: Settlement) -> None:
+    def _comes_back(self, settlement: Settlement, claim: Claim | None) -> None:
         """The run will be attempted again: at once, or when its delay is over."""
         if settlement.delay <= 0:
+            if claim is not None:
+                self._picker.add([claim.queue])
             self._hungry = True
             return
         due = monotonic() + settlement.delay

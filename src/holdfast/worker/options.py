@@ -6,12 +6,15 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.execution import Executor, Limits, StoreResult
 from holdfast.domain.values import NewRun
+
+if TYPE_CHECKING:
+    from holdfast.worker.upkeep import Service
 
 Prepare = Callable[[str, Any, Mapping[str, Any]], NewRun]
 
@@ -29,7 +32,8 @@ class WorkerOptions:
     """Settings and parts of a worker. Seconds throughout.
 
     `executor` performs the runs, except those of tasks that say `inline`, which `inline` performs. `prepare` makes a
-    child run out of a task's name, parameters and options; `store` keeps large results.
+    child run out of a task's name, parameters and options; `store` keeps large results. `services` are done beside
+    those that every worker does.
     """
 
     database_url: str
@@ -47,6 +51,7 @@ class WorkerOptions:
     until_empty: bool = False
     wait_for_database: bool = False
     retention_days: float = 90.0
+    services: tuple[Service, ...] = ()
     poll_every: float = 1.0
     poll_every_listening: float = 5.0
 

@@ -82,6 +82,7 @@ class Worker:
         try:
             for executor in self.executors:
                 await executor.open(place)
+            await self._begin()
             helpers = [
                 asyncio.create_task(self.options.listener.listen(self._heard)),
                 asyncio.create_task(self._upkeep.serve()),
@@ -97,6 +98,9 @@ class Worker:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
             await self._let_go()
+
+    async def _begin(self) -> None:
+        """Nothing: this worker looks for its runs. One that was told which run to execute claims it here."""
 
     def _place(self) -> Place:
         return Place(

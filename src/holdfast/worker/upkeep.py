@@ -60,7 +60,7 @@ class Upkeep:
         self._bell.set()
 
     async def serve(self) -> None:
-        due = {service: monotonic() + uniform(0, service.first) for service in SERVICES}
+        due = {service: monotonic() + uniform(0, service.first) for service in (*SERVICES, *self.options.services)}
         while True:
             service = min(due, key=lambda one: due[one])
             try:

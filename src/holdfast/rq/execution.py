@@ -1,0 +1,95 @@
+"""One run in one work-horse: a worker of ours that claims a single run, by its id, and leaves when it has ended."""
+
+from __future__ import annotations
+
+import logging
+from random import random
+
+import redis
+
+from holdfast import ops
+from holdfast.assembly import WorkerRequest, worker_options
+from holdfast.client.surroundings import Surroundings, connect
+from holdfast.domain.ids import parse_id
+from holdfast.domain.values import Claim
+from holdfast.doorbells.redis import open_redis
+from holdfast.doorbells.rq import RunRinger
+from holdfast.drivers import psycopg as driver
+from holdfast.ops import ring
+from holdfast.rq.horse import end_with_worker, is_work_horse
+from holdfast.rq.sweeper import Sweeper
+from holdfast.sql.statement import Op
+from holdfast.worker import Worker, WorkerOptions
+
+log = logging.getLogger("holdfast.rq")
+
+
+def execute(run_id: object) -> None:
+    """Execute a run if it can be claimed; otherwise leave no trace."""
+    known = parse_id(run_id) if isinstance(run_id, str) else None
+    if known is None:
+        log.warning("refused to execute %.100r: it is not the id of a run", run_id)
+        return
+    with Surroundings() as surroundings:
+        url = surroundings.settings.redis_url
+        if url and is_work_horse():
+            end_with_worker(lambda: _answers(url))
+        if _claimable(surroundings, known):
+            RunWorker(worker_options(surroundings, WorkerRequest(queues=(), slots=1)), known).run()
+        else:
+            log.info("run %s is not ready, or somebody executes it: nothing to do", known)
+        if url:
+            _sweep(surroundings, url)
+
+
+class RunWorker(Worker):
+    """A worker for one run. It has everything that another worker has, but looks for nothing else."""
+
+    def __init__(self, options: WorkerOptions, run_id: str) -> None:
+        super().__init__(options)
+        self._run_id = run_id
+        self._began = False
+
+    async def _begin(self) -> None:
+        exchange = self._exchange
+        exchange.claiming = False
+        claim: Claim | None = await self._database.transact(self._claim)
+        if claim is None:
+            log.info("lease acquisition failed: run %s was taken by another worker", self._run_id)
+        elif not exchange.tenure.over:
+            exchange.begin([claim])
+        self._began = True
+
+    def _claim(self) -> Op[Claim | None]:
+        return ops.claim_by_id(self._exchange.tenure.id, self._run_id, random())
+
+    def _done(self) -> bool:
+        exchange = self._exchange
+        over = self._began and not exchange.tenure.held and not exchange.completions
+        return over or super()._done()
+
+
+def _claimable(surroundings: Surroundings, run_id: str) -> bool:
+    with connect(surroundings.database_url) as connection:
+        return driver.run(connection, ring.is_claimable(run_id))
+
+
+def _answers(url: str) -> bool:
+    client = open_redis(url)
+    try:
+        return bool(client.ping())
+    except (redis.RedisError, OSError):
+        return False
+    finally:
+        client.close()
+
+
+def _sweep(surroundings: Surroundings, url: str) -> None:
+    """Ring for what became ready meanwhile: a retry of this very run, or runs that waited for it."""
+    ringer = RunRinger(url, surroundings.settings.ring_seconds)
+    sweeper = Sweeper(surroundings.database_url, ringer)
+    try:
+        sweeper.try_sweep()
+    finally:
+        sweeper.close()
+        ringer.close()

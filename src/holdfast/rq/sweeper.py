@@ -1,0 +1,98 @@
+"""The sweeper: rings again for runs whose message was lost, and for those that were made ready since.
+
+Every process with an RQ doorbell has one: each client (and with it the API), each of our workers, `holdfast sweep`, and
+each work-horse when its run has ended. They take turns through Redis, so that one of them sweeps about once a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from random import random, uniform
+from typing import Any, TypeVar
+
+import psycopg
+
+from holdfast import ops
+from holdfast.doorbells.rq import ENOUGH_WAITING, Ring, RunRinger
+from holdfast.drivers import psycopg as driver
+from holdfast.ops import ring
+from holdfast.sql.statement import Op
+
+T = TypeVar("T")
+
+SWEEP_EVERY = 1.0
+PROMOTED_AT_ONCE = 1000
+RESCUED_AT_ONCE = 100
+STATEMENT_LIMIT = "10s"
+
+log = logging.getLogger("holdfast.rq")
+
+
+class Sweeper:
+    """Sweeps on a connection of its own, by itself once started."""
+
+    def __init__(self, database_url: str, ringer: RunRinger) -> None:
+        self._url = database_url
+        self._ringer = ringer
+        self._connection: psycopg.Connection[Any] | None = None
+        self._wake = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def sweep(self) -> int:
+        """If it is our turn: rescue, promote, and ring. Tells how many messages were left."""
+        if not self._ringer.turn(SWEEP_EVERY * 0.9):
+            return 0
+        for orphan in self._do(lambda: ops.find_orphans(RESCUED_AT_ONCE)):
+            self._do(lambda orphan=orphan: ops.rescue([orphan], random()))  # type: ignore[misc]
+        self._do(lambda: ops.promote(PROMOTED_AT_ONCE))
+        ready = self._do(lambda: ring.find_ready(ENOUGH_WAITING))
+        return self._ringer.ring_again([Ring(*one) for one in ready])
+
+    def _do(self, make_op: Callable[[], Op[T]]) -> T:
+        if self._connection is None:
+            self._connection = psycopg.connect(
+                self._url, autocommit=True, application_name="holdfast sweep", connect_timeout=5
+            )
+            self._connection.execute(f"set statement_timeout = '{STATEMENT_LIMIT}'")
+        return driver.transact(self._connection, make_op)
+
+    def try_sweep(self) -> int:
+        """Sweep; a database that does not answer is none of the caller's business."""
+        try:
+            return self.sweep()
+        except psycopg.Error as error:
+            log.debug("sweep put off: %s", error)
+            self._disconnect()
+            return 0
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="holdfast-sweep", daemon=True)
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Something may be ready soon: sweep a little earlier."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._wake.wait(SWEEP_EVERY * uniform(0.9, 1.1))
+            self._wake.clear()
+            if not self._closing:
+                self.try_sweep()
+        self._disconnect()
+
+    def close(self) -> None:
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+        else:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

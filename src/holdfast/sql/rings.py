@@ -1,0 +1,54 @@
+"""Runs that are ready, for a doorbell that names each of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.sql.statement import Statement, each
+
+
+class ReadyRun(NamedTuple):
+    """A run that is ready, and the number of its attempt to come."""
+
+    run_id: str
+    number: int
+    queue: str
+
+
+def ready(per_queue: int, limit: int) -> Statement[list[ReadyRun]]:
+    """The first runs of every queue that is not paused, in the order in which they should start."""
+    return Statement(
+        """
+        with recursive hop as (
+            (select queue from holdfast.ready order by queue limit 1)
+            union all
+            select (select ready.queue from holdfast.ready where ready.queue > hop.queue order by ready.queue limit 1)
+            from hop where hop.queue is not null
+        )
+        select first.run_id::text, first.number, hop.queue
+        from hop cross join lateral (
+            select ready.run_id, ready.number, ready.ord, ready.rank_at from holdfast.ready
+            where ready.queue = hop.queue order by ready.ord, ready.rank_at, ready.run_id limit %(per_queue)s) as first
+        where not exists (select from holdfast.queues where queues.name = hop.queue and queues.paused_at is not null)
+        limit %(limit)s
+        """,
+        {"per_queue": per_queue, "limit": limit},
+        each(ReadyRun._make),
+    )
+
+
+def claimable(run_id: str) -> Statement[bool]:
+    """Whether a claim of this run might succeed now: it is ready or due, or its lease has passed."""
+    return Statement(
+        """
+        select exists (select from holdfast.ready where run_id = %(run_id)s::uuid)
+            or exists (select from holdfast.waiting
+                       where run_id = %(run_id)s::uuid and blockers = 0 and due_at <= holdfast.now())
+            or exists (select from holdfast.leases
+                       where run_id = %(run_id)s::uuid
+                         and not exists (select from holdfast.workers
+                                         where workers.id = leases.worker_id and workers.expires_at > holdfast.now()))
+        """,
+        {"run_id": run_id},
+        lambda found: bool(found[0][0]),
+    )
