@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from holdfast.domain.errors import ConfigurationError
@@ -16,6 +17,9 @@ class ResultStore(Protocol):
     def put(self, run_id: str, attempt: int, text: bytes) -> StoredResult: ...
 
     def get(self, stored: StoredResult) -> bytes: ...
+
+    def chunks(self, stored: StoredResult) -> Iterator[bytes]:
+        """The same piece by piece, never whole in memory; the last piece comes only if all were what was stored."""
 
 
 def open_store(location: str) -> ResultStore:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.values import StoredResult
-from holdfast.results.files import DamagedResult
+from holdfast.results.files import CHUNK, DamagedResult, verified
 
 
 class BlobStore:
@@ -32,3 +33,7 @@ class BlobStore:
         if hashlib.sha256(text).hexdigest() != stored.sha256:
             raise DamagedResult(f"result {self.url}/{stored.ref} is not what was stored: its SHA-256 differs")
         return text
+
+    def chunks(self, stored: StoredResult) -> Iterator[bytes]:
+        found = self._obstore.get(self._store, stored.ref)
+        return verified((bytes(piece) for piece in found.stream(min_chunk_size=CHUNK)), stored)

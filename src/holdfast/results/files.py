@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import parse_id
 from holdfast.domain.values import StoredResult
+
+CHUNK = 256 * 1024
 
 
 class DamagedResult(HoldfastError):
@@ -50,12 +54,42 @@ class FileStore:
             raise DamagedResult(f"result {stored.ref} is not what was stored: its SHA-256 differs")
         return text
 
+    def chunks(self, stored: StoredResult) -> Iterator[bytes]:
+        try:
+            file = self._path(stored.ref).open("rb")
+        except OSError as error:
+            raise DamagedResult(f"result {stored.ref} cannot be read: {error.strerror}") from error
+        if os.fstat(file.fileno()).st_size != stored.size:
+            file.close()
+            raise DamagedResult(f"result {stored.ref} is not what was stored: its size differs")
+        return _read(file, stored)
+
     def _path(self, ref: str) -> Path:
         run_id, _, name = ref.partition("/")
         number, _, suffix = name.partition(".")
         if parse_id(run_id) != run_id or not number.isdigit() or suffix != "json":
             raise DamagedResult(f"{ref!r} is not a reference to a stored result")
         return self.directory / run_id / name
+
+
+def _read(file: BinaryIO, stored: StoredResult) -> Iterator[bytes]:
+    with file:
+        yield from verified(iter(lambda: file.read(CHUNK), b""), stored)
+
+
+def verified(pieces: Iterable[bytes], stored: StoredResult) -> Iterator[bytes]:
+    """Hand the pieces on; the last one only once all of them together are what was stored."""
+    digest = hashlib.sha256()
+    held = b""
+    for piece in pieces:
+        digest.update(piece)
+        if held:
+            yield held
+        held = piece
+    if digest.hexdigest() != stored.sha256:
+        raise DamagedResult(f"result {stored.ref} is not what was stored: its SHA-256 differs")
+    if held:
+        yield held
 
 
 def _sync_directory(directory: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from holdfast.sql.statement import Statement, each, nothing
+from holdfast.sql.statement import Statement, each, first, nothing
 
 
 def pause(name: str, by: str, reason: str | None) -> Statement[None]:
@@ -64,4 +64,23 @@ def listing() -> Statement[list[QueueRecord]]:
         """,
         {},
         each(QueueRecord._make),
+    )
+
+
+def read(name: str) -> Statement[QueueRecord | None]:
+    """One queue, with zeros if nothing is known of it; only its own runs are counted."""
+    return Statement(
+        """
+        select told.name,
+               (select count(*) from holdfast.ready where ready.queue = told.name),
+               (select count(*) from holdfast.waiting where waiting.queue = told.name),
+               (select count(*) from holdfast.leases join holdfast.runs on runs.id = leases.run_id
+                where runs.queue = told.name),
+               (select min(rank_at) from holdfast.ready where ready.queue = told.name),
+               queues.paused_at, queues.paused_by, queues.pause_reason
+        from (values (%(name)s::text)) as told (name)
+        left join holdfast.queues on queues.name = told.name
+        """,
+        {"name": name},
+        first(QueueRecord._make),
     )

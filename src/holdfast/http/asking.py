@@ -1,0 +1,64 @@
+"""From the body of a request to the run it asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import g
+
+from holdfast.client.requests import OPTIONS, Asker, prepare
+from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.tasks import registry
+from holdfast.domain.values import NewRun
+from holdfast.http.reading import checked_object, instant, refused
+from holdfast.http.service import Service
+
+FIELDS = ("model", "parameters", *OPTIONS)
+
+
+def new_run(service: Service, body: Any, key: str | None, pointer: str = "") -> NewRun:
+    """Check a request for a run. Every problem is told with a pointer into the body."""
+    asked = checked_object(body, FIELDS, pointer)
+    model = asked.get("model")
+    if not isinstance(model, str):
+        raise refused([Problem(f"{pointer}/model", "must be the name of a task" if "model" in asked else "missing")])
+    parameters = asked.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise refused([Problem(f"{pointer}/parameters", "must be an object")])
+    options = {name: asked[name] for name in OPTIONS if asked.get(name) is not None}
+    if key is not None and options.setdefault("key", key) != key:
+        raise refused([Problem(f"{pointer}/key", "differs from the Idempotency-Key header; send one of them")])
+    if "run_after" in options:
+        options["run_after"] = instant(options["run_after"], f"{pointer}/run_after")
+    task = registry.get(model)
+    who = g.principal
+    return prepare(
+        service.settings,
+        task,
+        parameters,
+        asker=Asker(who.scope, who.name, g.traceparent),
+        # What the task says about duplicates goes before what the API does by default.
+        default_dedupe="active" if task.dedupe == "off" else None,
+        **options,
+    )
+
+
+def new_runs(service: Service, body: Any, most: int) -> list[NewRun]:
+    """Check a request for several runs, each as in `new_run`."""
+    asked = checked_object(body, ("runs",)).get("runs")
+    if not isinstance(asked, list) or not 1 <= len(asked) <= most:
+        raise refused([Problem("/runs", f"must be a list of 1 to {most} requests")])
+    made, problems = [], []
+    for index, one in enumerate(asked):
+        pointer = f"/runs/{index}"
+        try:
+            made.append(new_run(service, one, None, pointer))
+        except BadInput as error:
+            problems += [Problem(_under(pointer, p.pointer), p.detail) for p in error.problems]
+    if problems:
+        raise refused(problems[:20])
+    return made
+
+
+def _under(pointer: str, inner: str) -> str:
+    return inner if inner.startswith(pointer) else pointer + inner

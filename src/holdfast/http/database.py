@@ -1,0 +1,145 @@
+"""The API's way to Postgres: a pool that is opened where it is used, and that fails fast while Postgres is away.
+
+A request never waits for a database that is known to be gone. The first that finds it so says it for all; after a short
+pause one request looks whether it is back, while the others are still refused at once. So an outage costs callers a
+quick 503, holds no thread, and ends by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from holdfast import migrate
+from holdfast.client.blocking import Asking
+from holdfast.client.surroundings import Surroundings, unreachable
+from holdfast.domain.errors import DatabaseUnreachable
+from holdfast.domain.values import RunRecord
+from holdfast.drivers import psycopg as driver
+from holdfast.sql.statement import Op
+
+T = TypeVar("T")
+
+TRIES = 3
+LOOK_AGAIN = 0.5
+BUSY_SECONDS = 10.0
+CONNECTION: dict[str, Any] = {
+    "autocommit": True,
+    "connect_timeout": 3,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+    "application_name": "holdfast api",
+}
+
+
+class DatabaseBusy(DatabaseUnreachable):
+    """Every connection was in use for longer than a request may wait."""
+
+
+class Database(Asking):
+    """Everything a client can ask, on the pool of this process."""
+
+    def __init__(self, surroundings: Surroundings, size: int) -> None:
+        self.surroundings = surroundings
+        self.settings = surroundings.settings
+        self.url = surroundings.database_url
+        # A short reconnect_timeout lets a failed attempt give its place back, so that the next request makes a new one.
+        self.pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
+            self.url,
+            min_size=0,
+            max_size=size,
+            kwargs=CONNECTION,
+            timeout=BUSY_SECONDS,
+            reconnect_timeout=1.0,
+            open=True,
+            name="holdfast-api",
+        )
+        self._bell = surroundings.open_bell(self._notify, waiting=False)
+        self._away_until = 0.0
+        self._looking = threading.Lock()
+
+    def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        """Drive an operation; a repeatable one again on another connection if its own broke."""
+        if self._away_until:
+            self._look()
+        for left in reversed(range(TRIES if repeatable else 1)):
+            try:
+                with self.pool.connection() as connection:
+                    return driver.transact(connection, make_op)
+            except PoolTimeout as error:
+                self._look(force=True)
+                raise DatabaseBusy(f"all {self.pool.max_size} connections were busy for {BUSY_SECONDS:g} s") from error
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                if not _broken(error):
+                    raise
+                # Either this connection is old and others like it are in the pool, or the server is gone.
+                self._look(force=True)
+                self.pool.drain()
+                if not left:
+                    raise unreachable(self.url, error) from error
+        raise AssertionError("unreachable")
+
+    def check(self) -> None:
+        """Raise unless Postgres answers, at a schema that this code can use. Asks past the pool, which may be busy."""
+        try:
+            with self.connect() as connection:
+                migrate.require(connection)
+        except psycopg.OperationalError as error:
+            raise unreachable(self.url, error) from error
+
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
+        self._bell.ring(hints, runs)
+
+    def connect(self) -> psycopg.Connection[Any]:
+        """A connection outside of the pool, for whoever needs one of its own."""
+        return psycopg.connect(self.url, **CONNECTION)
+
+    def close(self) -> None:
+        self._bell.close()
+        self.pool.close()
+        self.surroundings.close()
+
+    def _notify(self, hints: Iterable[str]) -> None:
+        with self.pool.connection(timeout=1.0) as connection:
+            for hint in hints:
+                connection.execute("select pg_notify('holdfast', %s)", [hint])
+
+    def _look(self, *, force: bool = False) -> None:
+        """Return if Postgres answers, else raise DatabaseUnreachable; at most one at a time asks."""
+        if not force and monotonic() < self._away_until:
+            raise _away()
+        if not self._looking.acquire(blocking=False):
+            if self._away_until:
+                raise _away()
+            return
+        try:
+            with self.connect() as connection:
+                connection.execute("select 1")
+        except psycopg.Error as error:
+            self._away_until = monotonic() + LOOK_AGAIN
+            raise unreachable(self.url, error) from error
+        else:
+            if self._away_until:
+                self._away_until = 0.0
+                self.pool.drain()
+        finally:
+            self._looking.release()
+
+
+def _away() -> DatabaseUnreachable:
+    return DatabaseUnreachable("Postgres does not answer for now; what was asked has not been done")
+
+
+# Operational errors that say something about the server as a whole; the others are about one statement.
+_SERVER = ("08", "57P", "53")
+
+
+def _broken(error: psycopg.Error) -> bool:
+    return error.sqlstate is None or error.sqlstate.startswith(_SERVER)

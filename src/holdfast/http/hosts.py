@@ -1,0 +1,94 @@
+"""Which names and origins the API answers to. A browser that was lured here from elsewhere is turned away."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from holdfast.http.problems import Refusal
+from holdfast.settings import Settings
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class Hosts:
+    """The names in the Host header that are ours.
+
+    Always this machine's own: `localhost` and loopback addresses. A server that is bound elsewhere also answers to any
+    address written in digits, which no attacker's name can pretend to be; names have to be listed in HOLDFAST_HOSTS.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._loopback = is_loopback(settings.host)
+        self._names = {settings.host.lower(), *(name.lower() for name in settings.hosts)}
+        self._suffixes = tuple(name for name in self._names if name.startswith("."))
+        self._known: set[str] = set()
+
+    def knows(self, header: str) -> bool:
+        if header in self._known:
+            return True
+        if not self._judge(_name(header)):
+            return False
+        if len(self._known) < 1000:
+            self._known.add(header)
+        return True
+
+    def _judge(self, name: str | None) -> bool:
+        if name is None:
+            return False
+        if name in self._names or name == "localhost" or name.endswith((".localhost", *self._suffixes)):
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return address.is_loopback or not self._loopback
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _name(header: str) -> str | None:
+    try:
+        parts = urlsplit(f"//{header}")
+        _ = parts.port
+    except ValueError:
+        return None
+    clean = parts.username is None and not (parts.path or parts.query or parts.fragment)
+    return parts.hostname.rstrip(".") if clean and parts.hostname else None
+
+
+def check_origin(method: str, environ: Mapping[str, str]) -> None:
+    """Refuse unsafe requests that a page of another site makes."""
+    if method in SAFE:
+        return
+    if environ.get("HTTP_SEC_FETCH_SITE") == "cross-site":
+        raise Refusal("cross-site", "This request was made by a page of another site.")
+    origin = environ.get("HTTP_ORIGIN")
+    if origin is not None and _site(origin) != _host_and_port(environ.get("HTTP_HOST", ""), origin):
+        raise Refusal("cross-site", "The Origin of this request is not this server.")
+
+
+def _site(origin: str) -> tuple[str, int | None] | None:
+    try:
+        parts = urlsplit(origin)
+        if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
+            return None
+        return parts.hostname, parts.port or DEFAULT_PORTS[parts.scheme]
+    except ValueError:
+        return None
+
+
+def _host_and_port(host: str, origin: str) -> tuple[str, int | None] | str:
+    """The Host header, with the port that the origin's scheme implies: whoever ended TLS in front of us kept it."""
+    try:
+        parts = urlsplit(f"//{host}")
+        return parts.hostname or "", parts.port or DEFAULT_PORTS.get(origin.partition(":")[0])
+    except ValueError:
+        return "nowhere"

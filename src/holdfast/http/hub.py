@@ -1,0 +1,149 @@
+"""The hub: everyone in this process who waits for a run to change waits here.
+
+One thread looks at all watched runs with one statement, several times a second, and at once when a notification says
+that something happened. However many wait, Postgres is asked the same. A notification is only a hint and so is what the
+hub says: whoever is woken reads the truth from the tables.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import Any
+
+import psycopg
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.http.database import Database
+from holdfast.sql import changes
+
+EVERY = 0.2
+AT_MOST_EVERY = 0.03
+RECONNECT = 5.0
+
+
+class Watch:
+    """Somebody's wait for one run."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.mark: str | None = None
+        self.changed = threading.Event()
+
+    def wait(self, timeout: float) -> bool:
+        """Return True once the run may have changed since the last time, False when the time is over."""
+        if not self.changed.wait(timeout):
+            return False
+        self.changed.clear()
+        return True
+
+
+class Hub:
+    """Wakes those who watch a run that changed."""
+
+    def __init__(self, database: Database, *, listen: bool) -> None:
+        self._database = database
+        self._listen = listen
+        self._watches: set[Watch] = set()
+        self._arrived = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    @contextmanager
+    def watch(self, run_id: str) -> Iterator[Watch]:
+        one = Watch(run_id)
+        with self._arrived:
+            self._watches.add(one)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="holdfast-hub", daemon=True)
+                self._thread.start()
+            self._arrived.notify()
+        try:
+            yield one
+        finally:
+            with self._arrived:
+                self._watches.discard(one)
+
+    def wake_all(self) -> None:
+        with self._arrived:
+            for watch in self._watches:
+                watch.changed.set()
+
+    def close(self) -> None:
+        with self._arrived:
+            self._closing = True
+            self._arrived.notify()
+            thread = self._thread
+        self.wake_all()
+        if thread is not None:
+            thread.join()
+
+    def _serve(self) -> None:
+        ear = Ear(self._database) if self._listen else None
+        while self._someone_waits(ear):
+            self._look()
+            began = monotonic()
+            if ear is None or not ear.hear(EVERY):
+                self._pause(EVERY - (monotonic() - began))
+            else:
+                self._pause(AT_MOST_EVERY)
+        if ear is not None:
+            ear.close()
+
+    def _someone_waits(self, ear: Ear | None) -> bool:
+        with self._arrived:
+            while not self._watches and not self._closing:
+                if ear is not None:
+                    ear.close()
+                self._arrived.wait()
+            return not self._closing
+
+    def _pause(self, seconds: float) -> None:
+        if seconds > 0:
+            with self._arrived:
+                self._arrived.wait_for(lambda: self._closing, seconds)
+
+    def _look(self) -> None:
+        with self._arrived:
+            watches = list(self._watches)
+        ids = sorted({watch.run_id for watch in watches})
+        try:
+            marks = self._database.perform(lambda: iter(changes.marks(ids)))
+        except (HoldfastError, psycopg.Error):
+            return  # whoever waits finds out for itself, and the next look may succeed
+        for watch in watches:
+            mark = marks.get(watch.run_id, "gone")
+            if mark != watch.mark:
+                watch.mark = mark
+                watch.changed.set()
+
+
+class Ear:
+    """A connection that listens. Without one the hub looks just as often, only never early."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: psycopg.Connection[Any] | None = None
+        self._deaf_until = 0.0
+
+    def hear(self, seconds: float) -> bool:
+        """Wait for a notification; False if none came in time, or if there is no connection to hear it on."""
+        if self._connection is None and monotonic() < self._deaf_until:
+            return False
+        try:
+            if self._connection is None:
+                self._connection = self._database.connect()
+                self._connection.execute("listen holdfast")
+            return any(True for _ in self._connection.notifies(timeout=seconds, stop_after=1))
+        except psycopg.Error:
+            self._deaf_until = monotonic() + RECONNECT
+            self.close()
+            return False
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+            self._connection = None

@@ -1,0 +1,75 @@
+"""What this process measures of itself. Labels come from bounded sets: routes as they are written, never ids."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from holdfast.http.service import Service
+
+LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+POOL = {
+    "pool_size": "db_pool_connections",
+    "pool_available": "db_pool_connections_available",
+    "requests_waiting": "db_pool_requests_waiting",
+}
+
+
+class Meters:
+    """The requests, streams and connections of one process."""
+
+    def __init__(self, service: Service) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._service = service
+        self._registry = CollectorRegistry()
+        self._latency = Histogram(
+            "http_request_duration_seconds",
+            "Time from the head of a request to the head of its answer.",
+            ("route", "method", "code"),
+            buckets=LATENCIES,
+            registry=self._registry,
+        )
+        self._in_flight = Gauge(
+            "http_requests_in_flight",
+            "Requests that are being answered.",
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
+        self._registry.register(self)
+        self._children: dict[tuple[str, str, int], Histogram] = {}
+
+    def enter(self) -> None:
+        self._in_flight.inc()
+
+    def leave(self) -> None:
+        self._in_flight.dec()
+
+    def observe(self, route: str, method: str, code: int, seconds: float) -> None:
+        key = (route, method if method in METHODS else "other", code)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = self._latency.labels(*key)
+        child.observe(seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("sse_streams", "Streams and waits that are open.", value=self._service.streams.open)
+        for key, name in POOL.items():
+            value = self._service.database.pool.get_stats().get(key, 0)
+            yield GaugeMetricFamily(name, f"The connection pool's {key.replace('_', ' ')}.", value=value)
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def families(self) -> Iterator[Metric]:
+        """All that is measured here; with several processes behind one port, what they measured together."""
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            yield from MultiProcessCollector(CollectorRegistry()).collect()  # type: ignore[no-untyped-call]
+            yield from self.collect()
+        else:
+            yield from self._registry.collect()
+            yield from REGISTRY.collect()

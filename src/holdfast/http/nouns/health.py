@@ -1,0 +1,81 @@
+"""Health: whether this process lives, is ready, and stands on sound ground. It needs no token and tells no secret."""
+
+from __future__ import annotations
+
+import psycopg
+from flask import Response
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.http import reading
+from holdfast.http.answers import answer
+from holdfast.http.openapi.parts import RETRY_AFTER, Part, operation, ref, says
+from holdfast.http.routes import Noun, Route
+from holdfast.http.service import Service, service
+
+REDIS_SECONDS = 2.0
+
+
+def live() -> Response:
+    reading.query()
+    return _answer({})
+
+
+def ready() -> Response:
+    """Whether requests can be served: Postgres answers, at a schema that this code knows."""
+    reading.query()
+    return _answer({"postgres": _postgres(service())})
+
+
+def healthy() -> Response:
+    reading.query()
+    here = service()
+    checks = {"postgres": _postgres(here)}
+    if here.settings.redis_url:
+        checks["redis"] = _redis(here.settings.redis_url)
+    return _answer(checks)
+
+
+def _answer(checks: dict[str, bool]) -> Response:
+    well = all(checks.values())
+    document = {
+        "status": "ok" if well else "down",
+        "checks": {name: "ok" if fine else "down" for name, fine in checks.items()},
+    }
+    return answer(document, 200 if well else 503, None if well else {"Retry-After": "1"})
+
+
+def _postgres(here: Service) -> bool:
+    try:
+        here.database.check()
+    except (HoldfastError, psycopg.Error):
+        return False
+    return True
+
+
+def _redis(url: str) -> bool:
+    try:
+        import redis
+
+        client = redis.Redis.from_url(url, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS)
+        try:
+            return bool(client.ping())
+        finally:
+            client.close()
+    except Exception:  # noqa: BLE001 - whatever keeps it from answering, it did not answer
+        return False
+
+
+def _operation(name: str, summary: str, *, may_fail: bool = True) -> Part:
+    down = {503: says("Something is down.", ref("Health"), headers=RETRY_AFTER)} if may_fail else {}
+    return operation(name, summary, answers={200: says("All is well.", ref("Health"))} | down)
+
+
+NOUN = Noun(
+    "health",
+    "Health checks.",
+    [
+        Route("GET", "/livez", live, None, _operation("getLiveness", "Is this process alive?", may_fail=False)),
+        Route("GET", "/readyz", ready, None, _operation("getReadiness", "Can it serve requests?")),
+        Route("GET", "/healthz", healthy, None, _operation("getHealth", "Is all it stands on well?")),
+    ],
+)

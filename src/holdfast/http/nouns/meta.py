@@ -1,0 +1,95 @@
+"""The API about itself: its OpenAPI document, a page that shows it, and the kinds of problems."""
+
+from __future__ import annotations
+
+from flask import Response, current_app
+
+from holdfast.domain.errors import NotFound
+from holdfast.http import reading
+from holdfast.http.answers import answer, items
+from holdfast.http.openapi.parts import TEXT, WHOLE, in_path, listed, operation, problem, record, says
+from holdfast.http.openapi.schemas import OBJECT
+from holdfast.http.page import STYLE_HASH, rendered
+from holdfast.http.problems import KINDS
+from holdfast.http.routes import Noun, Route
+
+
+def index() -> Response:
+    reading.query()
+    links = {
+        name: f"/{name}" for name in ("runs", "queues", "workers", "tasks", "summary", "docs", "metrics", "healthz")
+    }
+    return answer({"name": "holdfast", "links": links | {"openapi": "/openapi.json"}})
+
+
+def openapi() -> Response:
+    reading.query()
+    return answer(current_app.extensions["holdfast_openapi"])
+
+
+def docs() -> Response:
+    reading.query()
+    page = Response(rendered(current_app.extensions["holdfast_openapi"]), mimetype="text/html")
+    policy = (
+        f"default-src 'none'; style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    page.headers["Content-Security-Policy"] = policy
+    return page
+
+
+def problems() -> Response:
+    reading.query()
+    return items([_kind(name) for name in KINDS])
+
+
+def show_problem(kind: str) -> Response:
+    reading.query()
+    if kind not in KINDS:
+        raise NotFound("there is no such kind of problem; GET /problems lists them")
+    return answer(_kind(kind))
+
+
+def _kind(name: str) -> dict[str, object]:
+    kind = KINDS[name]
+    return {"type": f"/problems/{name}", "status": kind.status, "title": kind.title, "about": kind.about}
+
+
+KIND = record("A kind of problem.", {"type": TEXT, "status": WHOLE, "title": TEXT, "about": TEXT})
+HTML = {"description": "A page for people.", "content": {"text/html": {"schema": TEXT}}}
+
+NOUN = Noun(
+    "meta",
+    "The API about itself.",
+    [
+        Route(
+            "GET", "/", index, None, operation("getIndex", "Where things are", answers={200: says("Links.", OBJECT)})
+        ),
+        Route(
+            "GET",
+            "/openapi.json",
+            openapi,
+            None,
+            operation("getOpenApi", "This document", answers={200: says("OpenAPI 3.1.", OBJECT)}),
+        ),
+        Route("GET", "/docs", docs, None, operation("getDocs", "This document as a page", answers={200: HTML})),
+        Route(
+            "GET",
+            "/problems",
+            problems,
+            None,
+            operation("listProblems", "The kinds of problems", answers={200: says("All of them.", listed(KIND))}),
+        ),
+        Route(
+            "GET",
+            "/problems/{kind}",
+            show_problem,
+            None,
+            operation(
+                "getProblem",
+                "A kind of problem",
+                parameters=[in_path("kind", "The last part of a problem's `type`.")],
+                answers={200: says("What it means.", KIND), 404: problem("not-found")},
+            ),
+        ),
+    ],
+)

@@ -1,0 +1,78 @@
+"""How a run ends: its result, a cancel, a retry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from hashlib import sha256
+
+from flask import Response
+
+from holdfast import ops
+from holdfast.client.documents import run_document
+from holdfast.domain.states import Status
+from holdfast.domain.values import StoredResult
+from holdfast.http import reading
+from holdfast.http.answers import JSON, answer, digest_header, etag_of, matches, tags_asked
+from holdfast.http.guard import principal
+from holdfast.http.nouns import runs_operations as operations
+from holdfast.http.routes import Noun, Route
+from holdfast.http.service import Service, service
+from holdfast.sql.attempts import ResultRecord
+
+
+def result(run_id: str) -> Response:
+    here = service()
+    reading.query()
+    found = here.database.perform(partial(ops.result, reading.run_id(run_id)))
+    etag, digest, size, body = _opened(here, found)
+    headers = {
+        "ETag": etag,
+        "Repr-Digest": digest_header(digest),
+        "Cache-Control": "private, no-cache",
+    }
+    if matches(etag, tags_asked()):
+        return Response(status=304, headers=headers)
+    return Response(body, 200, headers | {"Content-Length": str(size)}, mimetype=JSON)
+
+
+def _opened(here: Service, found: ResultRecord) -> tuple[str, bytes, int, bytes | Iterator[bytes]]:
+    """The result's tag, digest, size and bytes. What is stored outside of Postgres is never whole in memory."""
+    if found.ref is None:
+        body = (found.text or "null").encode()
+        return etag_of(body), sha256(body).digest(), len(body), body
+    stored = StoredResult(found.ref, found.size or 0, found.sha256 or "")
+    return f'"{stored.sha256[:32]}"', bytes.fromhex(stored.sha256), stored.size, here.open_result(stored)
+
+
+def cancel(run_id: str) -> Response:
+    here = service()
+    reading.query()
+    said = reading.optional_object(here.settings, ("reason",))
+    reason = reading.short_text(said.get("reason"), "/reason") or f"cancelled by {principal().name}"
+    run = here.database.perform(partial(ops.cancel, reading.run_id(run_id), reason))
+    if run.status is Status.CANCELLED:
+        return answer(run_document(run))
+    if run.lease_owner:
+        here.database.ring((f"stop:{run.lease_owner}",))
+    return answer(run_document(run), 202)
+
+
+def retry(run_id: str) -> Response:
+    here = service()
+    reading.query()
+    reading.optional_object(here.settings, ())
+    run = here.database.perform(partial(ops.retry, reading.run_id(run_id), principal().name), repeatable=False)
+    here.database.ring((run.queue,), (run,))
+    return answer(run_document(run))
+
+
+NOUN = Noun(
+    "outcomes",
+    "How runs end.",
+    [
+        Route("GET", "/runs/{run_id}/result", result, "runs:read", operations.RESULT),
+        Route("POST", "/runs/{run_id}/cancel", cancel, "runs:write", operations.CANCEL),
+        Route("POST", "/runs/{run_id}/retry", retry, "runs:write", operations.RETRY),
+    ],
+)

@@ -1,0 +1,58 @@
+"""The summary: how many runs each model has had, by status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Response
+
+from holdfast.http import reading
+from holdfast.http.answers import answer
+from holdfast.http.openapi.parts import operation, ref, says
+from holdfast.http.routes import Noun, Route
+from holdfast.http.service import service
+from holdfast.ops.summary import TaskSummary, summarize
+
+COUNTED = ("created", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "retried", "lost")
+
+
+def show() -> Response:
+    reading.query()
+    shown = [_document(task) for task in service().database.perform(summarize)]
+    total = {name: sum(document[name] for document in shown) for name in COUNTED}
+    return answer({"items": shown, "total": total})
+
+
+def _document(task: TaskSummary) -> dict[str, Any]:
+    return {
+        "model": task.task,
+        "created": task.created,
+        "PENDING": task.pending,
+        "RUNNING": task.running,
+        "SUCCEEDED": task.succeeded,
+        "FAILED": task.failed,
+        "CANCELLED": task.cancelled,
+        "retried": task.retried,
+        "lost": task.lost,
+        "mean_seconds": task.mean_seconds,
+    }
+
+
+NOUN = Noun(
+    "summary",
+    "Counts by model and status.",
+    [
+        Route(
+            "GET",
+            "/summary",
+            show,
+            "runs:read",
+            operation(
+                "getSummary",
+                "Summarize runs",
+                "By model and status, from counters that also remember runs that were pruned.",
+                answers={200: says("By model.", ref("Summary"))},
+            ),
+        ),
+    ],
+)

@@ -1,0 +1,54 @@
+"""Tasks: what can be submitted here."""
+
+from __future__ import annotations
+
+from flask import Response
+
+from holdfast.domain.errors import NotFound
+from holdfast.domain.tasks import registry
+from holdfast.http import reading
+from holdfast.http.answers import answer, items
+from holdfast.http.documents import task_document
+from holdfast.http.openapi.parts import in_path, listed, operation, problem, ref, says
+from holdfast.http.routes import Noun, Route
+
+
+def index() -> Response:
+    reading.query()
+    return items([task_document(registry.get(name)) for name in registry.names()])
+
+
+def show(name: str) -> Response:
+    reading.query()
+    found = registry.find(name)
+    if found is None:
+        raise NotFound("no task is registered under this name; GET /tasks lists them")
+    return answer(task_document(found))
+
+
+NOUN = Noun(
+    "tasks",
+    "Tasks: registered callables with their policies.",
+    [
+        Route(
+            "GET",
+            "/tasks",
+            index,
+            "runs:read",
+            operation("listTasks", "List tasks", answers={200: says("By name.", listed(ref("Task")))}),
+        ),
+        Route(
+            "GET",
+            "/tasks/{name}",
+            show,
+            "runs:read",
+            operation(
+                "getTask",
+                "Read a task",
+                "`parameters` is a JSON Schema.",
+                parameters=[in_path("name", "The name of a task.")],
+                answers={200: says("The task.", ref("Task")), 404: problem("not-found")},
+            ),
+        ),
+    ],
+)

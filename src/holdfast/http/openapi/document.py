@@ -1,0 +1,71 @@
+"""The builder: routes and schemas become one document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from holdfast.domain.tasks import registry
+from holdfast.domain.tokens import SCOPES
+from holdfast.http.openapi.parts import Part, header, problem
+from holdfast.http.openapi.schemas import schemas
+from holdfast.http.routes import Noun, Route
+from holdfast.settings import Settings
+
+ABOUT = """\
+Submit runs of registered tasks, wait for them, read their results and steer them.
+
+Every error is a problem document (RFC 9457). A request that made something can be repeated without harm if it has an
+`Idempotency-Key`. Answers carry `X-Request-Id` and `traceparent`.
+"""
+
+
+def build(nouns: Iterable[Noun], settings: Settings) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of these nouns."""
+    nouns = list(nouns)
+    paths: dict[str, Part] = {}
+    for noun in nouns:
+        for route in noun.routes:
+            paths.setdefault(route.path, {})[route.method.lower()] = _operation(noun, route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Holdfast", "version": _version(), "description": ABOUT, "license": {"name": "Apache-2.0"}},
+        "servers": [{"url": "/"}],
+        "tags": [{"name": noun.name, "description": noun.about} for noun in nouns],
+        "paths": paths,
+        "components": {
+            "schemas": schemas(settings, registry.names()),
+            "responses": {"Problem": problem_response()},
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": f"A token with the scope that the operation names; scopes: {', '.join(SCOPES)}. "
+                    "A server on loopback without any token asks for none.",
+                }
+            },
+        },
+    }
+
+
+def _operation(noun: Noun, route: Route) -> Part:
+    made = {"tags": [noun.name], **route.operation}
+    if route.scope is None:
+        return made | {"security": []}
+    answers = made["responses"] | {
+        "401": problem("unauthenticated", headers={"WWW-Authenticate": header("How to authenticate.")}),
+        "403": problem("insufficient-scope", "unknown-host", "cross-site"),
+    }
+    return made | {"security": [{"token": [route.scope]}], "responses": answers}
+
+
+def problem_response() -> Part:
+    return problem("another problem") | {"description": "Any other problem; its `type` says which."}
+
+
+def _version() -> str:
+    try:
+        return version("holdfast")
+    except PackageNotFoundError:
+        return "0"

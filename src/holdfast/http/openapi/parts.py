@@ -1,0 +1,104 @@
+"""The words in which routes describe themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Part = dict[str, Any]
+
+
+def ref(name: str) -> Part:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def operation(name: str, summary: str, about: str = "", **parts: Any) -> Part:
+    """An operation; `answers` are its responses by status, and any other answer is a problem."""
+    answers = {str(status): answer for status, answer in parts.pop("answers").items()}
+    made: Part = {"operationId": name, "summary": summary}
+    if about:
+        made["description"] = about
+    return made | parts | {"responses": answers | {"default": {"$ref": "#/components/responses/Problem"}}}
+
+
+def says(about: str, schema: Part | None = None, *, headers: Part | None = None, links: Part | None = None) -> Part:
+    """An answer with JSON of this schema, or with no body."""
+    made: Part = {"description": about}
+    if headers:
+        made["headers"] = headers
+    if schema is not None:
+        made["content"] = {"application/json": {"schema": schema}}
+    if links:
+        made["links"] = links
+    return made
+
+
+def problem(*kinds: str, headers: Part | None = None) -> Part:
+    """An answer that is one of these problems."""
+    made: Part = {
+        "description": " or ".join(f"`{kind}`" for kind in kinds),
+        "content": {"application/problem+json": {"schema": ref("Problem")}},
+    }
+    if headers:
+        made["headers"] = headers
+    return made
+
+
+def header(about: str, schema: Part | None = None) -> Part:
+    return {"description": about, "schema": schema or {"type": "string"}}
+
+
+def in_query(name: str, about: str, schema: Part) -> Part:
+    return {"name": name, "in": "query", "description": about, "schema": schema}
+
+
+def in_header(name: str, about: str, schema: Part | None = None) -> Part:
+    return {"name": name, "in": "header", "description": about, "schema": schema or {"type": "string"}}
+
+
+def in_path(name: str, about: str, schema: Part | None = None) -> Part:
+    return {"name": name, "in": "path", "required": True, "description": about, "schema": schema or {"type": "string"}}
+
+
+def json_request(schema: Part, *, required: bool = True, example: Any = None) -> Part:
+    media: Part = {"schema": schema}
+    if example is not None:
+        media["example"] = example
+    return {"required": required, "content": {"application/json": media}}
+
+
+def link(target: str, about: str, **parameters: str) -> Part:
+    """How to go on from an answer: which operation, and what of the answer it takes."""
+    return {"operationId": target, "description": about, "parameters": parameters}
+
+
+def listed(schema: Part, **members: Part) -> Part:
+    """An object with `items` of this schema."""
+    properties = {"items": {"type": "array", "items": schema}, **members}
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+def nullable(schema: Part) -> Part:
+    if "type" in schema and isinstance(schema["type"], str):
+        return schema | {"type": [schema["type"], "null"]}
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def record(about: str, fields: Mapping[str, Part]) -> Part:
+    """An object with exactly these fields, all of them there."""
+    return {
+        "type": "object",
+        "description": about,
+        "required": list(fields),
+        "properties": dict(fields),
+        "additionalProperties": False,
+    }
+
+
+TEXT: Part = {"type": "string"}
+WHOLE: Part = {"type": "integer"}
+ID: Part = {"type": "string", "format": "uuid"}
+TIME: Part = {"type": "string", "format": "date-time"}
+RUN_ID = in_path("run_id", "The id of a run.", ID)
+RETRY_AFTER = {"Retry-After": header("Seconds after which to ask again.", WHOLE)}
+STREAM: Part = {"schema": {"type": "string", "description": "Server-sent events; `id` is `seq`."}}

@@ -1,0 +1,222 @@
+"""Every error as a problem document (RFC 9457), from one table.
+
+`type` is stable and leads to its own description: `GET /problems/key-reused`. Nothing of the server's inside (traces,
+SQL, addresses) is ever told; what helps to find it in the log is the request id.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+import psycopg
+from flask import Flask, Response, g
+from werkzeug.exceptions import HTTPException
+
+from holdfast.domain import errors
+from holdfast.domain.errors import HoldfastError, Problem
+from holdfast.domain.strict_json import NotJson
+from holdfast.http.database import DatabaseBusy
+from holdfast.results.files import DamagedResult
+
+log = logging.getLogger("holdfast.http")
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Kind(NamedTuple):
+    """One kind of problem. `detail` is told instead of the error's own words where those are not for callers."""
+
+    status: int
+    title: str
+    about: str
+    detail: str | None = None
+    headers: Mapping[str, str] = {}
+
+
+_SOON = {"Retry-After": "1"}
+
+KINDS: dict[str, Kind] = {
+    "not-json": Kind(400, "Not JSON", "The body is not JSON: its syntax or its encoding is broken."),
+    "bad-key": Kind(400, "Malformed key", "An Idempotency-Key has 1 to 255 visible ASCII characters, quoted or bare."),
+    "bad-digest": Kind(400, "Digest mismatch", "The body is not what its Content-Digest says; it was damaged."),
+    "bad-request": Kind(400, "Bad request", "The request is not valid HTTP."),
+    "unauthenticated": Kind(401, "Token needed", "Send a valid token: `Authorization: Bearer hf_…`."),
+    "insufficient-scope": Kind(403, "Not allowed", "The token does not have the scope that this needs."),
+    "unknown-host": Kind(403, "Unknown host", "The Host header names no host that this server answers to."),
+    "cross-site": Kind(403, "Cross-site request", "Pages of other sites may not change anything here."),
+    "not-found": Kind(404, "Not found", "Nothing is at this path."),
+    "run-not-found": Kind(404, "No such run", "No run has this id; it may have been pruned."),
+    "method-not-allowed": Kind(405, "Method not allowed", "This path has other methods; Allow lists them."),
+    "not-acceptable": Kind(406, "Not acceptable", "This answer exists in other media types only."),
+    "key-reused": Kind(
+        409, "Key reused", "The key already belongs to another request. Use a new key for a new request."
+    ),
+    "run-not-finished": Kind(
+        409, "Run not finished", "The run has no result yet; ask again later, or wait for it with ?wait=.", None, _SOON
+    ),
+    "run-failed": Kind(409, "Run failed", "The run ended FAILED, so it has no result."),
+    "run-cancelled": Kind(409, "Run cancelled", "The run was cancelled, so it has no result."),
+    "run-ended": Kind(409, "Run ended", "The run's status does not allow this."),
+    "job-ended": Kind(409, "Job ended", "The job has ended; nothing can be added to it."),
+    "conflict": Kind(409, "Conflict", "The thing's state does not allow this."),
+    "result-pruned": Kind(410, "Result pruned", "The run succeeded, but its result is past its retention."),
+    "body-too-large": Kind(413, "Body too large", "The body exceeds HOLDFAST_MAX_BODY_BYTES."),
+    "uri-too-long": Kind(414, "URI too long", "The request line exceeds what the server reads."),
+    "unsupported-media-type": Kind(415, "Unsupported media type", "Send application/json in UTF-8, not compressed."),
+    "bad-input": Kind(422, "Bad input", "A field is unknown, missing or out of range; `errors` says where and why."),
+    "refused-value": Kind(
+        422, "Refused value", "JSON that cannot be stored and given back equal, such as a duplicate key."
+    ),
+    "unknown-model": Kind(422, "Unknown model", "No task is registered under this name; GET /tasks lists them."),
+    "bad-parameters": Kind(
+        422, "Bad parameters", "The parameters do not fit the task; GET /tasks/{name} has its schema."
+    ),
+    "headers-too-large": Kind(431, "Headers too large", "The headers exceed what the server reads."),
+    "internal-error": Kind(
+        500, "Internal error", "Something is wrong with the server.", "The server's log has the cause, by request id."
+    ),
+    "result-damaged": Kind(
+        500, "Result damaged", "The stored result is missing or is not what was stored.", "The result cannot be read."
+    ),
+    "database-unreachable": Kind(
+        503,
+        "Database away",
+        "Postgres does not answer; ask again. With an Idempotency-Key nothing is done twice.",
+        "Postgres does not answer for now. Ask again; with the same Idempotency-Key nothing is done twice.",
+        _SOON,
+    ),
+    "schema-mismatch": Kind(
+        503,
+        "Schema mismatch",
+        "The database is not at the schema that this server needs.",
+        "The database's schema does not fit this server; run: holdfast db upgrade",
+        {"Retry-After": "30"},
+    ),
+    "too-many-streams": Kind(503, "Too many streams", "All places for open streams are taken."),
+    "database-busy": Kind(
+        503,
+        "Database busy",
+        "Postgres or the way to it was too busy to answer in time.",
+        "The database was too busy to answer in time. Ask again.",
+        _SOON,
+    ),
+}
+
+# The class nearest to the error's own decides.
+BY_ERROR: dict[type[BaseException], str] = {
+    NotJson: "not-json",
+    errors.NotCanonical: "refused-value",
+    errors.BadParameters: "bad-parameters",
+    errors.UnknownTask: "unknown-model",
+    errors.BadInput: "bad-input",
+    errors.KeyReused: "key-reused",
+    errors.RunNotFound: "run-not-found",
+    errors.NotFound: "not-found",
+    errors.RunNotFinished: "run-not-finished",
+    errors.RunFailed: "run-failed",
+    errors.RunCancelled: "run-cancelled",
+    errors.RunEnded: "run-ended",
+    errors.JobEnded: "job-ended",
+    errors.ResultPruned: "result-pruned",
+    DamagedResult: "result-damaged",
+    errors.NotAllowed: "insufficient-scope",
+    DatabaseBusy: "database-busy",
+    psycopg.errors.LockNotAvailable: "database-busy",
+    psycopg.errors.DeadlockDetected: "database-busy",
+    psycopg.errors.SerializationFailure: "database-busy",
+    psycopg.errors.QueryCanceled: "database-busy",
+    psycopg.errors.ReadOnlySqlTransaction: "database-unreachable",
+    psycopg.errors.UndefinedTable: "schema-mismatch",
+    psycopg.errors.UndefinedColumn: "schema-mismatch",
+    psycopg.errors.InvalidSchemaName: "schema-mismatch",
+    errors.DatabaseUnreachable: "database-unreachable",
+    errors.SchemaMismatch: "schema-mismatch",
+    Exception: "internal-error",
+}
+
+BY_STATUS = {
+    400: "bad-request",
+    404: "not-found",
+    405: "method-not-allowed",
+    406: "not-acceptable",
+    413: "body-too-large",
+    414: "uri-too-long",
+    415: "unsupported-media-type",
+    431: "headers-too-large",
+}
+
+
+class Refusal(HoldfastError):
+    """A request that is turned away by the HTTP side itself; `kind` names the problem."""
+
+    def __init__(
+        self,
+        kind: str,
+        detail: str,
+        *,
+        problems: Iterable[Problem] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.problems = tuple(problems)
+        self.headers = headers or {}
+
+
+def kind_of(error: BaseException) -> str:
+    if isinstance(error, Refusal):
+        return error.kind
+    return next(BY_ERROR[cls] for cls in type(error).__mro__ if cls in BY_ERROR)
+
+
+def document(kind: str, detail: str, **members: Any) -> dict[str, Any]:
+    about = KINDS[kind]
+    told = {"type": f"/problems/{kind}", "title": about.title, "status": about.status, "detail": about.detail or detail}
+    return told | {name: value for name, value in members.items() if value}
+
+
+def answer(error: Exception) -> Response:
+    """The answer to a request that ended with this error."""
+    if isinstance(error, HTTPException):
+        return _http_answer(error)
+    kind = kind_of(error)
+    if kind == "internal-error":
+        log.error("a request failed", exc_info=error, extra={"request_id": g.get("request_id")})
+    elif KINDS[kind].status >= 500:
+        log.warning("a request was refused: %s", error, extra={"request_id": g.get("request_id")})
+    return _respond(kind, str(error), {**KINDS[kind].headers, **getattr(error, "headers", {})}, _members(error))
+
+
+def _members(error: Exception) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    if isinstance(error, errors.KeyReused):
+        members["errors"] = [{"pointer": pointer, "detail": "differs"} for pointer in error.fields]
+        members["run_id"] = error.run_id
+    elif isinstance(error, errors.BadInput | Refusal):
+        members["errors"] = [{"pointer": p.pointer, "detail": p.detail} for p in error.problems]
+    elif isinstance(error, errors.RunFailed) and error.error:
+        members["error"] = {name: error.error.get(name) for name in ("class", "message")}
+    return members
+
+
+def _http_answer(error: HTTPException) -> Response:
+    """What Flask itself refuses: an unknown path, another method, too large a body."""
+    status = error.code or 500
+    kind = BY_STATUS.get(status, "bad-request" if status < 500 else "internal-error")
+    allowed = getattr(error, "valid_methods", None)
+    headers = {"Allow": ", ".join(sorted(set(allowed) - {"OPTIONS"}))} if allowed else {}
+    return _respond(kind, KINDS[kind].about, headers, {})
+
+
+def _respond(kind: str, detail: str, headers: Mapping[str, str], members: Mapping[str, Any]) -> Response:
+    told = document(kind, detail, **members, request_id=g.get("request_id"))
+    answered = Response(orjson.dumps(told), KINDS[kind].status, headers, mimetype=MEDIA_TYPE)
+    answered.headers["Cache-Control"] = "no-store"
+    return answered
+
+
+def install(app: Flask) -> None:
+    app.register_error_handler(Exception, answer)

@@ -1,0 +1,208 @@
+"""Reading requests: sizes are checked before anything is read, and everything before anything is done."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from flask import request
+
+from holdfast.domain.errors import BadInput, Problem, RunNotFound
+from holdfast.domain.ids import parse_id
+from holdfast.domain.strict_json import parse
+from holdfast.http.problems import Refusal
+from holdfast.settings import Settings
+
+MAX_WAIT = 60.0
+
+_CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\";]*)", re.IGNORECASE)
+_DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]*):")
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
+
+
+def body_bytes(settings: Settings) -> bytes:
+    """The body of the request, at most as large as the settings allow."""
+    limit = settings.max_body_bytes
+    length = request.content_length
+    if length is not None and length > limit:
+        raise _too_large(limit)
+    parts: list[bytes] = []
+    room = limit + 1
+    while room and (part := request.stream.read(room)):
+        parts.append(part)
+        room -= len(part)
+    if not room:
+        raise _too_large(limit)
+    return b"".join(parts)
+
+
+def json_body(settings: Settings) -> Any:
+    """The body as a JSON value that can be stored; raises what says why it is none."""
+    _check_media_type()
+    body = body_bytes(settings)
+    digest = request.headers.get("Content-Digest")
+    if digest is not None:
+        _check_digest(digest, body)
+    # The parameters may be as deep as the limit says; the request's own object is around them.
+    return parse(body, max_depth=settings.max_json_depth + 1)
+
+
+def json_object(settings: Settings, fields: Collection[str]) -> dict[str, Any]:
+    """The body as an object with none but these fields."""
+    return checked_object(json_body(settings), fields)
+
+
+def optional_object(settings: Settings, fields: Collection[str]) -> dict[str, Any]:
+    """The same where the body may be left out."""
+    if request.content_length in (None, 0) and not request.headers.get("Transfer-Encoding"):
+        return {}
+    return json_object(settings, fields)
+
+
+def checked_object(value: Any, fields: Collection[str], pointer: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadInput("the body has to be a JSON object", [Problem(pointer, "must be an object")])
+    unknown = [name for name in value if name not in fields]
+    if unknown:
+        problems = [Problem(f"{pointer}/{_escaped(name)}", "unknown field") for name in unknown[:20]]
+        raise BadInput(f"unknown fields; there are: {', '.join(fields)}", problems)
+    return value
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _check_media_type() -> None:
+    given = request.headers.get("Content-Type", "")
+    if given.partition(";")[0].strip().lower() != "application/json":
+        raise Refusal("unsupported-media-type", "Send the body as application/json.")
+    charset = _CHARSET.search(given)
+    if charset is not None and charset[1].strip().lower() not in ("utf-8", "utf8"):
+        raise Refusal("unsupported-media-type", "JSON is UTF-8; send it so.")
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise Refusal("unsupported-media-type", "Send the body uncompressed.")
+
+
+def _check_digest(header: str, body: bytes) -> None:
+    found = _DIGEST.search(header)
+    if found is None:
+        return  # another algorithm, which RFC 9530 lets us pass over
+    try:
+        told = b64decode(found[1], validate=True)
+    except ValueError:
+        told = b""
+    if told != sha256(body).digest():
+        raise Refusal("bad-digest", "The body's SHA-256 is not the one in Content-Digest.")
+
+
+def _too_large(limit: int) -> Refusal:
+    return Refusal("body-too-large", f"The body is larger than {limit} bytes (HOLDFAST_MAX_BODY_BYTES).")
+
+
+def idempotency_key(settings: Settings) -> str | None:
+    """The Idempotency-Key, bare or as a quoted string; both are the same key."""
+    given = request.headers.get("Idempotency-Key")
+    if given is None:
+        return None
+    if len(given) >= 2 and given[0] == given[-1] == '"':
+        given = given[1:-1]
+    if 1 <= len(given) <= settings.max_key_length and all("!" <= character <= "~" for character in given):
+        return given
+    raise Refusal("bad-key", f"An Idempotency-Key has 1 to {settings.max_key_length} visible ASCII characters.")
+
+
+def query(*names: str) -> Mapping[str, str]:
+    """The parameters in the query, each known and given once."""
+    problems = []
+    given = request.args
+    for name in given:
+        if name not in names:
+            known = f"there are: {', '.join(names)}" if names else "there are none"
+            problems.append(Problem(f"/{_escaped(name)}", f"unknown parameter; {known}"))
+        elif len(given.getlist(name)) > 1:
+            problems.append(Problem(f"/{name}", "given more than once"))
+    if problems:
+        raise refused(problems)
+    return given
+
+
+def refused(problems: Collection[Problem]) -> BadInput:
+    return BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), tuple(problems))
+
+
+def whole(given: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and least <= int(text) <= most):
+        raise refused([Problem(f"/{name}", f"must be a whole number from {least} to {most}")])
+    return int(text)
+
+
+def seconds_to_wait(given: Mapping[str, str]) -> tuple[float, bool]:
+    """How long the caller would wait, by `?wait=` or by `Prefer: wait=`; and whether it was the latter."""
+    text = given.get("wait")
+    if text is not None:
+        seconds = _seconds(text.removesuffix("s"))
+        if seconds is None or seconds > MAX_WAIT:
+            raise refused([Problem("/wait", f"must be a number of seconds from 0 to {MAX_WAIT:g}")])
+        return seconds, False
+    for preference in request.headers.get("Prefer", "").split(","):
+        name, _, value = preference.strip().partition("=")
+        if name.strip().lower() == "wait":
+            preferred = _seconds(value.strip().strip('"'))
+            return (0.0, False) if preferred is None else (min(preferred, MAX_WAIT), True)
+    return 0.0, False
+
+
+def _seconds(text: str) -> float | None:
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII) is None:
+        return None
+    return float(text)
+
+
+def run_id(text: str) -> str:
+    found = parse_id(text)
+    if found is None:
+        raise RunNotFound("no run has this id: an id is a UUID such as 01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b")
+    return found
+
+
+def instant(value: Any, pointer: str) -> datetime:
+    """A time in RFC 3339, within the years that every client can read."""
+    try:
+        if isinstance(value, str) and _RFC3339.fullmatch(value):
+            at = datetime.fromisoformat(value.upper())
+            if 1970 <= at.year <= 9998:
+                return at
+    except ValueError:
+        pass
+    raise refused([Problem(pointer, "must be a time such as 2027-01-31T08:00:00Z (RFC 3339), from 1970 to 9998")])
+
+
+def short_text(value: Any, pointer: str, most: int = 255) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 1 <= len(value) <= most:
+        raise refused([Problem(pointer, f"must be 1 to {most} characters")])
+    return value
+
+
+def wants_stream() -> bool:
+    """Whether the caller would have server-sent events rather than JSON."""
+    accepted = request.headers.get("Accept", "")
+    if "text/event-stream" not in accepted:
+        return False
+    best = request.accept_mimetypes.best_match(("application/json", "text/event-stream"), "application/json")
+    return best == "text/event-stream"
+
+
+def last_event_id() -> int:
+    """Where the caller's stream broke off; what cannot be read is the beginning."""
+    text = request.headers.get("Last-Event-ID", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0

@@ -1,0 +1,90 @@
+"""What one process of the API holds: its database, hub and streams. Opened on first use, and again after a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cached_property
+
+from flask import current_app
+
+from holdfast.client.surroundings import Surroundings
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.values import StoredResult
+from holdfast.http.cluster import Cluster
+from holdfast.http.database import Database
+from holdfast.http.hosts import is_loopback
+from holdfast.http.hub import Hub
+from holdfast.http.streams import Streams
+from holdfast.settings import Settings
+
+EXTENSION = "holdfast"
+
+
+class Service:
+    """Never shares a socket with another process: what a parent opened is left behind by its children."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.streams = Streams(settings.max_streams)
+        self._lock = threading.Lock()
+        self._pid = 0
+
+    @property
+    def database(self) -> Database:
+        if self._pid != os.getpid():
+            self._open()
+        return self._database
+
+    @property
+    def hub(self) -> Hub:
+        if self._pid != os.getpid():
+            self._open()
+        return self._hub
+
+    @property
+    def cluster(self) -> Cluster:
+        if self._pid != os.getpid():
+            self._open()
+        return self._cluster
+
+    @cached_property
+    def loopback(self) -> bool:
+        """Whether the API can only be reached from this machine."""
+        return is_loopback(self.settings.host)
+
+    def _open(self) -> None:
+        with self._lock:
+            if self._pid == os.getpid():
+                return
+            surroundings = Surroundings(self.settings, check=False)
+            self._database = Database(surroundings, self.settings.api_connections)
+            self._hub = Hub(self._database, listen=self.settings.doorbell != "poll")
+            self._cluster = Cluster(self._database)
+            self._pid = os.getpid()
+
+    def open_result(self, stored: StoredResult) -> Iterator[bytes]:
+        """The bytes of a stored result, piece by piece."""
+        return self.database.surroundings.store.chunks(stored)
+
+    def stop_streams(self) -> None:
+        """End streams and waits soon, so that the process can."""
+        self.streams.closing = True
+        if self._pid == os.getpid():
+            self._hub.wake_all()
+
+    def close(self) -> None:
+        self.stop_streams()
+        if self._pid == os.getpid():
+            self._hub.close()
+            with suppress(HoldfastError):
+                self._database.close()
+            self._pid = 0
+
+
+def service() -> Service:
+    """The service of the application that handles this request."""
+    found: Service = current_app.extensions[EXTENSION]
+    return found

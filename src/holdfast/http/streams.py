@@ -1,0 +1,115 @@
+"""Streams: answers that stay open. Each holds a thread of the server, so there is room for only so many."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
+from typing import Any, NamedTuple
+
+import orjson
+from flask import Response
+
+from holdfast.domain.errors import DatabaseUnreachable, RunNotFound
+from holdfast.http.hub import Hub
+from holdfast.http.problems import Refusal
+
+HEARTBEAT = 15.0
+LIFETIME = 300.0
+AFTER_FAILURE = 1.0
+RETRY_MILLISECONDS = 2000
+
+
+class Streams:
+    """Counts what stays open, and says when the server wants to end."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.open = 0
+        self.closing = False
+        self._lock = threading.Lock()
+
+    def enter(self) -> bool:
+        """Take a place, if there is one."""
+        with self._lock:
+            if self.open >= self.room or self.closing:
+                return False
+            self.open += 1
+            return True
+
+    def leave(self) -> None:
+        with self._lock:
+            self.open -= 1
+
+
+class Chunk(NamedTuple):
+    """What a feed has for its reader: items with rising numbers, and the run's status if no more can come.
+
+    `more` means that there was not room for all that is there already.
+    """
+
+    items: Sequence[tuple[int, dict[str, Any]]]
+    end: str | None
+    more: bool = False
+
+
+Feed = Callable[[int], Chunk]
+
+NOTHING = Chunk((), None)
+
+
+def event_stream(streams: Streams, hub: Hub, run_id: str, feed: Feed, last: int) -> Response:
+    """Answer with server-sent events: what `feed` has after item `last`, and what comes while the stream is open.
+
+    The first items are read before the answer starts, so that a run that does not exist is still a 404.
+    """
+    if not streams.enter():
+        raise Refusal(
+            "too-many-streams",
+            f"{streams.room} streams are open, which is all there is room for. Poll instead, or come back later.",
+            headers={"Retry-After": "5"},
+        )
+    try:
+        first = feed(last)
+        if first.end is not None and not first.items and last:
+            streams.leave()
+            return Response(status=204)
+        response = Response(
+            _written(streams, hub, run_id, feed, first, last),
+            mimetype="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+    except BaseException:
+        streams.leave()
+        raise
+    response.call_on_close(streams.leave)
+    return response
+
+
+def _written(streams: Streams, hub: Hub, run_id: str, feed: Feed, chunk: Chunk, last: int) -> Iterator[bytes]:
+    closes_at = monotonic() + LIFETIME
+    pause = HEARTBEAT
+    yield b"retry: %d\n\n" % RETRY_MILLISECONDS
+    with hub.watch(run_id) as watch:
+        while True:
+            for number, item in chunk.items:
+                last = number
+                yield b"id: %d\ndata: %s\n\n" % (number, orjson.dumps(item))
+            if chunk.end is not None:
+                yield b"id: %d\nevent: end\ndata: %s\n\n" % (last, orjson.dumps({"status": chunk.end}))
+                return
+            if not chunk.more and not watch.wait(min(pause, max(closes_at - monotonic(), 0.01))):
+                yield b": still here\n\n"
+            if streams.closing or monotonic() >= closes_at:
+                return
+            chunk, pause = _next(feed, last)
+
+
+def _next(feed: Feed, last: int) -> tuple[Chunk, float]:
+    """What has come since, and when to look again at the latest. A stream outlives a database that is away."""
+    try:
+        return feed(last), HEARTBEAT
+    except DatabaseUnreachable:
+        return NOTHING, AFTER_FAILURE
+    except RunNotFound:
+        return Chunk((), "PRUNED"), HEARTBEAT

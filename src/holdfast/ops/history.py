@@ -1,0 +1,46 @@
+"""What happened to a run, read so that it can be told whether more may come."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.domain.values import RunRecord
+from holdfast.ops.read import get
+from holdfast.sql import attempts as attempts_sql
+from holdfast.sql import events as events_sql
+from holdfast.sql import logs as logs_sql
+from holdfast.sql import provenance as provenance_sql
+from holdfast.sql.attempts import AttemptRecord, ResultRecord
+from holdfast.sql.events import EventRecord
+from holdfast.sql.logs import LogRecord
+from holdfast.sql.provenance import WorkerFacts
+from holdfast.sql.statement import Op
+
+
+def events_and_run(run_id: str, after: int = 0) -> Op[tuple[RunRecord, list[EventRecord]]]:
+    """The run and its events. The run is read first: if it had ended, all events of its end are there."""
+    run = yield from get(run_id)
+    return run, (yield from events_sql.of_run(run_id, after))
+
+
+def logs_and_run(run_id: str, after: int = 0, limit: int = 1000) -> Op[tuple[RunRecord, list[LogRecord]]]:
+    """The run and its log. Only a live attempt adds lines, so a run that had ended has no more to come."""
+    run = yield from get(run_id)
+    return run, (yield from logs_sql.of_run(run_id, after, limit))
+
+
+class Provenance(NamedTuple):
+    """Everything that is known about how a result came to be."""
+
+    run: RunRecord
+    attempts: list[AttemptRecord]
+    workers: dict[str, WorkerFacts]
+    result: ResultRecord | None
+
+
+def provenance_of(run_id: str) -> Op[Provenance]:
+    run = yield from get(run_id)
+    tried = yield from attempts_sql.of_run(run_id)
+    workers = yield from provenance_sql.workers(run_id)
+    result = yield from attempts_sql.result(run_id)
+    return Provenance(run, tried, {worker.id: worker for worker in workers}, result)

@@ -1,0 +1,24 @@
+"""Measure: everything that metrics tell about the whole system, from one place that all processes share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.sql import gauges, tallies
+from holdfast.sql.gauges import QueueGauge, WorkerGauge
+from holdfast.sql.statement import Op
+from holdfast.sql.tallies import Tally
+
+
+class Measures(NamedTuple):
+    totals: dict[Tally, tuple[int, float]]
+    queues: list[QueueGauge]
+    workers: list[WorkerGauge]
+
+
+def measure() -> Op[Measures]:
+    """Counters are exact over restarts and pruning; gauges are of now."""
+    totals = yield from tallies.totals()
+    queues = yield from gauges.queues()
+    workers = yield from gauges.workers()
+    return Measures(totals, queues, workers)

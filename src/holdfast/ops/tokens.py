@@ -1,0 +1,47 @@
+"""Tokens: make, list, revoke, and find out whose one is."""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+
+from holdfast.domain.errors import NotFound
+from holdfast.domain.tokens import NewToken
+from holdfast.sql import tokens
+from holdfast.sql.statement import Op
+from holdfast.sql.tokens import LiveToken, TokenCounts, TokenRecord
+
+
+def create_token(token: NewToken) -> Op[TokenRecord]:
+    """Store a token. Its secret is the caller's to show, once."""
+    yield from tokens.create(token)
+    made = yield from tokens.read(token.id)
+    if made is None:
+        raise NotFound(f"token {token.id} was gone as soon as it was made; make another one")
+    return made
+
+
+def authenticate(digest: bytes) -> Op[LiveToken | None]:
+    """Whose token this is, if it may be used now. Its use is recorded, at most once a minute."""
+    found = yield from tokens.find(digest)
+    if found is None or not compare_digest(found.digest, digest):
+        return None
+    if found.stale:
+        yield from tokens.use(found.id)
+    return found
+
+
+def list_tokens() -> Op[list[TokenRecord]]:
+    return (yield from tokens.listing())
+
+
+def revoke_token(token_id: str) -> Op[TokenRecord]:
+    """Let a token be used no more. Revoking twice does nothing."""
+    yield from tokens.revoke(token_id)
+    found = yield from tokens.read(token_id)
+    if found is None:
+        raise NotFound(f"no token has the id {token_id}")
+    return found
+
+
+def count_tokens() -> Op[TokenCounts]:
+    return (yield from tokens.counts())

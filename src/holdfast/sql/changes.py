@@ -1,0 +1,30 @@
+"""Whether runs changed: a mark for each, which differs whenever anything that can be read about it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.sql.statement import Statement, plain_array
+
+
+def marks(run_ids: Sequence[str]) -> Statement[dict[str, str]]:
+    """The marks of these runs; one that does not exist has none."""
+    return Statement(
+        """
+        select runs.id::text,
+               row(ready.number, waiting.number, waiting.due_at, waiting.blockers, leases.number, leases.started_at,
+                   leases.cancel_requested_at, leases.progress::text, workers.expires_at, ending.number,
+                   (select max(logs.seq) from holdfast.logs where logs.run_id = runs.id),
+                   (select count(*) from holdfast.events where events.run_id = runs.id))::text
+        from unnest(%(run_ids)s::uuid[]) as told (id)
+        join holdfast.runs on runs.id = told.id
+        left join holdfast.ready on ready.run_id = runs.id
+        left join holdfast.waiting on waiting.run_id = runs.id
+        left join holdfast.leases on leases.run_id = runs.id
+        left join holdfast.workers on workers.id = leases.worker_id
+        left join holdfast.attempts as ending
+               on ending.run_id = runs.id and ending.outcome is not null and ending.reopened_at is null
+        """,
+        {"run_ids": plain_array(run_ids)},
+        lambda found: {row[0]: row[1] for row in found},
+    )
