@@ -110,6 +110,7 @@ class Settings:
     tasks: tuple[str, ...] = _setting((), _names)
     host: str = _setting("127.0.0.1", _text)
     port: int = _setting(8080, _port)
+    hosts: tuple[str, ...] = _setting((), _names)
     url: str | None = _setting(None, _text)
     token: str | None = _setting(None, _text, secret=True)
     artifacts: str = _setting("artifacts", _text)
@@ -140,6 +141,8 @@ class Settings:
     max_tags: int = _setting(32, _whole(0))
     max_tag_length: int = _setting(64, _whole(1))
     max_key_length: int = _setting(255, _whole(1))
+    max_streams: int = _setting(256, _whole(1))
+    api_connections: int = _setting(10, _whole(1))
     origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
