@@ -8,8 +8,9 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 
 WATCH_EVERY = 0.5
 LOOK_EVERY = 0.02
@@ -47,6 +48,24 @@ def wait_gone(pids: Iterable[int], seconds: float) -> list[int]:
         time.sleep(LOOK_EVERY)
         left = alive(left)
     return left
+
+
+@contextlib.contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait until the block is done: what it begins must not be left half-way."""
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            os.kill(os.getpid(), came[0])
 
 
 def stop_with_parent() -> None:

@@ -34,11 +34,15 @@ class Teller:
         self._line(output.styled("Holdfast, end to end", bold=True))
         self._line("")
 
+    def end(self, gone: bool) -> None:
+        self._line("")
+        self.promise(gone, "no process and no file of this is left")
+
     def closing(self, seconds: float) -> None:
-        held = sum(self._promises)
-        text = f"{held} of {len(self._promises)} promises kept, in {seconds:.1f} s. Nothing is left behind."
+        text = f"{sum(self._promises)} of {len(self._promises)} promises kept, in {seconds:.1f} s"
         self._line("")
         self._line(output.styled(text, bold=True, fg="green" if self.kept() else "red"))
+        self._line(output.styled("next: holdfast up, and in another terminal holdfast submit mock --wait", dim=True))
 
     def scene(self, number: int, title: str, about: str) -> None:
         self._line("")

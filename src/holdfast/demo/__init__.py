@@ -22,6 +22,7 @@ def play(narrator: Narrator, under: Path) -> bool:
         for number, scene in enumerate(SCENES, start=1):
             narrator.scene(number, *_titled(scene.__doc__ or ""))
             scene(stage)
+    narrator.end(stage.is_gone())
     return narrator.kept()
 
 

@@ -28,5 +28,8 @@ class Narrator(Protocol):
     def events(self, events: Sequence[EventRecord]) -> None:
         """What happened to a run, with times."""
 
+    def end(self, gone: bool) -> None:
+        """Everything was taken down, and whether nothing of it is left."""
+
     def kept(self) -> bool:
         """Whether every promise so far held."""

@@ -17,12 +17,12 @@ TAKEN_OVER_WITHIN = LEASE_SECONDS + 6.0
 
 def forecast(stage: Stage) -> None:
     """A run that succeeds.
-    A forecast of 24 months by Monte-Carlo simulation, as any program would submit it.
+    A forecast of three years by Monte-Carlo simulation, as any program would submit it.
     """
     client, narrator = stage.client, stage.narrator
     run = client.submit(
         "baseline_forecast_v1",
-        {"scenario": "high_inflation", "horizon_months": 24, "region": "AU", "paths": 200_000},
+        {"scenario": "high_inflation", "horizon_months": 36, "region": "AU", "paths": 500_000},
         tags=["demo"],
     )
     run = stage.until(run, lambda run: run.status.final)
@@ -43,13 +43,13 @@ def _summary(result: dict[str, Any]) -> str:
 
 def failure(stage: Stage) -> None:
     """A run that fails once and is retried, and a request that comes twice.
-    The mock model is told to fail its first attempt. While it rests before the second, the same request is sent twice.
+    The mock model is told to fail its first attempt. It rests before the second; runs never wait in a worker.
     """
     client, narrator = stage.client, stage.narrator
     failing = client.submit("mock", {"seconds": 0.6, "steps": 6, "fail_times": 1}, tags=["demo"])
     failing = stage.until(failing, lambda run: run.status is Status.PENDING and run.attempt_count == 1)
     narrator.promise(True, f"attempt 1 failed as it was told to: {failing.last_error}")
-    narrator.say(f"{client.why(failing)[0].detail}; meanwhile, the request that comes twice:")
+    narrator.say(f"attempt 2 is due at {failing.due_at.astimezone():%H:%M:%S}; meanwhile, one request is sent twice")
     _same_request_twice(stage)
     failing = stage.until(failing, lambda run: run.status.final)
     attempts = [attempt.status for attempt in client.attempts(failing)]

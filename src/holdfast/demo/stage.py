@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.demo.narrator import Narrator
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import new_id
-from holdfast.processes import family, kill_family, wait_gone
+from holdfast.processes import alive, deferred_signals, family, kill_family, wait_gone
 from holdfast.settings import PREFIX, load
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ LEASE_SECONDS = 3.0
 PATIENCE = 30.0
 ASK_EVERY = 0.1
 STOP_SECONDS = 10.0
-LOCK = "demo.lock"
+HOME = "postgres"
 # Variables that hold the user's own settings.
 FOREIGN = (PREFIX, "POSTGRES_", "WORKER_", "JOB_", "DATABASE_URL", "REDIS_URL")
 
@@ -88,7 +88,8 @@ class Stage:
 
     def __init__(self, narrator: Narrator, under: Path) -> None:
         self.narrator = narrator
-        self.directory = (under / ".holdfast" / f"demo-{new_id()[-12:]}").absolute()
+        self.under = under.absolute()
+        self.directory = self.under / ".holdfast" / f"demo-{new_id()[-12:]}"
         self.workers: dict[str, DemoWorker] = {}
         self._stack = contextlib.ExitStack()
 
@@ -97,11 +98,12 @@ class Stage:
             self._stack.enter_context(_directory(self.directory))
             began = time.monotonic()
             self.client = self._stack.enter_context(_client(self.directory))
-            self.narrator.say(f"a PostgreSQL of its own in {self.directory}, {time.monotonic() - began:.1f} s")
+            where = self.directory.relative_to(self.under)
+            self.narrator.say(f"a PostgreSQL of its own in {where}, {time.monotonic() - began:.1f} s")
             self._stack.callback(self._close_workers)
             self._start_workers("anna", "ben")
         except BaseException:
-            with _undisturbed():
+            with deferred_signals():
                 self._stack.close()
             raise
         return self
@@ -114,8 +116,12 @@ class Stage:
                 self.narrator.say(f"the last words of worker {worker.name}:")
                 for line in worker.log.read_text(errors="replace").splitlines()[-8:]:
                     self.narrator.say(f"  {line}")
-        with _undisturbed():
+        with deferred_signals():
             self._stack.close()
+
+    def is_gone(self) -> bool:
+        """Whether, after the end, no process and no file of it is left."""
+        return not self.directory.exists() and not any(alive(worker.seen) for worker in self.workers.values())
 
     def worker_of(self, run: Run) -> DemoWorker:
         """The worker that holds the run's lease."""
@@ -136,8 +142,9 @@ class Stage:
 
     def _start_workers(self, *names: str) -> None:
         began = time.monotonic()
-        for name in names:
-            self.workers[name] = DemoWorker(name, self.directory)
+        with deferred_signals():
+            for name in names:
+                self.workers[name] = DemoWorker(name, self.directory)
         while {worker.name for worker in self.client.workers() if worker.status == "idle"} < set(names):
             for worker in self.workers.values():
                 if worker.process.poll() is not None or time.monotonic() > began + PATIENCE:
@@ -156,7 +163,7 @@ class Stage:
 
 def _settings(directory: Path) -> dict[str, str]:
     return {
-        "home": str(directory / "postgres"),
+        "home": str(directory / HOME),
         "artifacts": str(directory / "artifacts"),
         "lease_seconds": f"{LEASE_SECONDS:g}",
         "grace_seconds": "2",
@@ -179,38 +186,45 @@ def _client(directory: Path) -> Iterator[Client]:
 
 @contextlib.contextmanager
 def _directory(path: Path) -> Iterator[None]:
-    """Make the directory, and remove it in the end; those of demos that were killed go too."""
+    """Make the directory, and remove it in the end; those of demos that were killed go too.
+
+    A directory exists only beside its lock file, so one whose lock nobody holds is nobody's.
+    """
     above = path.parent
     fresh = not above.exists()
-    path.mkdir(parents=True, mode=0o711)
-    with (path / LOCK).open("w") as lock:
+    lock: int | None = None
+    try:
+        above.mkdir(exist_ok=True, mode=0o711)
+        lock = os.open(_lock_of(path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         _remove_leftovers(above)
-        try:
-            yield
-        finally:
-            shutil.rmtree(path)
+        path.mkdir(mode=0o711)
+        yield
+    finally:
+        with deferred_signals():
+            _remove(path)
+            if lock is not None:
+                os.close(lock)
             if fresh:
                 with contextlib.suppress(OSError):
                     above.rmdir()
 
 
-def _remove_leftovers(above: Path) -> None:
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+def _remove(path: Path) -> None:
+    """Stop the server, which may still be starting, and remove everything."""
     from holdfast.embedded import stop_if_unused
 
-    for left in above.glob("demo-*"):
-        with contextlib.suppress(OSError), (left / LOCK).open("r+") as lock:
+    if stop_if_unused(path / HOME):
+        shutil.rmtree(path, ignore_errors=not path.exists())
+        _lock_of(path).unlink(missing_ok=True)
+
+
+def _remove_leftovers(above: Path) -> None:
+    for left in above.glob("demo-*.lock"):
+        with contextlib.suppress(OSError), left.open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if stop_if_unused(left / "postgres"):
-                shutil.rmtree(left)
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Finish taking down even if Ctrl-C is pressed once more."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+            _remove(left.with_suffix(""))

@@ -1,0 +1,18 @@
+"""holdfast sweep."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+def sweep() -> None:
+    """Do what workers do for all, and execute nothing.
+
+    Rescue runs whose worker is gone, ring for RQ's workers, publish events, prune. Every worker does this too: run it
+    where all execution is done by `rq worker`.
+    """
+    from holdfast.assembly import run_sweep
+    from holdfast.settings import load
+
+    run_sweep(load())
