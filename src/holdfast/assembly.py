@@ -14,6 +14,7 @@ from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.execution import Executor, Limits
 from holdfast.domain.values import NewRun, StoredResult
+from holdfast.services import services
 from holdfast.settings import Settings
 from holdfast.worker import Worker, WorkerOptions
 
@@ -36,7 +37,21 @@ def run_worker(settings: Settings, request: WorkerRequest) -> None:
     """Work until told to stop, or until the queues are empty if that was asked."""
     settings = replace(settings, tasks=(*settings.tasks, *request.tasks))
     with Surroundings(settings) as surroundings:
-        Worker(worker_options(surroundings, request)).run()
+        Worker(replace(worker_options(surroundings, request), services=services(surroundings))).run()
+
+
+def run_sweep(settings: Settings) -> None:
+    """Do what workers do for all, and execute nothing, until told to stop."""
+    with Surroundings(settings) as surroundings:
+        request = WorkerRequest(queues=(), executor="inline", name=f"sweep {os.getpid()}")
+        Sweep(replace(worker_options(surroundings, request), services=services(surroundings))).run()
+
+
+class Sweep(Worker):
+    """A worker that claims nothing: it rescues, rings, publishes and prunes."""
+
+    async def _begin(self) -> None:
+        self._exchange.claiming = False
 
 
 def worker_options(surroundings: Surroundings, request: WorkerRequest) -> WorkerOptions:

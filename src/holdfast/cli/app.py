@@ -19,6 +19,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "up": Entry("holdfast.cli.up:up", "Start everything here and stay."),
     "worker": Entry("holdfast.cli.worker:worker", "Take runs from queues and execute them."),
+    "sweep": Entry("holdfast.cli.sweep:sweep", "Rescue, ring, publish and prune; execute nothing."),
     "demo": Entry("holdfast.cli.demo:demo", "Show the main job end to end, on a Postgres of its own."),
     "doctor": Entry("holdfast.cli.doctor:doctor", "Name what is wrong here, and how to fix it."),
     "submit": Entry("holdfast.cli.submit:submit", "Make a run of a task."),

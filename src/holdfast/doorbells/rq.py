@@ -39,13 +39,10 @@ class RunRinger:
     """Puts messages into RQ's queues. Never raises for want of Redis: what was not rung is rung later."""
 
     def __init__(self, url: str, again_after: float) -> None:
-        # RQ's own import takes a while and is needed by nobody else.
-        from rq import Queue
-
         self._redis = open_redis(url)
         self._patience = Patience("rq")
         self._again_ms = max(1, int(again_after * 1000))
-        self._queue = lru_cache(1000)(lambda name: Queue(name, connection=self._redis, serializer=SERIALIZER))
+        self._queue = lru_cache(1000)(self._open_queue)
 
     def ring(self, rings: Sequence[Ring]) -> int:
         """Ring for runs that were just made ready. Tells for how many a message was left."""
@@ -62,6 +59,12 @@ class RunRinger:
 
     def close(self) -> None:
         self._redis.close()
+
+    def _open_queue(self, name: str) -> Any:
+        # Importing RQ takes a while; those who never ring need not wait for it.
+        from rq import Queue
+
+        return Queue(name, connection=self._redis, serializer=SERIALIZER)
 
     def _guarded(self, call: Any) -> int:
         if self._patience.exhausted:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from random import random
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from holdfast.domain.ids import new_id
 from holdfast.observe import emit
@@ -50,6 +51,14 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
+class Taken(NamedTuple):
+    """A subscription, held, and what is to be sent to it."""
+
+    holder: str
+    held: Held
+    deliveries: list[Delivery]
+
+
 class Publisher:
     """Sends what is due. `sinks` are by kind of subscription."""
 
@@ -77,44 +86,47 @@ class Publisher:
         ends = monotonic() + ROUND_SECONDS
         while await transact(outbox.fan_out) >= outbox.FANNED_OUT_AT_ONCE and monotonic() < ends:
             continue
-        return sum(await asyncio.gather(*(self._lane(transact, ends) for _ in range(LANES))))
+        taken = await self._take(transact)
+        if taken is None:
+            return 0
+        others = [self._lane(transact, ends, None) for _ in range(LANES - 1)]
+        return sum(await asyncio.gather(self._lane(transact, ends, taken), *others))
 
-    async def _lane(self, transact: Transact, ends: float) -> int:
+    async def _take(self, transact: Transact) -> Taken | None:
+        holder = new_id()
+        found = await transact(lambda: outbox.hold(holder, self._hold_seconds, TAKEN_AT_ONCE))
+        return Taken(holder, *found) if found else None
+
+    async def _lane(self, transact: Transact, ends: float, first: Taken | None) -> int:
+        """Serve one subscription after the other until none is left or the time is over."""
         arrived = 0
-        while monotonic() < ends:
-            holder = new_id()
-            taken = await transact(lambda holder=holder: outbox.hold(holder, self._hold_seconds, TAKEN_AT_ONCE))  # type: ignore[misc]
-            if taken is None:
-                break
-            held, deliveries = taken
-            arrived += await self._deliver(transact, holder, held, deliveries, ends)
-            await transact(lambda holder=holder, held=held: outbox.let_go(holder, held))  # type: ignore[misc]
+        taken = first or await self._take(transact)
+        while taken is not None:
+            arrived += await self._deliver(transact, taken, ends)
+            await transact(partial(outbox.let_go, taken.holder, taken.held))
+            taken = await self._take(transact) if monotonic() < ends else None
         return arrived
 
-    async def _deliver(
-        self, transact: Transact, holder: str, held: Held, deliveries: Sequence[Delivery], ends: float
-    ) -> int:
+    async def _deliver(self, transact: Transact, taken: Taken, ends: float) -> int:
         """Send these in order, until one does not arrive, the hold is lost, or the time is over."""
-        sink = self._sinks[held.kind]
+        sink = self._sinks[taken.held.kind]
         arrived = 0
-        for start in range(0, len(deliveries), sink.batch):
+        for start in range(0, len(taken.deliveries), sink.batch):
             if start and monotonic() >= ends:
                 break
-            batch = deliveries[start : start + sink.batch]
+            batch = taken.deliveries[start : start + sink.batch]
             began = monotonic()
-            answer = await in_thread(lambda batch=batch: sink.send(held, batch))  # type: ignore[misc]
+            answer = await in_thread(partial(sink.send, taken.held, batch))
             tried = Try(monotonic() - began, answer.code, answer.error)
-            self._tell(held, batch, tried)
-            if not await transact(lambda b=batch, a=answer, t=tried: self._settle(holder, held, sink, b, a, t)):  # type: ignore[misc]
+            self._tell(taken.held, batch, tried)
+            if not await transact(partial(self._settle, taken, sink, batch, answer, tried)):
                 break
             arrived += len(batch)
         return arrived
 
-    def _settle(
-        self, holder: str, held: Held, sink: Sink, batch: Sequence[Delivery], answer: Answer, tried: Try
-    ) -> Op[bool]:
+    def _settle(self, taken: Taken, sink: Sink, batch: Sequence[Delivery], answer: Answer, tried: Try) -> Op[bool]:
         """Write down what an answer came to. True if the next delivery may be sent."""
-        head = batch[0]
+        holder, held, head = taken.holder, taken.held, batch[0]
         if answer.ok:
             ids = [delivery.id for delivery in batch]
             return (yield from outbox.delivered(holder, ids, tried, keep=sink.keep, hold_seconds=self._hold_seconds))

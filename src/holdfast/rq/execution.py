@@ -52,12 +52,12 @@ class RunWorker(Worker):
 
     async def _begin(self) -> None:
         exchange = self._exchange
-        exchange.claiming = False
         claim: Claim | None = await self._database.transact(self._claim)
         if claim is None:
             log.info("lease acquisition failed: run %s was taken by another worker", self._run_id)
-        elif not exchange.tenure.over:
+        else:
             exchange.begin([claim])
+        exchange.claiming = False
         self._began = True
 
     def _claim(self) -> Op[Claim | None]:

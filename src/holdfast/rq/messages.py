@@ -14,6 +14,8 @@ from rq.exceptions import NoSuchJobError
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
+# RQ forks for each message: what the worker has imported, no work-horse has to.
+import holdfast.rq.execution  # noqa: F401
 from holdfast.domain.ids import parse_id
 from holdfast.doorbells.rq import FUNCTION
 

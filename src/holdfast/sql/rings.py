@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.sql.statement import Statement, each
+from holdfast.sql.statement import Statement, count, each
 
 
 class ReadyRun(NamedTuple):
@@ -51,4 +51,23 @@ def claimable(run_id: str) -> Statement[bool]:
         """,
         {"run_id": run_id},
         lambda found: bool(found[0][0]),
+    )
+
+
+def forget_single_workers(hours: float, limit: int) -> Statement[int]:
+    """Delete workers that were made for one run and are long dead: there is one for every run that RQ executed."""
+    return Statement(
+        """
+        with gone as (
+            delete from holdfast.workers where id = any(array(
+                select workers.id from holdfast.workers
+                where workers.expires_at < holdfast.now() - %(hours)s * interval '1 hour' and workers.queues = '{}'
+                  and not exists (select from holdfast.leases where leases.worker_id = workers.id)
+                limit %(limit)s))
+            returning id
+        )
+        select count(*) from gone
+        """,
+        {"hours": hours, "limit": limit},
+        count,
     )
