@@ -69,6 +69,10 @@ class Contender:
         """Whether the store still holds something of `total` runs that has not ended."""
         raise TypeError("each contender has its own store")
 
+    def backends(self) -> list[int]:
+        """The server's processes that work for this contender, where they can be told apart."""
+        return []
+
     def verify(self, total: int) -> None:
         """Raise unless the store holds what it promises to hold."""
 
@@ -126,6 +130,10 @@ class PostgresContender(Contender):
             self._connection = psycopg.connect(self.url, autocommit=True)
         cursor = self._connection.execute(query, values or None)
         return cursor.fetchall() if cursor.description else []
+
+    def backends(self) -> list[int]:
+        asked = "select pid from pg_stat_activity where datname = %s and pid <> pg_backend_pid()"
+        return [int(row[0]) for row in self.sql(asked, self.database)]
 
     def close(self) -> None:
         if self._connection is not None:

@@ -80,4 +80,5 @@ def node_version(package: str) -> str | None:
 def environment(**more: str) -> dict[str, str]:
     """The environment of a contender's process: nobody's settings but those given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "BENCH_", "PG"))}
-    return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | more
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return kept | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"} | more
