@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,11 +11,14 @@ import psycopg
 
 from holdfast import ops
 from holdfast.domain.canonical import canonicalize
-from holdfast.domain.ids import new_id
+from holdfast.domain.ids import derived_id, new_id, series
+from holdfast.domain.jobs import NewJob, NewMap, Slice
 from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded, settle
+from holdfast.domain.states import Status
 from holdfast.domain.values import Claim, Dependency, NewRun, Position, Settlement, Submitted, WorkerInfo
 from holdfast.drivers import psycopg as driver
-from holdfast.sql import workers
+from holdfast.ops.create import FIRST_TASKS
+from holdfast.sql import jobs, workers
 
 ERROR = {"class": "ValueError", "message": "no", "traceback": None}
 
@@ -84,6 +87,50 @@ class Stage:
 
     def rows(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, params).fetchall()  # type: ignore[arg-type]
+
+    def job(self, *tasks: NewRun, name: str = "job", **fields: Any) -> str:
+        """Make a job of these runs; their ids become the job's."""
+        id_ = fields.pop("id", None) or new_id()
+        ids = series(id_, FIRST_TASKS, len(tasks), first=True)
+        new_ids = {task.id: id_ for task, id_ in zip(tasks, ids, strict=True)}
+        first = [
+            replace(
+                task,
+                id=new_ids[task.id],
+                job_id=id_,
+                depends_on=tuple(Dependency(new_ids.get(on, on), policy) for on, policy in task.depends_on),
+            )
+            for task in tasks
+        ]
+        self.do(lambda: ops.create_job(NewJob(id_, name, **fields), first))
+        return id_
+
+    def add(self, job_id: str, *tasks: NewRun, by: Any = None) -> list[Submitted]:
+        made = [replace(task, id=derived_id(job_id, task.id), job_id=job_id) for task in tasks]
+        return self.do(lambda: ops.add_tasks(made, by))  # type: ignore[no-any-return]
+
+    def map(self, job_id: str, total: int, key: str = "map") -> str:
+        """Make a map of runs that know their number."""
+        id_ = derived_id(job_id, key)
+        head = replace(new_run(), job_id=job_id, map_id=id_)
+        slices = [Slice(*canonicalize({"n": n})) for n in range(total)]
+        self.do(lambda: ops.add_map(NewMap(id_, job_id, None, "{}", total), head, lambda: slices, None, None))
+        return id_
+
+    def stop_job(self, job_id: str, reason: str = "enough") -> list[str]:
+        job = self.do(lambda: ops.stop_job(job_id, Status.CANCELLED, reason))
+        workers = []
+        while True:
+            step = self.do(lambda: ops.stop_some(job_id, job.reason))
+            workers += step.workers
+            if step.done:
+                return workers
+
+    def get_job(self, job_id: str) -> Any:
+        return self.do(lambda: ops.get_job(job_id))
+
+    def tasks(self, job_id: str) -> list[str]:
+        return self.do(lambda: iter(jobs.task_ids(job_id, None, 100_000)))  # type: ignore[no-any-return,arg-type,return-value]
 
 
 def disagreements(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:

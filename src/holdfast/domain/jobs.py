@@ -30,9 +30,16 @@ class NewJob:
     submitted_by: str | None = None
 
 
+class Slice(NamedTuple):
+    """What one run of a map is told: its canonical parameters, and their hash."""
+
+    parameters: str
+    payload_hash: str
+
+
 @dataclass(frozen=True, slots=True)
 class NewMap:
-    """Runs to be made of the slices of one dataset; what they share is told by `head`, a run without parameters."""
+    """A map to be: how many runs it has, and of what."""
 
     id: str
     job_id: str

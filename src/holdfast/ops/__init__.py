@@ -7,6 +7,7 @@ or leases), then the rows they add.
 
 from holdfast.ops.cancel import cancel
 from holdfast.ops.claim import claim, claim_by_id, promote
+from holdfast.ops.create import add_map, add_tasks, create_job
 from holdfast.ops.depend import heal_dependencies
 from holdfast.ops.explain import explain
 from holdfast.ops.finish import finish
@@ -15,14 +16,18 @@ from holdfast.ops.prune import make_partitions, prune
 from holdfast.ops.read import attempts, events, get, list_runs, result
 from holdfast.ops.renew import renew
 from holdfast.ops.rescue import find_orphans, rescue
-from holdfast.ops.retry import retry
+from holdfast.ops.retry import retry, retry_failed_tasks
+from holdfast.ops.stop import jobs_to_stop, stop_job, stop_some
 from holdfast.ops.submit import submit, submit_many
 
 __all__ = [
+    "add_map",
+    "add_tasks",
     "attempts",
     "cancel",
     "claim",
     "claim_by_id",
+    "create_job",
     "events",
     "explain",
     "find_orphans",
@@ -30,6 +35,7 @@ __all__ = [
     "get",
     "get_job",
     "heal_dependencies",
+    "jobs_to_stop",
     "list_runs",
     "make_partitions",
     "promote",
@@ -38,6 +44,9 @@ __all__ = [
     "rescue",
     "result",
     "retry",
+    "retry_failed_tasks",
+    "stop_job",
+    "stop_some",
     "submit",
     "submit_many",
 ]

@@ -34,19 +34,24 @@ def conclude(
         if late:
             # The job was asked to stop before its task ended: what the task added never starts.
             withdrawn = yield from ready.withdraw(late, "the job was asked to stop")
-            yield from jobs.settle(*_moves(withdrawn))
+            yield from count_jobs(withdrawn)
     return frozenset(released)
 
 
-def recount(run_ids: Sequence[str]) -> Op[frozenset[str]]:
-    """Decide from the rows about runs that wait. This transaction must hold them."""
-    released = set[str]()
+def recount(run_ids: Sequence[str]) -> Op[list[Ending]]:
+    """Decide from the rows about runs that wait, which this transaction must hold.
+
+    Tells which ended by that; the caller has them counted, as the last thing it does: see `count_jobs`.
+    """
     decided = yield from dependencies.recount(run_ids)
-    ended = yield from _follow(decided, released)
-    moves, blamed = _moves(ended)
+    return (yield from _follow(decided, set()))
+
+
+def count_jobs(endings: Sequence[Ending]) -> Op[None]:
+    """Let jobs count what ended."""
+    moves, blamed = _moves(endings)
     if moves:
         yield from jobs.settle(moves, blamed)
-    return frozenset(released)
 
 
 def _follow(decided: dependencies.Decided, released: set[str]) -> Op[list[Ending]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.domain.errors import RunNotFound
 from holdfast.domain.values import NewRun
-from holdfast.ops.conclude import recount
+from holdfast.ops.conclude import count_jobs, recount
 from holdfast.sql import dependencies
 from holdfast.sql.dependencies import OPEN
 from holdfast.sql.statement import Op
@@ -43,7 +43,7 @@ def link(new: Sequence[NewRun], states: dict[str, str | None]) -> Op[None]:
     made = {one.id for one in new}
     late = sorted({run_id for run_id, on_id, _ in edges if states[on_id] != OPEN and on_id not in made})
     if late:
-        yield from recount(late)
+        yield from count_jobs((yield from recount(late)))
 
 
 def heal_dependencies(after: str = FIRST, limit: int = 1000) -> Op[tuple[int, str | None]]:
@@ -54,5 +54,5 @@ def heal_dependencies(after: str = FIRST, limit: int = 1000) -> Op[tuple[int, st
     stalled, last = yield from dependencies.stalled(after, limit)
     held = (yield from dependencies.hold_blocked(stalled)) if stalled else []
     if held:
-        yield from recount(held)
+        yield from count_jobs((yield from recount(held)))
     return len(held), last

@@ -1,10 +1,11 @@
-"""Jobs: make them, let them grow, stop them, reopen them."""
+"""Jobs as they are read, and the two things that whoever adds to one has to ask first."""
 
 from __future__ import annotations
 
-from holdfast.domain.errors import JobEnded, JobNotFound
+from holdfast.domain.errors import JobEnded, JobNotFound, LeaseLost, RunCancelled
 from holdfast.domain.jobs import JobRecord
-from holdfast.sql import jobs
+from holdfast.domain.values import AttemptRef
+from holdfast.sql import jobs, leases
 from holdfast.sql.statement import Op
 
 
@@ -16,8 +17,17 @@ def get_job(job_id: str) -> Op[JobRecord]:
 
 
 def grow(job_id: str, amount: int) -> Op[None]:
-    """Count runs that are about to be added. Raises JobEnded if the job takes no more."""
+    """Count runs that are added. Raises JobEnded if the job takes no more."""
     if not (yield from jobs.grow(job_id, amount)):
         job = yield from get_job(job_id)
         state = f"ended {job.status}" if job.status.final else f"was asked to stop ({job.reason})"
         raise JobEnded(f"job {job_id} ({job.name}) {state}; nothing can be added to it")
+
+
+def hold_attempt(ref: AttemptRef) -> Op[None]:
+    """Keep this attempt from ending before the transaction does. Raises LeaseLost or RunCancelled if it may not add."""
+    stopping = yield from leases.hold(ref)
+    if stopping is None:
+        raise LeaseLost(f"attempt {ref.number} of run {ref.run_id} no longer holds its lease; it can add nothing")
+    if stopping:
+        raise RunCancelled(f"run {ref.run_id} was asked to stop; it can add nothing")

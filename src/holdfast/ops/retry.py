@@ -1,22 +1,74 @@
-"""Retry: a person reopens a run that FAILED or was CANCELLED. The only way out of a final state."""
+"""Retry: a person reopens runs that FAILED or were CANCELLED. The only way out of a final state."""
 
 from __future__ import annotations
 
-from holdfast.domain.errors import RunEnded, RunNotFound
+from collections import Counter
+from collections.abc import Sequence
+
+from holdfast.domain.errors import JobEnded, RunEnded, RunNotFound
+from holdfast.domain.states import REOPENABLE, Status
 from holdfast.domain.values import RunRecord
-from holdfast.sql import attempts, runs
+from holdfast.ops.conclude import count_jobs, recount
+from holdfast.ops.jobs import get_job
+from holdfast.sql import attempts, dependencies, jobs, maps, runs
+from holdfast.sql.attempts import Reopened
+from holdfast.sql.jobs import Move
 from holdfast.sql.statement import Op
 
 
 def retry(run_id: str, by: str) -> Op[RunRecord]:
     """Reopen the run: PENDING, due now, its attempts budget whole again, its attempt numbers going on."""
-    reopened = yield from attempts.reopen(run_id, by)
+    reopened = yield from _reopen([run_id], by)
     run = yield from runs.read(run_id)
     if run is None:
         raise RunNotFound(f"no run has the id {run_id}")
+    if not reopened and run.status in REOPENABLE:
+        raise RunEnded(f"the job of run {run_id} succeeded without it; submit a new run to compute it again")
     if not reopened:
         raise RunEnded(
             f"run {run_id} is {run.status}; only a FAILED or CANCELLED run can be retried. "
             "Submit a new run to compute it again."
         )
+    if run.status is Status.CANCELLED:
+        raise RunEnded(f"run {run_id} cannot start ({run.reason}); retry what it depends on first")
     return run
+
+
+def retry_failed_tasks(job_id: str, by: str) -> Op[int]:
+    """Reopen the runs of a job that failed or were cancelled with it, those they kept from starting, and the job.
+
+    What succeeded is not done again. Tells how many runs were reopened.
+    """
+    job = yield from get_job(job_id)
+    if job.status is Status.SUCCEEDED:
+        raise JobEnded(f"job {job_id} ({job.name}) succeeded; there is nothing to retry")
+    return len((yield from _reopen((yield from jobs.to_retry(job_id)), by)))
+
+
+def _reopen(run_ids: Sequence[str], by: str) -> Op[list[Reopened]]:
+    """Reopen runs, and let maps, dependents and jobs know."""
+    back = yield from attempts.reopen(run_ids, by)
+    mapped = Counter(run.map_id for run in back if run.map_id is not None)
+    opened = (yield from maps.unsettle(mapped)) if mapped else []
+    waiting = [run.run_id for run in back if run.waits]
+    dependents = yield from dependencies.hold_dependents([*(run.run_id for run in back), *opened])
+    uncounted = sorted({*waiting, *dependents})
+    ended = (yield from recount(uncounted)) if uncounted else []
+    if any(run.job_id is not None for run in back):
+        yield from _reopen_jobs(back)
+    yield from count_jobs(ended)
+    return back
+
+
+def _reopen_jobs(back: Sequence[Reopened]) -> Op[None]:
+    moves: dict[str, Move] = {}
+    broken = Counter(run.job_id for run in back if run.job_id is not None and run.blamed)
+    for run in back:
+        if run.job_id is not None:
+            move = moves.setdefault(run.job_id, Move())
+            if run.outcome == "FAILED":
+                move.failed += 1
+            else:
+                move.cancelled += 1
+    if (yield from jobs.reopen(moves, broken)) < len(moves):
+        raise JobEnded("the job of this run succeeded without it; submit a new run to compute it again")

@@ -40,7 +40,7 @@ def submit_many(many: Sequence[NewRun]) -> Op[list[Submitted]]:
     sizes = Counter(new.job_id for new in many if new.job_id is not None)
     for job_id in sorted(sizes):
         yield from grow(job_id, sizes[job_id])
-    answers = yield from _make(many, together=bool(states or sizes))
+    answers = yield from make(many, together=bool(states or sizes))
     sizes.subtract(new.job_id for new, answer in answers if answer.created and new.job_id is not None)
     for job_id in sorted(job for job, surplus in sizes.items() if surplus):
         yield from jobs.grow(job_id, -sizes[job_id])
@@ -52,13 +52,14 @@ def add_to_jobs(many: Sequence[NewRun]) -> Op[list[tuple[str, str]]]:
     """Make runs of jobs without counting them, for a caller that will. Tells (run, job) of those that are new."""
     many = list({new.id: new for new in many}.values())
     states = yield from hold_awaited(many)
-    answers = yield from _make(many, together=True)
+    answers = yield from make(many, together=True)
     new = [new for new, answer in answers if answer.created]
     yield from link(new, states)
     return [(one.id, one.job_id) for one in new if one.job_id is not None]
 
 
-def _make(many: Sequence[NewRun], together: bool) -> Op[list[tuple[NewRun, Submitted]]]:
+def make(many: Sequence[NewRun], together: bool) -> Op[list[tuple[NewRun, Submitted]]]:
+    """Write runs, without edges and without counting them; tells for each whether it is new."""
     answers: dict[str, Submitted] = {}
     groups: dict[NewRun, list[NewRun]] = {}
     single = [new for new in many if new.key is not None or new.dedupe != "off"]

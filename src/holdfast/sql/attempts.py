@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from holdfast.domain.values import AttemptRef
-from holdfast.sql.statement import Row, Statement, count, each, first, plain_array
+from holdfast.sql.statement import Row, Statement, each, first, plain_array
 
 
 class AttemptRecord(NamedTuple):
@@ -98,24 +98,57 @@ def result(run_id: str) -> Statement[ResultRecord | None]:
     )
 
 
-def reopen(run_id: str, by: str) -> Statement[int]:
-    """Take back the ending of a FAILED or CANCELLED run: it is ready again, with its whole budget."""
+class Reopened(NamedTuple):
+    """A run whose ending was taken back: how it had ended, who counts it, and whether it has dependencies."""
+
+    run_id: str
+    outcome: str
+    job_id: str | None
+    map_id: str | None
+    blamed: bool
+    waits: bool
+
+
+def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
+    """Take back the endings of FAILED and CANCELLED runs, each with its whole budget again.
+
+    A run without dependencies is ready; the others wait until somebody counts what they wait for.
+    """
     return Statement(
         """
         with reopened as (
             update holdfast.attempts set reopened_at = holdfast.now(), reopened_by = %(by)s
-            where run_id = %(run_id)s::uuid and outcome in ('FAILED', 'CANCELLED') and reopened_at is null
-            returning run_id
-        ), queued as (
-            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue)
-            select runs.id, holdfast.now(), past.number + 1, past.number, -runs.priority, runs.queue
+            where (run_id, number) in (
+                      select run_id, number from holdfast.attempts
+                      where run_id = any(%(run_ids)s::uuid[]) and outcome in ('FAILED', 'CANCELLED')
+                        and reopened_at is null
+                        and not exists (select from holdfast.runs join holdfast.jobs on jobs.id = runs.job_id
+                                        where runs.id = attempts.run_id and jobs.outcome = 'SUCCEEDED')
+                      order by run_id for update)
+              and reopened_at is null
+            returning run_id, outcome, details
+        ), back as (
+            select runs.id, reopened.outcome, runs.queue, -runs.priority as ord, runs.job_id, runs.map_id, past.number,
+                   coalesce(jobs.created_at, holdfast.now()) as rank_at,
+                   reopened.details ->> 'unreachable' is null
+                       and coalesce((runs.policy ->> 'critical')::boolean, true) as blamed,
+                   (select count(*) from holdfast.dependencies where dependencies.run_id = runs.id)::integer as edges
             from reopened join holdfast.runs on runs.id = reopened.run_id
+            left join holdfast.jobs on jobs.id = runs.job_id
             cross join lateral (select greatest(max(attempts.number), 0) as number from holdfast.attempts
                                 where attempts.run_id = reopened.run_id) as past
-            returning run_id
+        ), queued as (
+            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
+            select id, rank_at, number + 1, number, ord, queue, job_id, map_id from back where edges = 0
+        ), put_off as (
+            insert into holdfast.waiting (run_id, due_at, rank_at, blockers, number, excused, ord, queue, reason,
+                                          job_id, map_id)
+            select id, holdfast.now(), rank_at, edges, number + 1, number, ord, queue, 'dependencies', job_id, map_id
+            from back where edges > 0
         )
-        select count(*) from queued
+        select id::text, outcome, job_id::text, map_id::text, blamed, edges > 0 from back
         """,
-        {"run_id": run_id, "by": by},
-        count,
+        {"run_ids": plain_array(run_ids), "by": by},
+        each(Reopened._make),
+        together=True,
     )

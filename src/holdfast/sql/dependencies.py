@@ -103,10 +103,10 @@ _APPLY = """
     select run_id, coalesce(rank_at, due_at), number, excused, ord, queue, job_id, map_id
     from gone where reason is null
 ), closed as (
-    insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason)
+    insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason, details)
     select run_id, least(1, (select min(attempts.number) from holdfast.attempts
                              where attempts.run_id = gone.run_id)) - 1,
-           holdfast.now(), 'CANCELLED', 'CANCELLED', reason
+           holdfast.now(), 'CANCELLED', 'CANCELLED', reason, '{"unreachable": true}'
     from gone where reason is not null
 ), counted as (
     insert into holdfast.tallies (task, kind, amount)

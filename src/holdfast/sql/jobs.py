@@ -129,6 +129,69 @@ def settle(moves: Mapping[str, Move], blamed: Sequence[str]) -> Statement[list[M
     )
 
 
+def reopen(moves: Mapping[str, Move], broken: Mapping[str, int]) -> Statement[int]:
+    """Take back the endings of jobs whose runs were reopened, with their whole time again; `moves` says how many runs.
+
+    A job that succeeded is left as it is: tells how many were not.
+    """
+    ids = sorted(moves)
+    return Statement(
+        """
+        with held as (
+            select id from holdfast.jobs
+            where id = any(%(ids)s::uuid[]) and outcome is distinct from 'SUCCEEDED' order by id for update
+        ), moved as (
+            update holdfast.jobs
+            set failed = jobs.failed - told.failed, cancelled = jobs.cancelled - told.cancelled,
+                broken = jobs.broken - told.broken, finished_at = null, outcome = null, cancel_requested_at = null,
+                cancel_reason = null, stop_outcome = null, deadline_at = holdfast.now() + jobs.timeout
+            from unnest(%(ids)s::uuid[], %(failed)s::integer[], %(cancelled)s::integer[], %(broken)s::integer[])
+                 as told (id, failed, cancelled, broken)
+            where jobs.id = told.id and jobs.id in (select id from held)
+            returning jobs.id
+        )
+        select count(*) from moved
+        """,
+        {
+            "ids": plain_array(ids),
+            "failed": plain_array([moves[id_].failed for id_ in ids]),
+            "cancelled": plain_array([moves[id_].cancelled for id_ in ids]),
+            "broken": plain_array([broken.get(id_, 0) for id_ in ids]),
+        },
+        count,
+        together=True,
+    )
+
+
+def to_retry(job_id: str) -> Statement[list[str]]:
+    """The runs of a job that failed or were cancelled with it, and those that could not start because of them."""
+    return Statement(
+        """
+        with recursive job as (
+            select id, cancel_reason, holdfast.job_floor(id) as low, holdfast.job_ceiling(id) as high
+            from holdfast.jobs where id = %(job_id)s::uuid
+        ), ended as (
+            select attempts.run_id, runs.map_id, attempts.details ->> 'unreachable' is not null as unreachable,
+                   attempts.outcome = 'FAILED' or coalesce(attempts.reason = job.cancel_reason, false) as wrong
+            from job join holdfast.attempts on attempts.run_id between job.low and job.high
+            join holdfast.runs on runs.id = attempts.run_id and runs.job_id = job.id
+            where attempts.outcome in ('FAILED', 'CANCELLED') and attempts.reopened_at is null
+        ), again (run_id) as (
+            select run_id from ended where wrong
+            union
+            select follower.run_id
+            from again join ended on ended.run_id = again.run_id
+            cross join lateral unnest(array[ended.run_id, ended.map_id]) as node (id)
+            join holdfast.dependencies on dependencies.on_id = node.id
+            join ended as follower on follower.run_id = dependencies.run_id and follower.unreachable
+        )
+        select run_id::text from again order by run_id
+        """,
+        {"job_id": job_id},
+        each(lambda row: str(row[0])),
+    )
+
+
 _COLUMNS = """
     select id::text, name,
            coalesce(outcome, case when started_at is null then 'PENDING' else 'RUNNING' end), description, created_at,

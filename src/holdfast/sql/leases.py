@@ -9,7 +9,7 @@ import orjson
 
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import AttemptRef, Settlement, Verdict
-from holdfast.sql.statement import Row, Statement, count, each, plain_array, text_array
+from holdfast.sql.statement import Row, Statement, count, each, first, plain_array, text_array
 
 # The two fences. A worker's own ending needs its lease and its own life; a rescue needs the holder's death.
 HELD = """
@@ -226,6 +226,23 @@ def ask_to_stop(run_id: str, reason: str) -> Statement[int]:
         """,
         {"run_id": run_id, "reason": reason},
         count,
+        together=True,
+    )
+
+
+def hold(ref: AttemptRef) -> Statement[bool | None]:
+    """Keep an attempt from ending before this transaction does; tells whether it was asked to stop, or None if it is
+    over or its worker gone."""
+    return Statement(
+        """
+        select leases.cancel_requested_at is not null from holdfast.leases
+        where leases.run_id = %(run_id)s::uuid and leases.number = %(number)s
+          and exists (select from holdfast.workers
+                      where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
+        for key share of leases
+        """,
+        {"run_id": ref.run_id, "number": ref.number},
+        first(lambda row: bool(row[0])),
         together=True,
     )
 

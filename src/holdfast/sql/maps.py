@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from holdfast.domain.jobs import Ending, MapRecord, NewMap
+from holdfast.domain.jobs import Ending, MapRecord, NewMap, Slice
 from holdfast.domain.values import NewRun
 from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, text_array
 
@@ -36,8 +36,8 @@ def insert(new: NewMap, task: str) -> Statement[int]:
     )
 
 
-def insert_runs(head: NewRun, ids: Sequence[str], slices: Sequence[tuple[str, str]]) -> Statement[int]:
-    """Make the runs of a map: each has its (parameters, payload hash), and all else from `head`."""
+def insert_runs(head: NewRun, ids: Sequence[str], slices: Sequence[Slice]) -> Statement[int]:
+    """Make the runs of a map: each has its slice, and all else from `head`."""
     return Statement(
         """
         with job as (
@@ -108,6 +108,26 @@ def settle(moves: Mapping[str, tuple[int, int]]) -> Statement[list[Ending]]:
             "unsuccessful": plain_array([moves[id_][1] for id_ in ids]),
         },
         _ended,
+        together=True,
+    )
+
+
+def unsettle(moves: Mapping[str, int]) -> Statement[list[str]]:
+    """Count runs that were reopened, by map; none of them had succeeded. Tells which maps are open again by that."""
+    ids = sorted(moves)
+    return Statement(
+        """
+        with held as (
+            select id, open from holdfast.maps where id = any(%(ids)s::uuid[]) order by id for update
+        ), moved as (
+            update holdfast.maps set open = maps.open + told.reopened, unsuccessful = maps.unsuccessful - told.reopened
+            from unnest(%(ids)s::uuid[], %(reopened)s::integer[]) as told (id, reopened)
+            where maps.id = told.id and maps.id in (select id from held)
+        )
+        select id::text from held where open = 0
+        """,
+        {"ids": plain_array(ids), "reopened": plain_array([moves[id_] for id_ in ids])},
+        each(lambda row: str(row[0])),
         together=True,
     )
 

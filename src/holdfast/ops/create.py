@@ -1,0 +1,64 @@
+"""Create: jobs with their first tasks, and the runs of a map, each in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import series
+from holdfast.domain.jobs import JobRecord, NewJob, NewMap, Slice
+from holdfast.domain.values import AttemptRef, NewRun, Submitted
+from holdfast.ops.depend import hold_awaited, link
+from holdfast.ops.jobs import get_job, grow, hold_attempt
+from holdfast.ops.submit import make, submit_many
+from holdfast.sql import jobs, maps
+from holdfast.sql.statement import Op
+
+AT_ONCE = 10_000
+FIRST_TASKS = "tasks"
+CHUNKS = "chunks"
+
+
+def create_job(new: NewJob, tasks: Sequence[NewRun]) -> Op[JobRecord]:
+    """Make a job and its first tasks, all or none. Asked twice, it is made once."""
+    if (yield from jobs.insert(new, len(tasks))):
+        states = yield from hold_awaited(tasks)
+        answers = yield from make(tasks, together=True)
+        _require_all(sum(answer.created for _, answer in answers), len(tasks))
+        yield from link(tasks, states)
+    return (yield from get_job(new.id))
+
+
+def add_tasks(tasks: Sequence[NewRun], by: AttemptRef | None) -> Op[list[Submitted]]:
+    """Add tasks to their jobs at once. Those that were added before are found again."""
+    if by is not None:
+        yield from hold_attempt(by)
+    return (yield from submit_many(tasks))
+
+
+def add_map(
+    new: NewMap, head: NewRun, slices: Callable[[], Sequence[Slice]], by: AttemptRef | None, job: NewJob | None
+) -> Op[bool]:
+    """Make a map and its runs, one per slice, all or none; False if it had been made before.
+
+    The runs are those of `head` with the parameters of their slices. They are counted last: the job's row is then held
+    for a moment only, however many there are.
+    """
+    if job is not None:
+        yield from jobs.insert(job, 0)
+    if by is not None:
+        yield from hold_attempt(by)
+    if not (yield from maps.insert(new, head.task)):
+        return False
+    ids, made, told = series(new.id, CHUNKS, new.total), 0, iter(slices())
+    while batch := list(islice(told, AT_ONCE)):
+        made += yield from maps.insert_runs(head, ids[made : made + len(batch)], batch)
+    _require_all(made, new.total)
+    yield from grow(new.job_id, new.total)
+    return True
+
+
+def _require_all(made: int, wanted: int) -> None:
+    if made != wanted:
+        raise HoldfastError(f"{wanted - made} of {wanted} runs have ids that exist already; ask again with a new key")

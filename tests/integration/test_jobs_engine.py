@@ -1,0 +1,307 @@
+"""Jobs, as operations: they count their runs, end with the last of them, stop, and are reopened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast import ops
+from holdfast.domain.errors import JobEnded, JobNotFound, LeaseLost, RunCancelled, RunEnded
+from holdfast.domain.ids import derived_id, new_id
+from holdfast.domain.settling import Failed, Succeeded, settle
+from holdfast.domain.states import Status
+from holdfast.domain.values import Dependency
+from tests.integration.jobs_support import ERROR, Stage, disagreements, new_run
+
+
+@pytest.fixture
+def stage(database_url: str) -> Iterator[Stage]:
+    stage = Stage(database_url)
+    yield stage
+    assert disagreements(stage.connection) == []
+    stage.close()
+
+
+def test_a_job_goes_through_its_states(stage: Stage) -> None:
+    job_id = stage.job(new_run(), new_run())
+    assert stage.get_job(job_id).status is Status.PENDING
+    first = stage.claim(1)
+    started = stage.get_job(job_id)
+    assert (started.status, started.started_at is not None) == (Status.RUNNING, True)
+    stage.end(first)
+    second = stage.claim(1)
+    assert stage.get_job(job_id).started_at == started.started_at
+    stage.end(second)
+    job = stage.get_job(job_id)
+    assert (job.status, job.total, job.succeeded) == (Status.SUCCEEDED, 2, 2)
+    assert job.finished_at is not None
+
+
+def test_tasks_of_the_oldest_job_come_first_in_the_order_they_were_listed(stage: Stage) -> None:
+    young_priority = new_run(priority=10)
+    old = stage.job(*(new_run() for _ in range(5)))
+    young = stage.job(*(new_run() for _ in range(5)), young_priority)
+    late = stage.add(old, new_run())[0].run.id
+    assert stage.drain() == [stage.tasks(young)[5], *stage.tasks(old)[:5], late, *stage.tasks(young)[:5]]
+
+
+def test_a_retried_task_keeps_the_place_of_its_job(stage: Stage) -> None:
+    old = stage.job(new_run(policy='{"delays": [0]}'))
+    claims = stage.claim()
+    young = stage.job(new_run())
+    stage.end(claims, Failed(ERROR))
+    assert stage.drain() == [*stage.tasks(old), *stage.tasks(young)]
+
+
+def test_a_critical_failure_reaches_the_job(stage: Stage) -> None:
+    job_id = stage.job(new_run(), new_run())
+    a, b = stage.claim()
+    stage.fail([a])
+    assert stage.get_job(job_id).status is Status.RUNNING
+    stage.end([b])
+    job = stage.get_job(job_id)
+    assert (job.status, job.succeeded, job.failed) == (Status.FAILED, 1, 1)
+
+
+def test_a_failure_that_is_not_critical_does_not(stage: Stage) -> None:
+    job_id = stage.job(new_run(policy='{"critical": false}'), new_run())
+    a, b = stage.claim()
+    stage.fail([a])
+    stage.end([b])
+    assert stage.get_job(job_id).status is Status.SUCCEEDED
+
+
+def test_what_only_had_no_reason_to_start_leaves_the_job_a_success(stage: Stage) -> None:
+    a = new_run()
+    job_id = stage.job(a, new_run(on=[Dependency(a.id, "failure")]))
+    stage.drain()
+    job = stage.get_job(job_id)
+    assert (job.status, job.succeeded, job.cancelled) == (Status.SUCCEEDED, 1, 1)
+
+
+def test_a_job_of_which_a_critical_task_was_cancelled_failed(stage: Stage) -> None:
+    job_id = stage.job(new_run(), new_run())
+    stage.do(lambda: ops.cancel(stage.tasks(job_id)[0], "not this one"))
+    stage.drain()
+    job = stage.get_job(job_id)
+    assert (job.status, job.cancelled) == (Status.FAILED, 1)
+
+
+def test_nothing_is_added_to_a_job_that_ended(stage: Stage) -> None:
+    job_id = stage.job(new_run())
+    added = stage.add(job_id, new_run())[0].run.id
+    assert stage.get_job(job_id).total == 2
+    assert added in stage.drain()
+    with pytest.raises(JobEnded, match="ended SUCCEEDED"):
+        stage.add(job_id, new_run())
+    with pytest.raises(JobNotFound):
+        stage.add(new_id(), new_run())
+    assert stage.get_job(job_id).total == 2
+
+
+def test_adding_twice_adds_once(stage: Stage) -> None:
+    job_id = stage.job(new_run())
+    child = new_run()
+    first, again = stage.add(job_id, child)[0], stage.add(job_id, child)[0]
+    assert (first.created, again.created, first.run.id) == (True, False, again.run.id)
+    assert stage.get_job(job_id).total == 2
+
+
+def test_a_task_adds_only_while_it_holds_its_lease(stage: Stage) -> None:
+    job_id = stage.job(new_run())
+    claim = stage.claim()[0]
+    stage.add(job_id, new_run(), by=claim.ref)
+    stage.do(lambda: ops.cancel(claim.run_id, "stop"))
+    with pytest.raises(RunCancelled):
+        stage.add(job_id, new_run(), by=claim.ref)
+    stage.end([claim])
+    with pytest.raises(LeaseLost):
+        stage.add(job_id, new_run(), by=claim.ref)
+
+
+def test_children_come_with_the_finish_or_not_at_all(stage: Stage) -> None:
+    job_id = stage.job(new_run(), new_run())
+    parent, failing = stage.claim()
+    child = replace(new_run(derived_id(parent.run_id, "child")), job_id=job_id, parent_id=parent.run_id)
+    other = replace(new_run(derived_id(failing.run_id, "child")), job_id=job_id, parent_id=failing.run_id)
+    good = replace(settle(parent, Succeeded("null"), 0.5), adds=(child, child))
+    bad = replace(settle(failing, Failed(ERROR), 0.5), adds=(other,))
+    stage.finish([good, bad])
+    assert child.id in stage.tasks(job_id)
+    assert other.id not in stage.tasks(job_id)
+    assert stage.get_job(job_id).total == 3
+    stage.finish([good])
+    assert stage.get_job(job_id).total == 3
+
+
+def test_children_of_the_last_task_keep_the_job_open(stage: Stage) -> None:
+    job_id = stage.job(new_run())
+    (parent,) = stage.claim()
+    child = replace(new_run(derived_id(parent.run_id, "child")), job_id=job_id)
+    stage.finish([replace(settle(parent, Succeeded("null"), 0.5), adds=(child,))])
+    assert stage.get_job(job_id).status is Status.RUNNING
+    assert stage.drain() == [child.id]
+    assert stage.get_job(job_id).status is Status.SUCCEEDED
+
+
+def test_children_of_a_task_whose_job_is_being_stopped_never_start(stage: Stage) -> None:
+    job_id = stage.job(new_run())
+    (parent,) = stage.claim()
+    stage.do(lambda: ops.stop_job(job_id, Status.CANCELLED, "enough"))
+    child = replace(new_run(derived_id(parent.run_id, "child")), job_id=job_id)
+    stage.finish([replace(settle(parent, Succeeded("null"), 0.5), adds=(child,))])
+    job = stage.get_job(job_id)
+    assert (job.status, job.total, job.succeeded, job.cancelled) == (Status.CANCELLED, 2, 1, 1)
+
+
+def test_a_stopped_job_starts_nothing_and_ends_cancelled(stage: Stage) -> None:
+    a = new_run()
+    job_id = stage.job(a, *(new_run() for _ in range(5)), new_run(on=[a.id]))
+    running = stage.claim(2)
+    assert stage.stop_job(job_id) == [stage.worker]
+    assert stage.claim() == []
+    with pytest.raises(JobEnded, match="asked to stop"):
+        stage.add(job_id, new_run())
+    stage.end(running[:1])
+    stage.end(running[1:], Failed(ERROR))
+    job = stage.get_job(job_id)
+    assert (job.status, job.cancelled, job.reason) == (Status.CANCELLED, 7, "enough")
+    assert {stage.reason(task) for task in stage.tasks(job_id)} == {"enough"}
+
+
+def test_a_job_without_tasks_stops_at_once(stage: Stage) -> None:
+    job_id = stage.job()
+    assert stage.get_job(job_id).status is Status.PENDING
+    stage.stop_job(job_id)
+    assert stage.get_job(job_id).status is Status.CANCELLED
+
+
+def test_a_stop_that_was_cut_off_and_a_deadline_that_passed_are_found(stage: Stage) -> None:
+    cut = stage.job(new_run())
+    late = stage.job(new_run(), timeout=timedelta(hours=1))
+    stage.job(new_run(), timeout=timedelta(hours=9))
+    assert stage.do(ops.jobs_to_stop) == []
+    stage.do(lambda: ops.stop_job(cut, Status.CANCELLED, "enough"))
+    stage.connection.execute("update holdfast.jobs set deadline_at = deadline_at - interval '2 hours'")
+    found = stage.do(ops.jobs_to_stop)
+    assert [(job.id, job.marked) for job in found] == [(cut, True), (late, False)]
+    assert "timed out" in found[1].reason
+    stage.stop_job(cut)
+    assert [job.id for job in stage.do(ops.jobs_to_stop)] == [late]
+
+
+def test_a_job_out_of_time_failed(stage: Stage) -> None:
+    job_id = stage.job(new_run(), timeout=timedelta(hours=1))
+    stage.do(lambda: ops.stop_job(job_id, Status.FAILED, "timed out"))
+    while not stage.do(lambda: ops.stop_some(job_id, "timed out")).done:
+        pass
+    job = stage.get_job(job_id)
+    assert (job.status, job.reason, job.cancelled) == (Status.FAILED, "timed out", 1)
+    stage.do(lambda: ops.retry_failed_tasks(job_id, "me"))
+    again = stage.get_job(job_id)
+    assert (again.status, again.deadline_at >= job.deadline_at) == (Status.PENDING, True)
+    stage.drain()
+
+
+def test_only_what_failed_is_done_again(stage: Stage) -> None:
+    a, b, c, d = (new_run() for _ in range(4))
+    b, c = replace(b, depends_on=(Dependency(a.id),)), replace(c, depends_on=(Dependency(b.id),))
+    job_id = stage.job(a, b, c, d)
+    first, second, third, fourth = stage.tasks(job_id)
+    claims = {claim.run_id: claim for claim in stage.claim()}
+    stage.end([claims[fourth]])
+    stage.fail([claims[first]])
+    assert stage.get_job(job_id).status is Status.FAILED
+    assert stage.statuses(second, third) == ["CANCELLED", "CANCELLED"]
+    assert stage.do(lambda: ops.retry_failed_tasks(job_id, "me")) == 3
+    assert stage.get_job(job_id).status is Status.RUNNING
+    assert stage.drain() == [first, second, third]
+    job = stage.get_job(job_id)
+    assert (job.status, job.succeeded, job.failed, job.cancelled) == (Status.SUCCEEDED, 4, 0, 0)
+    with pytest.raises(JobEnded):
+        stage.do(lambda: ops.retry_failed_tasks(job_id, "me"))
+
+
+def test_retrying_one_run_reopens_its_job_unless_that_succeeded(stage: Stage) -> None:
+    job_id = stage.job(new_run())
+    (task,) = stage.tasks(job_id)
+    stage.fail(stage.claim())
+    stage.do(lambda: ops.retry(task, "me"))
+    assert stage.get_job(job_id).status is Status.RUNNING
+    stage.drain()
+    lucky = stage.job(new_run(policy='{"critical": false}'))
+    stage.fail(stage.claim())
+    assert stage.get_job(lucky).status is Status.SUCCEEDED
+    with pytest.raises(RunEnded, match="succeeded without it"):
+        stage.do(lambda: ops.retry(stage.tasks(lucky)[0], "me"))
+
+
+def test_retrying_what_cannot_start_says_what_to_do(stage: Stage) -> None:
+    a = new_run()
+    job_id = stage.job(a, new_run(on=[a.id]))
+    stage.fail(stage.claim())
+    with pytest.raises(RunEnded, match="retry what it depends on first"):
+        stage.do(lambda: ops.retry(stage.tasks(job_id)[1], "me"))
+    assert stage.get_job(job_id).status is Status.FAILED
+
+
+def test_a_join_runs_once_after_the_whole_map(stage: Stage) -> None:
+    job_id = stage.job()
+    map_id = stage.map(job_id, 25)
+    join = stage.add(job_id, new_run(on=[map_id]))[0].run.id
+    assert stage.get_job(job_id).total == 26
+    order = []
+    while claims := stage.claim(10):
+        order += [claim.run_id for claim in claims]
+        stage.end(claims)
+    assert order == [*sorted(order[:25]), join]
+    assert stage.get_job(job_id).status is Status.SUCCEEDED
+
+
+def test_a_join_of_nothing_runs_at_once(stage: Stage) -> None:
+    job_id = stage.job()
+    map_id = stage.map(job_id, 0)
+    join = stage.add(job_id, new_run(on=[map_id]))[0].run.id
+    assert stage.drain() == [join]
+
+
+def test_a_map_asked_twice_is_made_once(stage: Stage) -> None:
+    job_id = stage.job(new_run())
+    assert stage.map(job_id, 3) == stage.map(job_id, 3)
+    assert stage.get_job(job_id).total == 4
+
+
+def test_a_job_retried_runs_what_failed_and_then_the_join(stage: Stage) -> None:
+    job_id = stage.job()
+    map_id = stage.map(job_id, 1000)
+    join = stage.add(job_id, new_run(on=[map_id]))[0].run.id
+    claims = stage.claim()
+    stage.fail(claims[100:107])
+    stage.end(claims[:100] + claims[107:])
+    assert stage.status(join) == "CANCELLED"
+    assert stage.get_job(job_id).status is Status.FAILED
+    assert stage.do(lambda: ops.retry_failed_tasks(job_id, "me")) == 8
+    assert stage.drain() == [*(claim.run_id for claim in claims[100:107]), join]
+    job = stage.get_job(job_id)
+    assert (job.status, job.succeeded, job.broken) == (Status.SUCCEEDED, 1001, 0)
+
+
+def test_the_database_holds_jobs_to_their_rules(stage: Stage) -> None:
+    job_id = stage.job(new_run())
+    stage.drain()
+    wrong = [
+        "update holdfast.jobs set outcome = 'FAILED'",
+        "update holdfast.jobs set outcome = null, finished_at = null",
+        "update holdfast.jobs set succeeded = 2",
+        "update holdfast.jobs set name = 'other'",
+        "update holdfast.jobs set started_at = null",
+        f"insert into holdfast.dependencies values ('{job_id}', '{job_id}', 'success')",
+        f"insert into holdfast.maps values ('{job_id}', '{job_id}', null, now(), 1, 2, 0, 't', '{{}}')",
+    ]
+    for statement in wrong:
+        with pytest.raises(psycopg.errors.CheckViolation):
+            stage.connection.execute(statement)  # type: ignore[arg-type]
