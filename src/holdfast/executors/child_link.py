@@ -61,8 +61,8 @@ class ChildLink:
                 self._channel.sendall(frame(messages))
         self.flushed_at = monotonic()
 
-    def _tell(self, *message: Any) -> None:
-        self.put(list(message))
+    def _tell(self, kind: str, ref: AttemptRef, *rest: Any) -> None:
+        self.put([kind, tuple(ref), *rest])
         self.flush()
 
     def _ask(self, method: str, ref: AttemptRef, *args: Any) -> Any:
@@ -70,7 +70,7 @@ class ChildLink:
         answered = threading.Event()
         said: list[Any] = []
         self._answers[number] = (answered, said)
-        self._tell("ask", number, method, ref, *args)
+        self._tell("ask", ref, number, method, *args)
         answered.wait()
         kind, *rest = said
         if kind == "answer":

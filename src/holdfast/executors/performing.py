@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -97,7 +98,8 @@ def failed(context: RunContext, task: Task | None, error: BaseException, started
     own = context.own_transaction
     if own is not None:
         own.rollback()
-    context.flush()
+    with suppress(OSError):  # the worker may be gone; then nobody is left to tell
+        context.flush()
     match error:
         case RunCancelled() | Interrupted() if isinstance(context.stop_reason, RunCancelled):
             return Stopped(elapsed=elapsed)

@@ -169,7 +169,7 @@ class ProcessExecutor:
             case ["ready"]:
                 self._failures = 0
                 self._dispatch()
-            case ["ask", number, method, ref, *args] if method in QUESTIONS:
+            case ["ask", ref, number, method, *args] if method in QUESTIONS:
                 self._chore(self._answer(seat, number, method, AttemptRef(*ref), args))
 
     async def _answer(self, seat: Seat, number: int, method: str, ref: AttemptRef, args: list[Any]) -> None:
@@ -198,7 +198,7 @@ class ProcessExecutor:
             if not self._seats:
                 self._empty.set()
             return
-        if seat.complaint or not seat.performed:
+        if seat.complaint or not (seat.performed or seat.abandoned):
             self._failures += 1
             emit("child.failed", pid=seat.child.pid, exit_code=code, error=seat.complaint)
         pause = 0.0 if self._failures < 2 else min(5.0, 0.1 * 2.0 ** min(self._failures, 10))

@@ -114,9 +114,11 @@ class Spawned(asyncio.Protocol):
         self._drain()
         if self._transport is not None:
             self._transport.abort()
+        else:
+            self._socket.close()
         self.mark_at_death = self.mark.get()
         self.mark.close()
-        self._gone(code)
+        self._loop.call_soon(self._gone, code)
 
     def _drain(self) -> None:
         with suppress(OSError, ValueError):

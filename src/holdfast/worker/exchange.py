@@ -180,7 +180,7 @@ class Exchange:
             # They may be of queues that had nothing before.
             self._hungry = True
             self._discovered_at = 0.0
-        if not self._hungry:
+        if not self._hungry and (errand.positions or answer.queues is not None):
             pause = self._options.poll_every_listening if self._options.listener.live else self._options.poll_every
             self._look_at = now + pause
         self.idle = (

@@ -1,12 +1,11 @@
 """The run's own transaction: what it writes commits together with the run's success, or not at all.
 
-It lives in the process in which the task runs, on a connection that is opened when first asked for and kept for the
-runs to come. The success is settled on that same connection, behind the same fence as any other ending.
+It lives in the process in which the task runs, on a connection that is opened when it is first asked for and closed
+with the run. The success is settled on that same connection, behind the same fence as any other ending.
 """
 
 from __future__ import annotations
 
-import threading
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -16,8 +15,6 @@ from holdfast import ops
 from holdfast.domain.states import Status
 from holdfast.domain.values import Settlement
 from holdfast.drivers import psycopg as driver
-
-_kept = threading.local()
 
 
 class RunTransaction:
@@ -32,35 +29,26 @@ class RunTransaction:
         return self.connection.transaction()
 
     def commit(self, settlement: Settlement) -> bool:
-        """Settle and commit. An error leaves it open whether that happened; the caller's next attempt finds out."""
+        """Settle and commit. If it raises, it is not known whether that happened: the next attempt finds out."""
         try:
             verdict = driver.run(self.connection, ops.finish(self._worker_id, [settlement]))[0]
             if verdict.accepted and verdict.outcome == Status.SUCCEEDED:
                 self.connection.commit()
                 return True
-            self.connection.rollback()
-        except BaseException:
+            return False
+        finally:
             self.rollback()
-            raise
-        return False
 
     def rollback(self) -> None:
-        try:
-            self.connection.rollback()
-        except psycopg.Error:
-            self.connection.close()
+        """End the connection, and with it whatever has not been committed."""
+        self.connection.close()
 
 
 def open_transaction(url: str, worker_id: str) -> RunTransaction:
-    """Begin a transaction on this thread's connection."""
-    connection: psycopg.Connection[Any] | None = getattr(_kept, "connection", None)
-    if connection is None or connection.closed or connection.broken:
-        connection = psycopg.connect(url, autocommit=True, application_name="holdfast run", connect_timeout=10)
-        _kept.connection = connection
+    """Connect and begin."""
+    connection = psycopg.connect(url, autocommit=True, application_name="holdfast run", connect_timeout=10)
     try:
         return RunTransaction(connection, worker_id)
-    except psycopg.OperationalError:
-        # The server may have closed it while it lay here; one fresh connection decides.
+    except BaseException:
         connection.close()
-        _kept.connection = psycopg.connect(url, autocommit=True, application_name="holdfast run", connect_timeout=10)
-        return RunTransaction(_kept.connection, worker_id)
+        raise

@@ -1,0 +1,92 @@
+"""LISTEN: a worker hears hints over a connection of its own.
+
+It reconnects for ever. A connection that is half open, or a pooler that lets LISTEN pass without meaning it, looks the
+same as silence, so the listener rings itself when it connects and asks the server for a sign of life when it has heard
+nothing for a while. As long as it is not sure that it can hear, it says so, and the worker looks more often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import uniform
+from typing import Any
+
+import psycopg
+
+from holdfast.domain.ids import new_id
+from holdfast.observe import emit
+
+CHANNEL = "holdfast"
+TEST = "test:"
+TEST_WITHIN = 2.0
+CHECK_EVERY = 30.0
+ANSWER_WITHIN = 5.0
+PAUSES = (0.1, 5.0)
+DEAF_PAUSE = 60.0
+
+
+class Deaf(Exception):
+    """The connection works, but notifications do not come through."""
+
+
+class NotifyListener:
+    """Hears what is sent with `pg_notify('holdfast', hint)`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.live = False
+
+    async def listen(self, heard: Callable[[frozenset[str]], None]) -> None:
+        pause = PAUSES[0]
+        while True:
+            try:
+                await self._session(heard)
+            except Deaf as error:
+                emit("listener.deaf", error=str(error))
+                pause = DEAF_PAUSE
+            except (psycopg.Error, OSError, TimeoutError) as error:
+                if self.live:
+                    pause = PAUSES[0]
+                    emit("listener.lost", error=str(error) or type(error).__name__)
+            finally:
+                self.live = False
+            await asyncio.sleep(pause * uniform(0.5, 1.0))
+            pause = min(pause * 2, PAUSES[1])
+
+    async def _session(self, heard: Callable[[frozenset[str]], None]) -> None:
+        async with asyncio.timeout(ANSWER_WITHIN):
+            connection = await psycopg.AsyncConnection.connect(
+                self._url,
+                autocommit=True,
+                application_name="holdfast listener",
+                connect_timeout=5,
+                keepalives_idle=5,
+                keepalives_interval=2,
+                keepalives_count=3,
+                tcp_user_timeout=10_000,
+            )
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN):
+                await connection.execute(f"listen {CHANNEL}")
+            await self._test(connection, heard)
+            self.live = True
+            while True:
+                async for notify in connection.notifies(timeout=CHECK_EVERY):
+                    if not notify.payload.startswith(TEST):
+                        heard(frozenset((notify.payload,)))
+                async with asyncio.timeout(ANSWER_WITHIN):
+                    await connection.execute("select 1")
+        finally:
+            await connection.close()
+
+    async def _test(self, connection: psycopg.AsyncConnection[Any], heard: Callable[[frozenset[str]], None]) -> None:
+        """Ring once and hear it."""
+        sign = TEST + new_id()
+        await connection.execute("select pg_notify(%s, %s)", [CHANNEL, sign])
+        async for notify in connection.notifies(timeout=TEST_WITHIN):
+            if notify.payload == sign:
+                return
+            if not notify.payload.startswith(TEST):
+                heard(frozenset((notify.payload,)))
+        raise Deaf("LISTEN is accepted but nothing is heard, as behind a pooler in transaction mode; polling instead")

@@ -1,0 +1,240 @@
+"""Workers that die, freeze or lose their database, and what becomes of their runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast import ops
+from holdfast.domain.errors import DatabaseUnreachable
+from holdfast.domain.ids import new_id
+from holdfast.domain.settling import HandedBack, settle
+from holdfast.domain.states import Status
+from holdfast.domain.values import Position, WorkerInfo
+from holdfast.drivers import psycopg as driver
+from holdfast.processes import alive, family
+from holdfast.sql import workers
+from tests.integration.worker_support import Stage, eventually, freeze, kill_tree, thaw
+
+
+@pytest.fixture
+def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(database_url, tmp_path)
+    yield stage
+    stage.close()
+
+
+@pytest.mark.parametrize("task", ["segfault", "system_exit"])
+def test_a_crash_of_the_child_is_an_attempt(stage: Stage, task: str) -> None:
+    run = stage.submit(task)
+    with stage.worker():
+        ended = stage.ended(run)
+        after = stage.ended(stage.submit("echo", value=1))
+    attempt = stage.client.attempts(run)[0]
+    assert (ended.status, attempt.status, attempt.reason) == (Status.FAILED, "FAILED", "crash")
+    assert attempt.exit_code == {"segfault": -signal.SIGSEGV, "system_exit": 7}[task]
+    assert after.result() == 1
+
+
+def test_the_first_crash_is_retried_at_once(stage: Stage) -> None:
+    run = stage.submit("leave_once", code=3)  # its policy would have it wait for half a minute
+    with stage.worker():
+        assert stage.ended(run, within=20).result() == 2
+    assert stage.client.attempts(run)[0].exit_code == 3
+
+
+def test_poison_stops_at_the_end_of_its_budget_and_harms_no_other(stage: Stage) -> None:
+    poison = stage.submit("leave", code=1, started=str(stage.file("started")))
+    others = stage.client.submit_many("echo", [{"value": n} for n in range(50)])
+    with stage.worker(slots=2):
+        ended = stage.ended(poison)
+        results = [stage.ended(run).result() for run in others]
+    assert (ended.status, ended.attempt_count) == (Status.FAILED, 3)
+    assert len(stage.said("started", 3)) == 3
+    assert results == list(range(50))
+    assert {run.attempt_count for run in map(stage.client.get, others)} == {1}
+
+
+def test_endless_recursion_is_an_error_like_any_other(stage: Stage) -> None:
+    run = stage.submit("deep")
+    with stage.worker():
+        ended = stage.ended(run)
+    assert ended.error is not None
+    assert ended.error["class"] == "RecursionError"
+
+
+def test_a_killed_child_takes_what_it_started_with_it(stage: Stage) -> None:
+    run = stage.submit("with_child_process", started=str(stage.file("started")))
+    with stage.worker():
+        child, grandchild = map(int, stage.said("started")[0].split())
+        os.kill(child, signal.SIGKILL)
+        eventually(lambda: stage.client.get(run).attempt_count == 2)
+        eventually(lambda: not alive([child, grandchild]))
+        run.cancel()
+        stage.ended(run)
+    assert stage.attempts(run)[0] == (1, "FAILED", None, "crash")
+
+
+def test_children_die_with_their_worker(stage: Stage) -> None:
+    stage.submit("spin", started=str(stage.file("started")))
+    worker = stage.start("--slots", "2")
+    child = int(stage.said("started")[0])
+    members = family(worker.pid)
+    assert child in members
+    worker.kill()
+    worker.wait()
+    eventually(lambda: not alive(members))
+
+
+def test_a_killed_worker_loses_nothing(stage: Stage) -> None:
+    run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
+    first = stage.start()
+    stage.said("started", 1)
+    stage.start()
+    kill_tree(first)
+    stage.said("started", 2)
+    stage.file("go").touch()
+    ended = stage.ended(run)
+    assert (ended.status, ended.attempt_count) == (Status.SUCCEEDED, 2)
+    assert ended.result().startswith("attempt 2 ")
+    assert stage.attempts(run) == [(1, "LOST", None, "lost"), (2, "SUCCEEDED", "SUCCEEDED", None)]
+
+
+def test_a_frozen_worker_is_fenced_and_carries_on_under_a_new_id(stage: Stage) -> None:
+    run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
+    frozen = stage.start("--slots", "1")
+    stage.said("started", 1)
+    frozen_id = stage.worker_of(run)
+    members = freeze(frozen)
+    other = stage.start("--slots", "1")
+    stage.said("started", 2)
+    stage.file("go").touch()
+    ended = stage.ended(run)
+    thaw(members)
+    eventually(lambda: "FENCED" in stage.event_types(run))
+    assert ended.result().startswith("attempt 2 ")
+    assert stage.client.get(run).status is Status.SUCCEEDED
+    assert stage.event_types(run) == ["SUBMITTED", "CLAIMED", "LOST", "CLAIMED", "SUCCEEDED", "FENCED"]
+    kill_tree(other)
+    again = stage.submit("echo", value="still here")
+    assert stage.ended(again).result() == "still here"
+    pids = dict(stage.query("select id::text, pid from holdfast.workers"))
+    assert pids[stage.client.attempts(again)[0].worker_id] == frozen.pid
+    assert stage.client.attempts(again)[0].worker_id != frozen_id
+
+
+def test_a_short_freeze_costs_nothing(stage: Stage) -> None:
+    run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
+    worker = stage.start("--slots", "1")
+    stage.said("started")
+    thaw(freeze(worker))
+    stage.file("go").touch()
+    assert stage.ended(run).attempt_count == 1
+
+
+def test_a_drained_worker_hands_back_what_it_cannot_finish(stage: Stage) -> None:
+    run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
+    worker = stage.start("--slots", "1")
+    stage.said("started", 1)
+    worker.terminate()
+    assert worker.wait(20) == 0
+    assert stage.attempts(run) == [(1, "CANCELLED", None, "handed-back")]
+    found = stage.client.get(run)
+    assert (found.status, found.attempt_count) == (Status.PENDING, 1)
+    stage.file("go").touch()
+    stage.start()
+    assert stage.ended(run).result().startswith("attempt 2 ")
+    assert stage.query("select excused from holdfast.ready union all select excused from holdfast.leases") == []
+
+
+def test_being_handed_back_costs_no_budget(stage: Stage) -> None:
+    run = stage.submit("fail", times=3)
+    worker = WorkerInfo(new_id(), "host", 1, "leaving", "process", "0", 1, timedelta(seconds=60))
+    with psycopg.connect(stage.url, autocommit=True) as connection:
+        driver.run(connection, iter(workers.register(worker)))
+        [claim] = driver.run(connection, ops.claim(worker.id, [Position("default")], 1))
+        driver.run(connection, ops.finish(worker.id, [settle(claim, HandedBack(), 0.5)]))
+    with stage.worker():
+        assert stage.ended(run).result() == 4
+
+
+def test_a_drained_worker_lets_runs_finish(stage: Stage) -> None:
+    run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
+    pending = stage.submit("echo", value=1)
+    worker = stage.start("--slots", "1", grace_seconds=60)
+    stage.said("started", 1)
+    worker.terminate()
+    stage.file("go").touch()
+    assert worker.wait(30) == 0
+    assert stage.client.get(run).status is Status.SUCCEEDED
+    assert stage.client.get(pending).status is Status.PENDING
+
+
+def test_a_second_signal_does_not_wait_for_the_grace(stage: Stage) -> None:
+    run = stage.submit("hang", started=str(stage.file("started")))
+    worker = stage.start("--slots", "1", grace_seconds=600, lease_seconds=1800, renew_seconds=1)
+    stage.said("started", 1)
+    worker.terminate()
+    # The first signal is seen as soon as the worker takes nothing more; then the second counts as one.
+    other = stage.submit("echo")
+    eventually(lambda: stage.client.get(other).status is Status.PENDING)
+    worker.send_signal(signal.SIGINT)
+    assert worker.wait(30) == 0
+    assert stage.attempts(run) == [(1, "CANCELLED", None, "handed-back")]
+
+
+def test_a_worker_can_be_drained_from_afar(stage: Stage) -> None:
+    run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
+    worker = stage.start("--slots", "1", grace_seconds=60)
+    stage.said("started", 1)
+    assert stage.client.drain_worker(stage.worker_of(run))
+    later = stage.submit("echo")
+    stage.file("go").touch()
+    assert worker.wait(30) == 0
+    assert stage.client.get(run).status is Status.SUCCEEDED
+    assert stage.client.get(later).status is Status.PENDING
+
+
+def test_cut_connections_cost_nothing_but_a_moment(stage: Stage) -> None:
+    run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
+    more = stage.client.submit_many("echo", [{"value": n} for n in range(100)])
+    with stage.worker(slots=2):
+        stage.said("started")
+        for _ in range(5):
+            stage.query(
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                "where datname = current_database() and application_name like 'holdfast %%'"
+            )
+            stage.ended(stage.submit("echo", value=0))
+        stage.file("go").touch()
+        assert stage.ended(run).attempt_count == 1
+        results = [stage.ended(one).result() for one in more]
+    assert results == list(range(100))
+    assert stage.query("select count(*) from holdfast.leases") == [(0,)]
+    assert stage.query("select count(*) from holdfast.events where type = 'FENCED'") == [(0,)]
+
+
+def test_a_lease_that_nobody_knows_of_is_returned(stage: Stage) -> None:
+    """As after a claim whose commit was done but never answered."""
+    with stage.worker() as worker:
+        stage.ended(stage.submit("echo"))
+        with psycopg.connect(stage.url) as connection:
+            run = stage.client.on(connection).submit("echo", {"value": 5})
+            assert driver.run(connection, ops.claim_by_id(worker.id, run.id, 0.5))
+        ended = stage.ended(stage.client.get(run.id))
+    assert ended.result() == 5
+    assert stage.attempts(ended)[0] == (1, "CANCELLED", None, "handed-back")
+
+
+def test_without_a_database_a_worker_says_so(stage: Stage) -> None:
+    with (
+        pytest.raises(DatabaseUnreachable, match="does not answer"),
+        stage.worker(database_url="postgresql://127.0.0.1:1/x"),
+    ):
+        pass

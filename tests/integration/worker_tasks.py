@@ -1,0 +1,264 @@
+"""Tasks that do to a worker what tasks do: finish, fail, hang, crash, and take their process with them."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from holdfast.domain.context import current_run
+from holdfast.domain.errors import Fatal
+from holdfast.domain.policies import Retry
+from holdfast.domain.tasks import task
+
+QUICK = Retry(max_attempts=3, delays=(0.05,))
+
+
+def say(path: str, text: Any) -> None:
+    """Leave a line that the test can see, whatever happens to this process next."""
+    with Path(path).open("a") as file:
+        file.write(f"{text}\n")
+
+
+@task("echo", retry=QUICK)
+def echo(value: Any = None) -> Any:
+    return value
+
+
+@task("inline_echo", retry=QUICK, executor="inline")
+def inline_echo(value: Any = None) -> Any:
+    return [value, threading.current_thread().name]
+
+
+@task("fail", retry=QUICK)
+def fail(times: int = 1) -> int:
+    run = current_run()
+    if run.attempt <= times:
+        raise ConnectionError(f"attempt {run.attempt} of {times} that fail")
+    return run.attempt
+
+
+@task("fatal", retry=QUICK)
+def fatal() -> None:
+    raise Fatal("this cannot work")
+
+
+@task("denied", retry=Retry(max_attempts=3, delays=(0.05,), no_retry_on=(LookupError,)))
+def denied() -> None:
+    raise KeyError("a subclass of what is denied")
+
+
+@task("nasty", retry=Retry(max_attempts=1))
+def nasty() -> None:
+    secret = "a local value"  # noqa: F841
+    raise ValueError("NUL \0 and half a pair \ud800" + "x" * 100_000)
+
+
+@task("hang", retry=QUICK)
+def hang(started: str) -> None:
+    """Wait for ever in Python, without a look at anything."""
+    say(started, os.getpid())
+    threading.Event().wait()
+
+
+@task("spin", retry=QUICK)
+def spin(started: str) -> None:
+    """Hold the interpreter in C: no signal handler and no other thread gets a turn."""
+    say(started, os.getpid())
+    sum(range(10**15))
+
+
+@task("deaf", retry=QUICK)
+def deaf(started: str) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    say(started, os.getpid())
+    while True:
+        threading.Event().wait(0.01)
+
+
+@task("patient", retry=QUICK)
+def patient(started: str, until: str | None = None, report: bool = True) -> str:
+    """Work until a file is there, telling progress, which is where a cancel is noticed."""
+    run = current_run()
+    say(started, f"{run.attempt} {os.getpid()}")
+    done = 0
+    while until is None or not Path(until).exists():
+        done += 1
+        if report:
+            run.progress(done, unit="looks")
+        threading.Event().wait(0.01)
+    return f"attempt {run.attempt} in {os.getpid()}"
+
+
+@task("tidy", retry=QUICK)
+def tidy(started: str, cleaned: str) -> None:
+    """Never looks whether it is to stop, and cleans up when it is made to."""
+    say(started, os.getpid())
+    try:
+        while True:
+            threading.Event().wait(0.01)
+    finally:
+        say(cleaned, "clean")
+
+
+@task("leave", retry=QUICK)
+def leave(code: int, started: str) -> None:
+    say(started, os.getpid())
+    os._exit(code)
+
+
+@task("leave_once", retry=Retry(max_attempts=3, delays=(30,)))
+def leave_once(code: int) -> int:
+    run = current_run()
+    if run.attempt == 1:
+        os._exit(code)
+    return run.attempt
+
+
+@task("segfault", retry=Retry(max_attempts=1))
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+@task("system_exit", retry=Retry(max_attempts=1))
+def system_exit() -> None:
+    sys.exit(7)
+
+
+@task("deep", retry=Retry(max_attempts=1))
+def deep(n: int = 0) -> int:
+    return deep.fn(n + 1)
+
+
+@task("returns", retry=QUICK)
+def returns(what: str, size: int = 0) -> Any:
+    return {
+        "nan": float("nan"),
+        "nul": "a\0b",
+        "surrogate": "\ud800",
+        "object": object(),
+        "large": "x" * size,
+    }[what]
+
+
+@task("prints", retry=QUICK)
+def prints() -> str:
+    print("from user code, to be kept out of the frames")
+    sys.stdout.write("\x00\x01\x02 not a frame")
+    sys.stdout.flush()
+    return "printed"
+
+
+@task("with_child_process", retry=QUICK)
+def with_child_process(started: str) -> None:
+    child = subprocess.Popen(["sleep", "1000"])
+    say(started, f"{os.getpid()} {child.pid}")
+    threading.Event().wait()
+
+
+@task("stepping", retry=QUICK)
+def stepping(calls: str, fail_times: int = 1) -> Any:
+    run = current_run()
+
+    def once() -> dict[str, Any]:
+        say(calls, "called")
+        return {"pair": (1, 2), "attempt": run.attempt}
+
+    kept = run.step("once", once)
+    if run.attempt <= fail_times:
+        raise ConnectionError("after the step")
+    return [kept, run.attempt]
+
+
+@task("writing", retry=QUICK)
+def writing(table: str, fail_times: int = 0, wait: str | None = None, started: str | None = None, size: int = 0) -> str:
+    """Write a row in the run's own transaction."""
+    run = current_run()
+    with run.transaction() as connection:
+        connection.execute(f"insert into {table} (attempt) values ({run.attempt})")
+    try:
+        with run.transaction() as connection:
+            connection.execute(f"insert into {table} (attempt) values (-1)")
+            raise LookupError("undo this block alone")
+    except LookupError:
+        pass
+    if started:
+        say(started, run.attempt)
+    while wait and not Path(wait).exists():
+        threading.Event().wait(0.01)
+    if run.attempt <= fail_times:
+        raise ConnectionError("undo everything")
+    return "x" * size
+
+
+@task("parent", retry=QUICK)
+def parent(fail_times: int = 0) -> list[str]:
+    run = current_run()
+    children = [
+        run.submit("echo", {"value": 1}),
+        run.submit(echo, {"value": 2}, key="second", priority=5),
+        run.submit("echo", {"value": 3}),
+    ]
+    if run.attempt <= fail_times:
+        raise ConnectionError("after having submitted")
+    return children
+
+
+@task("logging", retry=QUICK)
+def logging() -> None:
+    run = current_run()
+    run.log("first line")
+    run.log("NUL \0 here", level="warning")
+    run.progress(1, 2, unit="halves", stage="one")
+    run.progress(2, 2, unit="halves", stage="two")
+
+
+@task("about", retry=QUICK)
+def about(x: int = 0) -> Any:
+    run = current_run()
+    return [run.id, run.attempt, run.token, run.task, run.parameters, run.payload_hash, run.job_id]
+
+
+@task("extending", retry=QUICK)
+def extending(extended: str, until: str) -> str:
+    from datetime import timedelta
+
+    current_run().extend(timedelta(hours=1))
+    say(extended, "extended")
+    while not Path(until).exists():
+        threading.Event().wait(0.01)
+    return "in time"
+
+
+_meetings: dict[str, asyncio.Barrier] = {}
+
+
+@task("meeting", retry=QUICK, executor="inline")
+async def meeting(room: str, others: int) -> int:
+    """Returns only when so many are there at the same time."""
+    await _meetings.setdefault(room, asyncio.Barrier(others)).wait()
+    return others
+
+
+@task("async_forever", retry=QUICK)
+async def async_forever(started: str, cleaned: str) -> None:
+    say(started, os.getpid())
+    try:
+        await asyncio.Event().wait()
+    finally:
+        say(cleaned, "clean")
+
+
+@task("async_steps", retry=QUICK)
+async def async_steps(value: int) -> Any:
+    async def double() -> int:
+        await asyncio.sleep(0)
+        return 2 * value
+
+    return await current_run().step("double", double)
