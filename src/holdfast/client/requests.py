@@ -13,15 +13,16 @@ import orjson
 
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, BadParameters, Problem
-from holdfast.domain.ids import new_id
+from holdfast.domain.ids import new_id, parse_id
 from holdfast.domain.policies import Retry
 from holdfast.domain.tasks import Task, registry
-from holdfast.domain.values import NewRun
+from holdfast.domain.values import Dependency, NewRun
 from holdfast.settings import Settings
 
 Dedupe = str | timedelta | float | int
 
-OPTIONS = ("key", "queue", "priority", "run_after", "dedupe", "concurrency_key", "tags")
+OPTIONS = ("key", "queue", "priority", "run_after", "dedupe", "concurrency_key", "depends_on", "tags")
+POLICIES = ("success", "failure", "always")
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def prepare(
     dedupe = _dedupe(_first(options.get("dedupe"), default_dedupe, found.dedupe), problems)
     tags = _tags(options.get("tags"), found, settings, problems)
     concurrency_key = _short_text("concurrency_key", options.get("concurrency_key"), problems)
+    depends_on = _depends_on(options.get("depends_on"), problems)
     if not isinstance(parameters, Mapping):
         problems.append(Problem("/parameters", "must be an object"))
     if problems:
@@ -90,6 +92,7 @@ def prepare(
         concurrency_key=concurrency_key,
         submitted_by=asker.name,
         traceparent=asker.traceparent,
+        depends_on=depends_on,
     )
 
 
@@ -203,3 +206,38 @@ def _tags(tags: Any, task: Task, settings: Settings, problems: list[Problem]) ->
         if not isinstance(tag, str) or not 1 <= len(tag) <= settings.max_tag_length or not _storable(tag):
             problems.append(Problem(f"/tags/{index}", f"must be 1 to {settings.max_tag_length} characters"))
     return tuple(str(tag) for tag in given)
+
+
+def _depends_on(value: Any, problems: list[Problem]) -> tuple[Dependency, ...]:
+    found: dict[str, Dependency] = {}
+    for index, (name, policy) in enumerate(awaited(value, problems)):
+        on_id = parse_id(name)
+        if on_id is None:
+            problems.append(Problem(f"/depends_on/{index}", f"{name!r} is not the id of a run"))
+        elif found.setdefault(on_id, Dependency(on_id, policy)).policy != policy:
+            problems.append(Problem(f"/depends_on/{index}", f"{name} is named twice, with different policies"))
+    return tuple(found.values())
+
+
+def awaited(value: Any, problems: list[Problem]) -> list[tuple[str, str]]:
+    """What a list of dependencies names, each with its policy: ids, keys, or whatever has an id."""
+    if value is None:
+        return []
+    if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
+        problems.append(Problem("/depends_on", "must be a list"))
+        return []
+    pairs = []
+    for index, item in enumerate(value):
+        name, policy = item, "success"
+        if isinstance(item, Mapping):
+            name, policy = _first(item.get("task"), item.get("run")), item.get("on", "success")
+            if set(item) - {"task", "run", "on"}:
+                problems.append(Problem(f"/depends_on/{index}", 'has "task" or "run", and "on", and nothing else'))
+        name = getattr(name, "id", name)
+        if not isinstance(name, str) or not name:
+            problems.append(Problem(f"/depends_on/{index}", "must name a run or a task"))
+        elif policy not in POLICIES:
+            problems.append(Problem(f"/depends_on/{index}/on", f"must be one of {', '.join(POLICIES)}"))
+        else:
+            pairs.append((name, policy))
+    return pairs

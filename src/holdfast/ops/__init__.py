@@ -7,7 +7,7 @@ or leases), then the rows they add.
 
 from holdfast.ops.cancel import cancel
 from holdfast.ops.claim import claim, claim_by_id, promote
-from holdfast.ops.create import add_map, add_tasks, create_job
+from holdfast.ops.create import add_join, add_map, add_tasks, create_job, end_held_jobs
 from holdfast.ops.depend import heal_dependencies
 from holdfast.ops.explain import explain
 from holdfast.ops.finish import finish
@@ -21,6 +21,7 @@ from holdfast.ops.stop import jobs_to_stop, stop_job, stop_some
 from holdfast.ops.submit import submit, submit_many
 
 __all__ = [
+    "add_join",
     "add_map",
     "add_tasks",
     "attempts",
@@ -28,6 +29,7 @@ __all__ = [
     "claim",
     "claim_by_id",
     "create_job",
+    "end_held_jobs",
     "events",
     "explain",
     "find_orphans",

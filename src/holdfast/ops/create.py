@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from itertools import islice
 
 from holdfast.domain.errors import HoldfastError
@@ -13,9 +14,11 @@ from holdfast.ops.depend import hold_awaited, link
 from holdfast.ops.jobs import get_job, grow, hold_attempt
 from holdfast.ops.submit import make, submit_many
 from holdfast.sql import jobs, maps
+from holdfast.sql.jobs import Move
 from holdfast.sql.statement import Op
 
 AT_ONCE = 10_000
+HELD_FOR_A_JOIN = timedelta(seconds=10)
 FIRST_TASKS = "tasks"
 CHUNKS = "chunks"
 
@@ -40,7 +43,9 @@ def add_tasks(tasks: Sequence[NewRun], by: AttemptRef | None) -> Op[list[Submitt
 def add_map(
     new: NewMap, head: NewRun, slices: Callable[[], Sequence[Slice]], by: AttemptRef | None, job: NewJob | None
 ) -> Op[bool]:
-    """Make a map and its runs, one per slice, all or none; False if it had been made before.
+    """Make a map and its runs, one per slice, all or none, with a job of its own if it needs one.
+
+    False if it had been made before.
 
     The runs are those of `head` with the parameters of their slices. They are counted last: the job's row is then held
     for a moment only, however many there are.
@@ -56,7 +61,25 @@ def add_map(
         made += yield from maps.insert_runs(head, ids[made : made + len(batch)], batch)
     _require_all(made, new.total)
     yield from grow(new.job_id, new.total)
+    if job is not None:
+        yield from jobs.hold(job.id, HELD_FOR_A_JOIN)
     return True
+
+
+def add_join(join: NewRun, by: AttemptRef | None) -> Op[Submitted]:
+    """Add the task that runs after a map; its job need no longer be kept open for it."""
+    (made,) = yield from add_tasks([join], by)
+    if made.created and join.job_id is not None:
+        yield from jobs.let_go(join.job_id)
+    return made
+
+
+def end_held_jobs(limit: int = 100) -> Op[int]:
+    """End jobs that were kept open for a join which never came."""
+    held = yield from jobs.held_for_nothing(limit)
+    if held:
+        yield from jobs.settle({job_id: Move() for job_id in held}, [])
+    return len(held)
 
 
 def _require_all(made: int, wanted: int) -> None:

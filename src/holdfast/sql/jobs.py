@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import NamedTuple
 
 from holdfast.domain.jobs import JobRecord, NewJob
 from holdfast.domain.states import Status
-from holdfast.sql.statement import Row, Statement, count, each, first, plain_array, text_array
+from holdfast.sql.statement import Row, Statement, count, each, first, nothing, plain_array, text_array
 from holdfast.sql.tallies import BOUNDS
 
 
@@ -58,6 +59,39 @@ def grow(job_id: str, amount: int) -> Statement[int]:
     )
 
 
+def hold(job_id: str, lasting: timedelta) -> Statement[None]:
+    """Keep a job from ending for a while, although nothing of it may be open."""
+    return Statement(
+        "update holdfast.jobs set held_until = holdfast.now() + %(lasting)s::interval where id = %(job_id)s::uuid",
+        {"job_id": job_id, "lasting": lasting},
+        nothing,
+        together=True,
+    )
+
+
+def let_go(job_id: str) -> Statement[None]:
+    """Let a job end with the last of its runs again."""
+    return Statement(
+        "update holdfast.jobs set held_until = null where id = %(job_id)s::uuid and held_until is not null",
+        {"job_id": job_id},
+        nothing,
+        together=True,
+    )
+
+
+def held_for_nothing(limit: int) -> Statement[list[str]]:
+    """Jobs that were kept from ending, and whose maker added nothing any more."""
+    return Statement(
+        """
+        select id::text from holdfast.jobs
+        where finished_at is null and held_until <= holdfast.now() and total = succeeded + failed + cancelled
+        order by id limit %(limit)s
+        """,
+        {"limit": limit},
+        each(lambda row: str(row[0])),
+    )
+
+
 @dataclass(slots=True)
 class Move:
     """How a job's counters move."""
@@ -99,9 +133,11 @@ def settle(moves: Mapping[str, Move], blamed: Sequence[str]) -> Statement[list[M
                 broken = jobs.broken + told.broken,
                 finished_at = case when jobs.total + told.added = jobs.succeeded + told.succeeded + jobs.failed
                                         + told.failed + jobs.cancelled + told.cancelled
+                                        and coalesce(jobs.held_until <= holdfast.now(), true)
                                    then holdfast.now() end,
                 outcome = case when jobs.total + told.added = jobs.succeeded + told.succeeded + jobs.failed
                                     + told.failed + jobs.cancelled + told.cancelled
+                                    and coalesce(jobs.held_until <= holdfast.now(), true)
                                then coalesce(jobs.stop_outcome, case when jobs.broken + told.broken > 0 then 'FAILED'
                                                                      else 'SUCCEEDED' end) end
             from told join held on held.id = told.id

@@ -18,6 +18,7 @@ def stop(job_id: str, outcome: str, reason: str) -> Statement[str | None]:
         with marked as (
             update holdfast.jobs
             set cancel_requested_at = holdfast.now(), cancel_reason = %(reason)s, stop_outcome = %(outcome)s,
+                held_until = null,
                 finished_at = case when total = succeeded + failed + cancelled then holdfast.now() end,
                 outcome = case when total = succeeded + failed + cancelled then %(outcome)s end
             where id = %(job_id)s::uuid and finished_at is null and cancel_requested_at is null

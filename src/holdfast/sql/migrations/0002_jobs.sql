@@ -14,6 +14,7 @@ create table holdfast.jobs (
     started_at      timestamptz,
     finished_at     timestamptz,
     deadline_at     timestamptz,
+    held_until      timestamptz,            -- it does not end before, for its maker may be about to add the join
     cancel_requested_at timestamptz,
     timeout         interval check (timeout > interval '0'),
     total           integer not null default 0,
@@ -37,6 +38,7 @@ create table holdfast.jobs (
 ) with (fillfactor = 50);
 
 create index jobs_open on holdfast.jobs (id) where finished_at is null;
+create index jobs_held on holdfast.jobs (held_until) where finished_at is null and held_until is not null;
 create index jobs_outcome on holdfast.jobs (outcome, id) where outcome is not null;
 
 create trigger jobs_never_change after update on holdfast.jobs for each row
