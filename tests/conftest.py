@@ -6,6 +6,8 @@ run share. There it does without fsync: a test run has nothing to lose.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
 import os
 import shutil
@@ -19,10 +21,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.embedded import ensure_running, stop_if_unused
+from holdfast.embedded import ensure_running, locks, stop_if_unused
 
 # Set by the process that pytest was started as, inherited by the workers of pytest-xdist.
 RUN_DIRECTORY = "HOLDFAST_TEST_RUN_DIRECTORY"
+PREFIX = "holdfast-test-"
 
 # A busy machine is no failure.
 hypothesis.settings.register_profile(
@@ -47,10 +50,29 @@ def quick_directory() -> Path | None:
     return None
 
 
+def claim(directory: Path) -> None:
+    """Mark the directory as in use until this process ends, however it ends."""
+    fd = locks.open_lock(directory / "new.lock")
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    (directory / "new.lock").rename(directory / "run.lock")
+
+
+def sweep(parent: Path) -> None:
+    """Remove what earlier runs left behind because they were killed."""
+    for lock in parent.glob(f"{PREFIX}*/run.lock"):
+        with contextlib.suppress(FileNotFoundError):  # swept by somebody else at the same time
+            if lock.stat().st_uid == os.geteuid() and not locks.is_held(lock):
+                stop_if_unused(lock.parent / "home")
+                shutil.rmtree(lock.parent, ignore_errors=True)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not is_worker(config):
-        directory = Path(tempfile.mkdtemp(prefix="holdfast-test-", dir=quick_directory()))
+        parent = quick_directory() or Path(tempfile.gettempdir())
+        sweep(parent)
+        directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         directory.chmod(0o711)  # so that root's server can be run by the account it becomes
+        claim(directory)
         os.environ[RUN_DIRECTORY] = str(directory)
 
 
