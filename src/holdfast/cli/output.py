@@ -85,6 +85,16 @@ def document(value: Any) -> None:
         data(json.dumps(value, ensure_ascii=not is_unicode()))
 
 
+def line(value: Any) -> None:
+    """A JSON value in one line, wherever it goes."""
+    data(json.dumps(value))
+
+
+def flush() -> None:
+    """Show what was printed so far to whoever reads along."""
+    sys.stdout.flush()
+
+
 def compact(value: Any) -> str:
     """A JSON value as a short text inside a line."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -16,6 +16,10 @@ import click
 from holdfast.cli import exits, output
 from holdfast.cli.app import app
 
+PROGRAM = "holdfast"
+# Set by the shell when it asks how a word might go on.
+COMPLETING = "_HOLDFAST_COMPLETE"
+
 
 def run(arguments: Sequence[str] | None = None) -> int:
     output.tolerate_any_encoding()
@@ -32,7 +36,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def invoke(arguments: Sequence[str] | None) -> int:
     """Run a command inside this process: what it raises is told on stderr, and becomes the exit code."""
     try:
-        returned = app.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        returned = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.UsageError as error:
@@ -52,7 +56,18 @@ def invoke(arguments: Sequence[str] | None) -> int:
     return returned if isinstance(returned, int) else exits.OK
 
 
+def _dispatch(arguments: list[str]) -> object:
+    """Find the command and call it. click's own `main` would take a closed pipe for a failure."""
+    if COMPLETING in os.environ:
+        return app.main(arguments, prog_name=PROGRAM)
+    with app.make_context(PROGRAM, arguments) as context:
+        return app.invoke(context)
+
+
 def _explain_usage(error: click.UsageError) -> None:
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+        output.note(error.format_message())
+        return
     if error.ctx is not None:
         output.note(error.ctx.get_usage())
     output.error(error.format_message())

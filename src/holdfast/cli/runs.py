@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli import output, runs_check, runs_steer
 from holdfast.cli.output import Column
+from holdfast.cli.runs_logs import logs
 from holdfast.cli.session import json_option, open_client
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def runs() -> None:
     """List, follow and steer runs."""
 
 
-for command in (*runs_steer.COMMANDS, *runs_check.COMMANDS):
+for command in (logs, *runs_steer.COMMANDS, *runs_check.COMMANDS):
     runs.add_command(command)
 
 

@@ -1,0 +1,64 @@
+"""holdfast runs logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import output
+from holdfast.cli.session import json_option, open_client
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.sql.logs import LogRecord
+
+LOOK_EVERY = 0.3
+COLOURS = {"debug": "blue", "warning": "yellow", "error": "red"}
+
+
+@click.command()
+@click.argument("run_id")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
+@json_option
+def logs(run_id: str, follow: bool, as_json: bool) -> None:
+    """Print what a run wrote into its log; with --follow and --json, one document to a line."""
+    with open_client() as client:
+        lines = _lines(client, run_id, follow)
+        if as_json and not follow:
+            output.document({"items": [_document(line) for line in lines]})
+            return
+        for line in lines:
+            output.line(_document(line)) if as_json else output.data(_told(line))
+            output.flush()
+
+
+def _lines(client: Client, run_id: str, follow: bool) -> Iterator[LogRecord]:
+    """The lines so far, and those to come until the run has ended."""
+    from holdfast.client.calls import run_id as checked
+    from holdfast.ops.history import logs_and_run
+
+    after = 0
+    while True:
+        run, found = client.perform(partial(logs_and_run, checked(run_id), after))
+        yield from found
+        if found:
+            after = found[-1].seq
+        elif run.status.final or not follow:
+            return
+        else:
+            time.sleep(LOOK_EVERY)
+
+
+def _document(line: LogRecord) -> dict[str, Any]:
+    from holdfast.client.documents import written
+
+    return line._asdict() | {"at": written(line.at)}
+
+
+def _told(line: LogRecord) -> str:
+    level = output.styled(f"{line.level:<7}", fg=COLOURS.get(line.level))
+    return f"{output.when(line.at)}  {line.attempt}  {level}  {output.visible(line.message)}"

@@ -1,0 +1,203 @@
+"""holdfast db, config, tasks, queues, workers, and what the command itself does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast import migrate
+from tests.integration.cli_support import Cli, Inside, finish
+
+NOBODY = "00000000-0000-7000-8000-000000000000"
+
+
+@pytest.fixture
+def cli(database_url: str, tmp_path: Path) -> Cli:
+    return Cli(tmp_path, database_url=database_url)
+
+
+@pytest.fixture
+def here(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Inside:
+    return Inside(tmp_path, {"database_url": database_url}, monkeypatch, capsys)
+
+
+def set_schema(database_url: str, number: int) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("update holdfast.migration set version_num = %s", [f"{number:04}"])
+
+
+def test_help_comes_without_the_heavy_modules(cli: Cli) -> None:
+    code = (
+        "import sys; from holdfast.cli import main; main(['--help']);"
+        "heavy = {'psycopg', 'sqlalchemy', 'alembic', 'pydantic', 'structlog', 'numpy', 'flask', 'asyncio'};"
+        "sys.exit(', '.join(sorted(heavy & sys.modules.keys())) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=cli.environment())
+    assert done.returncode == 0, done.stderr
+    assert "holdfast [OPTIONS] COMMAND" in done.stdout
+
+
+def test_every_command_has_help(here: Inside) -> None:
+    from holdfast.cli.app import COMMANDS
+
+    for name in COMMANDS:
+        assert "Usage: " in here.ok(name, "--help").out
+
+
+def test_a_mistyped_command_is_answered_with_the_near_one(here: Inside) -> None:
+    assert "Did you mean submit?" in here.refused("sumbit", code=2)
+
+
+def test_an_error_is_one_line_and_a_traceback_if_asked(here: Inside) -> None:
+    assert "Traceback" in here("--traceback", "runs", "show", "x").err
+    assert "Traceback" in here("runs", "show", "x", env={"HOLDFAST_LOG_LEVEL": "debug"}).err
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ({"HOLDFAST_LEASE_SECOND": "3"}, "did you mean HOLDFAST_LEASE_SECONDS?"),
+        ({"HOLDFAST_PORT": "eighty"}, "setting HOLDFAST_PORT cannot be 'eighty'"),
+        ({"HOLDFAST_TASKS": "no.such.module"}, "the tasks of module 'no.such.module' cannot be loaded"),
+        ({"HOLDFAST_DATABASE_URL": "mysql://x/y"}, "must be the address of a PostgreSQL server"),
+    ],
+)
+def test_a_wrong_setting_stops_the_start_with_one_line(here: Inside, env: dict[str, str], told: str) -> None:
+    assert told in here.refused("runs", "list", code=1, env=env)
+
+
+def test_settings_are_shown_with_their_origin_and_without_secrets(here: Inside) -> None:
+    secret = {"HOLDFAST_DATABASE_URL": "postgresql://me:hunter2@db/x"}
+    answer = here("config", "show", "--json", env=secret)
+    shown = {item["name"]: item for item in answer.json["items"]}
+    assert shown["database_url"]["from"] == "environment HOLDFAST_DATABASE_URL"
+    assert shown["lease_seconds"] == {"name": "lease_seconds", "value": "60.0", "from": "default"}
+    assert "hunter2" not in answer.out
+    assert "hunter2" not in here("config", "show", env=secret).out
+
+
+def test_the_database_is_upgraded_only_when_asked(
+    server_connection: psycopg.Connection, server_url: str, here: Inside
+) -> None:
+    name = "holdfast_cli_fresh"
+    server_connection.execute(f"drop database if exists {name}")
+    server_connection.execute(f"create database {name}")
+    try:
+        fresh = {"HOLDFAST_DATABASE_URL": server_url.replace("/postgres?", f"/{name}?")}
+        assert "run: holdfast db upgrade" in here.refused("runs", "list", code=1, env=fresh)
+        assert here("db", "current", env=fresh).out == "none\n"
+        assert here("db", "upgrade", env=fresh).code == 0
+        assert "already" in here("db", "upgrade", env=fresh).err
+        assert here("db", "current", "--json", env=fresh).json == {
+            "current": migrate.latest(),
+            "latest": migrate.latest(),
+        }
+        assert here("runs", "list", env=fresh).code == 0
+        assert here("db", "check", env=fresh).code == 0
+    finally:
+        server_connection.execute(f"drop database {name} with (force)")
+
+
+def test_a_schema_that_does_not_fit_is_named(here: Inside, database_url: str) -> None:
+    latest = int(migrate.latest())
+    set_schema(database_url, latest + 1)
+    here.ok("runs", "list")
+    assert here.ok("db", "upgrade").err.endswith("left as it is\n")
+    set_schema(database_url, latest + 2)
+    assert "newer than this code" in here.refused("runs", "list", code=1)
+    assert "newer than this code" in here.refused("db", "upgrade", code=1)
+    assert "newer than this code" in here.refused("worker", "--until-empty", code=1)
+
+
+def test_drift_is_reported(here: Inside, database_url: str) -> None:
+    assert here.ok("db", "check", "--json").json == {"drift": False, "items": []}
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("drop index holdfast.ready_order")
+    drifted = here("db", "check")
+    assert drifted.code == 1
+    assert "ready_order" in drifted.out
+
+
+def test_the_database_is_addressed(here: Inside, database_url: str, tmp_path: Path) -> None:
+    assert here.ok("db", "url").out.strip() == database_url
+
+
+def test_the_tasks_are_listed_and_described_without_a_database(here: Inside) -> None:
+    nowhere = {"HOLDFAST_DATABASE_URL": "postgresql://127.0.0.1:1/x"}
+    listed = here("tasks", "list", "--json", env=nowhere).json["items"]
+    assert {task["name"] for task in listed} >= {"mock", "baseline_forecast_v1"}
+    shown = here("tasks", "show", "mock", "--json", env=nowhere).json
+    assert shown["retry"] == {"max_attempts": 3, "delays": [5.0, 20.0, 60.0], "backoff": None}
+    assert shown["parameters"]["properties"]["steps"]["default"] == 10
+    assert "fail_times" in here("tasks", "show", "mock", env=nowhere).out
+    assert "registered: " in here.refused("tasks", "show", "mocc", code=2)
+
+
+def test_a_module_of_the_current_directory_registers_tasks(cli: Cli) -> None:
+    (cli.directory / "mine.py").write_text(
+        "from holdfast import task\n@task('double')\ndef double(x: int) -> int:\n    return 2 * x\n"
+    )
+    (cli.directory / "holdfast.toml").write_text('tasks = ["mine"]\n')
+    run_id = cli.ok("submit", "double", "-p", "x=21").out.strip()
+    cli.work()
+    assert cli.ok("runs", "result", run_id).out == "42\n"
+
+
+def test_a_queue_is_paused_and_resumed(here: Inside) -> None:
+    here.submit("--queue", "q")
+    here.ok("queues", "pause", "q", "--reason", "tea")
+    (queue,) = here.ok("queues", "list", "--json").json["items"]
+    assert (queue["name"], queue["ready"], queue["pause_reason"]) == ("q", 1, "tea")
+    assert queue["paused_at"].endswith("Z")
+    here.ok("queues", "resume", "q")
+    assert here.ok("queues", "list").lines[1].split()[:4] == ["q", "1", "0", "0"]
+
+
+def test_a_worker_is_listed_and_drained(cli: Cli) -> None:
+    assert "no worker is alive" in cli.ok("workers", "list").err
+    worker = cli.start("worker", "--name", "anna", "--queues", "a,b", "--slots", "3")
+    try:
+        found: list[dict[str, object]] = []
+        while not found:
+            assert worker.poll() is None
+            found = cli.ok("workers", "list", "--json").json["items"]
+        (one,) = found
+        assert (one["name"], one["queues"], one["slots"], one["status"]) == ("anna", ["a", "b"], 3, "idle")
+        cli.ok("workers", "drain", str(one["id"]))
+        worker.communicate(timeout=60)
+        assert worker.returncode == 0
+    finally:
+        if worker.poll() is None:
+            finish(worker)
+    assert cli.ok("workers", "list", "--json").json["items"] == []
+    assert [item["name"] for item in cli.ok("workers", "list", "--all", "--json").json["items"]] == ["anna"]
+
+
+def test_a_worker_that_is_not_there_cannot_be_drained(here: Inside) -> None:
+    assert NOBODY in here.refused("workers", "drain", NOBODY, code=6)
+    assert here.refused("workers", "drain", "x", code=6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--executor", "magic"], 2, "'magic' is not one of"),
+        (["--slots", "0"], 2, "0 is not in the range"),
+        (["--queues", ","], 2, "name at least one"),
+        (["--tasks", "no.such.module"], 1, "cannot be loaded"),
+        (["--tasks", "../evil"], 1, "is no module"),
+    ],
+)
+def test_a_worker_that_cannot_start_says_why(here: Inside, arguments: list[str], code: int, told: str) -> None:
+    assert told in here.refused("worker", *arguments, code=code)
+
+
+def test_a_worker_without_a_database_says_so(here: Inside) -> None:
+    away = {"HOLDFAST_DATABASE_URL": "postgresql://127.0.0.1:1/x"}
+    assert "does not answer" in here.refused("worker", code=69, env=away)
