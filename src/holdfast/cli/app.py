@@ -26,6 +26,7 @@ COMMANDS = {
     "runs": Entry("holdfast.cli.runs:runs", "List, follow and steer runs."),
     "queues": Entry("holdfast.cli.queues:queues", "List, pause and resume queues."),
     "workers": Entry("holdfast.cli.workers:workers", "List and drain workers."),
+    "subscriptions": Entry("holdfast.cli.subscriptions:subscriptions", "Choose who hears that runs ended."),
     "tasks": Entry("holdfast.cli.tasks:tasks", "List the registered tasks and their parameters."),
     "db": Entry("holdfast.cli.db:db", "Upgrade, check and address the database."),
     "config": Entry("holdfast.cli.config:config", "Show every setting and where it came from."),

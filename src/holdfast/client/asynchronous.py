@@ -14,6 +14,7 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from holdfast.client import calls
+from holdfast.client import subscriptions as subscribing
 from holdfast.client.blocking import TRIES
 from holdfast.client.calls import run_id
 from holdfast.client.handles import AsyncRun
@@ -110,6 +111,14 @@ class AsyncAsking:
     pause_queue = awaiting(calls.pause_queue, _as_is)
     resume_queue = awaiting(calls.resume_queue, _as_is)
     totals = awaiting(calls.totals, _as_is)
+    subscriptions = awaiting(subscribing.subscriptions, _as_is)
+    add_subscription = awaiting(subscribing.add_subscription, _as_is, repeatable=False)
+    remove_subscription = awaiting(subscribing.remove_subscription, _as_is)
+    pause_subscription = awaiting(subscribing.pause_subscription, _as_is)
+    resume_subscription = awaiting(subscribing.resume_subscription, _as_is)
+    rotate_secret = awaiting(subscribing.rotate_secret, _as_is, repeatable=False)
+    deliveries = awaiting(subscribing.deliveries, _as_is)
+    redeliver = awaiting(subscribing.redeliver, _as_is)
 
     async def result(self, run: object) -> Any:
         """What the task returned. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""

@@ -13,6 +13,7 @@ import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from holdfast.client import calls
+from holdfast.client import subscriptions as subscribing
 from holdfast.client.calls import run_id
 from holdfast.client.handles import Run
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
@@ -114,6 +115,14 @@ class Asking:
     pause_queue = blocking(calls.pause_queue, _as_is)
     resume_queue = blocking(calls.resume_queue, _as_is)
     totals = blocking(calls.totals, _as_is)
+    subscriptions = blocking(subscribing.subscriptions, _as_is)
+    add_subscription = blocking(subscribing.add_subscription, _as_is, repeatable=False)
+    remove_subscription = blocking(subscribing.remove_subscription, _as_is)
+    pause_subscription = blocking(subscribing.pause_subscription, _as_is)
+    resume_subscription = blocking(subscribing.resume_subscription, _as_is)
+    rotate_secret = blocking(subscribing.rotate_secret, _as_is, repeatable=False)
+    deliveries = blocking(subscribing.deliveries, _as_is)
+    redeliver = blocking(subscribing.redeliver, _as_is)
 
     def wait(self, run: object, timeout: float | None = None) -> Run:
         """Return the run once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""

@@ -1,0 +1,149 @@
+"""holdfast subscriptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from holdfast.cli import output
+from holdfast.cli.output import Column
+from holdfast.cli.session import json_option, open_client
+
+if TYPE_CHECKING:
+    from holdfast.sql.deliveries import DeliveryRecord
+    from holdfast.sql.subscriptions import SubscriptionState
+
+SUBSCRIPTIONS: list[Column[SubscriptionState]] = [
+    Column("NAME", lambda one: one.subscription.name),
+    Column("KIND", lambda one: one.subscription.kind),
+    Column("TARGET", lambda one: one.subscription.target),
+    Column("PENDING", lambda one: one.pending, right=True),
+    Column("OLDEST", lambda one: one.oldest_pending_at),
+    Column("PAUSED", lambda one: one.subscription.paused_at),
+    Column("REASON", lambda one: one.subscription.pause_reason, wide=True),
+]
+
+DELIVERIES: list[Column[DeliveryRecord]] = [
+    Column("ID", lambda one: one.id, right=True),
+    Column("SUBSCRIPTION", lambda one: one.subscription),
+    Column("RUN", lambda one: one.run_id),
+    Column("STATUS", lambda one: one.status),
+    Column("TRIES", lambda one: one.attempts, right=True),
+    Column("CODE", lambda one: one.response_code, right=True),
+    Column("TRIED", lambda one: one.tried_at),
+    Column("DUE", lambda one: one.due_at),
+    Column("ERROR", lambda one: one.error, wide=True),
+]
+
+
+@click.group()
+def subscriptions() -> None:
+    """Choose who hears that runs ended: webhooks and Redis streams."""
+
+
+@subscriptions.command("list")
+@json_option
+def list_subscriptions(as_json: bool) -> None:
+    """List the subscriptions. Secrets are not shown."""
+    with open_client() as client:
+        found = client.subscriptions()
+    if not as_json:
+        output.table(SUBSCRIPTIONS, found)
+        return
+    items = [
+        _plain(one.subscription) | {"pending": one.pending, "oldest_pending_at": _at(one.oldest_pending_at)}
+        for one in found
+    ]
+    for item in items:
+        del item["secret"]
+    output.document({"items": items})
+
+
+@subscriptions.command()
+@click.argument("name")
+@click.option("--webhook", metavar="URL", help="Post events there, signed as Standard Webhooks does.")
+@click.option("--stream", metavar="KEY", help="Add events to this stream in the Redis of HOLDFAST_REDIS_URL.")
+@click.option("--secret-file", type=click.File(), help="Where the webhook's whsec_... is; else one is made.")
+@click.option("--model", "models", multiple=True, help="Only runs of this task. May be repeated.")
+@click.option("--queue", "queues", multiple=True, help="Only runs of this queue. May be repeated.")
+@click.option("--status", "statuses", multiple=True, help="Only runs that ended so. May be repeated.")
+def add(name: str, secret_file: TextIO | None, **options: Any) -> None:
+    """Subscribe as NAME. A secret that was made for a webhook is printed, now and never again."""
+    secret = secret_file.read().strip() if secret_file else None
+    with open_client() as client:
+        made = client.add_subscription(name, secret=secret, **options)
+    output.note(f"subscription {name}: {made.kind} {made.target}")
+    if made.secret and secret is None:
+        output.data(made.secret)
+
+
+@subscriptions.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Unsubscribe NAME; what was not delivered is forgotten."""
+    with open_client() as client:
+        client.remove_subscription(name)
+    output.note(f"subscription {name} is gone")
+
+
+@subscriptions.command()
+@click.argument("name")
+@click.option("--reason", help="Shown in the list.")
+def pause(name: str, reason: str | None) -> None:
+    """Deliver nothing to NAME for now; events are collected."""
+    with open_client() as client:
+        client.pause_subscription(name, reason=reason)
+    output.note(f"subscription {name} is paused; holdfast subscriptions resume {name} goes on")
+
+
+@subscriptions.command()
+@click.argument("name")
+def resume(name: str) -> None:
+    """Deliver to NAME again, where it stopped."""
+    with open_client() as client:
+        client.resume_subscription(name)
+    output.note(f"subscription {name} goes on")
+
+
+@subscriptions.command()
+@click.argument("name")
+def rotate(name: str) -> None:
+    """Sign with a new secret, and with the old one too until the next rotation. Prints the new one."""
+    with open_client() as client:
+        secret = client.rotate_secret(name)
+    output.data(secret)
+
+
+@subscriptions.command()
+@click.argument("name", required=False)
+@click.option("--status", type=click.Choice(["PENDING", "DELIVERED", "FAILED"], case_sensitive=False))
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@json_option
+def deliveries(name: str | None, status: str | None, limit: int, as_json: bool) -> None:
+    """Show the delivery log, newest first."""
+    with open_client() as client:
+        found = client.deliveries(name, status=status.upper() if status else None, limit=limit)
+    if as_json:
+        output.document({"items": [_plain(one) for one in found]})
+    else:
+        output.table(DELIVERIES, found)
+
+
+@subscriptions.command()
+@click.argument("delivery", type=int)
+def redeliver(delivery: int) -> None:
+    """Deliver number DELIVERY once more."""
+    with open_client() as client:
+        client.redeliver(delivery)
+    output.note(f"delivery {delivery} is due now")
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    return {name: _at(value) if name.endswith("_at") else value for name, value in record._asdict().items()}
+
+
+def _at(value: Any) -> str | None:
+    from holdfast.client.documents import written
+
+    return written(value)
