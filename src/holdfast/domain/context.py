@@ -14,7 +14,7 @@ import orjson
 
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, HoldfastError, Problem
-from holdfast.domain.values import AttemptRef, Settlement, StoredResult
+from holdfast.domain.values import AttemptRef, NewRun, Settlement, StoredResult
 
 T = TypeVar("T")
 
@@ -39,6 +39,9 @@ class OwnTransaction(Protocol):
 
 class Link(Protocol):
     """How a context reaches its worker. Each executor has its own."""
+
+    @property
+    def database_url(self) -> str: ...
 
     def progress(self, ref: AttemptRef, report: str) -> None: ...
 
@@ -80,6 +83,7 @@ class RunContext:
         "_calls",
         "_report",
         "_sent_at",
+        "additions",
         "attempt",
         "id",
         "job_id",
@@ -99,6 +103,7 @@ class RunContext:
         self._report: str | None = None
         self._sent_at = 0.0
         self._calls = 0
+        self.additions: list[NewRun] = []
         self.own_transaction: OwnTransaction | None = None
 
     def __repr__(self) -> str:
@@ -200,13 +205,17 @@ class RunContext:
         A retried parent finds the children it made before: by `key`, else by the order of its calls.
         """
         self.check()
-        self._calls += 1
-        child = f"key {key}" if key is not None else f"call {self._calls}"
+        child = self.child_name(key)
         name = task if isinstance(task, str) else getattr(task, "name", None)
         if not isinstance(name, str):
             raise BadInput(f"{task!r} is not a task; decorate it with @task, or name a registered one")
         given = {"child": child, "key": key, **options}
         return self.link.submit(self.ref, name, {} if parameters is None else dict(parameters), given)
+
+    def child_name(self, key: str | None) -> str:
+        """What a child is called under this run, the same for every attempt: its key, else the order of the calls."""
+        self._calls += 1
+        return f"key {key}" if key is not None else f"call {self._calls}"
 
     def ask_to_stop(self, why: Exception) -> None:
         """Called by the executor: from now on `cancelled` is true, and `progress` raises."""

@@ -9,16 +9,17 @@ import orjson
 
 from holdfast.domain.policies import Retry
 from holdfast.domain.states import AttemptStatus, Status
-from holdfast.domain.values import Claim, Settlement, StoredResult
+from holdfast.domain.values import Claim, NewRun, Settlement, StoredResult
 
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """User code returned; the result is inline text or stored elsewhere."""
+    """User code returned; the result is inline text or stored elsewhere. `adds` come into being with the success."""
 
     result: str | None = None
     stored: StoredResult | None = None
     elapsed: float = 0.0
+    adds: tuple[NewRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
                 lag=lag,
                 result=outcome.result,
                 stored=outcome.stored,
+                adds=outcome.adds,
             )
         case Stopped():
             return Settlement(

@@ -25,6 +25,7 @@ from holdfast.domain.execution import Limits, Settled
 from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded
 from holdfast.domain.tasks import Task, load_modules, registry
 from holdfast.executors.child_link import ChildLink
+from holdfast.executors.crossing import sent_run
 from holdfast.executors.frames import frame, read_frame
 from holdfast.executors.mark import Mark
 from holdfast.executors.performing import Interrupted, concluded, failed
@@ -178,7 +179,7 @@ class Child:
 def _told(index: int, outcome: Outcome | Settled) -> list[Any]:
     match outcome:
         case Succeeded():
-            return ["ok", index, outcome.result, outcome.elapsed]
+            return ["ok", index, outcome.result, outcome.elapsed, *map(sent_run, outcome.adds)]
         case Failed():
             return [
                 "failed",

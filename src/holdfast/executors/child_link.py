@@ -18,6 +18,7 @@ from holdfast.domain.context import OwnTransaction
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import transactions_of
 from holdfast.domain.values import AttemptRef, StoredResult
+from holdfast.executors.crossing import sent_options
 from holdfast.executors.frames import frame
 from holdfast.executors.performing import clean
 
@@ -45,7 +46,7 @@ class ChildLink:
         self.flushed_at = 0.0
         self._channel = channel
         self._transactions = transactions
-        self._url = url
+        self.database_url = url
         self._messages: deque[Any] = deque()
         self._lock = threading.Lock()
         self._questions = itertools.count()
@@ -107,36 +108,7 @@ class ChildLink:
         return str(self._ask("submit", ref, task, text, sent_options(options)))
 
     def transaction(self, ref: AttemptRef) -> OwnTransaction:
-        return transactions_of(self._transactions)(self._url, self.worker_id)
+        return transactions_of(self._transactions)(self.database_url, self.worker_id)
 
     def store(self, ref: AttemptRef, text: bytes) -> StoredResult:
         return StoredResult(*self._ask("store", ref, text.decode()))
-
-
-def sent_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of `submit` as JSON: times as texts that say what they are."""
-    from datetime import datetime, timedelta
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, timedelta):
-            return {"seconds": value.total_seconds()}
-        if isinstance(value, datetime):
-            return {"at": value.isoformat()}
-        return value
-
-    return {name: plain(value) for name, value in options.items()}
-
-
-def received_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    from datetime import datetime, timedelta
-
-    def real(value: Any) -> Any:
-        match value:
-            case {"seconds": float() | int() as seconds}:
-                return timedelta(seconds=seconds)
-            case {"at": str() as text}:
-                return datetime.fromisoformat(text)
-            case _:
-                return value
-
-    return {name: real(value) for name, value in options.items()}

@@ -8,7 +8,7 @@ Many messages travel in one frame when runs are tiny. A message is a list that b
                   withdraw  give back what has not begun
                   answer, refused   to a question
     from a child  ready, broken     after the settings
-                  ok, failed, stopped, settled    how the run with this index ended
+                  ok, failed, stopped, settled    how the run with this index ended; with ok come the runs it adds
                   progress, log, extend           on the way
                   ask       a question: steps, children, storing a result
                   withdrawn indexes of runs that have not begun and never will here

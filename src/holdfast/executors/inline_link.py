@@ -26,6 +26,10 @@ class InlineLink:
         self._worker_id = worker_id
         self._extend = extend
 
+    @property
+    def database_url(self) -> str:
+        return self._place.database_url
+
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(question, self._loop).result()
 

@@ -34,7 +34,7 @@ def concluded(context: RunContext, value: Any, started: float, limits: Limits) -
     text = storable(value, limits)
     context.flush()
     if context.own_transaction is None:
-        return Succeeded(text, None, monotonic() - started)
+        return Succeeded(text, None, monotonic() - started, tuple(context.additions))
     if context.cancelled:
         context.own_transaction.rollback()
         return Stopped(elapsed=monotonic() - started)
@@ -58,6 +58,7 @@ def _commit(context: RunContext, text: str, started: float, limits: Limits) -> O
         lag=context.lag,
         result=None if stored else text,
         stored=stored,
+        adds=tuple(context.additions),
     )
     if own.commit(settlement):
         return Settled(elapsed)
@@ -85,7 +86,7 @@ def kept(store: Callable[[str, int, bytes], StoredResult], ref: AttemptRef, outc
     """The outcome once a large result is in the store; a store that fails is a failure that may be retried."""
     text = (outcome.result or "").encode()
     try:
-        return Succeeded(None, store(ref.run_id, ref.number, text), outcome.elapsed)
+        return Succeeded(None, store(ref.run_id, ref.number, text), outcome.elapsed, outcome.adds)
     except Exception as error:  # noqa: BLE001 - any store may fail in any way
         described = describe(error)
         described["message"] = f"the result ({len(text)} bytes) could not be stored: {described['message']}"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from holdfast.domain.execution import Ended, Place
 from holdfast.domain.settling import Stopped, Succeeded
 from holdfast.domain.values import AttemptRef, Claim
-from holdfast.executors.child_link import received_options
+from holdfast.executors.crossing import received_options
 from holdfast.executors.pace import Pace
 from holdfast.executors.performing import MESSAGE_LENGTH, clean, kept
 from holdfast.executors.seat import Seat

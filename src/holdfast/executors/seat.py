@@ -13,6 +13,7 @@ import orjson
 from holdfast.domain.execution import Ended, Place, Settled
 from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded, timeout_of
 from holdfast.domain.values import AttemptRef, Claim
+from holdfast.executors.crossing import received_run
 from holdfast.executors.spawning import Spawned
 
 # A run that was asked to stop and does not is interrupted after this part of the grace, and killed after all of it.
@@ -159,8 +160,8 @@ class Seat:
         if self.abandoned:
             return
         match message:
-            case ["ok", index, text, elapsed]:
-                self._end(index, Succeeded(text, None, elapsed))
+            case ["ok", index, text, elapsed, *adds]:
+                self._end(index, Succeeded(text, None, elapsed, tuple(map(received_run, adds))))
             case ["failed", index, error, retryable, reason, exit_code, elapsed]:
                 self._end(index, Failed(error, retryable, reason, exit_code, elapsed))
             case ["stopped", index, elapsed]:

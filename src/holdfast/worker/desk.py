@@ -97,7 +97,7 @@ class AttemptDesk:
             child_key=key,
             job_id=self._tenure().held[ref.run_id].job_id,
         )
-        made = await self._database.transact(lambda: ops.submit(run))
+        (made,) = await self._database.transact(lambda: ops.add_tasks([run], ref))
         return made.run.id
 
 
