@@ -12,7 +12,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from holdfast.domain.canonical import canonicalize, pointer
@@ -89,9 +89,14 @@ class Parameters:
                 "type, a dataclass or a pydantic model"
             ) from error
 
-    def check(self, given: Mapping[str, Any], text: str | None = None) -> None:
-        """Raise BadParameters, with all problems, unless these fit. `text` is their canonical text, if known."""
+    def check(self, given: Mapping[str, Any], text: str | None = None, references: Collection[str] = ()) -> None:
+        """Raise BadParameters, with all problems, unless these fit. `text` is their canonical text, if known.
+
+        Those that are references have a type only when they are opened.
+        """
         problems = self._wrong_names(given)
+        if references:
+            given, text = {name: value for name, value in given.items() if name not in references}, None
         if self.hints:
             problems += self._wrong_types(given, text)
         if problems:

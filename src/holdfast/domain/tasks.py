@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from holdfast.domain.errors import ConfigurationError, UnknownTask
+from holdfast.domain.opening import opened, references
 from holdfast.domain.parameters import Parameters
 from holdfast.domain.policies import Retry
 
@@ -69,7 +70,7 @@ class Task(Generic[P, R]):
 
         `text` is their canonical text: whoever has it saves writing it again.
         """
-        self.parameters.check(parameters, text)
+        self.parameters.check(parameters, text, references(parameters))
 
     def bind(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the keyword arguments to call the function with, converted to the annotated types."""
@@ -78,7 +79,11 @@ class Task(Generic[P, R]):
     def call(self, parameters: Mapping[str, Any]) -> Any:
         """Call the function with these parameters; what an async one returns is to be awaited."""
         fn: Callable[..., Any] = self.fn
-        return fn(**self.parameters.bind(parameters))
+        names = references(parameters)
+        if not names:
+            return fn(**self.parameters.bind(parameters))
+        plain = {name: value for name, value in parameters.items() if name not in names}
+        return fn(**self.parameters.bind(plain), **opened(parameters, names))
 
     def schema(self) -> dict[str, Any]:
         """Return a JSON Schema of the parameters."""
