@@ -67,7 +67,7 @@ def test_an_unreachable_database_stops_the_questions_but_not_the_answers(here: I
         ({"HOLDFAST_TASKS": "no.such.module"}, "tasks", "cannot be loaded"),
         ({"HOLDFAST_ARTIFACTS": "/proc/nowhere"}, "artifacts", "/proc/nowhere"),
         ({"HOLDFAST_ARTIFACTS": "gopher://x"}, "artifacts", "gopher://x"),
-        ({"HOLDFAST_DOORBELL": "redis"}, "redis", "needs Redis"),
+        ({"HOLDFAST_DOORBELL": "redis"}, "settings", "HOLDFAST_REDIS_URL"),
         ({"HOLDFAST_REDIS_URL": "redis://:hunter2@127.0.0.1:1/0"}, "redis", "redis://:********@127.0.0.1:1/0"),
     ],
 )

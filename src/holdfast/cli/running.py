@@ -20,6 +20,9 @@ PROGRAM = "holdfast"
 # Set by the shell when it asks how a word might go on.
 COMPLETING = "_HOLDFAST_COMPLETE"
 
+# The signals that asked this process to end.
+_came: list[int] = []
+
 
 def run(arguments: Sequence[str] | None = None) -> int:
     output.tolerate_any_encoding()
@@ -51,6 +54,9 @@ def invoke(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - the one place where anything becomes a line and a code
+        if _came:  # while a module was imported, for instance: then it is told as a broken module
+            output.note("interrupted")
+            return 128 + _came[-1]
         _explain(error, arguments)
         return exits.code_of(error)
     return returned if isinstance(returned, int) else exits.OK
@@ -109,15 +115,16 @@ def _find_modules_here() -> None:
 
 
 def _clean_up_on_signals() -> None:
-    """By default these signals end Python without unwinding, which would leave an embedded server behind."""
+    """By default most signals end Python without unwinding, which would leave an embedded server behind."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
+        _came.append(number)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
-    for name in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         with contextlib.suppress(ValueError):  # not the main thread: then the signals are not ours
-            if signal.getsignal(name) is signal.SIG_DFL:
-                signal.signal(name, leave)
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                signal.signal(number, leave)
 
 
 def _pipe_closed() -> int:

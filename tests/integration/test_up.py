@@ -1,0 +1,118 @@
+"""holdfast up: everything is started, started again, and stopped, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from holdfast.embedded.locks import is_held
+from holdfast.embedded.places import Places
+from holdfast.processes import alive, family, kill_family, wait_gone
+from tests.integration.cli_support import Cli
+
+T = TypeVar("T")
+SECONDS = 60.0
+
+
+def eventually(look: Callable[[], T]) -> T:
+    """What `look` sees once it sees anything."""
+    ends = time.monotonic() + SECONDS
+    while not (seen := look()):
+        assert time.monotonic() < ends, "it did not come"
+    return seen
+
+
+class Up:
+    """`holdfast up` and its family."""
+
+    def __init__(self, cli: Cli, *arguments: str) -> None:
+        self.cli = cli
+        self.process = cli.start("up", *arguments, stdout=subprocess.DEVNULL, process_group=0)
+        assert self.process.stderr is not None
+        self.said = ""
+        while "Ctrl-C" not in self.said:
+            line = self.process.stderr.readline()
+            assert line, self.said
+            self.said += line
+
+    def workers(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.cli.ok("workers", "list", "--json").json["items"]
+        return [worker for worker in found if worker["pid"] in alive([worker["pid"]])]
+
+    def end(self, number: int) -> int:
+        members = family(self.process.pid)
+        self.process.send_signal(number)
+        code = self.process.wait(SECONDS)
+        assert wait_gone(members, SECONDS) == []
+        return code
+
+
+@pytest.fixture
+def up() -> Iterator[Callable[..., Up]]:
+    started: list[Up] = []
+
+    def start(cli: Cli, *arguments: str) -> Up:
+        started.append(Up(cli, *arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            kill_family(one.process.pid)
+            one.process.wait()
+        if one.process.stderr is not None:
+            one.process.stderr.close()
+
+
+def test_runs_are_executed_and_a_killed_worker_is_started_again(
+    database_url: str, tmp_path: Path, up: Callable[..., Up]
+) -> None:
+    cli = Cli(tmp_path, database_url=database_url, lease_seconds="3")
+    running = up(cli, "--slots", "1")
+    assert "holdfast submit mock" in running.said
+    (first,) = eventually(running.workers)
+    kill_family(first["pid"])
+    (second,) = eventually(lambda: [one for one in running.workers() if one["id"] != first["id"]])
+    assert second["pid"] != first["pid"]
+    assert cli.ok("submit", "mock", "-p", "seconds=0", "--wait").json["notes"] == "simulated"
+    assert running.end(signal.SIGTERM) == 0
+    assert cli.ok("workers", "list", "--json").json["items"] == []
+
+
+def test_the_embedded_server_stays_while_it_is_up_and_goes_with_it(
+    home: Path, tmp_path: Path, up: Callable[..., Up]
+) -> None:
+    cli = Cli(tmp_path, home=str(home))
+    running = up(cli, "--slots", "1")
+    places = Places(home)
+    assert str(places.sockets) in running.said
+    run_id = cli.submit("-p", "seconds=0")
+    assert cli.ok("runs", "wait", run_id).out == f"{run_id}  SUCCEEDED\n"
+    assert is_held(places.server_lock)
+    assert running.end(signal.SIGINT) == 0
+    assert not is_held(places.server_lock)
+    assert cli.ok("runs", "show", run_id, "--json").json["status"] == "SUCCEEDED"
+
+
+def test_what_it_started_stops_even_if_it_is_killed(home: Path, tmp_path: Path, up: Callable[..., Up]) -> None:
+    cli = Cli(tmp_path, home=str(home), lease_seconds="3")
+    running = up(cli, "--slots", "1")
+    eventually(running.workers)
+    members = family(running.process.pid)
+    assert len(members) > 1
+    os.kill(running.process.pid, signal.SIGKILL)
+    running.process.wait()
+    assert wait_gone(members, SECONDS) == []
+    eventually(lambda: not is_held(Places(home).server_lock))
+
+
+def test_without_a_usable_database_it_does_not_start(tmp_path: Path) -> None:
+    away = Cli(tmp_path, database_url="postgresql://127.0.0.1:1/x")
+    assert "does not answer" in away.refused("up", code=69)
