@@ -65,6 +65,8 @@ class Supervisor:
         """Ask all programs to stop; asked again, kill them."""
         if self._stopping.is_set():
             self._hurrying.set()
+        else:
+            self._tell("stopping; runs that cannot finish soon are handed back")
         self._stopping.set()
 
     async def _keep(self, program: Program) -> None:

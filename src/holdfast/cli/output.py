@@ -62,7 +62,8 @@ def data(text: str) -> None:
 def note(text: str) -> None:
     """One line beside the data."""
     sys.stdout.flush()
-    sys.stderr.write(text + "\n")
+    # A terminal has written ^C at the beginning of this line, if that is what made us speak.
+    sys.stderr.write(("\r" if is_terminal(sys.stderr) else "") + text + "\n")
     sys.stderr.flush()
 
 

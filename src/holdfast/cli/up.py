@@ -23,9 +23,7 @@ def up(workers: int, slots: int | None, queues: tuple[str, ...] | None) -> None:
     with Surroundings() as surroundings:
         settings = surroundings.settings
         where = masked(surroundings.database_url)
-        output.note(
-            f"database  {where}" + ("" if settings.database_url else "  (embedded, kept in the home directory)")
-        )
+        output.note(f"database  {where}" + ("" if settings.database_url else "  (embedded)"))
         output.note(f"workers   {workers}")
         output.note("")
         output.note("try       holdfast submit mock -p seconds=2 --wait")

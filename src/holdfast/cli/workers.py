@@ -23,7 +23,6 @@ WORKERS: list[Column[WorkerRecord]] = [
     Column("RUNNING", lambda worker: f"{worker.running}/{worker.slots}", right=True),
     Column("DONE", lambda worker: worker.tasks_completed, right=True),
     Column("FAILED", lambda worker: worker.tasks_failed, right=True),
-    Column("STARTED", lambda worker: worker.started_at),
     Column("HEARTBEAT", lambda worker: worker.heartbeat_at),
 ]
 TIMES = ("started_at", "heartbeat_at", "expires_at", "stopped_at")
