@@ -77,14 +77,16 @@ class ProcessExecutor:
         self._dispatch()
 
     def room(self) -> int:
+        """Room for runs in children that are ready; a run is not claimed to wait for one that is yet to start."""
+        seats = [seat for seat in self._seats if seat.free]
         long = 0
         if self._held:
             now = monotonic()
             expected = max(self._pace.mean or 0.0, FRAME_SECONDS)
-            for seat in self._seats:
-                current = seat.current() if seat.ready else None
+            for seat in seats:
+                current = seat.current()
                 long += current is not None and now - current.began_at > expected
-        return long + self._pace.wanted(self.slots - long) - self._held
+        return long + self._pace.wanted(len(seats) - long) - self._held
 
     def _dispatch(self) -> None:
         """Give what waits to children that can begin it."""
@@ -169,6 +171,7 @@ class ProcessExecutor:
             case ["ready"]:
                 self._failures = 0
                 self._dispatch()
+                self._place.report([])  # there is room now
             case ["ask", ref, number, method, *args] if method in QUESTIONS:
                 self._chore(self._answer(seat, number, method, AttemptRef(*ref), args))
 

@@ -13,11 +13,29 @@ from time import monotonic
 
 from holdfast.domain.execution import Ended, Settled
 from holdfast.domain.settling import settle
+from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import AttemptRef, Settlement
 
 BATCH = 1000
 # How long endings wait for others while more runs are under way.
 WINDOW = 0.003
+
+
+def unstorable(settlement: Settlement) -> Settlement:
+    """The same attempt, failed because of what its ending held."""
+    error = {
+        "class": "ResultNotStorable",
+        "message": "the database refused to keep how this attempt ended",
+        "traceback": None,
+    }
+    return Settlement(
+        settlement.ref,
+        AttemptStatus.FAILED,
+        Status.FAILED,
+        task=settlement.task,
+        elapsed=settlement.elapsed,
+        error=error,
+    )
 
 
 class Completions:

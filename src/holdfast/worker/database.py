@@ -25,6 +25,15 @@ KEEPALIVE: dict[str, Any] = {
 }
 
 
+# What a connection raises when it, and not the statement, is at fault.
+UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError)
+
+
+def said(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 class Database:
     """One connection, used by one at a time. An error of the connection closes it; the next use opens another."""
 
@@ -43,7 +52,7 @@ class Database:
                 async with asyncio.timeout(self._patience):
                     connection = self._connection or await self._connect()
                     return await psycopg_async.transact(connection, make_op, begin)
-            except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError):
+            except UNREACHABLE:
                 await self._drop()
                 raise
             except BaseException:
@@ -69,7 +78,3 @@ class Database:
     async def close(self) -> None:
         async with self._lock:
             await self._drop()
-
-
-# What a connection raises when it, and not the statement, is at fault.
-UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError)

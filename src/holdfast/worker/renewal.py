@@ -19,7 +19,7 @@ from holdfast import ops
 from holdfast.domain.errors import LeaseLost
 from holdfast.domain.values import Renewal
 from holdfast.observe import emit
-from holdfast.worker.database import Database
+from holdfast.worker.database import Database, said
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.tenure import Tenure
 
@@ -104,7 +104,7 @@ class RenewalThread:
                 except LeaseLost as error:
                     return str(error)
                 except (psycopg.Error, TimeoutError, OSError) as error:
-                    emit("renewal.failed", worker_id=self._tenure.id, error=str(error) or type(error).__name__)
+                    emit("renewal.failed", worker_id=self._tenure.id, error=said(error))
                     grid = min(grid, monotonic() + self._retry)
         finally:
             await database.close()

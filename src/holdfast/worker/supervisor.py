@@ -10,18 +10,17 @@ from time import monotonic
 
 from holdfast.domain.doorbell import STOP
 from holdfast.domain.errors import DatabaseUnreachable
-from holdfast.domain.execution import Ended, Executor, Place
-from holdfast.domain.settling import HandedBack
+from holdfast.domain.execution import Executor, Place
 from holdfast.domain.tasks import load_modules, registry
 from holdfast.domain.values import Renewal
 from holdfast.observe import emit
 from holdfast.sql import leases, workers
 from holdfast.sql.statement import Op
-from holdfast.worker.database import UNREACHABLE, Database
+from holdfast.worker.database import UNREACHABLE, Database, said
 from holdfast.worker.exchange import Exchange
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.renewal import RenewalThread
-from holdfast.worker.shutdown import signals
+from holdfast.worker.shutdown import drain, signals
 from holdfast.worker.tenure import Tenure
 from holdfast.worker.upkeep import Upkeep
 
@@ -39,6 +38,7 @@ class Worker:
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
         self._stopping = False
+        self._serving = False
         self._hurry = asyncio.Event()
         self._renewal: RenewalThread | None = None
         self._fenced: str | None = None
@@ -56,7 +56,7 @@ class Worker:
         if self._stopping or now:
             self._hurry.set()
         self._stopping = True
-        if hasattr(self, "_exchange"):
+        if self._serving:
             self._exchange.claiming = False
             self._exchange.wake()
 
@@ -75,6 +75,7 @@ class Worker:
         self._database = Database(self.options.database_url, "worker")
         self._upkeep = Upkeep(self.options)
         self._exchange = Exchange(self.options, self._database, self._upkeep.rescue)
+        self._serving = True
         self._exchange.claiming = not self._stopping
         await self._register(waiting=self.options.wait_for_database)
         place = self._place()
@@ -92,7 +93,7 @@ class Worker:
                 await self._exchange.serve(self._done)
                 if self._exchange.tenure.over:
                     await self._start_over()
-            await self._drain()
+            await drain(self._exchange, self.options.limits.grace, self._hurry)
         finally:
             for helper in helpers:
                 helper.cancel()
@@ -133,8 +134,8 @@ class Worker:
                 break
             except UNREACHABLE as error:
                 if not waiting:
-                    raise DatabaseUnreachable(f"Postgres does not answer: {' '.join(str(error).split())}") from error
-                emit("database.away", worker_id=tenure.id, error=str(error) or type(error).__name__)
+                    raise DatabaseUnreachable(f"Postgres does not answer: {said(error)}") from error
+                emit("database.away", worker_id=tenure.id, error=said(error))
                 await asyncio.sleep(pause)
                 pause = min(2.0, pause * 2)
                 if self._stopping:
@@ -156,7 +157,7 @@ class Worker:
         self._stop_runs(renewal.cancelled)
         strangers = tenure.strangers(renewal)
         if strangers:
-            self._exchange.hand_back(strangers)
+            self._exchange.return_strangers(strangers)
         if renewal.drain and not self._stopping:
             emit("worker.draining", worker_id=tenure.id)
             self.stop()
@@ -173,7 +174,7 @@ class Worker:
         """The leases are lost, or may be. Say how the runs ended, which the fence judges, and begin a new tenure."""
         exchange = self._exchange
         emit("worker.fenced", worker_id=exchange.tenure.id, reason=self._fenced, runs=len(exchange.tenure.held))
-        exchange.give_up(self._fenced or "its lease was lost")
+        exchange.endings.give_up(self._fenced or "its lease was lost")
         while not await exchange.settle_all():
             if self._hurry.is_set():
                 return
@@ -219,42 +220,24 @@ class Worker:
         try:
             self._stop_runs(await self._database.transact(ask))
         except UNREACHABLE as error:
-            emit("watch.postponed", worker_id=worker_id, error=str(error) or type(error).__name__)
-
-    async def _drain(self) -> None:
-        """Let what runs end within the grace, then hand back the rest."""
-        exchange = self._exchange
-        exchange.claiming = False
-        exchange.hand_back_waiting()
-        deadline = monotonic() + self.options.limits.grace
-        while (exchange.tenure.held or exchange.completions) and not self._hurry.is_set() and monotonic() < deadline:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, deadline - monotonic())):
-                    await exchange.serve(
-                        lambda: self._hurry.is_set() or not exchange.tenure.held or exchange.tenure.over
-                    )
-            if exchange.tenure.over:
-                return
-        for executor in self.executors:
-            executor.kill()
-        settled = {s.ref.run_id for s in exchange.completions.unsettled()}
-        left = [claim for run_id, claim in exchange.tenure.held.items() if run_id not in settled]
-        exchange.completions.add([Ended(claim, HandedBack()) for claim in left])
-        if left:
-            emit("worker.handing_back", worker_id=self.id, runs=len(left))
+            emit("watch.postponed", worker_id=worker_id, error=said(error))
 
     async def _let_go(self) -> None:
+        """End what still runs, say how everything ended, and leave."""
         exchange = self._exchange
         for executor in self.executors:
             executor.kill()
-        if self._renewal is not None:
-            self._renewal.stop()
+            # Only what is certainly dead may be handed on.
+            await executor.close()
+        returned = exchange.endings.hand_back_all()
+        if returned:
+            emit("worker.handing_back", worker_id=self.id, runs=returned)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS):
                 await exchange.settle_all()
                 await self._deregister()
-        for executor in self.executors:
-            await executor.close()
+        if self._renewal is not None:
+            self._renewal.stop()
         await self._upkeep.close()
         await self._database.close()
         emit("worker.stopped", worker_id=exchange.tenure.id)
@@ -269,7 +252,7 @@ class Worker:
         try:
             await self._database.transact(deregister)
         except UNREACHABLE as error:
-            emit("worker.left_silently", worker_id=tenure.id, error=str(error) or type(error).__name__)
+            emit("worker.left_silently", worker_id=tenure.id, error=said(error))
 
 
 def _later(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: object) -> None:

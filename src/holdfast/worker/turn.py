@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import LiteralString
 
 from holdfast import ops
 from holdfast.domain.values import AttemptRef, Claim, Position, Settlement, Verdict
@@ -29,6 +30,13 @@ class Errand:
     promote: bool = False
     discover: bool = False
     find_orphans: bool = False
+
+    def begin(self, careful: LiteralString) -> LiteralString | None:
+        """How to begin the transaction: with care for plans where runs move, else at all only if it takes several."""
+        if self.positions or self.settlements:
+            return careful
+        several = self.discover + self.promote + self.find_orphans + bool(self.progress) + bool(self.lines) > 1
+        return "begin" if several else None
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from holdfast.observe import emit
 from holdfast.sql import tallies
 from holdfast.sql.leases import Orphan
 from holdfast.sql.statement import Op
-from holdfast.worker.database import UNREACHABLE, Database
+from holdfast.worker.database import UNREACHABLE, Database, said
 from holdfast.worker.options import WorkerOptions
 
 FOLDED_AT_ONCE = 5000
@@ -77,7 +77,7 @@ class Upkeep:
         try:
             await run(self)
         except UNREACHABLE as error:
-            emit("upkeep.postponed", service=name, error=str(error) or type(error).__name__)
+            emit("upkeep.postponed", service=name, error=said(error))
         except psycopg.Error as error:
             emit("upkeep.failed", service=name, error=f"{type(error).__name__}: {error}")
 

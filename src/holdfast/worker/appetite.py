@@ -1,0 +1,103 @@
+"""Appetite: when a worker looks for runs, and when it takes some.
+
+It is hungry while it believes that there are runs to take: a doorbell rang, the last claim came back full, one of its
+own runs goes again at once. A hungry worker claims whenever an executor has room. One that is not looks every so often
+whether any of its queues has runs, and makes ready those whose time has come, exactly when it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from time import monotonic
+
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.picker import Picker
+from holdfast.worker.turn import Answer, Errand
+
+DISCOVER_EVERY = 3.0
+FAR = 3600.0
+# A ring may be for a run whose time has not come: this soon after it, learn when it will.
+LEARN_AFTER_RING = 0.2
+
+
+class Appetite:
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
+        self._picker = Picker(options.queues)
+        self._hungry = True
+        self._look_at = 0.0
+        self._promote_at = 0.0
+        self._discovered_at = 0.0
+        self._retries_until = 0.0
+        self._found_nothing = False
+
+    def ring(self, queues: Iterable[str]) -> bool:
+        """A doorbell: these queues may have runs. True if any of them is ours."""
+        rung = self._picker.serves(queues)
+        if rung:
+            self._picker.add(rung)
+            self._picker.restart(rung)
+            self._hungry = True
+            self._promote_at = min(self._promote_at, monotonic() + LEARN_AFTER_RING)
+        return bool(rung)
+
+    def restart(self) -> None:
+        """Begin anew: nothing is known."""
+        self._picker.restart()
+        self._hungry = True
+
+    def expect(self, queue: str | None, delay: float) -> None:
+        """One of our own runs goes again: at once, or when its delay is over."""
+        if delay <= 0:
+            if queue is not None:
+                self._picker.add([queue])
+            self._hungry = True
+        else:
+            due = monotonic() + delay
+            self._promote_at = min(self._promote_at, due)
+            self._retries_until = max(self._retries_until, due)
+
+    def wait(self, now: float, room: int) -> float:
+        """Seconds until there is a reason to look or to claim."""
+        if self._hungry and room > 0:
+            return 0.0
+        return min(self._promote_at, FAR + now if self._hungry else self._look_at) - now
+
+    def plan(self, errand: Errand, now: float, room: int) -> None:
+        """Put on the errand what is due. A look costs little, so anything else that is due takes it along."""
+        looking = not self._hungry and (now >= self._look_at or errand.find_orphans)
+        errand.promote = looking or now >= self._promote_at
+        errand.discover = looking or (self._hungry and now >= self._discovered_at + DISCOVER_EVERY)
+        if room > 0 and (self._hungry or (errand.promote and not looking)):
+            errand.limit = room
+            errand.positions = self._picker.positions()
+            errand.discover = errand.discover or not errand.positions
+
+    def learn(self, errand: Errand, answer: Answer, now: float) -> None:
+        """Draw conclusions from a turn."""
+        if errand.promote:
+            self._promote_at = now + (FAR if answer.next_due is None else max(0.0, answer.next_due))
+        looked = answer.queues is not None or bool(errand.positions)
+        found = False
+        if answer.queues is not None:
+            self._discovered_at = now
+            self._picker.know(answer.queues)
+            found = self._hungry = bool(self._picker.serves(answer.queues))
+        if errand.positions:
+            self._hungry = self._picker.took(answer.claims, errand.limit)
+            found = self._hungry or bool(answer.claims)
+        if answer.promoted:
+            # They may be of queues that had nothing before.
+            self._hungry = found = True
+            self._discovered_at = 0.0
+        if looked:
+            self._found_nothing = not found
+            if not self._hungry:
+                self._look_at = now + self._pause()
+
+    def _pause(self) -> float:
+        return self._options.poll_every_listening if self._options.listener.live else self._options.poll_every
+
+    def sated(self, now: float) -> bool:
+        """Nothing was there at the last look, nothing is due, and no run of ours is to go again."""
+        return self._found_nothing and not self._hungry and now < self._promote_at and now >= self._retries_until

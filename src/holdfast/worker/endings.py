@@ -1,0 +1,113 @@
+"""Endings: from what an executor reports to what the database has accepted.
+
+An ending is kept until the database has said what became of it. One that was sent without an answer is in doubt: it may
+have been written. Asking tells, so that it is neither lost nor taken for somebody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from holdfast.domain.execution import Ended, Settled
+from holdfast.domain.settling import Failed, HandedBack
+from holdfast.domain.states import AttemptStatus, Status
+from holdfast.domain.values import AttemptRef, Claim, Settlement, Verdict
+from holdfast.observe import emit, heard
+from holdfast.sql import attempts, leases
+from holdfast.sql.statement import Op
+from holdfast.worker.completion import Completions
+from holdfast.worker.tenure import Tenure
+
+
+class Endings:
+    """The endings of one tenure. `again` hears of each run that will be attempted again: its queue and its delay."""
+
+    def __init__(self, tenure: Tenure, again: Callable[[str | None, float], None]) -> None:
+        self.tenure = tenure
+        self.completions = Completions()
+        self._again = again
+
+    def report(self, ended: Sequence[Ended]) -> None:
+        """How runs ended, as an executor tells it. What is not held any more is nobody's business."""
+        held = self.tenure.held
+        known = [one for one in ended if one.claim.run_id in held]
+        for one in known:
+            if isinstance(one.outcome, Settled):
+                held.pop(one.claim.run_id)
+                self.tenure.completed += 1
+                if heard():
+                    self._tell(one.claim, Status.SUCCEEDED, None)
+        self.completions.add(known)
+
+    def hand_back(self, claims: Iterable[Claim]) -> None:
+        """These have not been performed, or not to the end."""
+        self.completions.add([Ended(claim, HandedBack()) for claim in claims])
+
+    def hand_back_all(self) -> int:
+        """Whatever has not ended goes back; tells how many."""
+        left = self._unfinished()
+        self.hand_back(left)
+        return len(left)
+
+    def give_up(self, why: str) -> None:
+        """The tenure is lost: whatever has not ended was killed, and counts as crashed if that still counts."""
+        error = {"class": "LeaseLost", "message": f"the worker stopped the run: {why}", "traceback": None}
+        self.completions.add([Ended(claim, Failed(error, reason="crash")) for claim in self._unfinished()])
+
+    def _unfinished(self) -> list[Claim]:
+        ended = {settlement.ref.run_id for settlement in self.completions.unsettled()}
+        return [claim for run_id, claim in self.tenure.held.items() if run_id not in ended]
+
+    def return_strangers(self, refs: Iterable[AttemptRef]) -> None:
+        """Leases that are ours although we never heard of them go back unused."""
+        for ref in refs:
+            emit("lease.returned", run_id=ref.run_id, attempt_count=ref.number, worker_id=self.tenure.id)
+            self.completions.put([Settlement(ref, AttemptStatus.CANCELLED, None, excuse=True, reason="handed-back")])
+
+    def settled(self, settlements: Sequence[Settlement], verdicts: Sequence[Verdict]) -> None:
+        """The database has judged these."""
+        telling = heard()
+        held = self.tenure.held
+        for settlement, verdict in zip(settlements, verdicts, strict=True):
+            claim = held.pop(settlement.ref.run_id, None)
+            if verdict.accepted:
+                if verdict.outcome is None:
+                    self._again(claim.queue if claim else None, settlement.delay)
+                elif verdict.outcome == Status.FAILED:
+                    self.tenure.failed += 1
+                else:
+                    self.tenure.completed += 1
+            if telling and claim is not None:
+                self._tell(claim, (verdict.outcome or Status.PENDING) if verdict.accepted else "FENCED", settlement)
+
+    def _tell(self, claim: Claim, status: str, settlement: Settlement | None) -> None:
+        fields: dict[str, Any] = {
+            "run_id": claim.run_id,
+            "payload_hash": claim.payload_hash.hex(),
+            "worker_id": self.tenure.id,
+            "status": str(status),
+            "attempt_count": claim.number,
+            "task": claim.task,
+            "queue": claim.queue,
+        }
+        if settlement is not None:
+            fields["elapsed"] = round(settlement.elapsed, 6)
+            if settlement.reason:
+                fields["reason"] = settlement.reason
+            if settlement.error:
+                fields["error"] = f"{settlement.error['class']}: {settlement.error['message']}"
+            if status == Status.PENDING:
+                fields["delay"] = settlement.delay
+        emit("run.refused" if status == "FENCED" else "run.settled", **fields)
+
+    def clear_up(self) -> Op[tuple[set[AttemptRef], list[AttemptRef]]]:
+        """After a turn without an answer: which endings were written, and which leases do we hold unawares?"""
+        doubtful = [settlement.ref for settlement in self.completions.doubtful]
+        written = yield from attempts.ended_by(self.tenure.id, doubtful)
+        return written, (yield from leases.held(self.tenure.id))
+
+    def cleared_up(self, written: set[AttemptRef], held: Iterable[AttemptRef]) -> None:
+        for ref in self.completions.resolve(written):
+            self.tenure.held.pop(ref.run_id, None)
+        self.return_strangers(ref for ref in held if ref.run_id not in self.tenure.held)
