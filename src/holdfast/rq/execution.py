@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from random import random
 
 import redis
@@ -15,6 +16,7 @@ from holdfast.domain.values import Claim
 from holdfast.doorbells.redis import open_redis
 from holdfast.doorbells.rq import RunRinger
 from holdfast.drivers import psycopg as driver
+from holdfast.executors.process import ProcessExecutor
 from holdfast.ops import ring
 from holdfast.rq.horse import end_with_worker, is_work_horse
 from holdfast.rq.sweeper import Sweeper
@@ -35,11 +37,19 @@ def execute(run_id: object) -> None:
         if url and is_work_horse():
             end_with_worker(lambda: _answers(url))
         if _claimable(surroundings, known):
-            RunWorker(worker_options(surroundings, WorkerRequest(queues=(), slots=1)), known).run()
+            options = worker_options(surroundings, WorkerRequest(queues=(), slots=1))
+            RunWorker(replace(options, executor=OneChild(1)), known).run()
         else:
             log.info("run %s is not ready, or somebody executes it: nothing to do", known)
         if url:
             _sweep(surroundings, url)
+
+
+class OneChild(ProcessExecutor):
+    """A child for the one run. It may take its time to start: no other worker would be quicker with this run."""
+
+    def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
+        return super().take_back() if waiting_for == 0.0 else []
 
 
 class RunWorker(Worker):
@@ -57,7 +67,6 @@ class RunWorker(Worker):
             log.info("lease acquisition failed: run %s was taken by another worker", self._run_id)
         else:
             exchange.begin([claim])
-        exchange.claiming = False
         self._began = True
 
     def _claim(self) -> Op[Claim | None]:
