@@ -1,0 +1,51 @@
+"""Which two programs meet in which situations: in those where both can bite on the same run."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+
+from holdfast.testing.explorer.schedule import Meeting
+from holdfast.testing.explorer.situations import SITUATIONS
+
+_SPANS: dict[str, str] = {
+    "submit": "fresh ready leased scheduled succeeded",
+    "submit_key": "fresh ready leased failed succeeded key_expired",
+    "submit_other": "fresh ready key_expired",
+    "submit_dedupe": "fresh ready leased flagged resting failed withdrawn succeeded",
+    "claim": "fresh ready leased flagged expired expiring due falling_due rested failed withdrawn stopped reopened",
+    "claim_by_id": "fresh ready leased flagged expired expired_last expired_flagged expiring expiring_flagged due "
+    "falling_due rested failed withdrawn reopened",
+    "renew": "leased flagged expired expiring expiring_flagged",
+    "succeed": "leased flagged expired expired_flagged expiring expiring_flagged",
+    "fail": "leased last flagged expired expiring",
+    "fail_for_good": "leased flagged expired expiring",
+    "hand_back": "leased last flagged expired expiring",
+    "turn": "leased last flagged expired expiring",
+    "cancel": "fresh ready leased last flagged expired expired_flagged expiring scheduled due falling_due resting "
+    "rested failed withdrawn stopped succeeded reopened",
+    "retry": "ready leased last flagged due expired_last failed withdrawn stopped succeeded",
+    "rescue": "leased expired expired_last expired_flagged expiring expiring_flagged",
+    "promote": "leased scheduled due falling_due resting rested",
+    "prune": "",
+}
+
+# Where keys are at stake, another payload under the same key is a case of its own; elsewhere it adds nothing.
+_WITH_OTHER = ("submit_key", "submit_other", "submit_dedupe", "claim", "cancel", "prune")
+
+
+def _situations(first: str, second: str) -> list[str]:
+    if "prune" in (first, second):
+        other = second if first == "prune" else first
+        spans = _SPANS[other].split() if other != "prune" else ["ready", "failed", "succeeded", "key_expired"]
+        return [f"old_{name}" for name in spans if f"old_{name}" in SITUATIONS]
+    return [name for name in _SPANS[first].split() if name in _SPANS[second].split()]
+
+
+def meetings() -> list[Meeting]:
+    """Every pair of programs, a program with itself included, in every situation that suits both."""
+    return [
+        Meeting(first, second, situation)
+        for first, second in combinations_with_replacement(_SPANS, 2)
+        if "submit_other" not in (first, second) or {first, second} <= set(_WITH_OTHER)
+        for situation in _situations(first, second)
+    ]

@@ -1,0 +1,29 @@
+"""One body of tests over all drivers: each test gets a timeline on a driver, and runs once for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from holdfast.testing.timeline import Timeline
+from tests.conformance.drivers import DRIVERS, Driver
+
+
+@pytest.fixture(params=list(DRIVERS))
+def driver(request: pytest.FixtureRequest, database_url: str) -> Iterator[Driver]:
+    with DRIVERS[request.param](database_url) as driver:
+        yield driver
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[psycopg.Connection]:
+    """A connection of the test's own, beside the driver's."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def timeline(driver: Driver, connection: psycopg.Connection) -> Timeline:
+    return Timeline(driver, connection)

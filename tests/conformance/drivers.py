@@ -1,0 +1,138 @@
+"""The drivers under test, each behind the same three verbs: perform, borrow, close."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import psycopg
+import sqlalchemy
+from sqlalchemy.orm import Session
+
+from holdfast.drivers import psycopg as psycopg_driver
+from holdfast.drivers import psycopg_async as async_driver
+from holdfast.drivers import sqlalchemy as sqlalchemy_driver
+from holdfast.sql.statement import Op
+
+T = TypeVar("T")
+
+Run = Callable[[Op[Any]], Any]
+
+
+class RolledBack(Exception):
+    """Raised by tests inside a borrowed transaction to undo it."""
+
+
+class Driver(ABC):
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    @abstractmethod
+    def perform(self, make_op: Callable[[], Op[T]]) -> T:
+        """Drive an operation in a transaction of its own."""
+
+    @abstractmethod
+    def borrow(self) -> AbstractContextManager[Run]:
+        """A transaction of the caller's: operations driven in it happen if and only if it commits."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Psycopg(Driver):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._connection = psycopg.connect(url, autocommit=True)
+
+    def perform(self, make_op: Callable[[], Op[T]]) -> T:
+        return psycopg_driver.transact(self._connection, make_op)
+
+    @contextmanager
+    def borrow(self) -> Iterator[Run]:
+        with self._connection.transaction():
+            yield lambda op: psycopg_driver.run(self._connection, op)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class PsycopgAsync(Driver):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._runner = asyncio.Runner()
+        self._connection = self._wait(psycopg.AsyncConnection.connect(url, autocommit=True))
+
+    def _wait(self, coroutine: Any) -> Any:
+        return self._runner.run(coroutine)
+
+    def perform(self, make_op: Callable[[], Op[T]]) -> T:
+        done: T = self._wait(async_driver.transact(self._connection, make_op))
+        return done
+
+    @contextmanager
+    def borrow(self) -> Iterator[Run]:
+        transaction = self._connection.transaction()
+        self._wait(transaction.__aenter__())
+        try:
+            yield lambda op: self._wait(async_driver.run(self._connection, op))
+        except BaseException as error:
+            if not self._wait(transaction.__aexit__(type(error), error, None)):
+                raise
+        else:
+            self._wait(transaction.__aexit__(None, None, None))
+
+    def close(self) -> None:
+        self._wait(self._connection.close())
+        self._runner.close()
+
+
+class SQLAlchemyConnection(Driver):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.engine = sqlalchemy.create_engine(
+            "postgresql+psycopg://", poolclass=sqlalchemy.pool.NullPool, creator=lambda: psycopg.connect(url)
+        )
+
+    def perform(self, make_op: Callable[[], Op[T]]) -> T:
+        with self.engine.begin() as connection:
+            return sqlalchemy_driver.run(connection, make_op())
+
+    @contextmanager
+    def borrow(self) -> Iterator[Run]:
+        with self.engine.begin() as connection:
+            yield lambda op: sqlalchemy_driver.run(connection, op)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+class SQLAlchemySession(SQLAlchemyConnection):
+    def perform(self, make_op: Callable[[], Op[T]]) -> T:
+        with Session(self.engine) as session, session.begin():
+            return sqlalchemy_driver.run(session, make_op())
+
+    @contextmanager
+    def borrow(self) -> Iterator[Run]:
+        with Session(self.engine) as session, session.begin():
+            yield lambda op: sqlalchemy_driver.run(session, op)
+
+
+# A driver for another kind of connection is tested by naming it here.
+DRIVERS: dict[str, Callable[[str], Driver]] = {
+    "psycopg": Psycopg,
+    "psycopg_async": PsycopgAsync,
+    "sqlalchemy_connection": SQLAlchemyConnection,
+    "sqlalchemy_session": SQLAlchemySession,
+}

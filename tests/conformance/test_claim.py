@@ -1,0 +1,137 @@
+"""Claiming: in order, no more than asked for, and only by workers that live and want to."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from hashlib import sha256
+
+from holdfast import ops
+from holdfast.testing.timeline import Timeline, new_run
+
+
+def test_higher_priority_first_then_older_first(timeline: Timeline) -> None:
+    low = timeline.submit({"n": 1}, priority=-100)
+    first = timeline.submit({"n": 2})
+    second = timeline.submit({"n": 3})
+    high = timeline.submit({"n": 4}, priority=100)
+    claims = timeline.worker("a").claim(10)
+    assert [claim.run_id for claim in claims] == [high, first, second, low]
+
+
+def test_runs_of_one_moment_come_in_the_order_of_their_ids(timeline: Timeline) -> None:
+    many = [new_run({"n": n}) for n in range(20)]
+    timeline.perform(lambda: ops.submit_many(many[::-1]))
+    claims = timeline.worker("a").claim(20)
+    assert [claim.run_id for claim in claims] == [new.id for new in many]
+
+
+def test_a_claim_takes_no_more_than_asked(timeline: Timeline) -> None:
+    for queue in ("one", "two", "three"):
+        timeline.perform(lambda q=queue: ops.submit_many([new_run({"n": n}, queue=q) for n in range(5)]))
+    worker = timeline.worker("a")
+    assert len(worker.claim(4, "one", "two", "three")) == 4
+    assert len(worker.claim(100, "one", "two", "three")) == 11
+    assert worker.claim(100, "one", "two", "three") == []
+
+
+def test_queues_are_looked_through_in_the_order_given(timeline: Timeline) -> None:
+    second = timeline.submit(queue="b")
+    first = timeline.submit(queue="a")
+    worker = timeline.worker("a")
+    assert worker.claims(second, "b", "a")
+    assert worker.claims(first, "b", "a")
+
+
+def test_only_the_named_queues_are_claimed_from(timeline: Timeline) -> None:
+    timeline.submit(queue="other")
+    assert timeline.worker("a").claim(10, "default") == []
+
+
+def test_no_run_is_claimed_twice(timeline: Timeline) -> None:
+    run = timeline.submit()
+    timeline.worker("a").claims(run)
+    assert timeline.worker("b").claim() == []
+    assert timeline.get(run).lease_owner == timeline.worker("a").id
+
+
+def test_a_claim_carries_all_that_is_needed(timeline: Timeline) -> None:
+    run = timeline.submit({"n": 1}, policy='{"max_attempts": 5}', queue="models")
+    claim = timeline.worker("a").claims(run, "models")
+    assert (claim.task, claim.queue, claim.parameters, claim.policy) == (
+        "work",
+        "models",
+        '{"n":1}',
+        '{"max_attempts": 5}',
+    )
+    assert (claim.number, claim.excused, claim.spent, claim.crashes) == (1, 0, 1, 0)
+    assert claim.payload_hash == sha256(b'{"n":1}').digest()
+    assert claim.lag >= 0
+
+
+def test_the_lag_is_counted_from_when_the_run_was_due(timeline: Timeline) -> None:
+    run = timeline.submit(run_after=timedelta(minutes=10))
+    worker = timeline.worker("a", lease=timedelta(hours=1))
+    timeline.later(minutes=12)
+    timeline.promote()
+    assert 120 <= worker.claims(run).lag < 180
+
+
+def test_a_paused_queue_gives_nothing(timeline: Timeline) -> None:
+    run = timeline.submit()
+    timeline.pause("default", reason="maintenance")
+    worker = timeline.worker("a")
+    assert worker.claim() == []
+    assert worker.take(run) is None
+    timeline.resume("default")
+    worker.claims(run)
+
+
+def test_a_paused_queue_does_not_stop_the_others(timeline: Timeline) -> None:
+    timeline.submit(queue="paused")
+    run = timeline.submit(queue="open")
+    timeline.pause("paused")
+    assert [claim.run_id for claim in timeline.worker("a").claim(10, "paused", "open")] == [run]
+
+
+def test_a_worker_whose_lease_has_passed_claims_nothing(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    timeline.later(seconds=61)
+    assert worker.claim() == []
+    assert worker.take(run) is None
+    assert timeline.status(run) == "PENDING"
+
+
+def test_a_worker_that_left_claims_nothing(timeline: Timeline) -> None:
+    timeline.submit()
+    worker = timeline.worker("a")
+    worker.deregister()
+    assert worker.claim() == []
+
+
+def test_a_draining_worker_claims_nothing(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    assert worker.drain() == 1
+    assert worker.claim() == []
+    assert worker.take(run) is None
+    assert worker.renew().drain
+
+
+def test_a_bound_hides_what_lies_before_it(timeline: Timeline) -> None:
+    runs = [timeline.submit({"n": n}) for n in range(3)]
+    worker = timeline.worker("a")
+    claim = worker.claims(runs[0])
+    worker.hands_back(claim)
+    urgent = timeline.submit({"n": "urgent"}, priority=1)
+    behind = [found.run_id for found in worker.claim(10, after=claim)]
+    assert behind == [runs[1], runs[2], runs[0]], "handed back just now, so behind the others; the urgent one is before"
+    worker.claims(urgent)
+
+
+def test_a_handed_back_run_can_be_claimed_again_at_once(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    worker.hands_back(worker.claims(run))
+    again = timeline.worker("b").claims(run)
+    assert (again.number, again.excused, again.spent) == (2, 1, 1)

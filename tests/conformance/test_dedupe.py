@@ -1,0 +1,104 @@
+"""Dedupe: the same task and payload find the run that is there, within a window, without a race."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast import ops
+from holdfast.domain.errors import ConfigurationError
+from holdfast.drivers.psycopg import run as drive
+from holdfast.testing.timeline import Timeline, new_run
+from tests.conformance.drivers import Driver
+
+
+def test_a_pending_run_is_found(timeline: Timeline) -> None:
+    run = timeline.submit({"n": 1})
+    again = timeline.submitted({"n": 1}, dedupe="active")
+    assert (again.run.id, again.created) == (run, False)
+
+
+def test_a_run_that_waits_is_found(timeline: Timeline) -> None:
+    run = timeline.submit(run_after=timedelta(minutes=5))
+    assert timeline.submitted(dedupe="active").run.id == run
+
+
+def test_a_running_run_is_found(timeline: Timeline) -> None:
+    run = timeline.submit()
+    timeline.worker("a").claims(run)
+    assert timeline.submitted(dedupe="active").run.id == run
+
+
+def test_a_run_that_was_asked_to_stop_is_not_found(timeline: Timeline) -> None:
+    run = timeline.submit()
+    timeline.worker("a").claims(run)
+    timeline.cancel(run)
+    assert timeline.submitted(dedupe="active").created
+    assert timeline.submitted(dedupe=timedelta(hours=1)).run.id != run
+
+
+def test_another_payload_or_task_is_not_the_same(timeline: Timeline) -> None:
+    timeline.submit({"n": 1})
+    assert timeline.submitted({"n": 2}, dedupe="active").created
+    assert timeline.submitted({"n": 1}, task="other", dedupe="active").created
+
+
+def test_an_ended_run_is_not_active(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    worker.succeeds(worker.claims(run))
+    assert timeline.submitted(dedupe="active").created
+
+
+def test_active_is_bounded_by_its_window(timeline: Timeline) -> None:
+    timeline.at("10:00")
+    run = timeline.submit(dedupe="active")
+    timeline.at("10:09")
+    assert timeline.submitted(dedupe="active").run.id == run
+    timeline.at("10:11")
+    assert timeline.submitted(dedupe="active").created
+
+
+def test_a_window_finds_a_success(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    worker.succeeds(worker.claims(run))
+    timeline.later(minutes=50)
+    assert timeline.submitted(dedupe=timedelta(hours=1)).run.id == run
+    timeline.later(minutes=20)
+    assert timeline.submitted(dedupe=timedelta(hours=1)).created
+
+
+@pytest.mark.parametrize("ending", ["FAILED", "CANCELLED"])
+def test_a_window_finds_no_failure(timeline: Timeline, ending: str) -> None:
+    run = timeline.submit()
+    if ending == "FAILED":
+        worker = timeline.worker("a")
+        worker.fails(worker.claims(run), retryable=False)
+    else:
+        timeline.cancel(run)
+    assert timeline.status(run) == ending
+    assert timeline.submitted(dedupe=timedelta(hours=1)).created
+    timeline.retry(run)
+    assert timeline.submitted(dedupe=timedelta(hours=1)).created is False
+
+
+def test_a_stricter_isolation_is_refused(timeline: Timeline, connection: psycopg.Connection) -> None:
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    with pytest.raises(ConfigurationError, match="READ COMMITTED"), connection.transaction():
+        drive(connection, ops.submit(new_run(dedupe="active")))
+
+
+def test_whoever_asks_meanwhile_waits_for_the_answer(
+    timeline: Timeline, driver: Driver, connection: psycopg.Connection, database_url: str
+) -> None:
+    """The second of two transactions decides only after the first has ended, and then sees what it made."""
+    with driver.borrow() as run:
+        first = run(ops.submit(new_run({"n": 1}, dedupe="active")))
+        with psycopg.connect(database_url, autocommit=True) as other:
+            other.execute("set lock_timeout = '20ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable), other.transaction():
+                drive(other, ops.submit(new_run({"n": 1}, dedupe="active")))
+    assert timeline.submitted({"n": 1}, dedupe="active").run.id == first.run.id

@@ -1,0 +1,190 @@
+"""Finishing: an ending is accepted once, from whoever holds the lease, while it is valid."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast import ops
+from holdfast.domain.settling import Failed, Succeeded, settle
+from holdfast.domain.values import StoredResult
+from holdfast.sql import tallies
+from holdfast.testing.timeline import ERROR, Timeline
+
+
+def test_a_success_keeps_its_result(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    verdict = worker.succeeds(worker.claims(run), '{"objective": 0.83}')
+    assert (verdict.accepted, verdict.status, verdict.outcome) == (True, "SUCCEEDED", "SUCCEEDED")
+    found = timeline.perform(lambda: ops.result(run))
+    assert (found.text, found.ref) == ('{"objective": 0.83}', None)
+    assert timeline.get(run).finished_at is not None
+
+
+def test_a_result_kept_elsewhere_is_named_with_its_hash(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    stored = StoredResult(f"{run}/1.json", 12, "ab" * 32)
+    assert worker.finish(worker.claims(run), Succeeded(stored=stored)).accepted
+    found = timeline.perform(lambda: ops.result(run))
+    assert found == (None, stored.ref, stored.size, stored.sha256)
+
+
+def test_a_second_ending_is_refused_and_recorded(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    claim = worker.claims(run)
+    assert worker.succeeds(claim, '"first"').accepted
+    assert not worker.succeeds(claim, '"second"').accepted
+    assert not worker.fails(claim).accepted
+    assert timeline.perform(lambda: ops.result(run)).text == '"first"'
+    assert timeline.story(run) == "SUBMITTED CLAIMED SUCCEEDED FENCED FENCED"
+
+
+def test_an_ending_after_the_lease_has_passed_is_refused(timeline: Timeline) -> None:
+    """Although nobody has rescued the run yet: the lease, not the rescue, decides."""
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    claim = worker.claims(run)
+    timeline.later(seconds=61)
+    assert not worker.succeeds(claim).accepted
+    assert not worker.fails(claim).accepted
+    assert timeline.status(run) == "RUNNING"
+    assert timeline.story(run) == "SUBMITTED CLAIMED FENCED FENCED"
+
+
+def test_an_ending_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    first = worker.claims(run)
+    worker.hands_back(first)
+    second = worker.claims(run)
+    assert not worker.succeeds(first, '"late"').accepted
+    assert worker.succeeds(second, '"in time"').accepted
+    assert timeline.perform(lambda: ops.result(run)).text == '"in time"'
+
+
+def test_an_ending_by_another_worker_is_refused(timeline: Timeline) -> None:
+    run = timeline.submit()
+    claim = timeline.worker("a").claims(run)
+    assert not timeline.worker("b").succeeds(claim).accepted
+    assert not timeline.worker("b").fails(claim).accepted
+    assert timeline.worker("a").succeeds(claim).accepted
+
+
+@pytest.mark.parametrize("retryable", [True, False])
+def test_a_cancel_wins_over_any_ending(timeline: Timeline, retryable: bool) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    claim = worker.claims(run)
+    timeline.cancel(run, "too late for that")
+    verdict = worker.fails(claim, retryable=retryable)
+    assert (verdict.accepted, verdict.outcome) == (True, "CANCELLED")
+    assert (timeline.status(run), timeline.get(run).reason) == ("CANCELLED", "too late for that")
+
+
+@pytest.mark.parametrize("stored", [None, StoredResult("r/1.json", 12, "ab" * 32)])
+def test_a_cancel_wins_over_success(
+    timeline: Timeline, connection: psycopg.Connection, stored: StoredResult | None
+) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    claim = worker.claims(run)
+    timeline.cancel(run)
+    verdict = worker.finish(claim, Succeeded(result=None if stored else "1", stored=stored))
+    assert (verdict.accepted, verdict.status, verdict.outcome) == (True, "CANCELLED", "CANCELLED")
+    kept = connection.execute("select result, result_ref from holdfast.attempts").fetchall()
+    assert kept == [(None, None)]
+
+
+def test_a_failed_attempt_is_tried_again_after_its_delay(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a", lease=timedelta(hours=1))
+    for number, delay in ((1, 5), (2, 20)):
+        claim = worker.claims(run)
+        assert claim.number == number
+        verdict = worker.fails(claim)
+        assert (verdict.accepted, verdict.outcome) == (True, None)
+        assert (timeline.status(run), timeline.get(run).reason) == ("PENDING", "retry")
+        timeline.later(seconds=delay - 1)
+        assert timeline.promote() == 0
+        timeline.later(seconds=1)
+        assert timeline.promote() == 1
+    assert worker.fails(worker.claims(run)).outcome == "FAILED"
+    read = timeline.get(run)
+    assert (read.status, read.attempt_count, read.last_error) == ("FAILED", 3, "Broken: it broke")
+
+
+def test_a_fatal_failure_is_not_tried_again(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    assert worker.fails(worker.claims(run), retryable=False).outcome == "FAILED"
+    assert timeline.get(run).attempt_count == 1
+
+
+def test_the_first_crash_is_tried_again_at_once_and_the_next_by_the_policy(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a", lease=timedelta(hours=1))
+    worker.fails(worker.claims(run), reason="crash")
+    second = worker.claims(run)
+    assert (second.number, second.crashes) == (2, 1)
+    worker.fails(second, reason="crash")
+    assert worker.claim() == []
+    timeline.later(seconds=20)
+    timeline.promote()
+    assert worker.fails(worker.claims(run), reason="crash").outcome == "FAILED"
+
+
+def test_handing_back_costs_no_budget(timeline: Timeline) -> None:
+    run = timeline.submit(policy='{"max_attempts": 1}')
+    worker = timeline.worker("a")
+    for _ in range(3):
+        verdict = worker.hands_back(worker.claims(run))
+        assert (verdict.accepted, verdict.status, verdict.outcome) == (True, "CANCELLED", None)
+    claim = worker.claims(run)
+    assert (claim.number, claim.spent) == (4, 1)
+    assert worker.succeeds(claim).accepted
+    assert [attempt.reason for attempt in timeline.attempts(run)] == ["handed-back"] * 3 + [None]
+
+
+def test_a_batch_is_answered_in_the_order_asked(timeline: Timeline) -> None:
+    for n in range(4):
+        timeline.submit({"n": n})
+    worker = timeline.worker("a")
+    claims = worker.claim(4)
+    worker.succeeds(claims[2])
+    outcomes = [Failed(ERROR), Succeeded(result="1"), Succeeded(result="1"), Failed(ERROR, retryable=False)]
+    settlements = [settle(claim, outcome, 0.5) for claim, outcome in zip(claims, outcomes, strict=True)]
+    verdicts = timeline.perform(lambda: ops.finish(worker.id, settlements))
+    assert [verdict.ref for verdict in verdicts] == [claim.ref for claim in claims]
+    assert [verdict.accepted for verdict in verdicts] == [True, True, False, True]
+    assert [verdict.outcome for verdict in verdicts] == [None, "SUCCEEDED", "SUCCEEDED", "FAILED"]
+
+
+def test_what_ended_is_counted_once(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    claim = worker.claims(run)
+    worker.finish(claim, Succeeded(result="1", elapsed=2.0))
+    worker.succeeds(claim)
+    totals = {(task, kind): total for (task, kind, _), total in timeline.ask(tallies.totals()).items()}
+    assert totals["work", "SUCCEEDED"] == (1, 2.0)
+    assert totals["work", "fenced"] == (1, 0.0)
+    assert timeline.ask(tallies.fold(1000)) == 4
+    assert {(task, kind): total for (task, kind, _), total in timeline.ask(tallies.totals()).items()} == totals
+
+
+def test_an_attempt_starts_when_its_work_did(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    claim = worker.claims(run)
+    timeline.later(seconds=30)
+    worker.finish(claim, Succeeded(result="1", elapsed=10.0))
+    attempt = timeline.attempts(run)[0]
+    assert attempt.started_at is not None
+    assert attempt.finished_at is not None
+    assert (attempt.finished_at - attempt.started_at) == timedelta(seconds=10)
+    assert attempt.claimed_at < attempt.started_at

@@ -1,0 +1,124 @@
+"""Reading back what happened: events that add up to the status, attempts, results."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast import ops
+from holdfast.domain.errors import RunCancelled, RunFailed, RunNotFinished, RunNotFound
+from holdfast.domain.ids import new_id
+from holdfast.domain.states import MOVES, Status
+from holdfast.testing.timeline import Timeline
+
+
+def a_long_story(timeline: Timeline) -> str:
+    """Retried, handed back, lost, cancelled, reopened, cancelled again, reopened, and at last successful."""
+    run = timeline.submit(policy='{"max_attempts": 9}')
+    worker = timeline.worker("a", lease=timedelta(minutes=30))
+    worker.fails(worker.claims(run))
+    timeline.later(seconds=5)
+    timeline.promote()
+    worker.hands_back(worker.claims(run))
+    worker.claims(run)
+    timeline.later(minutes=31)
+    timeline.rescue()
+    timeline.cancel(run)
+    timeline.retry(run, "ada")
+    other = timeline.worker("b")
+    claim = other.claims(run)
+    timeline.cancel(run)
+    other.stops(claim)
+    timeline.retry(run, "bob")
+    other.succeeds(other.claims(run))
+    return run
+
+
+def test_events_are_told_in_order_without_a_gap(timeline: Timeline) -> None:
+    run = a_long_story(timeline)
+    assert timeline.story(run) == (
+        "SUBMITTED CLAIMED RETRIED CLAIMED HANDED_BACK CLAIMED LOST CANCELLED REOPENED CLAIMED "
+        "CANCEL_REQUESTED CANCELLED REOPENED CLAIMED SUCCEEDED"
+    )
+    events = timeline.events(run)
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert [event.at for event in events] == sorted(event.at for event in events)
+    assert timeline.events(run, after=10) == events[10:]
+
+
+def test_every_event_is_a_listed_move_and_they_add_up_to_the_status(timeline: Timeline) -> None:
+    run = a_long_story(timeline)
+    status = None
+    for event in timeline.events(run):
+        if event.to_status is None:
+            continue
+        assert event.from_status == status
+        if status is not None:
+            assert (Status(status), Status(event.to_status)) in MOVES
+        status = event.to_status
+        if status == timeline.status(run):
+            break
+    assert status == timeline.status(run) == "SUCCEEDED"
+
+
+def test_events_name_their_attempt(timeline: Timeline) -> None:
+    run = a_long_story(timeline)
+    assert [(event.type, event.attempt) for event in timeline.events(run)][-5:] == [
+        ("CANCEL_REQUESTED", 4),
+        ("CANCELLED", 4),
+        ("REOPENED", 4),
+        ("CLAIMED", 5),
+        ("SUCCEEDED", 5),
+    ]
+
+
+def test_attempts_are_told_in_order(timeline: Timeline) -> None:
+    run = a_long_story(timeline)
+    attempts = timeline.attempts(run)
+    assert [attempt.number for attempt in attempts] == [1, 2, 3, 4, 5]
+    assert [attempt.status for attempt in attempts] == ["FAILED", "CANCELLED", "LOST", "CANCELLED", "SUCCEEDED"]
+    assert attempts[0].error == {"class": "Broken", "message": "it broke", "traceback": None}
+
+
+def test_a_live_attempt_is_told_as_well(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    worker.claims(run)
+    (attempt,) = timeline.attempts(run)
+    assert (attempt.number, attempt.status, attempt.worker_id, attempt.finished_at) == (1, "RUNNING", worker.id, None)
+
+
+def test_there_is_no_result_until_there_is_one(timeline: Timeline) -> None:
+    run = timeline.submit()
+    with pytest.raises(RunNotFinished):
+        timeline.perform(lambda: ops.result(run))
+    worker = timeline.worker("a")
+    claim = worker.claims(run)
+    with pytest.raises(RunNotFinished):
+        timeline.perform(lambda: ops.result(run))
+    worker.succeeds(claim, "null")
+    assert timeline.perform(lambda: ops.result(run)).text == "null"
+
+
+def test_a_failure_tells_its_error(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    worker.fails(worker.claims(run), retryable=False)
+    with pytest.raises(RunFailed) as failed:
+        timeline.perform(lambda: ops.result(run))
+    assert failed.value.error is not None
+    assert failed.value.error["class"] == "Broken"
+
+
+def test_a_cancelled_run_has_no_result(timeline: Timeline) -> None:
+    run = timeline.submit()
+    timeline.cancel(run, "enough")
+    with pytest.raises(RunCancelled, match="enough"):
+        timeline.perform(lambda: ops.result(run))
+
+
+@pytest.mark.parametrize("read", [ops.get, ops.events, ops.attempts, ops.result])
+def test_an_unknown_run_is_not_found(timeline: Timeline, read: object) -> None:
+    with pytest.raises(RunNotFound):
+        timeline.perform(lambda: read(new_id()))  # type: ignore[operator]

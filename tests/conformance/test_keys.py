@@ -1,0 +1,95 @@
+"""Idempotency keys: one key, one run, until the key expires."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast import ops
+from holdfast.domain.errors import KeyReused
+from holdfast.sql import keys
+from holdfast.testing.timeline import Timeline, new_run
+
+
+def test_the_same_request_is_answered_with_the_same_run(timeline: Timeline) -> None:
+    first = timeline.submitted({"n": 1}, key="report-42")
+    again = timeline.submitted({"n": 1}, key="report-42", queue="other", priority=5)
+    assert (first.created, again.created) == (True, False)
+    assert again.run.id == first.run.id
+
+
+def test_a_key_answers_whatever_became_of_its_run(timeline: Timeline) -> None:
+    run = timeline.submit(key="k")
+    worker = timeline.worker("a")
+    worker.succeeds(worker.claims(run))
+    again = timeline.submitted(key="k")
+    assert (again.run.id, again.run.status, again.created) == (run, "SUCCEEDED", False)
+
+
+def test_another_payload_is_refused_by_field(timeline: Timeline) -> None:
+    run = timeline.submit({"same": 1, "changed": 1, "gone": 1}, key="k")
+    with pytest.raises(KeyReused) as refused:
+        timeline.submit({"same": 1, "changed": 2, "new": 1}, key="k")
+    assert refused.value.run_id == run
+    assert sorted(refused.value.fields) == ["/parameters/changed", "/parameters/gone", "/parameters/new"]
+
+
+def test_another_task_is_refused(timeline: Timeline) -> None:
+    timeline.submit(key="k")
+    with pytest.raises(KeyReused) as refused:
+        timeline.submit(key="k", task="other")
+    assert refused.value.fields == ("/model",)
+
+
+def test_a_refused_request_makes_nothing(timeline: Timeline, connection: psycopg.Connection) -> None:
+    timeline.submit({"n": 1}, key="k")
+    with pytest.raises(KeyReused):
+        timeline.submit({"n": 2}, key="k")
+    assert connection.execute("select count(*) from holdfast.runs").fetchone() == (1,)
+
+
+def test_a_key_decides_alone(timeline: Timeline) -> None:
+    """A new key makes a new run, even beside an active one with the same payload."""
+    first = timeline.submitted(key="one")
+    second = timeline.submitted(key="two", dedupe="active")
+    assert second.created
+    assert first.run.id != second.run.id
+
+
+def test_scopes_do_not_share_keys(timeline: Timeline) -> None:
+    first = timeline.submitted({"n": 1}, key="k", scope="ada")
+    second = timeline.submitted({"n": 2}, key="k", scope="bob")
+    assert second.created
+    assert first.run.id != second.run.id
+
+
+@pytest.mark.parametrize("payload", [1, 2])
+def test_an_expired_key_is_free_again(timeline: Timeline, payload: int) -> None:
+    timeline.at("10:00")
+    first = timeline.submitted({"n": 1}, key="k", key_ttl=timedelta(hours=1))
+    timeline.at("10:59")
+    assert not timeline.submitted({"n": 1}, key="k").created
+    timeline.at("11:01")
+    second = timeline.submitted({"n": payload}, key="k")
+    assert second.created
+    assert second.run.id != first.run.id
+    assert timeline.submitted({"n": payload}, key="k").run.id == second.run.id
+
+
+def test_a_request_repeated_after_its_key_expired_is_still_the_same(timeline: Timeline) -> None:
+    new = new_run(key="k", key_ttl=timedelta(hours=1))
+    timeline.perform(lambda: ops.submit(new))
+    timeline.later(hours=2)
+    again = timeline.perform(lambda: ops.submit(new))
+    assert (again.run.id, again.created) == (new.id, False)
+
+
+def test_only_expired_keys_are_cleaned_up(timeline: Timeline) -> None:
+    timeline.submit({"n": 1}, key="short", key_ttl=timedelta(hours=1))
+    timeline.submit({"n": 2}, key="long", key_ttl=timedelta(hours=3))
+    timeline.later(hours=2)
+    assert timeline.ask(keys.expire(10)) == 1
+    assert timeline.ask(keys.find("", "short")) is None
+    assert not timeline.submitted({"n": 2}, key="long").created

@@ -1,0 +1,55 @@
+"""Promoting: what waited for its time becomes ready when the time has come."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+
+from holdfast import ops
+from holdfast.testing.timeline import Timeline
+
+
+def test_runs_become_ready_in_the_order_they_fell_due(timeline: Timeline) -> None:
+    late = timeline.submit({"n": 1}, run_after=timedelta(minutes=10))
+    soon = timeline.submit({"n": 2}, run_after=timedelta(minutes=5))
+    worker = timeline.worker("a", lease=timedelta(hours=1))
+    timeline.later(minutes=11)
+    assert timeline.promote() == 2
+    assert [claim.run_id for claim in worker.claim(2)] == [soon, late]
+
+
+def test_it_tells_when_the_next_run_falls_due(timeline: Timeline) -> None:
+    assert timeline.perform(lambda: ops.promote(10)) == (0, None)
+    timeline.submit(run_after=timedelta(minutes=5))
+    moved, seconds = timeline.perform(lambda: ops.promote(10))
+    assert moved == 0
+    assert seconds is not None
+    assert 290 < seconds <= 300
+
+
+def test_no_more_than_asked_become_ready(timeline: Timeline) -> None:
+    for n in range(3):
+        timeline.submit({"n": n}, run_after=timedelta(seconds=1))
+    timeline.later(seconds=2)
+    assert timeline.perform(lambda: ops.promote(2))[0] == 2
+    assert timeline.perform(lambda: ops.promote(2))[0] == 1
+
+
+def test_a_run_that_is_blocked_stays(timeline: Timeline, connection: psycopg.Connection) -> None:
+    run = timeline.submit(run_after=timedelta(seconds=1))
+    connection.execute("update holdfast.waiting set blockers = 1")
+    timeline.later(seconds=2)
+    assert timeline.promote() == 0
+    assert timeline.worker("a").take(run) is None
+
+
+def test_a_promoted_run_keeps_its_number_and_priority(timeline: Timeline) -> None:
+    run = timeline.submit(priority=7)
+    worker = timeline.worker("a", lease=timedelta(hours=1))
+    worker.hands_back(worker.claims(run))
+    worker.fails(worker.claims(run))
+    timeline.later(seconds=5)
+    timeline.promote()
+    claim = worker.claims(run)
+    assert (claim.number, claim.excused, claim.ord) == (3, 1, -7)

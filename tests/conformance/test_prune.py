@@ -1,0 +1,126 @@
+"""Pruning: what is past its time goes, month by month; what is live, or what a key points to, stays."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from holdfast import ops
+from holdfast.domain.errors import RunNotFound
+from holdfast.domain.ids import new_id
+from holdfast.testing.timeline import Timeline, new_run
+
+OLD = datetime(2001, 5, 20, tzinfo=UTC)
+RETENTION = timedelta(days=90)
+
+
+def old_id(at: datetime = OLD) -> str:
+    """An id that was made then."""
+    stamp = f"{int(at.timestamp() * 1000):012x}"
+    return f"{stamp[:8]}-{stamp[8:]}{new_id()[13:]}"
+
+
+@pytest.fixture
+def month(connection: psycopg.Connection) -> str:
+    """The partitions of a month long ago."""
+    found = connection.execute(
+        "select holdfast.id_floor('2001-05-01 00:00+00'), holdfast.id_floor('2001-06-01 00:00+00')"
+    ).fetchone()
+    assert found is not None
+    for table in ("runs", "attempts", "events", "logs", "steps"):
+        span = f"for values from ('{found[0]}') to ('{found[1]}')"
+        connection.execute(f"create table holdfast.{table}_2001_05 partition of holdfast.{table} {span}")
+    return "2001_05"
+
+
+def ended(timeline: Timeline, **options: object) -> str:
+    run = timeline.submit(id=old_id(), queue="old", **options)
+    worker = timeline.worker("a")
+    worker.succeeds(worker.claims(run, "old"))
+    return run
+
+
+def test_a_month_whose_runs_have_ended_is_dropped(timeline: Timeline, month: str) -> None:
+    run = ended(timeline)
+    kept = timeline.submit({"n": "new"})
+    pruned = timeline.perform(lambda: ops.prune(RETENTION))
+    assert pruned.months == [month]
+    with pytest.raises(RunNotFound):
+        timeline.get(run)
+    assert timeline.status(kept) == "PENDING"
+
+
+@pytest.mark.parametrize("place", ["ready", "waiting", "leases"])
+def test_a_live_run_keeps_its_month(timeline: Timeline, month: str, place: str) -> None:
+    later = timedelta(hours=1) if place == "waiting" else None
+    run = timeline.submit(id=old_id(), run_after=later)
+    worker = timeline.worker("a")
+    claim = worker.claims(run) if place == "leases" else None
+    assert timeline.perform(lambda: ops.prune(RETENTION)).months == []
+    assert timeline.get(run).id == run
+    timeline.cancel(run)
+    if claim is not None:
+        assert timeline.perform(lambda: ops.prune(RETENTION)).months == []
+        worker.stops(claim)
+    assert timeline.perform(lambda: ops.prune(RETENTION)).months == [month]
+
+
+def test_a_key_keeps_the_month_of_its_run_until_it_expires(timeline: Timeline, month: str) -> None:
+    run = ended(timeline, key="k", key_ttl=timedelta(hours=1))
+    assert timeline.perform(lambda: ops.prune(RETENTION)).months == []
+    assert timeline.submitted(key="k", queue="old").run.id == run
+    timeline.later(hours=2)
+    pruned = timeline.perform(lambda: ops.prune(RETENTION))
+    assert (pruned.keys, pruned.months) == (1, [month])
+
+
+def test_the_retention_is_kept(timeline: Timeline, month: str) -> None:
+    ended(timeline)
+    age = timeline.now() - datetime(2001, 6, 1, tzinfo=UTC)
+    assert timeline.perform(lambda: ops.prune(age + timedelta(days=1))).months == []
+    assert timeline.perform(lambda: ops.prune(age - timedelta(days=1))).months == [month]
+
+
+def test_runs_outside_every_month_go_one_by_one(timeline: Timeline, connection: psycopg.Connection) -> None:
+    """Ids from clocks that are far off land in the default partition."""
+    live = timeline.submit(id=old_id(), queue="live")
+    run = ended(timeline)
+    timeline.cancel(timeline.submit({"n": 2}, id=old_id(), queue="cancelled"))
+    assert timeline.perform(lambda: ops.prune(RETENTION)).strays == 0
+    timeline.later(days=91)
+    assert timeline.perform(lambda: ops.prune(RETENTION)).strays == 2
+    with pytest.raises(RunNotFound):
+        timeline.get(run)
+    assert timeline.status(live) == "PENDING"
+    left = connection.execute("select count(*) from holdfast.attempts_default").fetchone()
+    assert left == (0,)
+
+
+def test_a_stray_with_a_key_stays(timeline: Timeline) -> None:
+    run = ended(timeline, key="k", key_ttl=timedelta(days=200))
+    timeline.later(days=91)
+    assert timeline.perform(lambda: ops.prune(RETENTION)).strays == 0
+    assert timeline.status(run) == "SUCCEEDED"
+
+
+def test_workers_long_dead_are_forgotten(timeline: Timeline) -> None:
+    timeline.worker("a")
+    assert timeline.perform(lambda: ops.prune(RETENTION)).workers == 0
+    timeline.later(days=91)
+    timeline.worker("b")
+    assert timeline.perform(lambda: ops.prune(RETENTION)).workers == 1
+
+
+def test_the_months_to_come_are_made_ahead(timeline: Timeline, connection: psycopg.Connection) -> None:
+    assert timeline.perform(lambda: ops.make_partitions(timedelta(days=62))) == 0
+    made = timeline.perform(lambda: ops.make_partitions(timedelta(days=250)))
+    assert made % 5 == 0
+    assert made >= 25
+    assert timeline.perform(lambda: ops.make_partitions(timedelta(days=250))) == 0
+    timeline.later(days=240)
+    new = new_run(id=old_id(timeline.now()))
+    timeline.perform(lambda: ops.submit(new))
+    found = connection.execute("select relname from holdfast.runs join pg_class on pg_class.oid = runs.tableoid")
+    assert found.fetchone() == (f"runs_{timeline.now():%Y_%m}",)

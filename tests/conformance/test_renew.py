@@ -1,0 +1,104 @@
+"""Renewing: a worker lives as long as it says so in time, and learns what concerns its runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast import ops
+from holdfast.domain.errors import LeaseLost
+from holdfast.domain.ids import new_id
+from holdfast.domain.values import WorkerInfo
+from holdfast.sql import workers
+from holdfast.testing.timeline import Timeline
+
+
+def test_renewing_in_time_keeps_the_lease(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    claim = worker.claims(run)
+    for _ in range(5):
+        timeline.later(seconds=59)
+        assert worker.renew().held == {claim.ref}
+        assert timeline.rescue() == []
+    assert worker.succeeds(claim).accepted
+
+
+def test_a_lease_that_has_passed_is_not_revived(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    worker.claims(run)
+    timeline.later(seconds=61)
+    with pytest.raises(LeaseLost):
+        worker.renew()
+    assert [verdict.status for verdict in timeline.rescue()] == ["LOST"]
+
+
+def test_a_renewal_never_shortens_a_lease(timeline: Timeline) -> None:
+    """Not even when the database's clock is set back."""
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    worker.claims(run)
+    before = timeline.get(run).lease_expires_at
+    timeline.later(seconds=-30)
+    worker.renew()
+    assert timeline.get(run).lease_expires_at == before
+
+
+def test_a_renewal_tells_which_runs_were_asked_to_stop(timeline: Timeline) -> None:
+    runs = [timeline.submit({"n": n}) for n in range(2)]
+    worker = timeline.worker("a")
+    claims = worker.claim(2)
+    timeline.cancel(runs[1])
+    renewal = worker.renew()
+    assert renewal.held == {claim.ref for claim in claims}
+    assert renewal.cancelled == {claims[1].ref}
+    assert not renewal.drain
+
+
+def test_a_renewal_tells_which_leases_are_left(timeline: Timeline) -> None:
+    runs = [timeline.submit({"n": n}) for n in range(3)]
+    worker = timeline.worker("a", lease=timedelta(hours=1))
+    claims = worker.claim(3)
+    worker.succeeds(claims[0])
+    timeline.worker("b").claim()
+    assert worker.renew().held == {claims[1].ref, claims[2].ref}
+    assert {ref.run_id for ref in worker.renew().held} == set(runs[1:])
+
+
+def test_a_worker_that_left_is_gone(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    worker.claims(run)
+    worker.deregister()
+    with pytest.raises(LeaseLost):
+        worker.renew()
+    assert [verdict.status for verdict in timeline.rescue()] == ["LOST"]
+
+
+def test_an_unknown_worker_is_told_so(timeline: Timeline) -> None:
+    with pytest.raises(LeaseLost):
+        timeline.perform(lambda: ops.renew(new_id()))
+
+
+def test_a_worker_cannot_come_back_under_its_old_id(timeline: Timeline) -> None:
+    """Registering is no renewal: an id that is known stays as it is."""
+    worker = timeline.worker("a")
+    timeline.later(seconds=61)
+    record = timeline.ask(workers.listing())[0]
+    assert (record.id, record.status) == (worker.id, "stopped")
+    timeline.ask(workers.register(WorkerInfo(worker.id, "host", 1, "a", "inline", "0", 1, timedelta(seconds=60))))
+    assert timeline.ask(workers.listing())[0].status == "stopped"
+
+
+def test_the_database_holds_what_workers_say(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a", queues=("default", "other"), tasks=("work",), slots=4)
+    assert timeline.ask(workers.listing())[0].status == "idle"
+    worker.claims(run)
+    record = timeline.ask(workers.listing())[0]
+    assert (record.status, record.running, record.slots) == ("active", 1, 4)
+    assert (record.queues, record.tasks) == (["default", "other"], ["work"])
+    worker.drain()
+    assert timeline.ask(workers.listing())[0].status == "draining"

@@ -1,0 +1,121 @@
+"""Rescuing: what a dead worker held becomes LOST, and its run goes back or fails."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast import ops
+from holdfast.sql import workers
+from holdfast.testing.timeline import Timeline
+
+
+def test_the_first_loss_is_tried_again_at_once(timeline: Timeline) -> None:
+    run = timeline.submit()
+    timeline.worker("a").claims(run)
+    timeline.later(seconds=61)
+    assert [(v.status, v.outcome) for v in timeline.rescue()] == [("LOST", None)]
+    claim = timeline.worker("b").claims(run)
+    assert (claim.number, claim.crashes, claim.spent) == (2, 1, 2)
+    attempt = timeline.attempts(run)[0]
+    assert (attempt.status, attempt.reason) == ("LOST", "lost")
+    assert attempt.error is not None
+    assert timeline.worker("a").id in attempt.error["message"]
+
+
+def test_later_losses_wait_by_the_policy_and_use_the_budget(timeline: Timeline) -> None:
+    run = timeline.submit()
+    for number, delay in ((1, 0), (2, 20), (3, None)):
+        claim = timeline.worker(f"worker {number}").claims(run)
+        assert claim.number == number
+        timeline.later(seconds=61)
+        verdict = timeline.rescue()[0]
+        if delay is None:
+            assert verdict.outcome == "FAILED"
+            continue
+        timeline.later(seconds=max(0, delay - 1))
+        assert timeline.promote() == 0
+        timeline.later(seconds=min(1, delay))
+        assert timeline.promote() == (1 if delay else 0)
+    read = timeline.get(run)
+    assert (read.status, read.attempt_count) == ("FAILED", 3)
+    assert read.last_error is not None
+    assert read.last_error.startswith("LeaseExpired")
+    assert timeline.story(run) == "SUBMITTED CLAIMED LOST CLAIMED LOST CLAIMED FAILED"
+
+
+def test_a_living_workers_run_is_left_alone(timeline: Timeline) -> None:
+    run = timeline.submit()
+    timeline.worker("a").claims(run)
+    timeline.later(seconds=59)
+    assert timeline.rescue() == []
+    assert timeline.status(run) == "RUNNING"
+
+
+def test_what_was_found_is_asked_again_before_it_is_written(timeline: Timeline) -> None:
+    """Between finding and rescuing the worker may have ended the run, or somebody else may have rescued it."""
+    ended, rescued = timeline.submit({"n": 1}), timeline.submit({"n": 2})
+    worker = timeline.worker("a")
+    claims = worker.claim(2)
+    timeline.later(seconds=61)
+    orphans = timeline.perform(lambda: ops.find_orphans(10))
+    assert [orphan.run_id for orphan in orphans] == [ended, rescued]
+    timeline.later(seconds=-30)
+    worker.succeeds(claims[0])
+    timeline.later(seconds=30)
+    timeline.worker("b").takes(rescued)
+    assert timeline.perform(lambda: ops.rescue(orphans, 0.5)) == []
+    assert (timeline.status(ended), timeline.status(rescued)) == ("SUCCEEDED", "RUNNING")
+    assert "FENCED" not in timeline.story(ended) + timeline.story(rescued)
+
+
+def test_what_was_found_may_have_been_renewed(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    worker.claims(run)
+    timeline.later(seconds=61)
+    orphans = timeline.perform(lambda: ops.find_orphans(10))
+    timeline.later(seconds=-30)
+    worker.renew()
+    assert timeline.perform(lambda: ops.rescue(orphans, 0.5)) == []
+    assert timeline.status(run) == "RUNNING"
+
+
+def test_a_worker_that_is_not_even_known_is_dead(timeline: Timeline, connection: psycopg.Connection) -> None:
+    run = timeline.submit()
+    timeline.worker("a").claims(run)
+    connection.execute("delete from holdfast.workers")
+    assert [verdict.status for verdict in timeline.rescue()] == ["LOST"]
+    assert timeline.status(run) == "PENDING"
+
+
+def test_a_worker_with_leases_is_not_forgotten(timeline: Timeline) -> None:
+    run = timeline.submit()
+    timeline.worker("a").claims(run)
+    timeline.later(hours=3)
+    assert timeline.ask(workers.forget(2)) == 0
+    timeline.rescue()
+    assert timeline.ask(workers.forget(2)) == 1
+
+
+def test_the_oldest_are_found_first_and_no_more_than_asked(timeline: Timeline) -> None:
+    runs = [timeline.submit({"n": n}) for n in range(3)]
+    worker = timeline.worker("a", lease=timedelta(minutes=1))
+    for run in runs:
+        worker.claims(run)
+    timeline.later(minutes=2)
+    found = timeline.perform(lambda: ops.find_orphans(2))
+    assert [orphan.run_id for orphan in found] == runs[:2]
+
+
+@pytest.mark.parametrize("amount", [0, 3])
+def test_many_are_rescued_together(timeline: Timeline, amount: int) -> None:
+    for n in range(amount):
+        timeline.submit({"n": n})
+    timeline.worker("a").claim(10)
+    timeline.later(seconds=61)
+    orphans = timeline.perform(lambda: ops.find_orphans(10))
+    assert len(timeline.perform(lambda: ops.rescue(orphans, 0.5))) == amount
+    assert len(timeline.worker("b").claim(10)) == amount

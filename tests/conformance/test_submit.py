@@ -1,0 +1,132 @@
+"""Submitting: what is accepted comes back equal, once, and only if the caller's transaction commits."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast import ops
+from holdfast.domain.errors import RunNotFound
+from holdfast.sql import tallies
+from holdfast.testing.timeline import Timeline, new_run
+from tests.conformance.drivers import Driver, RolledBack
+
+PARAMETERS = {
+    "text": 'quote " backslash \\ brace } null',
+    "emoji": "\U0001f40b",
+    "list": [1, 2.5, None, True],
+    "big": 2**63,
+}
+
+
+def test_what_was_submitted_comes_back_equal(timeline: Timeline) -> None:
+    new = new_run(
+        PARAMETERS,
+        queue="models",
+        priority=-7,
+        tags=("a b", 'c"d'),
+        submitted_by="ada",
+        concurrency_key="one at a time",
+    )
+    answer = timeline.perform(lambda: ops.submit(new))
+    assert answer.created
+    run = timeline.get(new.id)
+    assert (run.status, run.parameters, run.payload_hash) == ("PENDING", PARAMETERS, new.payload_hash)
+    assert (run.queue, run.priority, run.tags, run.submitted_by) == ("models", -7, ("a b", 'c"d'), "ada")
+    assert (run.attempt_count, run.max_attempts, run.concurrency_key) == (0, 3, "one at a time")
+    assert run.created_at.tzinfo is not None
+    assert answer.run == run
+
+
+def test_asking_twice_with_one_id_makes_one_run(timeline: Timeline) -> None:
+    new = new_run({"n": 1})
+    first = timeline.perform(lambda: ops.submit(new))
+    again = timeline.perform(lambda: ops.submit(replace(new, parameters='{"n": 2}')))
+    assert (first.created, again.created) == (True, False)
+    assert again.run.parameters == {"n": 1}
+    assert timeline.ask(tallies.totals())["work", "created", 0][0] == 1
+
+
+def test_many_are_answered_in_the_order_asked(timeline: Timeline) -> None:
+    known = new_run({"n": "known"}, key="k")
+    timeline.perform(lambda: ops.submit(known))
+    many = [
+        new_run({"n": 1}),
+        new_run({"n": "known"}, key="k"),
+        new_run({"n": 2}, queue="other"),
+        new_run({"n": 3}),
+        new_run({"n": "known"}, dedupe="active"),
+    ]
+    answers = timeline.perform(lambda: ops.submit_many(many))
+    assert [answer.run.id for answer in answers] == [many[0].id, known.id, many[2].id, many[3].id, known.id]
+    assert [answer.created for answer in answers] == [True, False, True, True, False]
+    assert timeline.get(many[2].id).queue == "other"
+
+
+def test_many_of_a_kind_need_one_statement(timeline: Timeline) -> None:
+    many = [new_run({"n": n}) for n in range(500)]
+    op = ops.submit_many(many)
+    statements = []
+
+    def counted() -> object:
+        rows = None
+        while True:
+            try:
+                statement = op.send(rows) if rows is not None else next(op)
+            except StopIteration as done:
+                return done.value
+            statements.append(statement)
+            rows = yield statement
+
+    answers = timeline.perform(counted)
+    assert len(statements) == 1
+    assert [answer.run.id for answer in answers] == [new.id for new in many]
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_a_run_for_later_waits_for_its_time(timeline: Timeline, relative: bool) -> None:
+    when = timedelta(minutes=5) if relative else timeline.now() + timedelta(minutes=5)
+    run = timeline.submit(run_after=when)
+    worker = timeline.worker("a", lease=timedelta(hours=1))
+    assert timeline.get(run).reason == "scheduled"
+    assert timeline.promote() == 0
+    assert worker.claim() == []
+    timeline.later(minutes=5)
+    assert timeline.promote() == 1
+    worker.claims(run)
+
+
+def test_a_time_in_the_past_is_now(timeline: Timeline) -> None:
+    run = timeline.submit(run_after=timeline.now() - timedelta(days=1))
+    timeline.worker("a").claims(run)
+
+
+@pytest.mark.parametrize("options", [{}, {"key": "k"}, {"dedupe": "active"}])
+def test_a_run_exists_once_the_callers_transaction_commits(
+    timeline: Timeline, driver: Driver, connection: psycopg.Connection, options: dict[str, str]
+) -> None:
+    new = new_run(**options)
+    with driver.borrow() as run:
+        assert run(ops.submit(new)).created
+        assert run(ops.get(new.id)).status == "PENDING"
+        assert connection.execute("select count(*) from holdfast.runs").fetchone() == (0,)
+    timeline.worker("a").claims(new.id)
+
+
+@pytest.mark.parametrize("options", [{}, {"key": "k"}, {"dedupe": "active"}])
+def test_a_rolled_back_transaction_leaves_nothing(
+    timeline: Timeline, driver: Driver, connection: psycopg.Connection, options: dict[str, str]
+) -> None:
+    new = new_run(**options)
+    with suppress(RolledBack), driver.borrow() as run:
+        run(ops.submit(new))
+        raise RolledBack
+    with pytest.raises(RunNotFound):
+        timeline.get(new.id)
+    for table in ("runs", "ready", "idempotency_keys", "tallies"):
+        assert connection.execute(f"select count(*) from holdfast.{table}").fetchone() == (0,)
+    assert timeline.perform(lambda: ops.submit(new)).created
