@@ -1,7 +1,7 @@
 """What must hold at the end, whatever happened: the numbered invariants, each a small function over a run's history.
 
-Numbers are those of the project's list of invariants. Those about requests and answers (I1 to I5, I12, I14, I26, I27, I42)
-are in `answers`, next to what callers were told.
+Numbers are those of the project's list of invariants. Those about what callers are told (I1 to I5, I12, I14, I26, I27,
+I42) are in `answers`.
 """
 
 from __future__ import annotations
