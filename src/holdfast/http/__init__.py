@@ -7,6 +7,21 @@ table. Whoever waits for a run waits at the hub, which looks at all watched runs
 Routes are data: Flask's rules, the scopes and the OpenAPI document are made from the same tables, one module per noun.
 """
 
-from holdfast.http.app import create_app
+from __future__ import annotations
 
-__all__ = ["create_app"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+    from holdfast.settings import Settings
+
+
+def create_app(settings: Settings | None = None) -> Flask:
+    """The WSGI application; settings come from the environment unless given.
+
+    It opens no connection before the first request, so a server may fork after it.
+    """
+    from holdfast.http.app import make
+
+    return make(settings)

@@ -1,35 +1,88 @@
-"""Answers: documents as JSON, and the headers that go with them."""
+"""Answers: what a view returns. A WSGI callable as plain as it can be, for it is made for every request."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
-from typing import Any
+from http import HTTPStatus
+from typing import Any, TypeGuard
 
 import orjson
-from flask import Response, request
 
 JSON = "application/json"
+STATUS_LINES = {int(status): f"{int(status)} {status.phrase}" for status in HTTPStatus}
+BODILESS = (204, 304)
+
+Body = bytes | Iterator[bytes]
 
 
-def answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(orjson.dumps(document), status, headers, mimetype=JSON)
+class Answer:
+    """A status, headers and a body, or the pieces of one. `on_close` is called when it was sent, or could not be."""
+
+    __slots__ = ("body", "headers", "on_close", "status")
+
+    def __init__(
+        self, body: Body, status: int = 200, headers: Mapping[str, str] | None = None, kind: str = JSON
+    ) -> None:
+        self.body = body
+        self.status = status
+        self.headers: dict[str, str] = {} if headers is None else dict(headers)
+        self.on_close: Callable[[], None] | None = None
+        if status not in BODILESS:
+            self.headers["Content-Type"] = kind
+            if isinstance(body, bytes):
+                self.headers["Content-Length"] = str(len(body))
+
+    def __call__(self, environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        start_response(STATUS_LINES[self.status], list(self.headers.items()))
+        if isinstance(self.body, bytes):
+            return () if environ["REQUEST_METHOD"] == "HEAD" else (self.body,)
+        return _Pieces(iter(()) if environ["REQUEST_METHOD"] == "HEAD" else self.body, self)
 
 
-def items(documents: list[dict[str, Any]], **members: Any) -> Response:
+class _Pieces:
+    """A body that is made while it is sent."""
+
+    def __init__(self, pieces: Iterator[bytes], answer: Answer) -> None:
+        self._pieces = pieces
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def close(self) -> None:
+        if _closes(self._answer.body):
+            self._answer.body.close()
+        if self._answer.on_close is not None:
+            self._answer.on_close()
+
+
+class _Closes:
+    def close(self) -> None: ...
+
+
+def _closes(body: object) -> TypeGuard[_Closes]:
+    return hasattr(body, "close")
+
+
+def answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """A document as JSON."""
+    return Answer(orjson.dumps(document), status, headers)
+
+
+def items(documents: list[dict[str, Any]], **members: Any) -> Answer:
     return answer({"items": documents, **members})
+
+
+def nothing(status: int, headers: Mapping[str, str] | None = None) -> Answer:
+    """An answer without a body."""
+    return Answer(b"", status, headers)
 
 
 def etag_of(body: bytes) -> str:
     """A strong validator: the same text, and only the same, has the same tag."""
     return f'"{sha256(body).hexdigest()[:32]}"'
-
-
-def tags_asked() -> frozenset[str]:
-    """The entity tags of If-None-Match, compared weakly as RFC 9110 asks."""
-    header = request.headers.get("If-None-Match", "")
-    return frozenset(tag.strip().removeprefix("W/") for tag in header.split(",") if tag.strip())
 
 
 def matches(etag: str, asked: frozenset[str]) -> bool:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import g
-
 from holdfast.client.requests import OPTIONS, Asker, prepare
 from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import NewRun
+from holdfast.http.call import Call
 from holdfast.http.reading import checked_object, instant, refused
-from holdfast.http.service import Service
 
 FIELDS = ("model", "parameters", *OPTIONS)
 
 
-def new_run(service: Service, body: Any, key: str | None, pointer: str = "") -> NewRun:
+def new_run(call: Call, body: Any, key: str | None, pointer: str = "") -> NewRun:
     """Check a request for a run. Every problem is told with a pointer into the body."""
     asked = checked_object(body, FIELDS, pointer)
     model = asked.get("model")
@@ -31,19 +29,19 @@ def new_run(service: Service, body: Any, key: str | None, pointer: str = "") -> 
     if "run_after" in options:
         options["run_after"] = instant(options["run_after"], f"{pointer}/run_after")
     task = registry.get(model)
-    who = g.principal
+    who = call.principal
     return prepare(
-        service.settings,
+        call.settings,
         task,
         parameters,
-        asker=Asker(who.scope, who.name, g.traceparent),
+        asker=Asker(who.scope, who.name, call.traceparent),
         # What the task says about duplicates goes before what the API does by default.
         default_dedupe="active" if task.dedupe == "off" else None,
         **options,
     )
 
 
-def new_runs(service: Service, body: Any, most: int) -> list[NewRun]:
+def new_runs(call: Call, body: Any, most: int) -> list[NewRun]:
     """Check a request for several runs, each as in `new_run`."""
     asked = checked_object(body, ("runs",)).get("runs")
     if not isinstance(asked, list) or not 1 <= len(asked) <= most:
@@ -52,7 +50,7 @@ def new_runs(service: Service, body: Any, most: int) -> list[NewRun]:
     for index, one in enumerate(asked):
         pointer = f"/runs/{index}"
         try:
-            made.append(new_run(service, one, None, pointer))
+            made.append(new_run(call, one, None, pointer))
         except BadInput as error:
             problems += [Problem(_under(pointer, p.pointer), p.detail) for p in error.problems]
     if problems:

@@ -21,6 +21,7 @@ from holdfast.client.surroundings import Surroundings, unreachable
 from holdfast.domain.errors import DatabaseUnreachable
 from holdfast.domain.values import RunRecord
 from holdfast.drivers import psycopg as driver
+from holdfast.http.ringing import Notifier
 from holdfast.sql.statement import Op
 
 T = TypeVar("T")
@@ -61,7 +62,8 @@ class Database(Asking):
             open=True,
             name="holdfast-api",
         )
-        self._bell = surroundings.open_bell(self._notify, waiting=False)
+        self._notifier = Notifier(self.connect)
+        self._bell = surroundings.open_bell(self._notifier.send, waiting=False)
         self._away_until = 0.0
         self._looking = threading.Lock()
 
@@ -103,13 +105,9 @@ class Database(Asking):
 
     def close(self) -> None:
         self._bell.close()
+        self._notifier.close()
         self.pool.close()
         self.surroundings.close()
-
-    def _notify(self, hints: Iterable[str]) -> None:
-        with self.pool.connection(timeout=1.0) as connection:
-            for hint in hints:
-                connection.execute("select pg_notify('holdfast', %s)", [hint])
 
     def _look(self, *, force: bool = False) -> None:
         """Return if Postgres answers, else raise DatabaseUnreachable; at most one at a time asks."""

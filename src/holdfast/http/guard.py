@@ -2,63 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from time import perf_counter
-
-from flask import Flask, Response, g, request
+from typing import Any
 
 from holdfast.http import tracing
+from holdfast.http.call import Call
 from holdfast.http.hosts import Hosts, check_origin
-from holdfast.http.meters import Meters
-from holdfast.http.principals import Door, Principal
+from holdfast.http.principals import Door
 from holdfast.http.problems import Refusal
 from holdfast.http.routes import Noun
 from holdfast.http.service import Service
 
-CONTENT_SECURITY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+CONTENT_SECURITY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
-def principal() -> Principal:
-    """Who makes this request."""
-    asker: Principal = g.principal
-    return asker
+class Guard:
+    """Knows which scope each route needs; None where no token is asked for."""
 
+    def __init__(self, service: Service, nouns: Iterable[Noun]) -> None:
+        self._service = service
+        self._meters = service.meters
+        self._hosts = Hosts(service.settings)
+        self._door = Door(service)
+        self.scopes = {name: route.scope for noun in nouns for name, route in noun.endpoints().items()}
 
-def install(app: Flask, service: Service, nouns: list[Noun], meters: Meters) -> None:
-    hosts = Hosts(service.settings)
-    door = Door(service)
-    scopes = {name: route.scope for noun in nouns for name, route in noun.endpoints().items()}
+    def receive(self, environ: Mapping[str, Any]) -> Call:
+        """Give the request its ids."""
+        self._meters.enter()
+        return Call(
+            self._service,
+            environ,
+            tracing.request_id(environ.get("HTTP_X_REQUEST_ID")),
+            tracing.traceparent(environ.get("HTTP_TRACEPARENT")),
+            perf_counter(),
+        )
 
-    @app.before_request
-    def admit() -> None:
-        environ = request.environ
-        g.began = perf_counter()
-        g.request_id = tracing.request_id(environ.get("HTTP_X_REQUEST_ID"))
-        g.traceparent = tracing.traceparent(environ.get("HTTP_TRACEPARENT"))
-        meters.enter()
-        host = environ.get("HTTP_HOST")
-        if host is not None and not hosts.knows(host):
+    def check(self, call: Call) -> None:
+        """Refuse what comes under a name that is not ours, or from a page of another site."""
+        host = call.environ.get("HTTP_HOST")
+        if host is not None and not self._hosts.knows(host):
             raise Refusal("unknown-host", "The Host header names no host of this server; list it in HOLDFAST_HOSTS.")
-        check_origin(request.method, environ)
-        scope = scopes.get(request.endpoint or "")
-        if scope is not None:
-            g.principal = door.admit(environ.get("HTTP_AUTHORIZATION"), scope)
+        check_origin(call.environ["REQUEST_METHOD"], call.environ)
 
-    @app.after_request
-    def finish(response: Response) -> Response:
-        headers = response.headers
+    def admit(self, call: Call, endpoint: str) -> None:
+        """Let the request in, and say who makes it; or raise the Refusal that says why not."""
+        self.check(call)
+        scope = self.scopes.get(endpoint)
+        if scope is not None:
+            call.principal = self._door.admit(call.environ.get("HTTP_AUTHORIZATION"), scope)
+
+    def finish(self, call: Call, answered: Any, rule: Any) -> Any:
+        """Add the headers that every answer has, and count it."""
+        headers = answered.headers
         headers["X-Content-Type-Options"] = "nosniff"
-        headers["X-Request-Id"] = g.request_id
-        headers["traceparent"] = g.traceparent
-        if "Cache-Control" not in headers:
-            headers["Cache-Control"] = "no-store"
-        if response.mimetype == "text/html":
+        headers["X-Request-Id"] = call.request_id
+        headers["traceparent"] = call.traceparent
+        headers.setdefault("Cache-Control", "no-store")
+        if headers.get("Content-Type", "").startswith("text/html"):
             headers.setdefault("Content-Security-Policy", CONTENT_SECURITY)
             headers["Referrer-Policy"] = "no-referrer"
-        rule = request.url_rule
-        meters.observe(rule.rule if rule else "(none)", request.method, response.status_code, perf_counter() - g.began)
-        return response
-
-    @app.teardown_request
-    def leave(error: BaseException | None) -> None:
-        if "began" in g:
-            meters.leave()
+        status = getattr(answered, "status_code", None) or answered.status
+        route = rule.rule if rule is not None else "(none)"
+        self._meters.leave(route, call.environ["REQUEST_METHOD"], status, perf_counter() - call.began)
+        return answered

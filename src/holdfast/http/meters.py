@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from holdfast.http.service import Service
+if TYPE_CHECKING:
+    from holdfast.http.service import Service
+
 
 LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -46,10 +49,8 @@ class Meters:
     def enter(self) -> None:
         self._in_flight.inc()
 
-    def leave(self) -> None:
+    def leave(self, route: str, method: str, code: int, seconds: float) -> None:
         self._in_flight.dec()
-
-    def observe(self, route: str, method: str, code: int, seconds: float) -> None:
         key = (route, method if method in METHODS else "other", code)
         child = self._children.get(key)
         if child is None:

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import orjson
 import psycopg
-from flask import Flask, Response, g
 from werkzeug.exceptions import HTTPException
 
 from holdfast.domain import errors
 from holdfast.domain.errors import HoldfastError, Problem
 from holdfast.domain.strict_json import NotJson
+from holdfast.http.answers import Answer
 from holdfast.http.database import DatabaseBusy
 from holdfast.results.files import DamagedResult
 
@@ -178,16 +178,17 @@ def document(kind: str, detail: str, **members: Any) -> dict[str, Any]:
     return told | {name: value for name, value in members.items() if value}
 
 
-def answer(error: Exception) -> Response:
+def answer_to(error: Exception, request_id: str) -> Answer:
     """The answer to a request that ended with this error."""
     if isinstance(error, HTTPException):
-        return _http_answer(error)
+        return _http_answer(error, request_id)
     kind = kind_of(error)
     if kind == "internal-error":
-        log.error("a request failed", exc_info=error, extra={"request_id": g.get("request_id")})
+        log.error("a request failed", exc_info=error, extra={"request_id": request_id})
     elif KINDS[kind].status >= 500:
-        log.warning("a request was refused: %s", error, extra={"request_id": g.get("request_id")})
-    return _respond(kind, str(error), {**KINDS[kind].headers, **getattr(error, "headers", {})}, _members(error))
+        log.warning("a request was refused: %s", error, extra={"request_id": request_id})
+    headers = {**KINDS[kind].headers, **getattr(error, "headers", {})}
+    return _answer(kind, str(error), headers, _members(error) | {"request_id": request_id})
 
 
 def _members(error: Exception) -> dict[str, Any]:
@@ -202,21 +203,15 @@ def _members(error: Exception) -> dict[str, Any]:
     return members
 
 
-def _http_answer(error: HTTPException) -> Response:
-    """What Flask itself refuses: an unknown path, another method, too large a body."""
+def _http_answer(error: HTTPException, request_id: str) -> Answer:
+    """What Flask itself refuses: an unknown path, another method."""
     status = error.code or 500
     kind = BY_STATUS.get(status, "bad-request" if status < 500 else "internal-error")
     allowed = getattr(error, "valid_methods", None)
     headers = {"Allow": ", ".join(sorted(set(allowed) - {"OPTIONS"}))} if allowed else {}
-    return _respond(kind, KINDS[kind].about, headers, {})
+    return _answer(kind, KINDS[kind].about, headers, {"request_id": request_id})
 
 
-def _respond(kind: str, detail: str, headers: Mapping[str, str], members: Mapping[str, Any]) -> Response:
-    told = document(kind, detail, **members, request_id=g.get("request_id"))
-    answered = Response(orjson.dumps(told), KINDS[kind].status, headers, mimetype=MEDIA_TYPE)
-    answered.headers["Cache-Control"] = "no-store"
-    return answered
-
-
-def install(app: Flask) -> None:
-    app.register_error_handler(Exception, answer)
+def _answer(kind: str, detail: str, headers: Mapping[str, str], members: Mapping[str, Any]) -> Answer:
+    told = orjson.dumps(document(kind, detail, **members))
+    return Answer(told, KINDS[kind].status, {**headers, "Cache-Control": "no-store"}, MEDIA_TYPE)

@@ -9,58 +9,63 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from flask import request
-
 from holdfast.domain.errors import BadInput, Problem, RunNotFound
 from holdfast.domain.ids import parse_id
 from holdfast.domain.strict_json import parse
+from holdfast.http.call import Call
 from holdfast.http.problems import Refusal
-from holdfast.settings import Settings
 
 MAX_WAIT = 60.0
 
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\";]*)", re.IGNORECASE)
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]*):")
-_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 
 
-def body_bytes(settings: Settings) -> bytes:
+def body_bytes(call: Call) -> bytes:
     """The body of the request, at most as large as the settings allow."""
-    limit = settings.max_body_bytes
-    length = request.content_length
-    if length is not None and length > limit:
-        raise _too_large(limit)
+    limit = call.settings.max_body_bytes
+    environ = call.environ
+    length = environ.get("CONTENT_LENGTH")
+    if length:
+        if not length.isascii() or not length.isdigit():
+            raise Refusal("bad-request", "Content-Length is not a number.")
+        if len(length) > 18 or int(length) > limit:
+            raise _too_large(limit)
+        room = int(length)
+    elif environ.get("wsgi.input_terminated"):
+        room = limit + 1  # sent in chunks: how much it is, only the end tells
+    else:
+        return b""
     parts: list[bytes] = []
-    room = limit + 1
-    while room and (part := request.stream.read(room)):
+    while room and (part := environ["wsgi.input"].read(room)):
         parts.append(part)
         room -= len(part)
-    if not room:
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    if len(body) > limit:
         raise _too_large(limit)
-    return b"".join(parts)
+    return body
 
 
-def json_body(settings: Settings) -> Any:
+def json_body(call: Call) -> Any:
     """The body as a JSON value that can be stored; raises what says why it is none."""
-    _check_media_type()
-    body = body_bytes(settings)
-    digest = request.headers.get("Content-Digest")
+    _check_media_type(call)
+    body = body_bytes(call)
+    digest = call.header("HTTP_CONTENT_DIGEST")
     if digest is not None:
         _check_digest(digest, body)
     # The parameters may be as deep as the limit says; the request's own object is around them.
-    return parse(body, max_depth=settings.max_json_depth + 1)
+    return parse(body, max_depth=call.settings.max_json_depth + 1)
 
 
-def json_object(settings: Settings, fields: Collection[str]) -> dict[str, Any]:
-    """The body as an object with none but these fields."""
-    return checked_object(json_body(settings), fields)
-
-
-def optional_object(settings: Settings, fields: Collection[str]) -> dict[str, Any]:
-    """The same where the body may be left out."""
-    if request.content_length in (None, 0) and not request.headers.get("Transfer-Encoding"):
+def optional_object(call: Call, fields: Collection[str]) -> dict[str, Any]:
+    """The body as an object with none but these fields; nothing at all is an empty one."""
+    if not call.environ.get("CONTENT_LENGTH") and not call.header("HTTP_TRANSFER_ENCODING"):
         return {}
-    return json_object(settings, fields)
+    if call.environ.get("CONTENT_LENGTH") == "0":
+        return {}
+    return checked_object(json_body(call), fields)
 
 
 def checked_object(value: Any, fields: Collection[str], pointer: str = "") -> dict[str, Any]:
@@ -69,7 +74,7 @@ def checked_object(value: Any, fields: Collection[str], pointer: str = "") -> di
     unknown = [name for name in value if name not in fields]
     if unknown:
         problems = [Problem(f"{pointer}/{_escaped(name)}", "unknown field") for name in unknown[:20]]
-        raise BadInput(f"unknown fields; there are: {', '.join(fields)}", problems)
+        raise BadInput(f"unknown fields; there are: {', '.join(fields) or 'none'}", problems)
     return value
 
 
@@ -77,14 +82,16 @@ def _escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def _check_media_type() -> None:
-    given = request.headers.get("Content-Type", "")
-    if given.partition(";")[0].strip().lower() != "application/json":
-        raise Refusal("unsupported-media-type", "Send the body as application/json.")
-    charset = _CHARSET.search(given)
-    if charset is not None and charset[1].strip().lower() not in ("utf-8", "utf8"):
-        raise Refusal("unsupported-media-type", "JSON is UTF-8; send it so.")
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+def _check_media_type(call: Call) -> None:
+    given = call.environ.get("CONTENT_TYPE", "")
+    if given != "application/json":
+        if given.partition(";")[0].strip().lower() != "application/json":
+            raise Refusal("unsupported-media-type", "Send the body as application/json.")
+        charset = _CHARSET.search(given)
+        if charset is not None and charset[1].strip().lower() not in ("utf-8", "utf8"):
+            raise Refusal("unsupported-media-type", "JSON is UTF-8; send it so.")
+    encoding = call.header("HTTP_CONTENT_ENCODING")
+    if encoding is not None and encoding.lower() != "identity":
         raise Refusal("unsupported-media-type", "Send the body uncompressed.")
 
 
@@ -104,31 +111,41 @@ def _too_large(limit: int) -> Refusal:
     return Refusal("body-too-large", f"The body is larger than {limit} bytes (HOLDFAST_MAX_BODY_BYTES).")
 
 
-def idempotency_key(settings: Settings) -> str | None:
+def idempotency_key(call: Call) -> str | None:
     """The Idempotency-Key, bare or as a quoted string; both are the same key."""
-    given = request.headers.get("Idempotency-Key")
+    given = call.header("HTTP_IDEMPOTENCY_KEY")
     if given is None:
         return None
+    most = call.settings.max_key_length
     if len(given) >= 2 and given[0] == given[-1] == '"':
         given = given[1:-1]
-    if 1 <= len(given) <= settings.max_key_length and all("!" <= character <= "~" for character in given):
+    if 1 <= len(given) <= most and given.isascii() and given.isprintable() and " " not in given:
         return given
-    raise Refusal("bad-key", f"An Idempotency-Key has 1 to {settings.max_key_length} visible ASCII characters.")
+    raise Refusal("bad-key", f"An Idempotency-Key has 1 to {most} visible ASCII characters.")
 
 
-def query(*names: str) -> Mapping[str, str]:
+def query(call: Call, *names: str) -> Mapping[str, str]:
     """The parameters in the query, each known and given once."""
+    if not call.environ.get("QUERY_STRING"):
+        return {}
+    try:
+        said = call.parameters()
+    except ValueError:
+        raise refused([Problem("", "too many parameters")]) from None
+    found: dict[str, str] = {}
     problems = []
-    given = request.args
-    for name in given:
+    for name, value in said:
         if name not in names:
             known = f"there are: {', '.join(names)}" if names else "there are none"
             problems.append(Problem(f"/{_escaped(name)}", f"unknown parameter; {known}"))
-        elif len(given.getlist(name)) > 1:
+        elif name in found:
             problems.append(Problem(f"/{name}", "given more than once"))
+        elif "\0" in value:
+            problems.append(Problem(f"/{name}", "has a NUL in it"))
+        found[name] = value
     if problems:
         raise refused(problems)
-    return given
+    return found
 
 
 def refused(problems: Collection[Problem]) -> BadInput:
@@ -144,7 +161,7 @@ def whole(given: Mapping[str, str], name: str, default: int, least: int, most: i
     return int(text)
 
 
-def seconds_to_wait(given: Mapping[str, str]) -> tuple[float, bool]:
+def seconds_to_wait(call: Call, given: Mapping[str, str]) -> tuple[float, bool]:
     """How long the caller would wait, by `?wait=` or by `Prefer: wait=`; and whether it was the latter."""
     text = given.get("wait")
     if text is not None:
@@ -152,7 +169,7 @@ def seconds_to_wait(given: Mapping[str, str]) -> tuple[float, bool]:
         if seconds is None or seconds > MAX_WAIT:
             raise refused([Problem("/wait", f"must be a number of seconds from 0 to {MAX_WAIT:g}")])
         return seconds, False
-    for preference in request.headers.get("Prefer", "").split(","):
+    for preference in (call.header("HTTP_PREFER") or "").split(","):
         name, _, value = preference.strip().partition("=")
         if name.strip().lower() == "wait":
             preferred = _seconds(value.strip().strip('"'))
@@ -161,9 +178,7 @@ def seconds_to_wait(given: Mapping[str, str]) -> tuple[float, bool]:
 
 
 def _seconds(text: str) -> float | None:
-    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII) is None:
-        return None
-    return float(text)
+    return float(text) if _SECONDS.fullmatch(text) else None
 
 
 def run_id(text: str) -> str:
@@ -193,16 +208,25 @@ def short_text(value: Any, pointer: str, most: int = 255) -> str | None:
     return value
 
 
-def wants_stream() -> bool:
-    """Whether the caller would have server-sent events rather than JSON."""
-    accepted = request.headers.get("Accept", "")
-    if "text/event-stream" not in accepted:
-        return False
-    best = request.accept_mimetypes.best_match(("application/json", "text/event-stream"), "application/json")
-    return best == "text/event-stream"
-
-
-def last_event_id() -> int:
+def last_event_id(call: Call) -> int:
     """Where the caller's stream broke off; what cannot be read is the beginning."""
-    text = request.headers.get("Last-Event-ID", "")
+    text = call.header("HTTP_LAST_EVENT_ID") or ""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
+
+
+def wants_stream(call: Call) -> bool:
+    """Whether the caller would rather have server-sent events than JSON."""
+    accepted = call.header("HTTP_ACCEPT") or ""
+    return "text/event-stream" in accepted and _weight(accepted, "text/event-stream") >= _weight(
+        accepted, "application/json"
+    )
+
+
+def _weight(accepted: str, kind: str) -> float:
+    """The quality that an Accept header gives a media type; what it does not name has none."""
+    for part in accepted.split(","):
+        name, _, options = part.partition(";")
+        if name.strip().lower() == kind:
+            quality = re.search(r"q\s*=\s*([01](?:\.\d{0,3})?)", options)
+            return float(quality[1]) if quality else 1.0
+    return 0.0

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flask import Blueprint
-from flask.typing import ResponseReturnValue
 
-View = Callable[..., ResponseReturnValue]
+from holdfast.http.answers import Answer
+
+# Called with the Call, and with the parts of the path by name.
+View = Callable[..., Answer]
 
 
 class Route(NamedTuple):

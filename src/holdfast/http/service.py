@@ -7,8 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
-
-from flask import current_app
+from typing import Any
 
 from holdfast.client.surroundings import Surroundings
 from holdfast.domain.errors import HoldfastError
@@ -17,6 +16,7 @@ from holdfast.http.cluster import Cluster
 from holdfast.http.database import Database
 from holdfast.http.hosts import is_loopback
 from holdfast.http.hub import Hub
+from holdfast.http.meters import Meters
 from holdfast.http.streams import Streams
 from holdfast.settings import Settings
 
@@ -29,6 +29,8 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.streams = Streams(settings.max_streams)
+        self.meters = Meters(self)
+        self.document: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._pid = 0
 
@@ -82,9 +84,3 @@ class Service:
             with suppress(HoldfastError):
                 self._database.close()
             self._pid = 0
-
-
-def service() -> Service:
-    """The service of the application that handles this request."""
-    found: Service = current_app.extensions[EXTENSION]
-    return found

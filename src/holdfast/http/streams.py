@@ -8,9 +8,9 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import orjson
-from flask import Response
 
 from holdfast.domain.errors import DatabaseUnreachable, RunNotFound
+from holdfast.http.answers import Answer, nothing
 from holdfast.http.hub import Hub
 from holdfast.http.problems import Refusal
 
@@ -58,7 +58,7 @@ Feed = Callable[[int], Chunk]
 NOTHING = Chunk((), None)
 
 
-def event_stream(streams: Streams, hub: Hub, run_id: str, feed: Feed, last: int) -> Response:
+def event_stream(streams: Streams, hub: Hub, run_id: str, feed: Feed, last: int) -> Answer:
     """Answer with server-sent events: what `feed` has after item `last`, and what comes while the stream is open.
 
     The first items are read before the answer starts, so that a run that does not exist is still a 404.
@@ -73,17 +73,17 @@ def event_stream(streams: Streams, hub: Hub, run_id: str, feed: Feed, last: int)
         first = feed(last)
         if first.end is not None and not first.items and last:
             streams.leave()
-            return Response(status=204)
-        response = Response(
+            return nothing(204)
+        answer = Answer(
             _written(streams, hub, run_id, feed, first, last),
-            mimetype="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+            kind="text/event-stream; charset=utf-8",
         )
     except BaseException:
         streams.leave()
         raise
-    response.call_on_close(streams.leave)
-    return response
+    answer.on_close = streams.leave
+    return answer
 
 
 def _written(streams: Streams, hub: Hub, run_id: str, feed: Feed, chunk: Chunk, last: int) -> Iterator[bytes]:

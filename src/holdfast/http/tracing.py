@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import secrets
+from random import getrandbits
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -13,7 +13,7 @@ def request_id(asked: str | None) -> str:
     """The caller's id for this request if it is a plain one, else a new one."""
     if asked is not None and _REQUEST_ID.fullmatch(asked):
         return asked
-    return secrets.token_hex(8)
+    return f"{getrandbits(64):016x}"
 
 
 def traceparent(asked: str | None) -> str:
@@ -22,9 +22,9 @@ def traceparent(asked: str | None) -> str:
     A header that is malformed starts a new trace, as the recommendation wants.
     """
     found = _TRACEPARENT.fullmatch(asked) if asked is not None else None
-    span = secrets.token_hex(8)
+    span = f"{getrandbits(64) or 1:016x}"
     if found is None or not _is_valid(found):
-        return f"00-{secrets.token_hex(16)}-{span}-00"
+        return f"00-{getrandbits(128) or 1:032x}-{span}-00"
     return f"00-{found[2]}-{span}-{found[4]}"
 
 

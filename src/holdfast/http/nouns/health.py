@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import psycopg
-from flask import Response
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.http import reading
-from holdfast.http.answers import answer
+from holdfast.http.answers import Answer, answer
+from holdfast.http.call import Call
 from holdfast.http.openapi.parts import RETRY_AFTER, Part, operation, ref, says
 from holdfast.http.routes import Noun, Route
-from holdfast.http.service import Service, service
+from holdfast.http.service import Service
 
 REDIS_SECONDS = 2.0
 
 
-def live() -> Response:
-    reading.query()
+def live(call: Call) -> Answer:
+    reading.query(call)
     return _answer({})
 
 
-def ready() -> Response:
+def ready(call: Call) -> Answer:
     """Whether requests can be served: Postgres answers, at a schema that this code knows."""
-    reading.query()
-    return _answer({"postgres": _postgres(service())})
+    reading.query(call)
+    return _answer({"postgres": _postgres(call.service)})
 
 
-def healthy() -> Response:
-    reading.query()
-    here = service()
+def healthy(call: Call) -> Answer:
+    reading.query(call)
+    here = call.service
     checks = {"postgres": _postgres(here)}
     if here.settings.redis_url:
         checks["redis"] = _redis(here.settings.redis_url)
     return _answer(checks)
 
 
-def _answer(checks: dict[str, bool]) -> Response:
+def _answer(checks: dict[str, bool]) -> Answer:
     well = all(checks.values())
     document = {
         "status": "ok" if well else "down",

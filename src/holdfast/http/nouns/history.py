@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from flask import Response
-
 from holdfast import ops
 from holdfast.client.documents import attempt_document, event_document
 from holdfast.domain.values import RunRecord
 from holdfast.http import reading
-from holdfast.http.answers import answer, items
+from holdfast.http.answers import Answer, answer, items
+from holdfast.http.call import Call
 from holdfast.http.documents import log_document, provenance_document, reason_document
 from holdfast.http.nouns import history_operations as operations
 from holdfast.http.routes import Noun, Route
-from holdfast.http.service import Service, service
 from holdfast.http.streams import Chunk, Feed, event_stream
 from holdfast.ops.history import events_and_run, logs_and_run, provenance_of
 
@@ -26,9 +24,9 @@ def _end(run: RunRecord) -> str | None:
     return str(run.status) if run.status.final else None
 
 
-def events(run_id: str) -> Response:
-    here = service()
-    given = reading.query("after")
+def events(call: Call, run_id: str) -> Answer:
+    here = call.service
+    given = reading.query(call, "after")
     after = reading.whole(given, "after", 0, 0, MOST)
     id_ = reading.run_id(run_id)
 
@@ -36,14 +34,14 @@ def events(run_id: str) -> Response:
         run, found = here.database.perform(partial(events_and_run, id_, last))
         return Chunk([(event.seq, event_document(event)) for event in found], _end(run))
 
-    if reading.wants_stream():
-        return _stream(here, id_, feed, after)
+    if reading.wants_stream(call):
+        return _stream(call, id_, feed, after)
     return items([document for _, document in feed(after).items])
 
 
-def logs(run_id: str) -> Response:
-    here = service()
-    given = reading.query("after", "limit")
+def logs(call: Call, run_id: str) -> Answer:
+    here = call.service
+    given = reading.query(call, "after", "limit")
     after = reading.whole(given, "after", 0, 0, MOST)
     limit = reading.whole(given, "limit", LOG_PAGE, 1, LOG_PAGE)
     id_ = reading.run_id(run_id)
@@ -53,31 +51,32 @@ def logs(run_id: str) -> Response:
         full = len(found) == limit
         return Chunk([(line.seq, log_document(line)) for line in found], None if full else _end(run), more=full)
 
-    if reading.wants_stream():
-        return _stream(here, id_, feed, after)
+    if reading.wants_stream(call):
+        return _stream(call, id_, feed, after)
     found = feed(after)
     return items([document for _, document in found.items], next_after=found.items[-1][0] if found.more else None)
 
 
-def _stream(here: Service, run_id: str, feed: Feed, after: int) -> Response:
-    return event_stream(here.streams, here.hub, run_id, feed, max(after, reading.last_event_id()))
+def _stream(call: Call, run_id: str, feed: Feed, after: int) -> Answer:
+    here = call.service
+    return event_stream(here.streams, here.hub, run_id, feed, max(after, reading.last_event_id(call)))
 
 
-def attempts(run_id: str) -> Response:
-    reading.query()
-    found = service().database.perform(partial(ops.attempts, reading.run_id(run_id)))
+def attempts(call: Call, run_id: str) -> Answer:
+    reading.query(call)
+    found = call.service.database.perform(partial(ops.attempts, reading.run_id(run_id)))
     return items([attempt_document(attempt) for attempt in found])
 
 
-def why(run_id: str) -> Response:
-    reading.query()
-    found = service().database.perform(partial(ops.explain, reading.run_id(run_id)))
+def why(call: Call, run_id: str) -> Answer:
+    reading.query(call)
+    found = call.service.database.perform(partial(ops.explain, reading.run_id(run_id)))
     return items([reason_document(reason) for reason in found])
 
 
-def provenance(run_id: str) -> Response:
-    reading.query()
-    found = service().database.perform(partial(provenance_of, reading.run_id(run_id)))
+def provenance(call: Call, run_id: str) -> Answer:
+    reading.query(call)
+    found = call.service.database.perform(partial(provenance_of, reading.run_id(run_id)))
     return answer(provenance_document(found))
 
 

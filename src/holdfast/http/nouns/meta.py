@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from flask import Response, current_app
-
 from holdfast.domain.errors import NotFound
 from holdfast.http import reading
-from holdfast.http.answers import answer, items
+from holdfast.http.answers import Answer, answer, items
+from holdfast.http.call import Call
 from holdfast.http.openapi.parts import TEXT, WHOLE, in_path, listed, operation, problem, record, says
 from holdfast.http.openapi.schemas import OBJECT
 from holdfast.http.page import STYLE_HASH, rendered
@@ -14,36 +13,35 @@ from holdfast.http.problems import KINDS
 from holdfast.http.routes import Noun, Route
 
 
-def index() -> Response:
-    reading.query()
+def index(call: Call) -> Answer:
+    reading.query(call)
     links = {
         name: f"/{name}" for name in ("runs", "queues", "workers", "tasks", "summary", "docs", "metrics", "healthz")
     }
     return answer({"name": "holdfast", "links": links | {"openapi": "/openapi.json"}})
 
 
-def openapi() -> Response:
-    reading.query()
-    return answer(current_app.extensions["holdfast_openapi"])
+def openapi(call: Call) -> Answer:
+    reading.query(call)
+    return answer(call.service.document)
 
 
-def docs() -> Response:
-    reading.query()
-    page = Response(rendered(current_app.extensions["holdfast_openapi"]), mimetype="text/html")
+def docs(call: Call) -> Answer:
+    reading.query(call)
     policy = (
         f"default-src 'none'; style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    page.headers["Content-Security-Policy"] = policy
-    return page
+    headers = {"Content-Security-Policy": policy}
+    return Answer(rendered(call.service.document).encode(), headers=headers, kind="text/html; charset=utf-8")
 
 
-def problems() -> Response:
-    reading.query()
+def problems(call: Call) -> Answer:
+    reading.query(call)
     return items([_kind(name) for name in KINDS])
 
 
-def show_problem(kind: str) -> Response:
-    reading.query()
+def show_problem(call: Call, kind: str) -> Answer:
+    reading.query(call)
     if kind not in KINDS:
         raise NotFound("there is no such kind of problem; GET /problems lists them")
     return answer(_kind(kind))

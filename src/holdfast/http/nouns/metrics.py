@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flask import Response, current_app
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.core import CollectorRegistry, Metric
 
 from holdfast.http import reading
-from holdfast.http.meters import Meters
+from holdfast.http.answers import Answer
+from holdfast.http.call import Call
 from holdfast.http.openapi.parts import TEXT, operation
 from holdfast.http.routes import Noun, Route
-from holdfast.http.service import service
+from holdfast.http.service import Service
 
 
 class _Scrape:
     """One scrape: what Postgres knows of the whole system, then what this process knows of itself."""
 
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
     def collect(self) -> Iterator[Metric]:
-        meters: Meters = current_app.extensions["holdfast_meters"]
-        yield from service().cluster.families()
-        yield from meters.families()
+        yield from self._service.cluster.families()
+        yield from self._service.meters.families()
 
 
-def show() -> Response:
-    reading.query()
+def show(call: Call) -> Answer:
+    reading.query(call)
     registry = CollectorRegistry()
-    registry.register(_Scrape())
-    return Response(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+    registry.register(_Scrape(call.service))
+    return Answer(generate_latest(registry), kind=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 NOUN = Noun(

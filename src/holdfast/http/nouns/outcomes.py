@@ -6,24 +6,22 @@ from collections.abc import Iterator
 from functools import partial
 from hashlib import sha256
 
-from flask import Response
-
 from holdfast import ops
 from holdfast.client.documents import run_document
 from holdfast.domain.states import Status
 from holdfast.domain.values import StoredResult
 from holdfast.http import reading
-from holdfast.http.answers import JSON, answer, digest_header, etag_of, matches, tags_asked
-from holdfast.http.guard import principal
+from holdfast.http.answers import Answer, answer, digest_header, etag_of, matches, nothing
+from holdfast.http.call import Call
 from holdfast.http.nouns import runs_operations as operations
 from holdfast.http.routes import Noun, Route
-from holdfast.http.service import Service, service
+from holdfast.http.service import Service
 from holdfast.sql.attempts import ResultRecord
 
 
-def result(run_id: str) -> Response:
-    here = service()
-    reading.query()
+def result(call: Call, run_id: str) -> Answer:
+    here = call.service
+    reading.query(call)
     found = here.database.perform(partial(ops.result, reading.run_id(run_id)))
     etag, digest, size, body = _opened(here, found)
     headers = {
@@ -31,9 +29,9 @@ def result(run_id: str) -> Response:
         "Repr-Digest": digest_header(digest),
         "Cache-Control": "private, no-cache",
     }
-    if matches(etag, tags_asked()):
-        return Response(status=304, headers=headers)
-    return Response(body, 200, headers | {"Content-Length": str(size)}, mimetype=JSON)
+    if matches(etag, call.tags()):
+        return nothing(304, headers)
+    return Answer(body, 200, headers | {"Content-Length": str(size)})
 
 
 def _opened(here: Service, found: ResultRecord) -> tuple[str, bytes, int, bytes | Iterator[bytes]]:
@@ -45,11 +43,11 @@ def _opened(here: Service, found: ResultRecord) -> tuple[str, bytes, int, bytes 
     return f'"{stored.sha256[:32]}"', bytes.fromhex(stored.sha256), stored.size, here.open_result(stored)
 
 
-def cancel(run_id: str) -> Response:
-    here = service()
-    reading.query()
-    said = reading.optional_object(here.settings, ("reason",))
-    reason = reading.short_text(said.get("reason"), "/reason") or f"cancelled by {principal().name}"
+def cancel(call: Call, run_id: str) -> Answer:
+    here = call.service
+    reading.query(call)
+    said = reading.optional_object(call, ("reason",))
+    reason = reading.short_text(said.get("reason"), "/reason") or f"cancelled by {call.principal.name}"
     run = here.database.perform(partial(ops.cancel, reading.run_id(run_id), reason))
     if run.status is Status.CANCELLED:
         return answer(run_document(run))
@@ -58,11 +56,11 @@ def cancel(run_id: str) -> Response:
     return answer(run_document(run), 202)
 
 
-def retry(run_id: str) -> Response:
-    here = service()
-    reading.query()
-    reading.optional_object(here.settings, ())
-    run = here.database.perform(partial(ops.retry, reading.run_id(run_id), principal().name), repeatable=False)
+def retry(call: Call, run_id: str) -> Answer:
+    here = call.service
+    reading.query(call)
+    reading.optional_object(call, ())
+    run = here.database.perform(partial(ops.retry, reading.run_id(run_id), call.principal.name), repeatable=False)
     here.database.ring((run.queue,), (run,))
     return answer(run_document(run))
 

@@ -4,42 +4,39 @@ from __future__ import annotations
 
 from functools import partial
 
-from flask import Response
-
 from holdfast.domain.errors import Problem
 from holdfast.http import reading
-from holdfast.http.answers import answer, items
+from holdfast.http.answers import Answer, answer, items
+from holdfast.http.call import Call
 from holdfast.http.documents import queue_document
-from holdfast.http.guard import principal
 from holdfast.http.openapi.parts import in_path, json_request, listed, nullable, operation, problem, ref, says
 from holdfast.http.routes import Noun, Route
-from holdfast.http.service import service
 from holdfast.ops.queues import pause_queue, read_queue, resume_queue
 
 
-def index() -> Response:
-    reading.query()
-    return items([queue_document(queue) for queue in service().database.queues()])
+def index(call: Call) -> Answer:
+    reading.query(call)
+    return items([queue_document(queue) for queue in call.service.database.queues()])
 
 
-def show(name: str) -> Response:
-    reading.query()
-    return answer(queue_document(service().database.perform(partial(read_queue, _checked(name)))))
+def show(call: Call, name: str) -> Answer:
+    reading.query(call)
+    return answer(queue_document(call.service.database.perform(partial(read_queue, _checked(name)))))
 
 
-def pause(name: str) -> Response:
-    here = service()
-    reading.query()
-    said = reading.optional_object(here.settings, ("reason",))
+def pause(call: Call, name: str) -> Answer:
+    here = call.service
+    reading.query(call)
+    said = reading.optional_object(call, ("reason",))
     reason = reading.short_text(said.get("reason"), "/reason")
-    paused = here.database.perform(partial(pause_queue, _checked(name), principal().name, reason))
+    paused = here.database.perform(partial(pause_queue, _checked(name), call.principal.name, reason))
     return answer(queue_document(paused))
 
 
-def resume(name: str) -> Response:
-    here = service()
-    reading.query()
-    reading.optional_object(here.settings, ())
+def resume(call: Call, name: str) -> Answer:
+    here = call.service
+    reading.query(call)
+    reading.optional_object(call, ())
     resumed = here.database.perform(partial(resume_queue, _checked(name)))
     here.database.ring((name,))
     return answer(queue_document(resumed))

@@ -7,7 +7,6 @@ from time import monotonic
 from urllib.parse import urlencode
 
 import orjson
-from flask import Response, request
 
 from holdfast import ops
 from holdfast.client.documents import run_document
@@ -16,21 +15,22 @@ from holdfast.domain.ids import parse_id
 from holdfast.domain.states import Status
 from holdfast.domain.values import NewRun, RunRecord, Submitted
 from holdfast.http import reading
-from holdfast.http.answers import JSON, answer, etag_of, items, matches, tags_asked
+from holdfast.http.answers import Answer, answer, etag_of, items, matches, nothing
 from holdfast.http.asking import new_run, new_runs
+from holdfast.http.call import Call
 from holdfast.http.nouns import runs_operations as operations
 from holdfast.http.routes import Noun, Route
-from holdfast.http.service import Service, service
+from holdfast.http.service import Service
 from holdfast.sql.runs import EVERYTHING
 
 MAX_BATCH = 1000
 FILTERS = ("status", "model", "queue", "tag", "cursor", "limit")
 
 
-def submit() -> Response:
-    here = service()
-    key = reading.idempotency_key(here.settings)
-    new = new_run(here, reading.json_body(here.settings), key)
+def submit(call: Call) -> Answer:
+    here = call.service
+    key = reading.idempotency_key(call)
+    new = new_run(call, reading.json_body(call), key)
     submitted = here.database.perform(partial(ops.submit, new))
     created = _is_new(new, submitted)
     if created:
@@ -40,12 +40,12 @@ def submit() -> Response:
     headers = {"Location": f"/runs/{run.id}", "ETag": etag_of(body)}
     if not created:
         headers["Idempotent-Replayed"] = "true"
-    return Response(body, 201 if created else 200, headers, mimetype=JSON)
+    return Answer(body, 201 if created else 200, headers)
 
 
-def submit_batch() -> Response:
-    here = service()
-    news = new_runs(here, reading.json_body(here.settings), MAX_BATCH)
+def submit_batch(call: Call) -> Answer:
+    here = call.service
+    news = new_runs(call, reading.json_body(call), MAX_BATCH)
     submitted = here.database.perform(partial(ops.submit_many, news))
     created = [_is_new(new, one) for new, one in zip(news, submitted, strict=True)]
     made = [one.run for one, fresh in zip(submitted, created, strict=True) if fresh]
@@ -60,10 +60,10 @@ def _is_new(new: NewRun, submitted: Submitted) -> bool:
     return submitted.created or submitted.run.id == new.id
 
 
-def show(run_id: str) -> Response:
-    here = service()
-    wait, preferred = reading.seconds_to_wait(reading.query("wait"))
-    known = tags_asked()
+def show(call: Call, run_id: str) -> Answer:
+    here = call.service
+    wait, preferred = reading.seconds_to_wait(call, reading.query(call, "wait"))
+    known = call.tags()
     run = _read(here, reading.run_id(run_id))
     waited = wait > 0 and not _settled(run, known)
     if waited:
@@ -76,8 +76,8 @@ def show(run_id: str) -> Response:
     if preferred and waited:
         headers["Preference-Applied"] = f"wait={wait:g}"
     if matches(etag, known):
-        return Response(status=304, headers=headers)
-    return Response(body, 200, headers, mimetype=JSON)
+        return nothing(304, headers)
+    return Answer(body, 200, headers)
 
 
 def _read(here: Service, run_id: str) -> RunRecord:
@@ -109,9 +109,9 @@ def _wait(here: Service, run: RunRecord, known: frozenset[str], seconds: float) 
     return run, True
 
 
-def index() -> Response:
-    here = service()
-    given = reading.query(*FILTERS)
+def index(call: Call) -> Answer:
+    here = call.service
+    given = reading.query(call, *FILTERS)
     limit = reading.whole(given, "limit", here.settings.page, 1, here.settings.max_page)
     status, before = given.get("status"), given.get("cursor")
     problems = []
@@ -119,7 +119,6 @@ def index() -> Response:
         problems.append(Problem("/status", f"must be one of {', '.join(Status)}"))
     if before is not None and parse_id(before) is None:
         problems.append(Problem("/cursor", "is not one that this service gave out"))
-    problems += [Problem(f"/{name}", "has a NUL in it") for name in FILTERS if "\0" in given.get(name, "")]
     if problems:
         raise reading.refused(problems)
     found = here.database.perform(
@@ -137,7 +136,7 @@ def index() -> Response:
     cursor = page[-1].id if more else None
     response = items([run_document(run) for run in page], next_cursor=cursor)
     if cursor is not None:
-        query = urlencode({**request.args, "cursor": cursor})
+        query = urlencode({**given, "cursor": cursor})
         response.headers["Link"] = f'</runs?{query}>; rel="next"'
     return response
 

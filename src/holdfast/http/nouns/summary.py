@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import Response
-
 from holdfast.http import reading
-from holdfast.http.answers import answer
+from holdfast.http.answers import Answer, answer
+from holdfast.http.call import Call
 from holdfast.http.openapi.parts import operation, ref, says
 from holdfast.http.routes import Noun, Route
-from holdfast.http.service import service
 from holdfast.ops.summary import TaskSummary, summarize
 
 COUNTED = ("created", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "retried", "lost")
 
 
-def show() -> Response:
-    reading.query()
-    shown = [_document(task) for task in service().database.perform(summarize)]
+def show(call: Call) -> Answer:
+    reading.query(call)
+    shown = [_document(task) for task in call.service.database.perform(summarize)]
     total = {name: sum(document[name] for document in shown) for name in COUNTED}
     return answer({"items": shown, "total": total})
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from flask import Response
-
 from holdfast.domain.errors import NotFound
 from holdfast.domain.tasks import registry
 from holdfast.http import reading
-from holdfast.http.answers import answer, items
+from holdfast.http.answers import Answer, answer, items
+from holdfast.http.call import Call
 from holdfast.http.documents import task_document
 from holdfast.http.openapi.parts import in_path, listed, operation, problem, ref, says
 from holdfast.http.routes import Noun, Route
 
 
-def index() -> Response:
-    reading.query()
+def index(call: Call) -> Answer:
+    reading.query(call)
     return items([task_document(registry.get(name)) for name in registry.names()])
 
 
-def show(name: str) -> Response:
-    reading.query()
+def show(call: Call, name: str) -> Answer:
+    reading.query(call)
     found = registry.find(name)
     if found is None:
         raise NotFound("no task is registered under this name; GET /tasks lists them")

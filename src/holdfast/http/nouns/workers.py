@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from flask import Response
-
 from holdfast.domain.errors import NotFound, Problem
 from holdfast.domain.ids import parse_id
 from holdfast.http import reading
-from holdfast.http.answers import answer, items
+from holdfast.http.answers import Answer, answer, items
+from holdfast.http.call import Call
 from holdfast.http.documents import worker_document
 from holdfast.http.openapi.parts import (
     ID,
@@ -22,23 +21,22 @@ from holdfast.http.openapi.parts import (
     says,
 )
 from holdfast.http.routes import Noun, Route
-from holdfast.http.service import service
 
 STATUSES = ("active", "idle", "draining", "stopped")
 
 
-def index() -> Response:
-    status = reading.query("status").get("status")
+def index(call: Call) -> Answer:
+    status = reading.query(call, "status").get("status")
     if status is not None and status not in STATUSES:
         raise reading.refused([Problem("/status", f"must be one of {', '.join(STATUSES)}")])
-    found = service().database.workers()
+    found = call.service.database.workers()
     return items([worker_document(worker) for worker in found if status in (None, worker.status)])
 
 
-def drain(worker_id: str) -> Response:
-    here = service()
-    reading.query()
-    reading.optional_object(here.settings, ())
+def drain(call: Call, worker_id: str) -> Answer:
+    here = call.service
+    reading.query(call)
+    reading.optional_object(call, ())
     id_ = parse_id(worker_id)
     if id_ is None or not here.database.drain_worker(id_):
         raise NotFound("no live worker has this id")

@@ -1,0 +1,71 @@
+"""Hints through Postgres, sent by a thread of their own: no request waits for one, and many become one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+
+PAUSE = 0.025
+
+
+class Notifier:
+    """Gathers hints and sends each kind of them at most every `PAUSE` seconds; the first goes out at once."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
+        self._connect = connect
+        self._connection: psycopg.Connection[Any] | None = None
+        self._hints: set[str] = set()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    def send(self, hints: Iterable[str]) -> None:
+        with self._changed:
+            self._hints.update(hints)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="holdfast-notify", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._hints or self._closing)
+                hints, self._hints = self._hints, set()
+                if not hints:
+                    break
+            self._notify(hints)
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing, PAUSE)
+        self._hang_up()
+
+    def _notify(self, hints: set[str]) -> None:
+        """Send hints. One that cannot be sent is lost, which costs a worker's wait until its next look."""
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+                # A notification that a crash of the server swallows is no loss: there is nobody left to hear it.
+                self._connection.execute("set synchronous_commit = off")
+            self._connection.execute(
+                "select pg_notify('holdfast', hint) from unnest(%s::text[]) as hint", [list(hints)]
+            )
+        except psycopg.Error:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+            self._connection = None

@@ -1,0 +1,149 @@
+"""The shipped server: gunicorn with threads, started from here so that nobody has to configure it.
+
+The parent holds the port and starts processes; each opens its own connections after the fork. Streams hold a thread
+each, so there are threads for all of them and some more for requests.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
+
+from holdfast.client.surroundings import Surroundings, connect
+from holdfast.domain.errors import ConfigurationError
+from holdfast.drivers import psycopg as driver
+from holdfast.http import create_app
+from holdfast.http.hosts import is_loopback
+from holdfast.ops.tokens import count_tokens
+from holdfast.settings import Settings
+
+REQUEST_THREADS = 32
+KEPT_CONNECTIONS = 1000
+MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        made = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(address)
+            made.listen(1024)
+        except OSError:
+            made.close()
+            raise
+    except OSError as error:
+        raise ConfigurationError(
+            f"the API cannot listen on {host} port {port}: {error.strerror or error}. "
+            "Set HOLDFAST_HOST and HOLDFAST_PORT to an address that is free."
+        ) from error
+    return made
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve(
+    settings: Settings,
+    *,
+    processes: int = 1,
+    listener: socket.socket | None = None,
+    started: Callable[[str], None] | None = None,
+) -> None:
+    """Serve the API until SIGTERM or SIGINT; `started` is told its URL. Ends by SystemExit, as gunicorn does."""
+    with Surroundings(settings) as surroundings:
+        if not is_loopback(settings.host):
+            require_token(surroundings.database_url, settings.host)
+        listener = listener or listen(settings.host, settings.port)
+        # The parent stays with an embedded server; its children only need the address.
+        settings = replace(settings, database_url=surroundings.database_url)
+        together = tempfile.mkdtemp(prefix="holdfast-metrics-") if processes > 1 else None
+        try:
+            if together is not None:
+                os.environ[MULTIPROCESS] = together
+            url = url_of(listener)
+            tell = (lambda: started(url)) if started is not None else None
+            # gunicorn takes the descriptor over, and closes it once it has a copy.
+            _Gunicorn(settings, listener.detach(), processes, tell).run()
+        finally:
+            if together is not None:
+                shutil.rmtree(together, ignore_errors=True)
+
+
+def require_token(database_url: str, host: str) -> None:
+    """Raise unless there is a token: a server that others can reach is never open."""
+    with connect(database_url) as connection:
+        usable = driver.run(connection, count_tokens()).usable
+    if not usable:
+        raise ConfigurationError(
+            f"the API would be open to everyone who can reach {host}, for there is no token. "
+            "Make one first: holdfast tokens create NAME"
+        )
+
+
+class _Gunicorn(BaseApplication):  # type: ignore[misc]
+    """gunicorn, configured here and nowhere else: no file, no variable and no argument is read."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        listener: int,
+        processes: int,
+        started: Callable[[], None] | None,
+    ) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._processes = processes
+        self._started = started
+        super().__init__()
+
+    def load_config(self) -> None:
+        threads = self._settings.max_streams + REQUEST_THREADS
+        told: dict[str, Any] = {
+            "bind": f"fd://{self._listener}",
+            "worker_class": "holdfast.http.threads.ApiWorker",
+            "workers": self._processes,
+            "threads": threads,
+            "worker_connections": threads + KEPT_CONNECTIONS,
+            "keepalive": 75,
+            "timeout": 60,
+            "graceful_timeout": max(1, int(self._settings.grace_seconds)),
+            "limit_request_line": 8190,
+            "control_socket_disable": True,
+            "proc_name": "holdfast api",
+            "loglevel": "warning",
+            "when_ready": self._ready,
+            "child_exit": _child_exit,
+            "worker_exit": _worker_exit,
+        }
+        for name, value in told.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Any:
+        return create_app(self._settings)
+
+    def _ready(self, arbiter: Any) -> None:
+        if self._started is not None:
+            self._started()
+
+
+def _child_exit(arbiter: Any, worker: Any) -> None:
+    if MULTIPROCESS in os.environ:
+        from prometheus_client import multiprocess
+
+        multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+
+
+def _worker_exit(arbiter: Any, worker: Any) -> None:
+    worker.close_service()
