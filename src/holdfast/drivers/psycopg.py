@@ -26,13 +26,18 @@ TRANSIENT = (
 TRIES = 5
 
 
+def has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
+    """What `cursor.description is not None` says, without building the description."""
+    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
+
+
 def run(connection: psycopg.Connection[Any], op: Op[T]) -> T:
     """Drive an operation on this connection, in whatever transaction it has."""
     with connection.cursor(row_factory=tuple_row) as cursor:
 
         def execute(statement: Statement[Any]) -> Rows:
             cursor.execute(statement.sql, statement.params)
-            return cursor.fetchall() if cursor.description else ()
+            return cursor.fetchall() if has_rows(cursor) else ()
 
         return drive(op, execute)
 
@@ -50,7 +55,7 @@ def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) 
                     if statement.together and connection.info.transaction_status is TransactionStatus.IDLE:
                         stack.enter_context(connection.transaction())
                     cursor.execute(statement.sql, statement.params)
-                    return cursor.fetchall() if cursor.description else ()
+                    return cursor.fetchall() if has_rows(cursor) else ()
 
                 return drive(make_op(), execute)
         except TRANSIENT:

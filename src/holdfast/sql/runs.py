@@ -87,19 +87,26 @@ def insert(submissions: Sequence[NewRun], *, together: bool = False) -> Statemen
     )
 
 
+_TAKE_KEY = """
+with key as (
+    insert into holdfast.idempotency_keys (scope, key, run_id, payload_hash, task, created_at, expires_at)
+    values (%(scope)s, %(key)s, %(run_id)s::uuid, decode(%(payload_hash)s, 'hex'), %(task)s,
+            holdfast.now(), holdfast.now() + %(key_ttl)s::interval)
+    on conflict (scope, key) do update
+    set run_id = excluded.run_id, payload_hash = excluded.payload_hash, task = excluded.task,
+        created_at = excluded.created_at, expires_at = excluded.expires_at
+    where idempotency_keys.expires_at <= holdfast.now()
+    returning run_id, payload_hash, task, created_at
+"""
+
+
 def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Rows]:
     """Make a run together with its idempotency key, or nothing if the key is taken and has not expired."""
+    if submission.run_after is None and submission.job_id is None and not submission.depends_on:
+        return _insert_keyed_now(submission, together=together)
     return Statement(
-        """
-        with key as (
-            insert into holdfast.idempotency_keys (scope, key, run_id, payload_hash, task, created_at, expires_at)
-            values (%(scope)s, %(key)s, %(run_id)s::uuid, decode(%(payload_hash)s, 'hex'), %(task)s,
-                    holdfast.now(), holdfast.now() + %(key_ttl)s::interval)
-            on conflict (scope, key) do update
-            set run_id = excluded.run_id, payload_hash = excluded.payload_hash, task = excluded.task,
-                created_at = excluded.created_at, expires_at = excluded.expires_at
-            where idempotency_keys.expires_at <= holdfast.now()
-            returning run_id
+        _TAKE_KEY
+        + """
         ), made as ("""
         + _INSERT
         + "join key on key.run_id = told.id on conflict (id) do nothing"
@@ -113,6 +120,51 @@ def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Row
             "key_ttl": submission.key_ttl,
             "run_id": submission.id,
             "payload_hash": submission.payload_hash,
+        },
+        rows,
+        together=together,
+    )
+
+
+def _insert_keyed_now(new: NewRun, *, together: bool) -> Statement[Rows]:
+    """The common case of `insert_keyed`, one run that is due at once: it asks a third less of Postgres."""
+    return Statement(
+        _TAKE_KEY
+        + """
+        ), made as (
+            insert into holdfast.runs (id, created_at, parent_id, priority, payload_hash, task, queue, parameters,
+                                       policy, tags, child_key, concurrency_key, submitted_by, traceparent)
+            select run_id, created_at, %(parent_id)s::uuid, %(priority)s::smallint, payload_hash, task, %(queue)s,
+                   %(parameters)s::json, %(policy)s::json, %(tags)s::text[], %(child_key)s, %(concurrency_key)s,
+                   %(submitted_by)s, %(traceparent)s
+            from key
+            on conflict (id) do nothing
+            returning id, created_at, run_after, priority, queue, task
+        ), queued as (
+            insert into holdfast.ready (run_id, rank_at, number, ord, queue)
+            select id, created_at, 1, -priority, queue from made
+        ), counted as (
+            insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+        )
+        select id::text, created_at, run_after from made
+        """,
+        {
+            "scope": new.scope,
+            "key": new.key,
+            "key_ttl": new.key_ttl,
+            "run_id": new.id,
+            "payload_hash": new.payload_hash,
+            "task": new.task,
+            "parent_id": new.parent_id,
+            "priority": new.priority,
+            "queue": new.queue,
+            "parameters": new.parameters,
+            "policy": new.policy,
+            "tags": text_array(new.tags) if new.tags else None,
+            "child_key": new.child_key,
+            "concurrency_key": new.concurrency_key,
+            "submitted_by": new.submitted_by,
+            "traceparent": new.traceparent,
         },
         rows,
         together=together,
