@@ -63,7 +63,8 @@ class Database(Asking):
             name="holdfast-api",
         )
         self._notifier = Notifier(self.connect)
-        self._bell = surroundings.open_bell(self._notifier.send, waiting=False)
+        # A message for RQ is there when the answer is; a mere hint may follow.
+        self._bell = surroundings.open_bell(self._notifier.send, waiting=self.settings.doorbell == "rq")
         self._away_until = 0.0
         self._looking = threading.Lock()
 
