@@ -14,11 +14,14 @@ from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.execution import Executor, Limits
 from holdfast.domain.values import NewRun, StoredResult
+from holdfast.observe.logs import configure_logging
 from holdfast.services import services
 from holdfast.settings import Settings
 from holdfast.worker import Worker, WorkerOptions
 
 INLINE_SLOTS = 10
+# Whether the log is written as JSON; None leaves it to whether a person sees it.
+_JSON = {"auto": None, "json": True, "pretty": False}
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class WorkerRequest:
 def run_worker(settings: Settings, request: WorkerRequest) -> None:
     """Work until told to stop, or until the queues are empty if that was asked."""
     settings = replace(settings, tasks=(*settings.tasks, *request.tasks))
+    configure_logging(_JSON[settings.log_format], settings.log_level)
     with Surroundings(settings) as surroundings:
         Worker(replace(worker_options(surroundings, request), services=services(surroundings))).run()
 

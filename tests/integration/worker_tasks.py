@@ -262,3 +262,13 @@ async def async_steps(value: int) -> Any:
         return 2 * value
 
     return await current_run().step("double", double)
+
+
+@task("waiting_step", retry=QUICK)
+def waiting_step(started: str, go: str) -> str:
+    """Asks for a step once a file is there."""
+    say(started, "waiting")
+    while not Path(go).exists():
+        threading.Event().wait(0.01)
+    say(started, "asking")
+    return current_run().step("late", lambda: "stepped")

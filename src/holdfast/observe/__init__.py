@@ -1,6 +1,7 @@
 """One seam for logs, metrics, traces and test probes: whatever happens is emitted once, and subscribers take it.
 
-An event has a name and fields. Without a subscriber it costs a function call.
+An event has a name, such as `run.settled`, and fields. Subscribers say which names they want, so that what nobody wants
+costs a look into a dictionary; whoever emits in a hot loop asks `heard` first.
 """
 
 from __future__ import annotations
@@ -12,29 +13,40 @@ from typing import Any
 
 Subscriber = Callable[[str, dict[str, Any]], None]
 
-_subscribers: list[Subscriber] = []
+_subscribers: list[tuple[Subscriber, Callable[[str], bool]]] = []
+_wanted: dict[str, tuple[Subscriber, ...]] = {}
 
 
-def subscribe(subscriber: Subscriber) -> Callable[[], None]:
-    """Hear everything that is emitted from now on; call what is returned to stop."""
-    _subscribers.append(subscriber)
+def subscribe(subscriber: Subscriber, wants: Callable[[str], bool] | None = None) -> Callable[[], None]:
+    """Hear what is emitted from now on, of the names that are wanted; call what is returned to stop."""
+    entry = (subscriber, wants or (lambda event: True))
+    _subscribers.append(entry)
+    _wanted.clear()
 
     def unsubscribe() -> None:
-        if subscriber in _subscribers:
-            _subscribers.remove(subscriber)
+        if entry in _subscribers:
+            _subscribers.remove(entry)
+            _wanted.clear()
 
     return unsubscribe
 
 
+def _listeners(event: str) -> tuple[Subscriber, ...]:
+    found = _wanted.get(event)
+    if found is None:
+        found = _wanted[event] = tuple(subscriber for subscriber, wants in _subscribers if wants(event))
+    return found
+
+
+def heard(event: str) -> bool:
+    """Whether anyone wants this event; ask before making costly fields."""
+    return bool(_listeners(event))
+
+
 def emit(event: str, **fields: Any) -> None:
     """Say that something happened."""
-    for subscriber in tuple(_subscribers):
+    for subscriber in _listeners(event):
         subscriber(event, fields)
-
-
-def heard() -> bool:
-    """Whether anyone listens; ask before building costly fields."""
-    return bool(_subscribers)
 
 
 class Span:

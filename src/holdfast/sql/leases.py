@@ -173,6 +173,7 @@ class Orphan(NamedTuple):
     policy: str | None
     crashes: int
     worker_id: str
+    payload_hash: str
 
 
 def orphans(limit: int) -> Statement[list[Orphan]]:
@@ -182,7 +183,7 @@ def orphans(limit: int) -> Statement[list[Orphan]]:
         select leases.run_id::text, leases.number, leases.excused, runs.task, runs.policy::text,
                (select count(*) from holdfast.attempts where attempts.run_id = leases.run_id
                   and (attempts.status = 'LOST' or attempts.reason = 'crash')),
-               leases.worker_id::text
+               leases.worker_id::text, encode(runs.payload_hash, 'hex')
         from holdfast.leases join holdfast.runs on runs.id = leases.run_id
         where not exists (select from holdfast.workers
                           where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
@@ -200,7 +201,7 @@ def orphan(run_id: str) -> Statement[list[Orphan]]:
         select leases.run_id::text, leases.number, leases.excused, runs.task, runs.policy::text,
                (select count(*) from holdfast.attempts where attempts.run_id = leases.run_id
                   and (attempts.status = 'LOST' or attempts.reason = 'crash')),
-               leases.worker_id::text
+               leases.worker_id::text, encode(runs.payload_hash, 'hex')
         from holdfast.leases join holdfast.runs on runs.id = leases.run_id
         where leases.run_id = %(run_id)s::uuid
           and not exists (select from holdfast.workers

@@ -124,18 +124,34 @@ def withdraw(run_ids: Sequence[str], reason: str) -> Statement[list[Ending]]:
     )
 
 
-def queues() -> Statement[list[str]]:
-    """The names of the queues that have runs ready, found by hopping from one to the next in the index."""
-    return Statement(
-        """
+_HOP = """
         with recursive hop as (
             (select queue from holdfast.ready order by queue limit 1)
             union all
             select (select ready.queue from holdfast.ready where ready.queue > hop.queue order by ready.queue limit 1)
             from hop where hop.queue is not null
         )
-        select queue from hop where queue is not null
-        """,
+"""
+
+
+def queues() -> Statement[list[str]]:
+    """The names of the queues that have runs ready, found by hopping from one to the next in the index."""
+    return Statement(
+        _HOP + "select queue from hop where queue is not null",
         {},
         each(lambda row: str(row[0])),
+    )
+
+
+def look() -> Statement[tuple[list[str], float | None]]:
+    """The names of the queues that have runs ready, and in how many seconds the next waiting run is due."""
+    return Statement(
+        _HOP
+        + """
+        select array(select queue from hop where queue is not null),
+               (select extract(epoch from min(due_at) - holdfast.now())::float8 from holdfast.waiting
+                where blockers = 0)
+        """,
+        {},
+        lambda found: (list(found[0][0]), found[0][1]),
     )

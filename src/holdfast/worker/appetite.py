@@ -12,11 +12,11 @@ from time import monotonic
 
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.picker import Picker
-from holdfast.worker.turn import Answer, Errand
+from holdfast.worker.turn import PROMOTED_AT_ONCE, Answer, Errand
 
 DISCOVER_EVERY = 3.0
 FAR = 3600.0
-# A ring may be for a run whose time has not come: this soon after it, learn when it will.
+# A ring may be for a run whose time has not come: this soon after it, a look tells when it will.
 LEARN_AFTER_RING = 0.2
 
 
@@ -38,7 +38,7 @@ class Appetite:
             self._picker.add(rung)
             self._picker.restart(rung)
             self._hungry = True
-            self._promote_at = min(self._promote_at, monotonic() + LEARN_AFTER_RING)
+            self._look_at = min(self._look_at, monotonic() + LEARN_AFTER_RING)
         return bool(rung)
 
     def restart(self) -> None:
@@ -65,22 +65,25 @@ class Appetite:
 
     def plan(self, errand: Errand, now: float, room: int) -> None:
         """Put on the errand what is due. A look costs little, so anything else that is due takes it along."""
-        looking = not self._hungry and (now >= self._look_at or errand.find_orphans)
-        errand.promote = looking or now >= self._promote_at
-        errand.discover = looking or (self._hungry and now >= self._discovered_at + DISCOVER_EVERY)
-        if room > 0 and (self._hungry or (errand.promote and not looking)):
+        errand.promote = now >= self._promote_at
+        idle = not self._hungry and not errand.promote
+        errand.look = idle and (now >= self._look_at or errand.find_orphans)
+        if room > 0 and not idle:
             errand.limit = room
             errand.positions = self._picker.positions()
-            errand.discover = errand.discover or not errand.positions
+            errand.look = now >= self._discovered_at + DISCOVER_EVERY or not errand.positions
 
     def learn(self, errand: Errand, answer: Answer, now: float) -> None:
         """Draw conclusions from a turn."""
-        if errand.promote:
+        if answer.promoted >= PROMOTED_AT_ONCE:
+            self._promote_at = now
+        elif errand.promote or errand.look:
             self._promote_at = now + (FAR if answer.next_due is None else max(0.0, answer.next_due))
         looked = answer.queues is not None or bool(errand.positions)
         found = False
         if answer.queues is not None:
             self._discovered_at = now
+            self._look_at = now + self._pause()
             self._picker.know(answer.queues)
             found = self._hungry = bool(self._picker.serves(answer.queues))
         if errand.positions:
@@ -92,8 +95,6 @@ class Appetite:
             self._discovered_at = 0.0
         if looked:
             self._found_nothing = not found
-            if not self._hungry:
-                self._look_at = now + self._pause()
 
     def _pause(self) -> float:
         return self._options.poll_every_listening if self._options.listener.live else self._options.poll_every

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast import ops
 from holdfast.domain.errors import HoldfastError, LeaseLost
@@ -12,10 +14,12 @@ from holdfast.domain.ids import derived_id
 from holdfast.domain.values import AttemptRef
 from holdfast.sql import steps
 from holdfast.sql.logs import LogLine
-from holdfast.sql.statement import Op
-from holdfast.worker.database import Database
+from holdfast.sql.statement import Op, Statement
+from holdfast.worker.database import UNREACHABLE, Database
 from holdfast.worker.options import Prepare
 from holdfast.worker.tenure import Tenure
+
+T = TypeVar("T")
 
 # Progress and log lines are written this often at most.
 FLUSH_EVERY = 0.5
@@ -71,13 +75,24 @@ class AttemptDesk:
             raise LeaseLost(f"attempt {ref.number} of run {ref.run_id} no longer holds its lease")
         return tenure.id
 
+    async def _insist(self, ref: AttemptRef, make_op: Callable[[], Op[T]]) -> T:
+        """Ask until the database answers, or the lease is lost. Asking twice is harmless for all that is asked here."""
+        pause = 0.05
+        while True:
+            try:
+                return await self._database.transact(make_op)
+            except UNREACHABLE:
+                await asyncio.sleep(pause)
+                pause = min(2.0, pause * 2)
+                self._worker_of(ref)
+
     async def find_step(self, ref: AttemptRef, name: str) -> str | None:
         _check_name(name)
-        return await self._database.transact(lambda: _one(steps.find(ref.run_id, name)))
+        return await self._insist(ref, lambda: _one(steps.find(ref.run_id, name)))
 
     async def record_step(self, ref: AttemptRef, name: str, result: str) -> None:
         worker_id = self._worker_of(ref)
-        if not await self._database.transact(lambda: _one(steps.record(worker_id, ref, name, result))):
+        if not await self._insist(ref, lambda: _one(steps.record(worker_id, ref, name, result))):
             raise LeaseLost(
                 f"step {name!r} was not kept: attempt {ref.number} of run {ref.run_id} no longer holds its lease"
             )
@@ -88,8 +103,6 @@ class AttemptDesk:
         child = str(given.pop("child"))
         key = given.pop("key", None)
         prepared = self._prepare(task, parameters, given)
-        from dataclasses import replace
-
         run = replace(
             prepared,
             id=derived_id(ref.run_id, child),
@@ -97,11 +110,11 @@ class AttemptDesk:
             child_key=key,
             job_id=self._tenure().held[ref.run_id].job_id,
         )
-        (made,) = await self._database.transact(lambda: ops.add_tasks([run], ref))
+        (made,) = await self._insist(ref, lambda: ops.add_tasks([run], ref))
         return made.run.id
 
 
-def _one(statement: Any) -> Op[Any]:
+def _one(statement: Statement[T]) -> Op[T]:
     return (yield from statement)
 
 

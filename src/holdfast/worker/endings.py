@@ -20,13 +20,31 @@ from holdfast.worker.completion import Completions
 from holdfast.worker.tenure import Tenure
 
 
-class Endings:
-    """The endings of one tenure. `again` hears of each run that will be attempted again: its queue and its delay."""
+def about(claim: Claim, worker_id: str, status: str) -> dict[str, Any]:
+    """What every line about a run has."""
+    return {
+        "run_id": claim.run_id,
+        "payload_hash": claim.payload_hash.hex(),
+        "worker_id": worker_id,
+        "status": str(status),
+        "attempt_count": claim.number,
+        "task": claim.task,
+        "queue": claim.queue,
+    }
 
-    def __init__(self, tenure: Tenure, again: Callable[[str | None, float], None]) -> None:
+
+class Endings:
+    """The endings of one tenure. `again` hears of each run that will be attempted again: its queue and its delay.
+
+    With `quietly`, for runs that are performed inline, successes are told under a name of their own, which nobody
+    listens to as a rule.
+    """
+
+    def __init__(self, tenure: Tenure, again: Callable[[str | None, float], None], *, quietly: bool = False) -> None:
         self.tenure = tenure
         self.completions = Completions()
         self._again = again
+        self._success = "run.settled_inline" if quietly else "run.settled"
 
     def report(self, ended: Sequence[Ended]) -> None:
         """How runs ended, as an executor tells it. What is not held any more is nobody's business."""
@@ -36,8 +54,8 @@ class Endings:
             if isinstance(one.outcome, Settled):
                 held.pop(one.claim.run_id)
                 self.tenure.completed += 1
-                if heard():
-                    self._tell(one.claim, Status.SUCCEEDED, None)
+                if heard(self._success):
+                    self._tell(self._success, one.claim, Status.SUCCEEDED, None)
         self.completions.add(known)
 
     def hand_back(self, claims: Iterable[Claim]) -> None:
@@ -62,12 +80,19 @@ class Endings:
     def return_strangers(self, refs: Iterable[AttemptRef]) -> None:
         """Leases that are ours although we never heard of them go back unused."""
         for ref in refs:
-            emit("lease.returned", run_id=ref.run_id, attempt_count=ref.number, worker_id=self.tenure.id)
+            emit(
+                "lease.returned",
+                run_id=ref.run_id,
+                payload_hash=None,
+                worker_id=self.tenure.id,
+                status=str(Status.RUNNING),
+                attempt_count=ref.number,
+            )
             self.completions.put([Settlement(ref, AttemptStatus.CANCELLED, None, excuse=True, reason="handed-back")])
 
     def settled(self, settlements: Sequence[Settlement], verdicts: Sequence[Verdict]) -> None:
         """The database has judged these."""
-        telling = heard()
+        telling = heard(self._success)
         held = self.tenure.held
         for settlement, verdict in zip(settlements, verdicts, strict=True):
             claim = held.pop(settlement.ref.run_id, None)
@@ -78,19 +103,24 @@ class Endings:
                     self.tenure.failed += 1
                 else:
                     self.tenure.completed += 1
-            if telling and claim is not None:
-                self._tell(claim, (verdict.outcome or Status.PENDING) if verdict.accepted else "FENCED", settlement)
+            if claim is None:
+                continue
+            if not verdict.accepted:
+                self._tell("run.refused", claim, "FENCED", settlement)
+            elif verdict.outcome != Status.SUCCEEDED:
+                self._tell("run.settled", claim, verdict.outcome or Status.PENDING, settlement)
+            elif telling:
+                self._tell(self._success, claim, Status.SUCCEEDED, settlement)
 
-    def _tell(self, claim: Claim, status: str, settlement: Settlement | None) -> None:
-        fields: dict[str, Any] = {
-            "run_id": claim.run_id,
-            "payload_hash": claim.payload_hash.hex(),
-            "worker_id": self.tenure.id,
-            "status": str(status),
-            "attempt_count": claim.number,
-            "task": claim.task,
-            "queue": claim.queue,
-        }
+    def began(self, claims: Sequence[Claim]) -> None:
+        """These are being performed."""
+        event = "run.claimed_inline" if self._success == "run.settled_inline" else "run.claimed"
+        if heard(event):
+            for claim in claims:
+                emit(event, **about(claim, self.tenure.id, Status.RUNNING))
+
+    def _tell(self, event: str, claim: Claim, status: str, settlement: Settlement | None) -> None:
+        fields = about(claim, self.tenure.id, status)
         if settlement is not None:
             fields["elapsed"] = round(settlement.elapsed, 6)
             if settlement.reason:
@@ -99,7 +129,7 @@ class Endings:
                 fields["error"] = f"{settlement.error['class']}: {settlement.error['message']}"
             if status == Status.PENDING:
                 fields["delay"] = settlement.delay
-        emit("run.refused" if status == "FENCED" else "run.settled", **fields)
+        emit(event, **fields)
 
     def clear_up(self) -> Op[tuple[set[AttemptRef], list[AttemptRef]]]:
         """After a turn without an answer: which endings were written, and which leases do we hold unawares?"""

@@ -15,6 +15,7 @@ from time import monotonic
 import psycopg
 
 from holdfast.domain.execution import Ended, Executor
+from holdfast.domain.states import Status
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import AttemptRef, Claim, Settlement
 from holdfast.drivers.psycopg_async import INDEXED
@@ -24,7 +25,7 @@ from holdfast.worker.appetite import Appetite
 from holdfast.worker.completion import Completions, unstorable
 from holdfast.worker.database import UNREACHABLE, Database, said
 from holdfast.worker.desk import AttemptDesk
-from holdfast.worker.endings import Endings
+from holdfast.worker.endings import Endings, about
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.tenure import Tenure
 from holdfast.worker.turn import Answer, Errand, turn
@@ -44,7 +45,7 @@ class Exchange:
         self._failures = 0
         self._orphans_at = 0.0
         self.claiming = True
-        self.endings = Endings(Tenure(), self._appetite.expect)
+        self.endings = self._new_endings()
         self.desk = AttemptDesk(database, options.prepare, lambda: self.tenure, self.wake)
 
     @property
@@ -63,9 +64,12 @@ class Exchange:
 
     def begin_tenure(self) -> None:
         """Start over under a fresh id."""
-        self.endings = Endings(Tenure(), self._appetite.expect)
+        self.endings = self._new_endings()
         self.desk.clear()
         self._appetite.restart()
+
+    def _new_endings(self) -> Endings:
+        return Endings(Tenure(), self._appetite.expect, quietly=self._options.executor is self._options.inline)
 
     def wake(self) -> None:
         self._bell.set()
@@ -170,7 +174,7 @@ class Exchange:
             raise
         now = monotonic()
         if errand.find_orphans:
-            self._orphans_at = now + self._options.rescue_every
+            self._orphans_at = now + self._options.rescue_pause
         endings.settled(errand.settlements, answer.verdicts)
         self._appetite.learn(errand, answer, now)
         return answer
@@ -183,6 +187,7 @@ class Exchange:
             endings.hand_back(claims)
             self.wake()
             return
+        endings.began(claims)
         inline = self._options.inline
         if self._options.executor is not inline:
             tiny = [claim for claim in claims if _is_inline(claim)]
@@ -207,7 +212,10 @@ class Exchange:
                     self.completions.doubt([attempt])
                     break
                 except psycopg.Error as error:
-                    emit("ending.refused", run_id=attempt.ref.run_id, error=f"{type(error).__name__}: {error}")
+                    claim = self.tenure.held.get(attempt.ref.run_id)
+                    if claim is not None:
+                        fields = about(claim, self.tenure.id, Status.RUNNING)
+                        emit("ending.refused", error=f"{type(error).__name__}: {error}", **fields)
                 else:
                     self.endings.settled([attempt], answer.verdicts)
                     break

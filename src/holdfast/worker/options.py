@@ -54,6 +54,7 @@ class WorkerOptions:
     services: tuple[Service, ...] = ()
     poll_every: float = 1.0
     poll_every_listening: float = 5.0
+    rescue_every: float = 5.0
 
     def __post_init__(self) -> None:
         if not 0 < self.renew_every * 3 <= self.lease:
@@ -68,8 +69,9 @@ class WorkerOptions:
         return min(10.0, self.lease / 6)
 
     @property
-    def rescue_every(self) -> float:
-        return min(5.0, self.lease / 12)
+    def rescue_pause(self) -> float:
+        """How long leases that have passed may lie before this worker looks for them."""
+        return min(self.rescue_every, self.lease / 12)
 
     @property
     def hostname(self) -> str:

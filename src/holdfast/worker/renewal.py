@@ -9,6 +9,7 @@ fences itself: it stops its runs before anyone else can start them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -52,12 +53,11 @@ class RenewalThread:
         self._thread.start()
         self._ready.wait()
 
-    def stop(self) -> None:
-        """Renew no more. Returns at once; the thread ends by itself."""
-        try:
+    async def stop(self) -> None:
+        """Renew no more."""
+        with contextlib.suppress(RuntimeError):  # its loop is closed: it has ended already
             self._loop.call_soon_threadsafe(self._stop_now)
-        except RuntimeError:  # its loop is closed: it has ended already
-            return
+        await asyncio.to_thread(self._thread.join, STATEMENT_LIMIT)
 
     def _stop_now(self) -> None:
         if self._stopping is not None:

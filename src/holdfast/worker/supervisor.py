@@ -237,7 +237,7 @@ class Worker:
                 await exchange.settle_all()
                 await self._deregister()
         if self._renewal is not None:
-            self._renewal.stop()
+            await self._renewal.stop()
         await self._upkeep.close()
         await self._database.close()
         emit("worker.stopped", worker_id=exchange.tenure.id)

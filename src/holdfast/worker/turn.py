@@ -28,14 +28,14 @@ class Errand:
     positions: Sequence[Position] = ()
     limit: int = 0
     promote: bool = False
-    discover: bool = False
+    look: bool = False
     find_orphans: bool = False
 
     def begin(self, careful: LiteralString) -> LiteralString | None:
         """How to begin the transaction: with care for plans where runs move, else at all only if it takes several."""
         if self.positions or self.settlements:
             return careful
-        several = self.discover + self.promote + self.find_orphans + bool(self.progress) + bool(self.lines) > 1
+        several = self.look + self.promote + self.find_orphans + bool(self.progress) + bool(self.lines) > 1
         return "begin" if several else None
 
 
@@ -64,8 +64,8 @@ def turn(errand: Errand) -> Op[Answer]:
         answer.promoted, answer.next_due = yield from ops.promote(PROMOTED_AT_ONCE)
     if errand.positions and errand.limit > 0:
         answer.claims = yield from ops.claim(errand.worker_id, errand.positions, errand.limit)
-    if errand.discover:
-        answer.queues = yield from ready.queues()
+    if errand.look:
+        answer.queues, answer.next_due = yield from ready.look()
     if errand.find_orphans:
         answer.orphans = yield from ops.find_orphans(RESCUED_AT_ONCE)
     return answer

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from random import random, uniform
 from time import monotonic
+from typing import Any
 
 import psycopg
 
 from holdfast import ops
+from holdfast.domain.states import Status
 from holdfast.domain.values import Verdict
 from holdfast.observe import emit
 from holdfast.sql import tallies
@@ -92,20 +94,27 @@ class Upkeep:
             raise
         except psycopg.Error as error:
             if len(orphans) == 1:
-                emit("rescue.failed", run_id=orphans[0].run_id, attempt_count=orphans[0].number, error=str(error))
+                emit("rescue.failed", error=str(error), **_about(orphans[0], Status.RUNNING))
                 return []
         return [verdict for orphan in orphans for verdict in await self.rescue_now([orphan])]
 
 
 async def _rescue(upkeep: Upkeep) -> None:
     orphans, upkeep._orphans = upkeep._orphans, []  # noqa: SLF001
+    by_ref = {(orphan.run_id, orphan.number): orphan for orphan in orphans}
     for verdict in await upkeep.rescue_now(orphans):
-        emit(
-            "run.lost",
-            run_id=verdict.ref.run_id,
-            attempt_count=verdict.ref.number,
-            status=verdict.outcome or "PENDING",
-        )
+        emit("run.lost", **_about(by_ref[verdict.ref], verdict.outcome or Status.PENDING))
+
+
+def _about(orphan: Orphan, status: str) -> dict[str, Any]:
+    return {
+        "run_id": orphan.run_id,
+        "payload_hash": orphan.payload_hash,
+        "worker_id": orphan.worker_id,
+        "status": str(status),
+        "attempt_count": orphan.number,
+        "task": orphan.task,
+    }
 
 
 async def fold(upkeep: Upkeep) -> None:

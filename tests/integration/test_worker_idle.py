@@ -1,0 +1,58 @@
+"""What a worker costs that has nothing to do. Statements are counted on the wire, per look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.doorbells.listen import NotifyListener
+from holdfast.doorbells.poll import PollListener
+from tests.integration.wire import Wire
+from tests.integration.worker_support import Stage, eventually
+
+LOOKS = 20
+
+
+@pytest.fixture
+def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(database_url, tmp_path, lease_seconds=600, renew_seconds=150)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def wire(database_url: str) -> Iterator[Wire]:
+    wire = Wire(database_url)
+    yield wire
+    wire.close()
+
+
+def quiet(stage: Stage, wire: Wire) -> int:
+    """Have runs done until every statement is prepared; returns how many statements were sent so far."""
+    for run in stage.client.submit_many("echo", [{}] * 50):
+        stage.ended(run)
+    return len(wire.statements)
+
+
+def test_a_polling_worker_sends_one_statement_per_look(stage: Stage, wire: Wire) -> None:
+    """With a look per second, and five statements per minute to renew and to look for orphans, that is about one."""
+    with stage.worker("inline", database_url=wire.url, listener=PollListener(), poll_every=0.05):
+        before = quiet(stage, wire)
+        eventually(lambda: len(wire.statements) >= before + LOOKS)
+        seen = wire.statements[before:]
+    assert [statement for statement in seen[-5:] if statement != "(prepared)"] == []
+
+
+def test_a_listening_worker_looks_in_one_transaction(stage: Stage, wire: Wire) -> None:
+    """Four statements every five seconds: begin, look, look for orphans, commit."""
+    changes = {"poll_every_listening": 0.05, "rescue_every": 0.05}
+    with stage.worker("inline", database_url=wire.url, listener=NotifyListener(wire.url), **changes) as worker:
+        eventually(lambda: worker.options.listener.live)
+        before = quiet(stage, wire)
+        eventually(lambda: len(wire.statements) >= before + 4 * LOOKS)
+        seen = [statement.lower() for statement in wire.statements[before:]]
+    last = len(seen) - 1 - seen[::-1].index("commit")
+    looks = [statement.replace("begin", "(prepared)") for statement in seen[last - 7 : last + 1]]
+    assert looks == ["(prepared)", "(prepared)", "(prepared)", "commit"] * 2
