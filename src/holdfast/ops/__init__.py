@@ -7,43 +7,59 @@ or leases), then the rows they add.
 
 from holdfast.ops.cancel import cancel
 from holdfast.ops.claim import claim, claim_by_id, promote
-from holdfast.ops.create import add_join, add_map, add_tasks, create_job, end_held_jobs
+from holdfast.ops.create import add_join, add_map, add_tasks, create_job, end_held_jobs, find_tasks
 from holdfast.ops.depend import heal_dependencies
 from holdfast.ops.explain import explain
 from holdfast.ops.finish import finish
-from holdfast.ops.jobs import get_job
+from holdfast.ops.health import figures, metrics
+from holdfast.ops.jobs import get_job, list_jobs, list_tasks, ready_queues
 from holdfast.ops.prune import make_partitions, prune
 from holdfast.ops.read import attempts, events, get, list_runs, result
 from holdfast.ops.renew import renew
 from holdfast.ops.rescue import find_orphans, rescue
+from holdfast.ops.resources import add_resource, resource_removed, resources_to_remove
 from holdfast.ops.retry import retry, retry_failed_tasks
 from holdfast.ops.stop import jobs_to_stop, stop_job, stop_some
 from holdfast.ops.submit import submit, submit_many
+from holdfast.ops.workers import deregister_worker, heartbeat, list_workers, register_worker
 
 __all__ = [
     "add_join",
     "add_map",
+    "add_resource",
     "add_tasks",
     "attempts",
     "cancel",
     "claim",
     "claim_by_id",
     "create_job",
+    "deregister_worker",
     "end_held_jobs",
     "events",
     "explain",
+    "figures",
     "find_orphans",
+    "find_tasks",
     "finish",
     "get",
     "get_job",
     "heal_dependencies",
+    "heartbeat",
     "jobs_to_stop",
+    "list_jobs",
     "list_runs",
+    "list_tasks",
+    "list_workers",
     "make_partitions",
+    "metrics",
     "promote",
     "prune",
+    "ready_queues",
+    "register_worker",
     "renew",
     "rescue",
+    "resource_removed",
+    "resources_to_remove",
     "result",
     "retry",
     "retry_failed_tasks",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 
@@ -31,6 +31,26 @@ def create_job(new: NewJob, tasks: Sequence[NewRun]) -> Op[JobRecord]:
         _require_all(sum(answer.created for _, answer in answers), len(tasks))
         yield from link(tasks, states)
     return (yield from get_job(new.id))
+
+
+def find_tasks(job_id: str, candidates: Mapping[str, Sequence[str]]) -> Op[dict[str, str]]:
+    """The tasks of a job by their keys; `candidates` are the ids that each may have, the job's own last.
+
+    A key means the nearest task: one that the caller's run made, one made with the job, one added to it.
+    """
+    job = yield from get_job(job_id)
+    there = yield from jobs.existing([id_ for ids in candidates.values() for id_ in ids])
+    first: dict[str, str] = {}
+    if job.first_tasks:
+        ids = series(job_id, FIRST_TASKS, job.first_tasks, first=True)
+        first = yield from jobs.first_keys(ids[0], ids[-1], list(candidates))
+    found = {}
+    for key, (*near, general) in candidates.items():
+        ways = [*(id_ for id_ in near if id_ in there), first.get(key), general if general in there else None]
+        id_ = next((id_ for id_ in ways if id_ is not None), None)
+        if id_ is not None:
+            found[key] = id_
+    return found
 
 
 def add_tasks(tasks: Sequence[NewRun], by: AttemptRef | None) -> Op[list[Submitted]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.domain.errors import JobEnded, JobNotFound, LeaseLost, RunCancelled
 from holdfast.domain.jobs import JobRecord
-from holdfast.domain.values import AttemptRef
-from holdfast.sql import jobs, leases
+from holdfast.domain.values import AttemptRef, RunRecord
+from holdfast.sql import jobs, leases, runs
 from holdfast.sql.statement import Op
 
 
@@ -14,6 +14,23 @@ def get_job(job_id: str) -> Op[JobRecord]:
     if job is None:
         raise JobNotFound(f"no job has the id {job_id}")
     return job
+
+
+def list_jobs(status: str | None, before: str, limit: int, name: str | None = None) -> Op[list[JobRecord]]:
+    """Jobs newest first, older than `before`."""
+    return (yield from jobs.listing(status, before, limit, name))
+
+
+def list_tasks(job_id: str, after: str | None, limit: int) -> Op[list[RunRecord]]:
+    """The runs of a job in order of their ids: those made with it first, as they were listed."""
+    ids = yield from jobs.task_ids(job_id, after, limit)
+    found = {run.id: run for run in (yield from runs.read_many(ids))}
+    return [found[id_] for id_ in ids if id_ in found]
+
+
+def ready_queues(job_id: str) -> Op[list[str]]:
+    """The queues in which runs of this job are ready."""
+    return (yield from jobs.ready_queues(job_id))
 
 
 def grow(job_id: str, amount: int) -> Op[None]:

@@ -279,6 +279,28 @@ def first_keys(first_id: str, last_id: str, keys: Sequence[str]) -> Statement[di
     )
 
 
+def existing(ids: Sequence[str]) -> Statement[set[str]]:
+    """Those of these ids that runs have."""
+    return Statement(
+        "select id::text from holdfast.runs where id = any(%(ids)s::uuid[])",
+        {"ids": plain_array(ids)},
+        lambda found: {row[0] for row in found},
+    )
+
+
+def ready_queues(job_id: str) -> Statement[list[str]]:
+    """The queues in which runs of this job are ready."""
+    return Statement(
+        """
+        select distinct queue from holdfast.ready
+        where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
+          and job_id = %(job_id)s::uuid
+        """,
+        {"job_id": job_id},
+        each(lambda row: str(row[0])),
+    )
+
+
 def task_ids(job_id: str, after: str | None, limit: int) -> Statement[list[str]]:
     """The ids of a job's runs, in order: those made with it first."""
     return Statement(

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from holdfast.domain.values import AttemptRef, Renewal, WorkerInfo
-from holdfast.sql.statement import Rows, Statement, count, each, nothing, text_array
+from holdfast.sql.statement import Rows, Statement, count, each, first, nothing, text_array
 
 
 def register(worker: WorkerInfo) -> Statement[None]:
@@ -120,10 +120,7 @@ class WorkerRecord(NamedTuple):
     stopped_at: datetime | None
 
 
-def listing(since_hours: float = 24.0) -> Statement[list[WorkerRecord]]:
-    """Workers that live, and those that stopped lately."""
-    return Statement(
-        """
+_COLUMNS = """
         select workers.id::text,
                case when workers.expires_at <= holdfast.now() then 'stopped'
                     when workers.drain_requested_at is not null then 'draining'
@@ -133,6 +130,20 @@ def listing(since_hours: float = 24.0) -> Statement[list[WorkerRecord]]:
                workers.started_at, workers.heartbeat_at, workers.expires_at, workers.stopped_at
         from holdfast.workers
         cross join lateral (select count(*) as running from holdfast.leases where leases.worker_id = workers.id) as held
+"""
+
+
+def read(worker_id: str) -> Statement[WorkerRecord | None]:
+    return Statement(
+        _COLUMNS + "where workers.id = %(worker_id)s::uuid", {"worker_id": worker_id}, first(WorkerRecord._make)
+    )
+
+
+def listing(since_hours: float = 24.0) -> Statement[list[WorkerRecord]]:
+    """Workers that live, and those that stopped lately."""
+    return Statement(
+        _COLUMNS
+        + """
         where workers.expires_at > holdfast.now() - %(hours)s * interval '1 hour'
         order by workers.started_at desc limit 1000
         """,

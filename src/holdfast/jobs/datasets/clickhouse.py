@@ -1,0 +1,148 @@
+"""Tables of ClickHouse, in a directory, through `chdb`: cut by ranges of their order.
+
+One process at a time can have such a directory open, and a process that was forked not at all. So nobody here opens it:
+a host process of its own does, started by whoever asks first, and gone some seconds after the last question.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from holdfast.domain.errors import BadInput
+from holdfast.jobs.datasets import hosting
+from holdfast.jobs.datasets.parts import DatasetChanged, Part
+
+
+@dataclass(frozen=True)
+class ClickHouseTable:
+    """A MergeTree table under a directory; `order_by` is a column, or several, by which it is ordered and cut."""
+
+    path: str
+    table: str
+    order_by: str | tuple[str, ...]
+    columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = (self.order_by,) if isinstance(self.order_by, str) else tuple(self.order_by)
+        if not names:
+            raise BadInput("a ClickHouse table is cut by its order; name the columns in order_by")
+        object.__setattr__(self, "path", str(Path(self.path).absolute()))
+        object.__setattr__(self, "order_by", names)
+        object.__setattr__(self, "columns", tuple(self.columns))
+
+    @property
+    def meaning(self) -> str:
+        return (
+            f"the rows of {self.table} whose {', '.join(self.order_by)} lies between two values: rows added inside "
+            "that range later are read too, and those above the highest of the first look never"
+        )
+
+    def description(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"kind": "clickhouse", "path": self.path, "table": self.table}
+        told["order_by"] = list(self.order_by)
+        return told | ({"columns": list(self.columns)} if self.columns else {})
+
+    def reference(self) -> dict[str, Any]:
+        return {"$dataset": self.description()}
+
+    def pinned(self) -> Self:
+        return self
+
+    def inline(self, part: Part) -> None:
+        return None
+
+    def count(self) -> int:
+        """How many rows it has now."""
+        return int(self._ask(f"select count() as n from {self._table}")[0]["n"])  # noqa: S608 - quoted
+
+    def parts(self, size: int, within: Part | None = None) -> list[Part]:
+        """Look at the order only, in one query; every row belongs to exactly one part."""
+        found = self._ask(
+            f"""
+            select toString(min(key)) as low, toString(max(key)) as high, toTypeName(any(key)) as type, count() as n
+            from (select {self._key} as key, intDiv(rank() over (order by {self._key}) - 1, {int(size)}) as number
+                  from {self._table} where {self._within(within)})
+            group by number order by number
+            """  # noqa: S608 - every name and value in it is quoted
+        )
+        offset, parts = within.offset if within else 0, []
+        for index, row in enumerate(found):
+            place = {"from": row["low"], "type": row["type"]}
+            if index + 1 < len(found):
+                place["before"] = found[index + 1]["low"]
+            else:
+                place |= {"upto": row["high"]} if within is None else _end(within)
+            parts.append(Part(offset, row["n"], place))
+            offset += row["n"]
+        return parts
+
+    def read(self, part: Part) -> list[dict[str, Any]]:
+        columns = ", ".join(map(_quoted, self.columns)) or "*"
+        return self._ask(
+            f"select {columns} from {self._table} where {self._within(part)} order by {self._key}"  # noqa: S608
+        )
+
+    @property
+    def _table(self) -> str:
+        return ".".join(map(_quoted, self.table.split(".")))
+
+    @property
+    def _key(self) -> str:
+        names = ", ".join(map(_quoted, self.order_by))
+        return names if len(self.order_by) == 1 else f"({names})"
+
+    def _within(self, part: Part | None) -> str:
+        if part is None:
+            return "1"
+        place = part.place
+        word, value = ("<", place["before"]) if "before" in place else ("<=", place["upto"])
+
+        def written(text: str) -> str:
+            return f"cast({_text(text)}, {_text(place['type'])})"
+
+        return f"{self._key} >= {written(place['from'])} and {self._key} {word} {written(value)}"
+
+    def _ask(self, query: str) -> list[dict[str, Any]]:
+        try:
+            return hosting.ask(self.path, query)
+        except hosting.Refused as error:
+            if "UNKNOWN_TABLE" in str(error):
+                raise DatasetChanged(f"table {self.table} is not in {self.path}") from error
+            raise
+
+    def drop(self) -> None:
+        """Remove the table, if it is there."""
+        hosting.ask(self.path, f"drop table if exists {self._table} sync")
+
+    @classmethod
+    def write(
+        cls, path: str | Path, table: str, rows: Iterable[Mapping[str, Any]] | Any, order_by: str | tuple[str, ...]
+    ) -> ClickHouseTable:
+        """Make a table of rows, or of a table of pyarrow, replacing one of that name. Returns it as a dataset."""
+        from holdfast.jobs.datasets.parquet import ParquetFiles
+
+        made = cls(str(path), table, order_by)
+        Path(made.path).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory) / "rows.parquet"
+            ParquetFiles.write(file, rows)
+            rows_of_file = f"select * from file({_text(str(file))}, Parquet)"  # noqa: S608 - quoted
+            order = f"engine = MergeTree order by {made._key} settings allow_nullable_key = 1"
+            hosting.ask(made.path, f"create or replace table {made._table} {order} as {rows_of_file}")
+        return made
+
+
+def _end(within: Part) -> dict[str, Any]:
+    return {name: within.place[name] for name in ("before", "upto") if name in within.place}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

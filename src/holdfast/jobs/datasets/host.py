@@ -1,0 +1,91 @@
+"""The host of a ClickHouse directory: the one process that has it open, and answers everybody's queries.
+
+It ends when nobody has asked for a while. Killed, it leaves a directory that the next one opens as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from holdfast.jobs.datasets.hosting import _HEAD, ADDRESS, _read
+
+IDLE = 5.0
+
+
+class Host:
+    def __init__(self, directory: Path) -> None:
+        from chdb.session import Session
+
+        self._session: Any = Session(str(directory))
+        self._directory = directory
+        self._private = Path(tempfile.mkdtemp(prefix="holdfast-host-"))
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listening.bind(str(self._private / "socket"))
+        self._listening.listen(128)
+        self._asking = threading.Lock()
+        self._open = 0
+
+    def serve(self) -> None:
+        """Answer until nobody has asked for a while."""
+        aside = self._directory / f"{ADDRESS}.{os.getpid()}"
+        aside.write_text(json.dumps({"socket": str(self._private / "socket"), "pid": os.getpid()}))
+        aside.replace(self._directory / ADDRESS)
+        self._listening.settimeout(IDLE)
+        try:
+            while True:
+                try:
+                    channel, _ = self._listening.accept()
+                except TimeoutError:
+                    if not self._open:
+                        return
+                    continue
+                self._open += 1
+                threading.Thread(target=self._answer, args=[channel], daemon=True).start()
+        finally:
+            self._leave()
+
+    def _answer(self, channel: socket.socket) -> None:
+        channel.settimeout(None)
+        try:
+            with channel:
+                _, length = _HEAD.unpack(_read(channel, _HEAD.size))
+                kind, answer = self._ask(_read(channel, length).decode())
+                channel.sendall(_HEAD.pack(kind, len(answer)) + answer)
+        except OSError:
+            pass  # whoever asked is gone
+        finally:
+            self._open -= 1
+
+    def _ask(self, query: str) -> tuple[int, bytes]:
+        with self._asking:
+            try:
+                return 0, bytes(self._session.query(query, "ArrowStream").bytes() or b"")
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+                return 1, str(error).encode()
+
+    def _leave(self) -> None:
+        # A host that was started meanwhile has put its own address there; that one stays.
+        address = self._directory / ADDRESS
+        if address.exists() and json.loads(address.read_text()).get("pid") == os.getpid():
+            address.unlink()
+        self._listening.close()
+        shutil.rmtree(self._private, ignore_errors=True)
+        self._session.close()
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    Host(Path(sys.argv[1])).serve()
+
+
+if __name__ == "__main__":
+    main()

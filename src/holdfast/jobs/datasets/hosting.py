@@ -1,0 +1,125 @@
+"""Asking the host process of a ClickHouse directory, which is started if there is none."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from holdfast.domain.errors import ConfigurationError, HoldfastError
+
+ADDRESS = ".holdfast-host"
+STARTING = ".holdfast-host.starting"
+START_WITHIN = 60.0
+_HEAD = struct.Struct("!BI")
+
+
+class Refused(HoldfastError):
+    """ClickHouse refused a query."""
+
+
+class _Gone(Exception):
+    """No host answers."""
+
+
+def ask(directory: str, query: str) -> list[dict[str, Any]]:
+    """Have a query answered by the host of this directory. One that dies before it answers is asked again, once."""
+    for last in (False, True):
+        try:
+            return _exchange(directory, query)
+        except _Gone:
+            if last:
+                raise HoldfastError(f"the host of {directory} died twice while it was asked: {query[:200]}") from None
+    raise AssertionError("unreachable")
+
+
+def _exchange(directory: str, query: str) -> list[dict[str, Any]]:
+    with _connected(directory) as channel:
+        try:
+            text = query.encode()
+            channel.sendall(_HEAD.pack(0, len(text)) + text)
+            kind, length = _HEAD.unpack(_read(channel, _HEAD.size))
+            answer = _read(channel, length)
+        except OSError as error:
+            raise _Gone from error
+    if kind:
+        raise Refused(answer.decode())
+    return rows_of(answer)
+
+
+def rows_of(answer: bytes) -> list[dict[str, Any]]:
+    """The rows of an answer, which is a stream of Arrow."""
+    if not answer:
+        return []
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(answer) as reader:
+        rows: list[dict[str, Any]] = reader.read_all().to_pylist()
+    return rows
+
+
+def _read(channel: socket.socket, length: int) -> bytes:
+    data = bytearray()
+    while len(data) < length:
+        piece = channel.recv(min(length - len(data), 1 << 20))
+        if not piece:
+            raise ConnectionResetError("the host is gone")
+        data += piece
+    return bytes(data)
+
+
+def _connected(directory: str) -> socket.socket:
+    found = _connect(directory)
+    if found is not None:
+        return found
+    place = Path(directory)
+    if not place.is_dir():
+        raise HoldfastError(f"there is no ClickHouse directory at {directory}")
+    # Whoever starts the host has the lock until it answers; the others wait here, and then find it.
+    with (place / STARTING).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _connect(directory) or _start(directory)
+
+
+def _connect(directory: str) -> socket.socket | None:
+    try:
+        told = json.loads((Path(directory) / ADDRESS).read_text())
+        channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        channel.connect(told["socket"])
+    except (OSError, ValueError, KeyError):
+        return None
+    return channel
+
+
+def _start(directory: str) -> socket.socket:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast.jobs.datasets.host", directory],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    ends = time.monotonic() + START_WITHIN
+    while time.monotonic() < ends:
+        found = _connect(directory)
+        if found is not None:
+            # It belongs to nobody: it ends by itself, and whoever started it need not wait for that.
+            process.stderr.close()  # type: ignore[union-attr]
+            process.returncode = 0
+            return found
+        if process.poll() is not None:
+            said = process.stderr.read().decode(errors="replace").strip()  # type: ignore[union-attr]
+            if "No module named 'chdb'" in said:
+                raise ConfigurationError("ClickHouse tables need the extra: pip install 'holdfast[data]'")
+            raise HoldfastError(f"the host of {directory} did not start: {said[-1000:]}")
+        time.sleep(0.02)
+    process.kill()
+    raise HoldfastError(f"the host of {directory} did not answer within {START_WITHIN:g} s")

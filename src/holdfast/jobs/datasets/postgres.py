@@ -1,0 +1,148 @@
+"""Tables of Postgres, cut by ranges of a key: what a part means does not depend on how many rows others add."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Self
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from holdfast.domain.errors import BadInput
+from holdfast.jobs.datasets.parts import DatasetChanged, Part
+
+
+@dataclass(frozen=True)
+class PostgresTable:
+    """A table, or a view that has a key, by which it is ordered and cut.
+
+    `url` may name variables of the environment (`$WAREHOUSE_URL`), which are looked up where the table is opened: a
+    password then is neither stored nor sent. `table` may have a schema. `columns` are all unless told.
+    """
+
+    url: str
+    table: str
+    key: str = "id"
+    columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))
+
+    @property
+    def meaning(self) -> str:
+        return (
+            f"the rows of {self.table} whose {self.key} lies between two values: rows that are changed, added or "
+            "deleted inside that range later are read as they then are; keys above the highest of the first look never"
+        )
+
+    def description(self) -> dict[str, Any]:
+        told = {"kind": "postgres", "url": self.url, "table": self.table, "key": self.key}
+        return told | ({"columns": list(self.columns)} if self.columns else {})
+
+    def reference(self) -> dict[str, Any]:
+        return {"$dataset": self.description()}
+
+    def pinned(self) -> Self:
+        return self
+
+    def inline(self, part: Part) -> None:
+        return None
+
+    def parts(self, size: int, within: Part | None = None) -> list[Part]:
+        """Look at the key only, at one moment; each key belongs to exactly one part, keys that come later included."""
+        query = sql.SQL(
+            """
+            select key::text, count(*) from (
+                select first_value({key}) over (partition by number order by {key}) as key, number
+                from (select {key}, (rank() over (order by {key}) - 1) / {size} as number
+                      from {table} where {range}) as ranked) as cut
+            group by number, key order by number
+            """
+        ).format(key=self._key, size=sql.Literal(size), table=self._table, range=self._within(within))
+        last = sql.SQL("select {key}::text from {table} where {range} order by {key} desc limit 1").format(
+            key=self._key, table=self._table, range=self._within(within)
+        )
+        with self._connect() as connection:
+            connection.execute("set transaction isolation level repeatable read, read only")
+            found = connection.execute(query).fetchall()
+            highest = connection.execute(last).fetchone()
+        if not found or highest is None:
+            return []
+        firsts = [row[0] for row in found]
+        end = {"upto": highest[0]} if within is None else _end(within)
+        places = [{"from": a, "before": b} for a, b in pairwise(firsts)]
+        places.append({"from": firsts[-1], **end})
+        offset, parts = within.offset if within else 0, []
+        for (_, amount), place in zip(found, places, strict=True):
+            parts.append(Part(offset, amount, place))
+            offset += amount
+        return parts
+
+    def read(self, part: Part) -> list[dict[str, Any]]:
+        columns = sql.SQL(", ").join(map(sql.Identifier, self.columns)) if self.columns else sql.SQL("*")
+        query = sql.SQL("select {columns} from {table} where {range} order by {key}").format(
+            columns=columns, table=self._table, range=self._within(part), key=self._key
+        )
+        try:
+            with self._connect() as connection, connection.cursor(row_factory=dict_row) as cursor:
+                return cursor.execute(query).fetchall()
+        except psycopg.errors.UndefinedTable as error:
+            raise DatasetChanged(f"table {self.table} is gone") from error
+
+    @property
+    def _key(self) -> sql.Identifier:
+        return sql.Identifier(self.key)
+
+    @property
+    def _table(self) -> sql.Identifier:
+        return sql.Identifier(*self.table.split("."))
+
+    def _within(self, part: Part | None) -> sql.Composable:
+        if part is None:
+            return sql.SQL("{key} is not null").format(key=self._key)
+        place = part.place
+        # A literal of unknown type takes the type of the key, whatever that is.
+        low = sql.SQL("{key} >= {value}").format(key=self._key, value=_literal(place["from"]))
+        word, value = ("<", place["before"]) if "before" in place else ("<=", place["upto"])
+        high = sql.SQL("{key} {word} {value}").format(key=self._key, word=sql.SQL(word), value=_literal(value))
+        return sql.SQL(" and ").join([low, high])
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        url = os.path.expandvars(self.url)
+        if "$" in url:
+            raise BadInput(f"the address of table {self.table} names a variable that is not set here: {self.url}")
+        return psycopg.connect(url, connect_timeout=10, application_name="holdfast view")
+
+    def drop(self) -> None:
+        """Remove the table, if it is there."""
+        with self._connect() as connection:
+            connection.execute(sql.SQL("drop table if exists {}").format(self._table))
+
+    @classmethod
+    def write(cls, url: str, table: str, rows: Iterable[Mapping[str, Any]], key: str = "id") -> PostgresTable:
+        """Fill a table that exists with rows, all or none, replacing what it holds; returns it as a dataset."""
+        target = sql.Identifier(*table.split("."))
+        rows = list(rows)
+        names: Sequence[str] = list(rows[0]) if rows else []
+        made = cls(url, table, key)
+        with made._connect() as connection, connection.cursor() as cursor:
+            cursor.execute(sql.SQL("delete from {}").format(target))
+            if rows:
+                columns = sql.SQL(", ").join(map(sql.Identifier, names))
+                with cursor.copy(sql.SQL("copy {} ({}) from stdin").format(target, columns)) as copy:
+                    for row in rows:
+                        copy.write_row([row[name] for name in names])
+        return made
+
+
+def _end(within: Part) -> dict[str, Any]:
+    return {name: within.place[name] for name in ("before", "upto") if name in within.place}
+
+
+def _literal(text: str) -> sql.Composable:
+    """A quoted literal without a type of its own."""
+    return sql.SQL("'" + text.replace("'", "''") + "'")

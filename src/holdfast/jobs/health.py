@@ -1,0 +1,39 @@
+"""Health and figures of the whole, under the names that the jobs API uses."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from holdfast import ops
+from holdfast.domain.errors import DatabaseUnreachable, SchemaMismatch
+from holdfast.jobs.here import Here
+from holdfast.jobs.procedures import Procedure
+from holdfast.ops.health import Figures
+
+# A lease that passed longer ago than this should have been rescued.
+STALE_AFTER = 30.0
+
+
+def health_check(here: Here) -> Procedure[dict[str, Any]]:
+    """`{"healthy": bool, "checks": {"database", "workers", "stale_tasks"}}`: each check is True if all is well.
+
+    The database answers and has our schema; a worker lives; no task was left behind by a worker that stopped.
+    """
+    try:
+        found: Figures = yield partial(ops.figures, STALE_AFTER)
+    except (DatabaseUnreachable, SchemaMismatch):
+        return unhealthy()
+    checks = {"database": True, "workers": found.workers_alive > 0, "stale_tasks": found.stale_tasks == 0}
+    return {"healthy": all(checks.values()), "checks": checks}
+
+
+def unhealthy() -> dict[str, Any]:
+    """What is told when the database cannot be asked."""
+    return {"healthy": False, "checks": {"database": False, "workers": False, "stale_tasks": False}}
+
+
+def metrics(here: Here) -> Procedure[dict[str, Any]]:
+    """Every figure that the source names, in one read; see `ops.metrics`."""
+    found: dict[str, Any] = yield ops.metrics
+    return found

@@ -1,0 +1,65 @@
+"""Where a call is made: with which client, and in which run, if any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.domain.context import RunContext
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import derived_id, new_id
+from holdfast.domain.values import AttemptRef, RunRecord
+from holdfast.jobs.handles import LoadResult, LoadTasks
+from holdfast.settings import Settings
+
+
+class Rings(Protocol):
+    """The bell of a client."""
+
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None: ...
+
+
+@dataclass(frozen=True)
+class Here:
+    """The surroundings of one call."""
+
+    settings: Settings
+    bell: Rings
+    load_tasks: LoadTasks
+    load_result: LoadResult
+    run: RunContext | None = None
+
+    @property
+    def ref(self) -> AttemptRef | None:
+        """The attempt that makes the call: what it adds is refused once it has lost its lease."""
+        return self.run.ref if self.run is not None else None
+
+    def ring(self, queues: Iterable[str]) -> None:
+        self.bell.ring(list(queues))
+
+    def child_id(self, job_id: str, key: str | None) -> str:
+        """The id of a task added here: the same for every attempt of the run that adds it, or for the same key."""
+        if self.run is not None and self.run.job_id == job_id:
+            return derived_id(self.run.id, self.run.child_name(key))
+        return derived_id(job_id, f"key {key}" if key is not None else new_id())
+
+    def named_ids(self, job_id: str, key: str) -> list[str]:
+        """The ids that a task with this key may have, the nearest first."""
+        name = f"key {key}"
+        own = [derived_id(self.run.id, name)] if self.run is not None and self.run.job_id == job_id else []
+        return [*own, derived_id(job_id, name)]
+
+    def current_job_id(self) -> str:
+        """The job of the run that makes the call. Raises HoldfastError where there is none."""
+        if self.run is None:
+            raise HoldfastError("there is no current job: this was called outside of a task that a worker executes")
+        if self.run.job_id is None:
+            raise HoldfastError(f"there is no current job: run {self.run.id} was submitted by itself, not in a job")
+        return self.run.job_id
+
+    def checked(self) -> Here:
+        """The same, unless the run was asked to stop: then what it has to stop for is raised."""
+        if self.run is not None:
+            self.run.check()
+        return self

@@ -1,0 +1,62 @@
+"""Procedures: what takes more than one transaction, or looks outside of the database in between.
+
+A procedure is a generator of steps: operations, each done in a transaction of its own, and work done elsewhere. Like an
+operation it is written once, and followed by whoever has the connection: blocking or awaiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from holdfast.sql.statement import Op
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Work that needs no connection of ours and may take its time: counting the rows of a dataset, loading a file."""
+
+    work: Callable[[], Any]
+
+
+Step = Callable[[], Op[Any]] | Elsewhere
+Procedure = Generator[Step, Any, T]
+
+
+def follow(procedure: Procedure[T], perform: Callable[[Callable[[], Op[Any]]], Any]) -> T:
+    """Do the steps one after the other. An error is raised where the procedure stands, which may know what to do."""
+    try:
+        step = next(procedure)
+        while True:
+            try:
+                answer = step.work() if isinstance(step, Elsewhere) else perform(step)
+            except Exception as error:  # noqa: BLE001 - it is the procedure's
+                step = procedure.throw(error)
+            else:
+                step = procedure.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+async def follow_async(procedure: Procedure[T], perform: Callable[[Callable[[], Op[Any]]], Awaitable[Any]]) -> T:
+    """The same, awaiting; work elsewhere is done in a thread."""
+    try:
+        step = next(procedure)
+        while True:
+            try:
+                if isinstance(step, Elsewhere):
+                    answer = await asyncio.to_thread(step.work)
+                else:
+                    answer = await perform(step)
+            except Exception as error:  # noqa: BLE001 - it is the procedure's
+                step = procedure.throw(error)
+            else:
+                step = procedure.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result

@@ -1,0 +1,63 @@
+"""Temporary resources: files and tables that are removed when their job has ended."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from holdfast import ops
+from holdfast.domain.errors import BadInput
+from holdfast.jobs.calls import job_id_of
+from holdfast.jobs.datasets import ClickHouseTable, ParquetFiles, PostgresTable, dataset_of
+from holdfast.jobs.here import Here
+from holdfast.jobs.procedures import Procedure
+
+
+def remove_with_job(
+    here: Here, resource: Any, *, job_id: object = None, keep_for_retry: bool = False
+) -> Procedure[None]:
+    """Have a file, a directory or a table removed when the job has ended: the current job, or the one that is named.
+
+    `resource` is a path, or a dataset: Parquet files, a Postgres table, a ClickHouse table. With `keep_for_retry` it is
+    removed only once the job has succeeded, so that a failed one can still be retried with it.
+    """
+    job = here.current_job_id() if job_id is None else job_id_of(job_id)
+    told = _told(resource)
+    yield partial(ops.add_resource, job, orjson.dumps(told, option=orjson.OPT_SORT_KEYS).decode(), keep_for_retry)
+
+
+def _told(resource: Any) -> dict[str, Any]:
+    if isinstance(resource, str | Path):
+        return {"path": str(Path(resource).absolute())}
+    dataset = dataset_of(resource)
+    if isinstance(dataset, ParquetFiles | PostgresTable | ClickHouseTable):
+        return {"dataset": dataset.description()}
+    raise BadInput(f"{type(resource).__name__} is nothing that could be removed; give a path or a dataset")
+
+
+def remove(told: dict[str, Any]) -> None:
+    """Remove a resource. One that is gone already is removed."""
+    if "path" in told:
+        _remove_path(Path(told["path"]))
+        return
+    dataset = dataset_of({"$dataset": told["dataset"]})
+    match dataset:
+        case ParquetFiles():
+            for path in dataset.path:
+                _remove_path(Path(path))
+        case PostgresTable():
+            dataset.drop()
+        case ClickHouseTable():
+            if Path(dataset.path).exists():
+                dataset.drop()
+
+
+def _remove_path(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,96 @@
+"""The results of a map, as its join reads them: in the order of the slices, loaded a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
+
+import orjson
+
+from holdfast.domain.errors import ResultPruned
+from holdfast.domain.ids import series
+from holdfast.ops.create import CHUNKS
+from holdfast.sql.attempts import ResultRecord
+
+PAGE = 500
+
+LoadPage = Callable[[str, str, int], Sequence[tuple[Any, ...]]]
+LoadStored = Callable[[ResultRecord], bytes]
+
+
+class Results(Sequence[Any]):
+    """What the runs of a map returned. Never more than a page of it is in memory, however often it is read."""
+
+    def __init__(self, map_id: str, total: int, load_page: LoadPage, load_stored: LoadStored) -> None:
+        self._ids = series(map_id, CHUNKS, total)
+        self._load_page = load_page
+        self._load_stored = load_stored
+        self._first = 0
+        self._page: Sequence[tuple[Any, ...]] = ()
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        wanted = range(len(self._ids))[index]
+        return self._at(wanted) if isinstance(wanted, int) else [self._at(one) for one in wanted]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._at(index) for index in range(len(self._ids)))
+
+    def __repr__(self) -> str:
+        return f"<Results of {len(self._ids)} runs>"
+
+    def _at(self, index: int) -> Any:
+        if not self._first <= index < self._first + len(self._page):
+            self._read(index - index % PAGE)
+        return revived(orjson.loads(self._text(self._page[index - self._first])))
+
+    def _read(self, first: int) -> None:
+        ids = self._ids[first : first + PAGE]
+        found = self._load_page(ids[0], ids[-1], PAGE)
+        if [row[0] for row in found] != ids:
+            missing = sorted(set(ids) - {row[0] for row in found})
+            raise ResultPruned(f"{len(missing)} runs of the map have no result, {missing[0]} among them")
+        self._first, self._page = first, found
+
+    def _text(self, row: tuple[Any, ...]) -> bytes | str:
+        _, text, ref, size, sha256 = row
+        return text if ref is None else self._load_stored(ResultRecord(None, ref, size, sha256))
+
+
+def revived(value: Any) -> Any:
+    """What a result stands for: a view, a dataset or a map if it is the reference of one, else the value itself."""
+    if isinstance(value, dict) and len(value) == 1:
+        if "$view" in value:
+            from holdfast.jobs.views import open_view
+
+            return open_view(value["$view"])
+        if "$dataset" in value:
+            from holdfast.jobs.datasets import dataset_of
+
+            return dataset_of(value)
+        if "$map" in value:
+            from holdfast.jobs.handles import MapHandle
+
+            return MapHandle.of(value)
+    return value
+
+
+def open_results(reference: dict[str, Any]) -> Results:
+    """The results that a join is called with."""
+    from holdfast.jobs.ambient import client
+    from holdfast.sql import maps
+
+    asking = client()
+
+    def load_page(low: str, high: str, limit: int) -> Sequence[tuple[Any, ...]]:
+        return asking.perform(lambda: iter(maps.results(low, high, limit)))
+
+    return Results(reference["map"], reference["total"], load_page, asking.surroundings.load_result)

@@ -1,0 +1,165 @@
+"""Tasks as callers describe them, made ready to be written: every check that needs no database happens here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import orjson
+
+from holdfast.client.requests import awaited, prepare
+from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.ids import parse_id
+from holdfast.domain.values import Dependency, NewRun
+from holdfast.settings import Settings
+
+OPTIONS = ("queue", "priority", "run_after", "tags")
+FIELDS = ("entrypoint", "kwargs", "key", "depends_on", "critical", "max_retries", "timeout", *OPTIONS)
+KEY_LENGTH = 255
+
+
+class Spec(NamedTuple):
+    """A task to be: its run, without an id; its key; and what it waits for, by key or id, each with its policy."""
+
+    run: NewRun
+    key: str | None
+    awaits: list[tuple[str, str]]
+
+
+def parse(settings: Settings, told: Any, pointer: str = "") -> Spec:
+    """Read one task: `{"entrypoint", "kwargs", "key"?, "depends_on"?, ...}`. Raises BadInput, with all problems."""
+    if not isinstance(told, Mapping):
+        raise BadInput(f"a task is a mapping with an entrypoint, not {told!r}", [Problem(pointer, "not an object")])
+    problems = list(_unknown(told))
+    if "entrypoint" not in told:
+        problems.append(Problem("/entrypoint", "missing"))
+    awaits = awaited(told.get("depends_on"), problems)
+    key = _key(told.get("key"), problems)
+    policy = _policy(told, problems)
+    run: NewRun | None = None
+    if "entrypoint" in told:
+        options = {name: told[name] for name in OPTIONS if told.get(name) is not None}
+        try:
+            run = prepare(settings, told["entrypoint"], told.get("kwargs"), dedupe="off", **options)
+        except BadInput as error:
+            if not error.problems:
+                raise
+            problems += [Problem(_renamed(p.pointer), p.detail) for p in error.problems]
+    if problems or run is None:
+        raise _refusal([Problem(pointer + p.pointer, p.detail) for p in problems])
+    if policy:
+        merged = {**(orjson.loads(run.policy) if run.policy else {}), **policy}
+        run = replace(run, policy=orjson.dumps(merged).decode())
+    return Spec(replace(run, child_key=key), key, awaits)
+
+
+def _refusal(problems: Sequence[Problem]) -> BadInput:
+    return BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
+
+
+def _renamed(pointer: str) -> str:
+    for ours, theirs in (("/parameters", "/kwargs"), ("/model", "/entrypoint")):
+        if pointer == ours or pointer.startswith(ours + "/"):
+            return theirs + pointer.removeprefix(ours)
+    return pointer
+
+
+def _unknown(told: Mapping[str, Any]) -> Iterable[Problem]:
+    for name in told:
+        if name not in FIELDS:
+            near = difflib.get_close_matches(str(name), FIELDS, n=1)
+            yield Problem(f"/{name}", "unknown field" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def _key(key: Any, problems: list[Problem]) -> str | None:
+    if key is None:
+        return None
+    if not isinstance(key, str) or not 1 <= len(key) <= KEY_LENGTH or not key.isprintable() or parse_id(key):
+        problems.append(Problem("/key", f"must be 1 to {KEY_LENGTH} printable characters, and not the form of an id"))
+    return str(key)
+
+
+def _policy(told: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    policy: dict[str, Any] = {}
+    retries = told.get("max_retries")
+    if retries is not None:
+        if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries < 1_000_000:
+            problems.append(Problem("/max_retries", "must be a whole number from 0 on"))
+        else:
+            policy["max_attempts"] = retries + 1
+    timeout = seconds_of(told.get("timeout"), "/timeout", problems)
+    if timeout is not None:
+        policy["timeout"] = timeout
+    if not isinstance(told.get("critical", True), bool):
+        problems.append(Problem("/critical", "must be true or false"))
+    elif not told.get("critical", True):
+        policy["critical"] = False
+    return policy
+
+
+def seconds_of(value: Any, pointer: str, problems: list[Problem]) -> float | None:
+    """A duration in seconds, given as such or as a timedelta."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 1e9:
+        problems.append(Problem(pointer, "must be a positive number of seconds, or a timedelta"))
+        return None
+    return float(seconds)
+
+
+def placed(specs: Sequence[Spec], ids: Sequence[str], job_id: str, known: Mapping[str, str]) -> list[NewRun]:
+    """The runs of these tasks under their ids, with their dependencies told by id.
+
+    Keys name tasks of the same list first, then those that are `known`. Raises BadInput for a key that names nothing,
+    one that names two, and for tasks that depend on each other in a circle.
+    """
+    own: dict[str, int] = {}
+    problems = []
+    for index, spec in enumerate(specs):
+        if spec.key is not None and own.setdefault(spec.key, index) != index:
+            problems.append(Problem(f"/tasks/{index}/key", f"{spec.key!r} is also the key of task {own[spec.key]}"))
+    graph: list[list[int]] = []
+    runs = []
+    for index, (spec, id_) in enumerate(zip(specs, ids, strict=True)):
+        edges: dict[str, Dependency] = {}
+        graph.append([own[name] for name, _ in spec.awaits if name in own])
+        for place, (name, policy) in enumerate(spec.awaits):
+            on_id = ids[own[name]] if name in own else known.get(name) or parse_id(name)
+            at = f"/tasks/{index}/depends_on/{place}"
+            if on_id is None:
+                problems.append(Problem(at, f"no task has the key {name!r}"))
+            elif edges.setdefault(on_id, Dependency(on_id, policy)).policy != policy:
+                problems.append(Problem(at, f"{name!r} is named twice, with different policies"))
+        runs.append(replace(spec.run, id=id_, job_id=job_id, depends_on=tuple(edges.values())))
+    circle = _circle(graph)
+    if circle:
+        names = " -> ".join(str(specs[index].key) for index in circle)
+        problems.append(Problem(f"/tasks/{circle[0]}/depends_on", f"tasks wait for each other in a circle: {names}"))
+    if problems:
+        raise _refusal(problems)
+    return runs
+
+
+def _circle(graph: Sequence[Sequence[int]]) -> list[int]:
+    """A way from a node back to itself, if there is one."""
+    finished = [False] * len(graph)
+    for start in range(len(graph)):
+        path, place = [start], {start: 0}
+        ways = [iter(graph[start])]
+        while ways and not finished[start]:
+            step = next(ways[-1], None)
+            if step is None:
+                ways.pop()
+                finished[path[-1]] = True
+                del place[path.pop()]
+            elif step in place:
+                return [*path[place[step] :], step]
+            elif not finished[step]:
+                place[step] = len(path)
+                path.append(step)
+                ways.append(iter(graph[step]))
+    return []

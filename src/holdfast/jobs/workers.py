@@ -1,0 +1,70 @@
+"""Workers, as the jobs API tells of them: register, heartbeat, deregister, list."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+from functools import partial
+from importlib.metadata import version
+
+from holdfast import ops
+from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.ids import new_id, parse_id
+from holdfast.domain.values import WorkerInfo
+from holdfast.jobs.here import Here
+from holdfast.jobs.procedures import Procedure
+from holdfast.sql.workers import WorkerRecord
+
+STATUSES = ("active", "idle", "draining", "stopped")
+
+
+def register_worker(
+    here: Here, hostname: str | None = None, pid: int | None = None, *, name: str | None = None, slots: int = 1
+) -> Procedure[WorkerRecord]:
+    """Enter a worker that will send heartbeats. Its id is fresh every time, also for a name that was there before.
+
+    Workers started with `holdfast worker` enter themselves.
+    """
+    hostname, pid = hostname or socket.gethostname(), os.getpid() if pid is None else pid
+    info = WorkerInfo(
+        id=new_id(),
+        hostname=hostname,
+        pid=pid,
+        name=name or f"{hostname}:{pid}",
+        executor="external",
+        version=version("holdfast"),
+        slots=slots,
+        lease=timedelta(seconds=here.settings.lease_seconds),
+    )
+    record: WorkerRecord = yield partial(ops.register_worker, info)
+    return record
+
+
+def worker_heartbeat(here: Here, worker: object) -> Procedure[WorkerRecord]:
+    """Say that a worker lives. Raises LeaseLost if it was silent for a lease: it is stopped, and has to enter anew."""
+    record: WorkerRecord = yield partial(ops.heartbeat, _id(worker))
+    return record
+
+
+def deregister_worker(here: Here, worker: object) -> Procedure[None]:
+    """Take a worker out. What it still holds is given to others at once."""
+    yield partial(ops.deregister_worker, _id(worker))
+
+
+def list_workers(here: Here, status: str | None = None) -> Procedure[list[WorkerRecord]]:
+    """Workers that live, and those that stopped in the last day; `status` is active, idle, draining or stopped."""
+    wanted = status.lower() if isinstance(status, str) else status
+    if wanted not in (None, *STATUSES):
+        raise BadInput(f"{status!r} is no status of a worker; {', '.join(STATUSES)}", [Problem("/status", "unknown")])
+    found: list[WorkerRecord] = yield ops.list_workers
+    # A worker that waits for work is active to whoever asks only whether it lives.
+    words = {None: STATUSES, "active": ("active", "idle")}.get(wanted, (wanted,))
+    return [worker for worker in found if worker.status in words]
+
+
+def _id(worker: object) -> str:
+    found = parse_id(getattr(worker, "id", worker))
+    if found is None:
+        raise BadInput(f"{worker!r} is not the id of a worker", [Problem("/worker_id", "not an id")])
+    return found

@@ -1,0 +1,31 @@
+"""Resources: what is removed when its job has ended."""
+
+from __future__ import annotations
+
+from holdfast.domain.errors import JobEnded
+from holdfast.ops.jobs import get_job
+from holdfast.sql import resources
+from holdfast.sql.resources import Resource
+from holdfast.sql.statement import Op
+
+AGAIN_AFTER = 60.0
+
+
+def add_resource(job_id: str, resource: str, keep_for_retry: bool) -> Op[None]:
+    """Note something that has to be removed with a job. Raises JobEnded if that has happened already."""
+    if not (yield from resources.add(job_id, resource, keep_for_retry)):
+        job = yield from get_job(job_id)
+        raise JobEnded(f"job {job_id} ({job.name}) ended {job.status}; remove the resource yourself")
+
+
+def resources_to_remove(limit: int = 100) -> Op[list[Resource]]:
+    """Resources of jobs that have ended. Whoever asked removes them, and says how it went."""
+    return (yield from resources.to_remove(limit, AGAIN_AFTER))
+
+
+def resource_removed(resource: Resource, error: str | None = None) -> Op[None]:
+    """A resource was removed, or could not be."""
+    if error is None:
+        yield from resources.removed(resource.job_id, resource.name)
+    else:
+        yield from resources.not_removed(resource.job_id, resource.name, error)

@@ -1,0 +1,36 @@
+"""Workers that are not ours: they enter, say that they live, and leave."""
+
+from __future__ import annotations
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.values import WorkerInfo
+from holdfast.ops.renew import renew
+from holdfast.sql import workers
+from holdfast.sql.statement import Op
+from holdfast.sql.workers import WorkerRecord
+
+
+def register_worker(info: WorkerInfo) -> Op[WorkerRecord]:
+    yield from workers.register(info)
+    return (yield from _get(info.id))
+
+
+def heartbeat(worker_id: str) -> Op[WorkerRecord]:
+    """Push the worker's leases out. Raises LeaseLost if they have passed."""
+    yield from renew(worker_id)
+    return (yield from _get(worker_id))
+
+
+def deregister_worker(worker_id: str) -> Op[None]:
+    yield from workers.deregister(worker_id)
+
+
+def list_workers() -> Op[list[WorkerRecord]]:
+    return (yield from workers.listing())
+
+
+def _get(worker_id: str) -> Op[WorkerRecord]:
+    found = yield from workers.read(worker_id)
+    if found is None:
+        raise HoldfastError(f"no worker has the id {worker_id}")
+    return found

@@ -1,0 +1,69 @@
+"""Resources: what is removed when its job has ended."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.sql.statement import Statement, count, each, nothing
+
+
+def add(job_id: str, resource: str, keep_for_retry: bool) -> Statement[int]:
+    """Note a resource of a job that has not ended; the same one is noted once. 0 if there is no such job."""
+    return Statement(
+        """
+        with job as (
+            select id from holdfast.jobs where id = %(job_id)s::uuid and finished_at is null for key share
+        ), noted as (
+            insert into holdfast.resources (job_id, name, created_at, resource, keep_for_retry)
+            select id, md5(%(resource)s), holdfast.now(), %(resource)s::json, %(keep_for_retry)s from job
+            on conflict (job_id, name) do nothing
+        )
+        select count(*) from job
+        """,
+        {"job_id": job_id, "resource": resource, "keep_for_retry": keep_for_retry},
+        count,
+    )
+
+
+class Resource(NamedTuple):
+    job_id: str
+    name: str
+    resource: str
+
+
+def to_remove(limit: int, again_after: float) -> Statement[list[Resource]]:
+    """Take up to `limit` resources of jobs that have ended, each at most once in `again_after` seconds."""
+    return Statement(
+        """
+        with due as (
+            select resources.job_id, resources.name from holdfast.resources
+            join holdfast.jobs on jobs.id = resources.job_id
+            where jobs.finished_at is not null
+              and (jobs.outcome = 'SUCCEEDED' or not resources.keep_for_retry)
+              and coalesce(resources.tried_at < holdfast.now() - %(again_after)s * interval '1 second', true)
+            order by resources.created_at limit %(limit)s for update of resources skip locked
+        )
+        update holdfast.resources set tried_at = holdfast.now() from due
+        where resources.job_id = due.job_id and resources.name = due.name
+        returning resources.job_id::text, resources.name, resources.resource::text
+        """,
+        {"limit": limit, "again_after": again_after},
+        each(Resource._make),
+    )
+
+
+def removed(job_id: str, name: str) -> Statement[None]:
+    return Statement(
+        "delete from holdfast.resources where job_id = %(job_id)s::uuid and name = %(name)s",
+        {"job_id": job_id, "name": name},
+        nothing,
+    )
+
+
+def not_removed(job_id: str, name: str, error: str) -> Statement[None]:
+    """Note why a resource is still there; it is tried again later."""
+    return Statement(
+        "update holdfast.resources set error = %(error)s where job_id = %(job_id)s::uuid and name = %(name)s",
+        {"job_id": job_id, "name": name, "error": error},
+        nothing,
+    )
