@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.sql import health, tallies
-from holdfast.sql.health import Figures
+from holdfast.sql import tallies, vitals
+from holdfast.sql.vitals import Figures
 from holdfast.sql.statement import Op
 
 __all__ = ["Figures", "Histogram", "figures", "metrics"]
@@ -24,7 +24,7 @@ class Histogram:
 
 def figures(stale_after: float) -> Op[Figures]:
     """What a health check asks: workers that live, and tasks left behind by workers that stopped."""
-    return (yield from health.figures(stale_after))
+    return (yield from vitals.figures(stale_after))
 
 
 def metrics() -> Op[dict[str, Any]]:
@@ -34,8 +34,8 @@ def metrics() -> Op[dict[str, Any]]:
     are tried again included; `worker_heartbeat_age` has the seconds since each live worker was heard, by its name.
     """
     totals = yield from tallies.totals()
-    now = yield from health.figures(0.0)
-    live = yield from health.workers()
+    now = yield from vitals.figures(0.0)
+    live = yield from vitals.workers()
     counts: dict[str, int] = defaultdict(int)
     durations: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
     for (task, kind, bucket), (amount, seconds) in totals.items():
