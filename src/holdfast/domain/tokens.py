@@ -7,11 +7,15 @@ asking the database. There is no hyphen in it, so a double click selects it whol
 from __future__ import annotations
 
 from binascii import crc32
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
+from holdfast.domain.errors import BadInput, Problem
+
 PREFIX = "hf"
 SECRET_BYTES = 32
+MAX_DAYS = 3650
 SCOPES = ("runs:read", "runs:write", "operate", "admin")
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -29,6 +33,24 @@ class NewToken(NamedTuple):
     scopes: tuple[str, ...]
     created_by: str
     days: float | None
+
+
+def mint(
+    secret: bytes, token_id: str, name: str, scopes: Sequence[str], *, by: str, days: float | None = None
+) -> tuple[str, NewToken]:
+    """Make a token of 32 random bytes: its text, to be shown once, and what is stored of it."""
+    problems = []
+    if not 1 <= len(name) <= 64 or not name.isprintable():
+        problems.append(Problem("/name", "must be 1 to 64 printable characters"))
+    if not scopes or not set(scopes) <= set(SCOPES):
+        problems.append(Problem("/scopes", f"must be one or more of {', '.join(SCOPES)}"))
+    if days is not None and not 0 < days <= MAX_DAYS:
+        problems.append(Problem("/days", f"must be more than 0 and at most {MAX_DAYS}"))
+    if problems:
+        raise BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
+    token = write_token(secret)
+    kept = tuple(scope for scope in SCOPES if scope in scopes)
+    return token, NewToken(token_id, name, digest_of(token), hint_of(token), kept, by, days)
 
 
 def write_token(secret: bytes) -> str:

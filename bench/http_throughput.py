@@ -1,0 +1,117 @@
+"""POST /runs with keys, against a bare Flask view that does one INSERT and COMMIT: same process, same pool, same load.
+
+    python -m bench.http_throughput [ROUNDS] [REQUESTS] [CONNECTIONS]
+
+The two take turns; the figure is the median of the ratios of neighbouring rounds. HOLDFAST_DATABASE_URL names the
+database; it is upgraded, and filled with runs.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from statistics import median
+from typing import Any
+
+import orjson
+
+from holdfast.migrate import upgrade
+from holdfast.settings import load
+
+BARE = "/bare"
+
+
+def bare_app(service: Any) -> Callable[..., Iterable[bytes]]:
+    """The comparison: a view that reads JSON, inserts one row and commits, and answers with its id."""
+    from uuid import uuid4
+
+    from flask import Flask, jsonify, request
+
+    app = Flask("bare")
+
+    @app.post(BARE)
+    def insert() -> Any:
+        body = request.get_json()
+        made = str(uuid4())
+        with service.database.pool.connection() as connection:
+            connection.execute(
+                "insert into bare_runs (id, model, parameters, key) values (%s, %s, %s, %s)",
+                [made, body["model"], orjson.dumps(body["parameters"]).decode(), request.headers["Idempotency-Key"]],
+            )
+        return jsonify(id=made, status="PENDING"), 201
+
+    return app
+
+
+def serve(port: Any) -> None:
+    from dataclasses import replace
+
+    from holdfast.http import app as application
+    from holdfast.http import server
+    from holdfast.http.service import EXTENSION
+
+    def both(settings: Any) -> Any:
+        api = application.make(settings)
+        bare = bare_app(api.extensions[EXTENSION])
+        inner = api.wsgi_app
+        api.wsgi_app = lambda environ, start: (bare if environ["PATH_INFO"] == BARE else inner)(environ, start)
+        return api
+
+    server.create_app = both
+    settings = replace(load(), port=0)
+    listener = server.listen(settings.host, 0)
+    port.send(server.url_of(listener))
+    server.serve(settings, listener=listener)
+
+
+def measure(url: str, path: str, requests: int, connections: int, run: str) -> dict[str, Any]:
+    said = subprocess.run(
+        [sys.executable, "-m", "bench.http_load", url, path, str(connections), str(requests), run],
+        check=True,
+        capture_output=True,
+    ).stdout
+    outcome: dict[str, Any] = orjson.loads(said)
+    assert set(outcome["statuses"]) == {"201"}, outcome
+    return outcome
+
+
+def main() -> None:
+    rounds, requests, connections = ([int(word) for word in sys.argv[1:]] + [7, 3000, 16][len(sys.argv) - 1 :])[:3]
+    url = load().database_url
+    assert url, "set HOLDFAST_DATABASE_URL"
+    upgrade(url)
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "create table if not exists bare_runs (id uuid primary key, model text not null, parameters json not null,"
+            " key text not null, created_at timestamptz not null default now())"
+        )
+        connection.execute("truncate bare_runs")
+    ours, theirs = multiprocessing.get_context("spawn").Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,))
+    process.start()
+    try:
+        base = ours.recv()
+        for path in ("/runs", BARE):
+            measure(base, path, 300, connections, f"warm-{os.getpid()}")
+        ratios = []
+        for number in range(rounds):
+            order = ("/runs", BARE) if number % 2 else (BARE, "/runs")
+            found = {path: measure(base, path, requests, connections, f"{os.getpid()}-{number}") for path in order}
+            ratios.append(found["/runs"]["rate"] / found[BARE]["rate"])
+            print(
+                f"round {number + 1}: POST /runs {found['/runs']['rate']:7.0f}/s (p99 {found['/runs']['p99'] * 1000:.0f} ms)"
+                f"   bare view {found[BARE]['rate']:7.0f}/s (p99 {found[BARE]['p99'] * 1000:.0f} ms)   ratio {ratios[-1]:.2f}"
+            )
+        print(f"median ratio {median(ratios):.2f} (goal 0.70)")
+    finally:
+        process.terminate()
+        process.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Tasks for the tests of the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast import Retry, task
+
+
+@task("echo", retry=Retry(max_attempts=2, delays=(0,)))
+def echo(**parameters: Any) -> dict[str, Any]:
+    """Return what was given."""
+    return parameters
+
+
+@task("typed", ignore_in_hash=("requested_at", "client.name"))
+def typed(scenario: str, months: int = 12) -> dict[str, Any]:
+    """Take typed parameters."""
+    return {"scenario": scenario, "months": months}
+
+
+@task("once", dedupe=3600.0)
+def once(number: int = 0) -> int:
+    """Find runs of the last hour by itself."""
+    return number

@@ -1,0 +1,133 @@
+"""The API on a database of its own: as an application called directly, or as the shipped server behind a port."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from holdfast.http import create_app
+from holdfast.http.service import EXTENSION
+from holdfast.settings import Settings
+from tests.http.hands import Hands
+
+ROOT = Path(__file__).parents[2]
+Submit = Callable[..., str]
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> Settings:
+    return Settings(
+        database_url=database_url,
+        artifacts=str(tmp_path / "artifacts"),
+        tasks=("tests.http.api_tasks",),
+        grace_seconds=2.0,
+    )
+
+
+@pytest.fixture
+def make_app() -> Iterator[Callable[[Settings], Flask]]:
+    made: list[Flask] = []
+
+    def make(settings: Settings) -> Flask:
+        made.append(create_app(settings))
+        return made[-1]
+
+    yield make
+    for app in made:
+        app.extensions[EXTENSION].close()
+
+
+@pytest.fixture
+def app(settings: Settings, make_app: Callable[[Settings], Flask]) -> Flask:
+    return make_app(settings)
+
+
+@pytest.fixture
+def api(app: Flask) -> FlaskClient:
+    return app.test_client()
+
+
+@pytest.fixture
+def hands(database_url: str) -> Iterator[Hands]:
+    made = Hands(database_url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def submit(api: FlaskClient) -> Submit:
+    """Submits a run and returns its id."""
+
+    def make(model: str = "echo", parameters: Any = None, **options: Any) -> str:
+        body = {"model": model, "parameters": parameters or {}, "dedupe": "off", **options}
+        answer = api.post("/runs", json=body)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json["run_id"])
+
+    return make
+
+
+class Server:
+    """The shipped server as a process."""
+
+    def __init__(self, environment: dict[str, str], *arguments: str) -> None:
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.http.serving", *arguments],
+            cwd=ROOT,
+            env={**outside, "PYTHONPATH": "src", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+
+    def client(self, **options: Any) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, **{"timeout": 20.0, **options})
+
+    def stop(self) -> tuple[int, str]:
+        """Ask it to end; returns its exit code and what it said."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            _, said = self.process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            _, said = self.process.communicate()
+        return self.process.returncode, said
+
+
+@pytest.fixture
+def start_server(settings: Settings) -> Iterator[Callable[..., Server]]:
+    started: list[Server] = []
+
+    def start(*arguments: str, **environment: str) -> Server:
+        given = {
+            "HOLDFAST_DATABASE_URL": settings.database_url or "",
+            "HOLDFAST_ARTIFACTS": settings.artifacts,
+            "HOLDFAST_TASKS": ",".join(settings.tasks),
+            "HOLDFAST_GRACE_SECONDS": "2",
+            "HOLDFAST_PORT": "0",
+        }
+        started.append(Server(given | environment, *arguments))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def server(start_server: Callable[..., Server]) -> Server:
+    return start_server()

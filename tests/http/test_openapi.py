@@ -1,0 +1,68 @@
+"""The OpenAPI document says what the server does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Flask
+from flask.testing import FlaskClient
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from holdfast.domain.tasks import registry
+from holdfast.http.app import NOUNS
+from holdfast.http.problems import KINDS
+
+
+def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {
+        (method.upper(), path): operation
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def test_it_is_valid(api: FlaskClient) -> None:
+    document = api.get("/openapi.json").json
+    assert document["openapi"] == "3.1.0"
+    OpenAPIV31SpecValidator(document).validate()
+
+
+def test_it_has_every_route_and_no_other(app: Flask, api: FlaskClient) -> None:
+    routed = {
+        (method, rule.rule.replace("<", "{").replace(">", "}"))
+        for rule in app.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+    }
+    assert set(operations(api.get("/openapi.json").json)) == routed
+
+
+def test_every_operation_is_described(api: FlaskClient) -> None:
+    document = api.get("/openapi.json").json
+    scopes = {(route.method, route.path): route.scope for noun in NOUNS for route in noun.routes}
+    names = [operation["operationId"] for operation in operations(document).values()]
+    assert len(names) == len(set(names))
+    for key, operation in operations(document).items():
+        assert operation["summary"]
+        assert operation["tags"]
+        assert operation["security"] == ([{"token": [scopes[key]]}] if scopes[key] else [])
+        parts = {part[1:-1] for part in key[1].split("/") if part.startswith("{")}
+        assert {one["name"] for one in operation.get("parameters", []) if one["in"] == "path"} == parts
+        for answer in operation["responses"].values():
+            for link in answer.get("links", {}).values():
+                assert link["operationId"] in names
+            for kind in answer.get("description", "").split("`")[1::2]:
+                if key[1].startswith("/runs") and kind.islower() and "-" in kind:
+                    assert kind in KINDS
+
+
+def test_it_knows_the_registered_models(api: FlaskClient) -> None:
+    document = api.get("/openapi.json").json
+    assert document["components"]["schemas"]["RunRequest"]["properties"]["model"]["enum"] == registry.names()
+
+
+def test_every_kind_of_problem_has_a_page(api: FlaskClient) -> None:
+    listed = api.get("/problems").json["items"]
+    assert [kind["type"] for kind in listed] == [f"/problems/{name}" for name in KINDS]
+    for kind in listed:
+        assert api.get(kind["type"]).json == kind
+    assert api.get("/problems/nope").status_code == 404

@@ -1,0 +1,164 @@
+"""How runs end: results, cancels, retries, and what is known about them."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from flask.testing import FlaskClient
+
+from holdfast.results.files import CHUNK, FileStore
+from holdfast.settings import Settings
+from tests.http.conftest import Submit
+from tests.http.hands import Hands
+from tests.http.test_submit import problem
+
+
+def digest(data: bytes) -> str:
+    return f"sha-256=:{b64encode(sha256(data).digest()).decode()}:"
+
+
+def test_a_result_is_the_bare_value(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    for value in ({"objective": 0.83}, [1, 2], "text", None, 12345678901234567890):
+        run_id = submit(parameters={"v": value})
+        hands.run(run_id, value)
+        answer = api.get(f"/runs/{run_id}/result")
+        assert answer.status_code == 200
+        assert answer.json == value
+        assert answer.headers["Repr-Digest"] == digest(answer.data)
+        again = api.get(f"/runs/{run_id}/result", headers={"If-None-Match": answer.headers["ETag"]})
+        assert again.status_code == 304
+
+
+def test_a_large_result_comes_in_pieces(api: FlaskClient, submit: Submit, hands: Hands, settings: Settings) -> None:
+    run_id = submit()
+    claim = hands.claim(run_id)
+    text = b'"' + b"x" * (3 * CHUNK + 17) + b'"'
+    store = FileStore(settings.artifacts)
+    hands.succeed(claim, stored=store.put(run_id, claim.number, text))
+    answer = api.get(f"/runs/{run_id}/result", buffered=False)
+    pieces = list(answer.iter_encoded())
+    assert len(pieces) > 2
+    assert b"".join(pieces) == text
+    assert answer.headers["Content-Length"] == str(len(text))
+    assert answer.headers["Repr-Digest"] == digest(text)
+    assert api.get(f"/runs/{run_id}").json["result_ref"] == f"{run_id}/{claim.number}.json"
+
+
+def test_a_damaged_result_is_never_given_whole(
+    api: FlaskClient, submit: Submit, hands: Hands, settings: Settings
+) -> None:
+    run_id = submit()
+    claim = hands.claim(run_id)
+    stored = FileStore(settings.artifacts).put(run_id, claim.number, b'"' + b"x" * CHUNK + b'"')
+    hands.succeed(claim, stored=stored)
+    path = Path(settings.artifacts) / stored.ref
+    path.write_bytes(b'"' + b"y" * CHUNK + b'"')
+    answer = api.get(f"/runs/{run_id}/result", buffered=False)
+    taken = b""
+    try:
+        for piece in answer.iter_encoded():
+            taken += piece
+    except Exception as error:  # noqa: BLE001
+        assert "not what was stored" in str(error)
+    assert len(taken) < stored.size
+    path.write_bytes(b'"short"')
+    assert problem(api.get(f"/runs/{run_id}/result")) == "result-damaged"
+    path.unlink()
+    gone = api.get(f"/runs/{run_id}/result")
+    assert (gone.status_code, problem(gone)) == (500, "result-damaged")
+    assert str(settings.artifacts) not in gone.text
+
+
+def test_there_is_no_result_before_the_end_or_after_a_bad_one(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    run_id = submit()
+    early = api.get(f"/runs/{run_id}/result")
+    assert (early.status_code, problem(early)) == (409, "run-not-finished")
+    assert int(early.headers["Retry-After"]) >= 1
+    hands.fail(hands.claim(run_id), "no such region")
+    failed = api.get(f"/runs/{run_id}/result")
+    assert (failed.status_code, problem(failed)) == (409, "run-failed")
+    assert failed.json["error"] == {"class": "ValueError", "message": "no such region"}
+    other = submit()
+    api.post(f"/runs/{other}/cancel")
+    cancelled = api.get(f"/runs/{other}/result")
+    assert (cancelled.status_code, problem(cancelled)) == (409, "run-cancelled")
+
+
+def test_a_pending_run_is_cancelled_at_once(api: FlaskClient, submit: Submit) -> None:
+    run_id = submit()
+    answer = api.post(f"/runs/{run_id}/cancel", json={"reason": "not needed"})
+    assert answer.status_code == 200
+    assert (answer.json["status"], answer.json["reason"]) == ("CANCELLED", "not needed")
+    assert api.post(f"/runs/{run_id}/cancel").status_code == 200
+
+
+def test_a_running_run_is_asked_to_stop_and_ends_in_no_other_way(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    run_id = submit()
+    claim = hands.claim(run_id)
+    answer = api.post(f"/runs/{run_id}/cancel")
+    assert (answer.status_code, answer.json["status"]) == (202, "RUNNING")
+    assert answer.json["cancel_requested_at"]
+    hands.succeed(claim, {"too": "late"})
+    assert api.get(f"/runs/{run_id}").json["status"] == "CANCELLED"
+
+
+def test_a_run_that_ended_cannot_be_cancelled(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    run_id = submit()
+    hands.run(run_id, 1)
+    answer = api.post(f"/runs/{run_id}/cancel")
+    assert (answer.status_code, problem(answer)) == (409, "run-ended")
+
+
+def test_a_failed_run_can_be_retried_and_no_other(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    run_id = submit()
+    early = api.post(f"/runs/{run_id}/retry")
+    assert (early.status_code, problem(early)) == (409, "run-ended")
+    hands.fail(hands.claim(run_id))
+    answer = api.post(f"/runs/{run_id}/retry")
+    assert (answer.status_code, answer.json["status"]) == (200, "PENDING")
+    hands.run(run_id, "at last")
+    assert api.get(f"/runs/{run_id}/result").json == "at last"
+    assert api.post(f"/runs/{run_id}/retry").status_code == 409
+    types = [event["type"] for event in api.get(f"/runs/{run_id}/events").json["items"]]
+    assert types == ["SUBMITTED", "CLAIMED", "FAILED", "REOPENED", "CLAIMED", "SUCCEEDED"]
+
+
+def test_the_history_of_a_run(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    run_id = submit()
+    assert api.get(f"/runs/{run_id}/why").json["items"][0]["code"]
+    claim = hands.claim(run_id)
+    hands.log(claim, "one", "two")
+    hands.fail(claim, outcome=None)
+    claim = hands.claim(run_id)
+    hands.log(claim, "three")
+    hands.succeed(claim, {"ok": True})
+    events = api.get(f"/runs/{run_id}/events").json["items"]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert [(event["from"], event["to"]) for event in events if event["type"] == "CLAIMED"] == [("PENDING", "RUNNING")] * 2
+    assert api.get(f"/runs/{run_id}/events?after=3").json["items"] == events[3:]
+    attempts = api.get(f"/runs/{run_id}/attempts").json["items"]
+    assert [(attempt["number"], attempt["status"]) for attempt in attempts] == [(1, "FAILED"), (2, "SUCCEEDED")]
+    assert attempts[0]["error"]["class"] == "ValueError"
+    assert attempts[0]["error"]["traceback"]
+    logs = api.get(f"/runs/{run_id}/logs").json
+    assert [(line["attempt"], line["message"]) for line in logs["items"]] == [(1, "one"), (1, "two"), (2, "three")]
+    assert logs["next_after"] is None
+    first = api.get(f"/runs/{run_id}/logs?limit=2").json
+    rest = api.get(f"/runs/{run_id}/logs?limit=2&after={first['next_after']}").json
+    assert [line["message"] for line in first["items"] + rest["items"]] == ["one", "two", "three"]
+
+
+def test_where_a_result_came_from(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    run_id = submit(parameters={"a": 1})
+    hands.run(run_id, {"objective": 0.5})
+    found: dict[str, Any] = api.get(f"/runs/{run_id}/provenance").json
+    run = api.get(f"/runs/{run_id}").json
+    assert found["payload_hash"] == run["payload_hash"]
+    assert found["submitted_by"] == "anonymous"
+    assert found["result"]["sha256"] == sha256(api.get(f"/runs/{run_id}/result").data).hexdigest()
+    assert found["attempts"][0]["hostname"] == "test-host"
+    assert found["wait_seconds"] >= 0
+    assert found["run_seconds"] >= 0

@@ -1,0 +1,184 @@
+"""Reading runs: versions, waits, pages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from holdfast.http.service import EXTENSION
+from tests.http.conftest import Submit
+from tests.http.hands import Hands
+from tests.http.test_submit import pointers, problem
+
+NOBODY = "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"
+
+
+def test_a_version_that_is_known_is_not_sent_again(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    path = f"/runs/{submit()}"
+    tags = []
+
+    def look() -> None:
+        tag = api.get(path).headers["ETag"]
+        for sent in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+            again = api.get(path, headers={"If-None-Match": sent})
+            assert again.status_code == 304
+            assert again.data == b""
+            assert again.headers["ETag"] == tag
+            assert "Content-Type" not in again.headers
+        assert api.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
+        tags.append(tag)
+
+    look()
+    claim = hands.claim(path.rpartition("/")[2])
+    look()
+    hands.progress(claim, 1, 2)
+    look()
+    hands.fail(claim, outcome=None)
+    look()
+    claim = hands.claim(claim.run_id)
+    look()
+    api.post(f"{path}/cancel")
+    look()
+    hands.stop(claim)
+    look()
+    assert len(set(tags)) == len(tags)
+
+
+@pytest.mark.parametrize("path", ["/runs/nope", f"/runs/{NOBODY}", f"/runs/{NOBODY}/result", "/runs/x/events"])
+def test_a_run_that_is_not_there_is_a_404(api: FlaskClient, path: str) -> None:
+    answer = api.get(path)
+    assert answer.status_code == 404
+    assert problem(answer) == "run-not-found"
+
+
+def waiting(app: Flask, path: str, **options: Any) -> tuple[ThreadPoolExecutor, Any]:
+    """Ask in a thread, and return once that thread waits at the hub."""
+    pool = ThreadPoolExecutor(1)
+    asked = pool.submit(lambda: app.test_client().get(path, **options))
+    hub = app.extensions[EXTENSION].hub
+    ticker = threading.Event()
+    for _ in range(1000):
+        if hub._watches or asked.done():
+            break
+        ticker.wait(0.01)
+    return pool, asked
+
+
+def test_a_wait_ends_with_the_run(app: Flask, submit: Submit, hands: Hands) -> None:
+    run_id = submit()
+    pool, asked = waiting(app, f"/runs/{run_id}?wait=30")
+    assert not asked.done()
+    hands.run(run_id, {"x": 1})
+    assert asked.result(10).json["status"] == "SUCCEEDED"
+    pool.shutdown()
+
+
+def test_a_wait_for_a_version_ends_at_any_change(app: Flask, api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    run_id = submit()
+    tag = api.get(f"/runs/{run_id}").headers["ETag"]
+    pool, asked = waiting(app, f"/runs/{run_id}?wait=30", headers={"If-None-Match": tag})
+    assert not asked.done()
+    claim = hands.claim(run_id)
+    running = asked.result(10)
+    assert running.json["status"] == "RUNNING"
+    assert running.json["lease_owner"] == hands.id
+    tag = running.headers["ETag"]
+    asked = pool.submit(lambda: app.test_client().get(f"/runs/{run_id}?wait=30", headers={"If-None-Match": tag}))
+    hands.progress(claim, 1, 3)
+    assert asked.result(10).json["progress"] == {"done": 1, "total": 3}
+    pool.shutdown()
+
+
+def test_a_wait_that_is_over_tells_how_the_run_stands(api: FlaskClient, submit: Submit) -> None:
+    path = f"/runs/{submit()}"
+    over = api.get(f"{path}?wait=0.05")
+    assert (over.status_code, over.json["status"]) == (200, "PENDING")
+    assert over.headers["Retry-After"] == "1"
+    unchanged = api.get(f"{path}?wait=0.05", headers={"If-None-Match": over.headers["ETag"]})
+    assert unchanged.status_code == 304
+    preferred = api.get(path, headers={"Prefer": "respond-async, wait=0.05"})
+    assert preferred.headers["Preference-Applied"] == "wait=0.05"
+
+
+@pytest.mark.parametrize("wait", ["-1", "61", "soon", "nan", "inf", "", "1e1"])
+def test_a_wait_has_limits(api: FlaskClient, submit: Submit, wait: str) -> None:
+    answer = api.get(f"/runs/{submit()}?wait={wait}")
+    assert answer.status_code == 422
+    assert pointers(answer) == ["/wait"]
+
+
+def test_a_wait_without_room_answers_at_once(
+    settings: Any, make_app: Callable[..., Flask], submit: Submit
+) -> None:
+    from dataclasses import replace
+
+    full = make_app(replace(settings, max_streams=1))
+    full.extensions[EXTENSION].streams.enter()
+    assert full.test_client().get(f"/runs/{submit()}?wait=30").json["status"] == "PENDING"
+
+
+def test_pages_follow_each_other(api: FlaskClient, submit: Submit) -> None:
+    ids = [submit(parameters={"n": n}) for n in range(5)][::-1]
+    seen: list[str] = []
+    path = "/runs?limit=2&model=echo"
+    for expected in ([0, 1], [2, 3], [4]):
+        page = api.get(path)
+        assert [run["run_id"] for run in page.json["items"]] == [ids[n] for n in expected]
+        seen += [run["run_id"] for run in page.json["items"]]
+        link = page.headers.get("Link")
+        if page.json["next_cursor"] is None:
+            assert link is None
+            break
+        path = link[1 : link.index(">")]
+        assert link.endswith('; rel="next"')
+        assert "model=echo" in path
+    assert seen == ids
+
+
+def test_runs_are_found_by_what_they_are(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    failed, done = submit(tags=["a", "b"]), submit(queue="other")
+    running, waiting = submit("typed", {"scenario": "s"}), submit(tags=["b"])
+    hands.fail(hands.claim(failed))
+    hands.run(done, 1)
+    hands.claim(running)
+
+    def found(query: str) -> set[str]:
+        return {run["run_id"] for run in api.get(f"/runs?{query}").json["items"]}
+
+    assert found("status=FAILED") == {failed}
+    assert found("status=SUCCEEDED") == {done}
+    assert found("status=RUNNING") == {running}
+    assert found("status=PENDING") == {waiting}
+    assert found("status=CANCELLED") == set()
+    assert found("tag=b") == {failed, waiting}
+    assert found("tag=b&status=FAILED") == {failed}
+    assert found("queue=other") == {done}
+    assert found("model=typed") == {running}
+    assert found("model=nope") == set()
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ("status=DONE", "/status"),
+        ("status=pending", "/status"),
+        ("limit=0", "/limit"),
+        ("limit=201", "/limit"),
+        ("limit=1e2", "/limit"),
+        ("limit=%C2%B2", "/limit"),
+        ("cursor=abc", "/cursor"),
+        ("stauts=FAILED", "/stauts"),
+        ("status=FAILED&status=FAILED", "/status"),
+        ("tag=%00", "/tag"),
+    ],
+)
+def test_a_filter_that_means_nothing_is_refused(api: FlaskClient, query: str, pointer: str) -> None:
+    answer = api.get(f"/runs?{query}")
+    assert answer.status_code == 422
+    assert pointers(answer) == [pointer]

@@ -1,0 +1,148 @@
+"""Server-sent events: in order, resumable, ended when nothing more can come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from holdfast.http import streams
+from holdfast.http.service import EXTENSION
+from holdfast.settings import Settings
+from tests.http.conftest import Server, Submit
+from tests.http.hands import Hands
+from tests.http.test_submit import problem
+
+SSE = {"Accept": "text/event-stream"}
+
+
+def messages(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """Server-sent events, comments and retry hints left out."""
+    one: dict[str, Any] = {}
+    for line in lines:
+        if line.startswith(":") or line.startswith("retry:"):
+            continue
+        if line:
+            name, _, value = line.partition(": ")
+            one[name] = json.loads(value) if name == "data" else value
+        elif one:
+            yield one
+            one = {}
+
+
+def stream(api: FlaskClient, path: str, **headers: str) -> Iterator[dict[str, Any]]:
+    answer = api.get(path, headers={**SSE, **headers}, buffered=False)
+    assert answer.status_code == 200, answer.text
+    assert answer.mimetype == "text/event-stream"
+    text = "".join(piece.decode() for piece in answer.iter_encoded())
+    answer.close()
+    return messages(iter(text.split("\n")))
+
+
+def test_a_run_that_ended_is_told_whole(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    run_id = submit()
+    hands.run(run_id, 1)
+    told = list(stream(api, f"/runs/{run_id}/events"))
+    assert [message.get("event", "message") for message in told] == ["message", "message", "message", "end"]
+    assert [message["id"] for message in told] == ["1", "2", "3", "3"]
+    assert [message["data"] for message in told[:-1]] == api.get(f"/runs/{run_id}/events").json["items"]
+    assert told[-1]["data"] == {"status": "SUCCEEDED"}
+
+
+def test_a_stream_goes_on_where_it_broke_off(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    run_id = submit()
+    hands.run(run_id, 1)
+    told = list(stream(api, f"/runs/{run_id}/events", **{"Last-Event-ID": "2"}))
+    assert [message["id"] for message in told] == ["3", "3"]
+    after = api.get(f"/runs/{run_id}/events", headers={**SSE, "Last-Event-ID": "3"})
+    assert (after.status_code, after.data) == (204, b"")
+    fresh = list(stream(api, f"/runs/{run_id}/events", **{"Last-Event-ID": "nonsense"}))
+    assert len(fresh) == 4
+
+
+def test_logs_are_streamed_too(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    run_id = submit()
+    claim = hands.claim(run_id)
+    hands.log(claim, *(f"line {n}" for n in range(5)))
+    hands.succeed(claim, 1)
+    told = list(stream(api, f"/runs/{run_id}/logs?limit=2"))
+    assert [message["data"]["message"] for message in told[:-1]] == [f"line {n}" for n in range(5)]
+    assert told[-1]["event"] == "end"
+    empty = submit()
+    hands.run(empty, 1)
+    assert [message["event"] for message in stream(api, f"/runs/{empty}/logs")] == ["end"]
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("text/event-stream", "text/event-stream"),
+        ("application/json, text/event-stream;q=0.5", "application/json"),
+        ("application/json;q=0.5, text/event-stream", "text/event-stream"),
+        ("text/html, */*", "application/json"),
+    ],
+)
+def test_accept_decides(api: FlaskClient, submit: Submit, hands: Hands, accept: str, kind: str) -> None:
+    run_id = submit()
+    hands.run(run_id, 1)
+    assert api.get(f"/runs/{run_id}/events", headers={"Accept": accept}).mimetype == kind
+
+
+def test_there_is_room_for_so_many(
+    settings: Settings, make_app: Callable[[Settings], Flask], submit: Submit, hands: Hands
+) -> None:
+    app = make_app(replace(settings, max_streams=2))
+    run_id = submit()
+    first, second = (app.test_client().get(f"/runs/{run_id}/events", headers=SSE, buffered=False) for _ in range(2))
+    refused = app.test_client().get(f"/runs/{run_id}/events", headers=SSE)
+    assert (refused.status_code, problem(refused)) == (503, "too-many-streams")
+    assert int(refused.headers["Retry-After"]) > 0
+    first.close()
+    again = app.test_client().get(f"/runs/{run_id}/events", headers=SSE, buffered=False)
+    assert again.status_code == 200
+    again.close()
+    second.close()
+    assert app.extensions[EXTENSION].streams.open == 0
+    assert app.test_client().get("/runs/nope/events", headers=SSE).status_code == 404
+    assert app.extensions[EXTENSION].streams.open == 0
+
+
+def test_a_stream_is_kept_alive_and_ends_by_itself(
+    api: FlaskClient, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "HEARTBEAT", 0.02)
+    monkeypatch.setattr(streams, "LIFETIME", 0.2)
+    answer = api.get(f"/runs/{submit()}/events", headers=SSE, buffered=False)
+    text = "".join(piece.decode() for piece in answer.iter_encoded())
+    assert text.startswith("retry: ")
+    assert ": still here" in text
+    assert "event: end" not in text
+    answer.close()
+
+
+def test_live_events_reach_an_open_stream(server: Server, submit: Submit, hands: Hands) -> None:
+    run_id = submit()
+    with server.client() as client, client.stream("GET", f"/runs/{run_id}/events", headers=SSE) as answer:
+        told = messages(answer.iter_lines())
+        assert next(told)["data"]["type"] == "SUBMITTED"
+        claim = hands.claim(run_id)
+        assert next(told)["data"]["type"] == "CLAIMED"
+        hands.succeed(claim, 1)
+        assert next(told)["data"]["type"] == "SUCCEEDED"
+        assert next(told)["event"] == "end"
+        assert list(told) == []
+
+
+def test_open_streams_do_not_keep_the_server(server: Server, submit: Submit) -> None:
+    run_id = submit()
+    with server.client() as client, client.stream("GET", f"/runs/{run_id}/events", headers=SSE) as answer:
+        told = messages(answer.iter_lines())
+        assert next(told)["id"] == "1"
+        code, said = server.stop()
+        assert (code, said) == (0, "")
+        assert list(told) == []

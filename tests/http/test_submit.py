@@ -1,0 +1,203 @@
+"""POST /runs: one run per request, however often it is asked."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from holdfast.domain.canonical import canonicalize
+from tests.http.hands import Hands
+
+BODY = {"model": "typed", "parameters": {"scenario": "high", "months": 24}}
+
+
+def problem(answer: Any) -> str:
+    assert answer.content_type == "application/problem+json"
+    assert answer.json["status"] == answer.status_code
+    assert answer.json["title"]
+    assert answer.json["detail"]
+    assert answer.json["request_id"] == answer.headers["X-Request-Id"]
+    return str(answer.json["type"]).removeprefix("/problems/")
+
+
+def pointers(answer: Any) -> list[str]:
+    return [error["pointer"] for error in answer.json["errors"]]
+
+
+def test_a_new_run_is_made(api: FlaskClient) -> None:
+    answer = api.post("/runs", json=BODY | {"tags": ["nightly"], "priority": 5, "queue": "models"})
+    run = answer.json
+    assert answer.status_code == 201
+    assert answer.headers["Location"] == f"/runs/{run['run_id']}" == run["links"]["self"]
+    assert "Idempotent-Replayed" not in answer.headers
+    assert run["model"] == "typed"
+    assert run["status"] == "PENDING"
+    assert run["parameters"] == BODY["parameters"]
+    assert run["payload_hash"] == canonicalize(BODY["parameters"])[1]
+    assert (run["queue"], run["priority"], run["tags"]) == ("models", 5, ["nightly"])
+    assert run["links"]["result"] == f"/runs/{run['run_id']}/result"
+    read = api.get(answer.headers["Location"])
+    assert read.json == run
+    assert read.headers["ETag"] == answer.headers["ETag"]
+
+
+def test_the_same_payload_finds_the_active_run(api: FlaskClient, hands: Hands) -> None:
+    first = api.post("/runs", json=BODY)
+    again = api.post("/runs", json={"parameters": {"months": 24.0, "scenario": "high"}, "model": "typed"})
+    assert again.status_code == 200
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert again.json["run_id"] == first.json["run_id"]
+    hands.run(first.json["run_id"], {})
+    assert api.post("/runs", json=BODY).status_code == 201
+
+
+def test_dedupe_can_be_turned_off_and_a_task_may_have_its_own(api: FlaskClient, hands: Hands) -> None:
+    ids = {api.post("/runs", json=BODY | {"dedupe": "off"}).json["run_id"] for _ in range(3)}
+    assert len(ids) == 3
+    first = api.post("/runs", json={"model": "once"}).json["run_id"]
+    hands.run(first, 1)
+    assert api.post("/runs", json={"model": "once"}).json["run_id"] == first
+    assert api.post("/runs", json={"model": "once", "dedupe": "active"}).json["run_id"] != first
+
+
+def test_a_key_decides_alone(api: FlaskClient, hands: Hands) -> None:
+    bare = api.post("/runs", json=BODY, headers={"Idempotency-Key": "report-42"})
+    quoted = api.post("/runs", json=BODY, headers={"Idempotency-Key": '"report-42"'})
+    other = api.post("/runs", json=BODY, headers={"Idempotency-Key": "report-43"})
+    assert (bare.status_code, quoted.status_code, other.status_code) == (201, 200, 201)
+    assert quoted.json["run_id"] == bare.json["run_id"] != other.json["run_id"]
+    hands.run(bare.json["run_id"], {})
+    replayed = api.post("/runs", json=BODY, headers={"Idempotency-Key": "report-42"})
+    assert replayed.json["status"] == "SUCCEEDED"
+
+
+def test_a_key_may_come_in_the_body(api: FlaskClient) -> None:
+    first = api.post("/runs", json=BODY | {"key": "k1"})
+    assert api.post("/runs", json=BODY, headers={"Idempotency-Key": "k1"}).json["run_id"] == first.json["run_id"]
+    clash = api.post("/runs", json=BODY | {"key": "k1"}, headers={"Idempotency-Key": "k2"})
+    assert clash.status_code == 422
+    assert pointers(clash) == ["/key"]
+
+
+def test_a_key_with_another_payload_is_a_conflict_that_tells_no_values(api: FlaskClient) -> None:
+    secret = {"scenario": "hush-hush", "months": 24}
+    api.post("/runs", json={"model": "typed", "parameters": secret}, headers={"Idempotency-Key": "k"})
+    answer = api.post(
+        "/runs", json={"model": "typed", "parameters": {"scenario": "loud", "months": 24}}, headers={"Idempotency-Key": "k"}
+    )
+    assert answer.status_code == 409
+    assert problem(answer) == "key-reused"
+    assert pointers(answer) == ["/parameters/scenario"]
+    assert "hush" not in answer.text
+    model = api.post("/runs", json={"model": "echo"}, headers={"Idempotency-Key": "k"})
+    assert "/model" in pointers(model)
+
+
+def test_ignored_fields_make_no_other_payload(api: FlaskClient) -> None:
+    def ask(**extras: Any) -> Any:
+        body = {"model": "typed", "parameters": {"scenario": "x", **extras}}
+        return api.post("/runs", json=body, headers={"Idempotency-Key": "ignored"})
+
+    first = ask(requested_at="10:00", client={"name": "a"})
+    again = ask(requested_at="11:00", client={"name": "b"})
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert ask(scenario="y").status_code == 409
+
+
+@pytest.mark.parametrize("key", ["", " ", "a b", "a\tb", "ä", "k" * 256, '""'])
+def test_a_malformed_key_is_refused(api: FlaskClient, key: str) -> None:
+    answer = api.post("/runs", json=BODY, headers={"Idempotency-Key": key.encode().decode("latin-1")})
+    assert answer.status_code == 400
+    assert problem(answer) == "bad-key"
+
+
+def test_the_longest_key_is_taken(api: FlaskClient) -> None:
+    assert api.post("/runs", json=BODY, headers={"Idempotency-Key": "!" + "~" * 254}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "expected"),
+    [
+        ({"model": "nope"}, "unknown-model", ["/model"]),
+        ({"parameters": {}}, "bad-input", ["/model"]),
+        ({"model": 3}, "bad-input", ["/model"]),
+        ([], "bad-input", [""]),
+        ({"model": "typed", "parameters": []}, "bad-input", ["/parameters"]),
+        ({"model": "typed", "parameters": {}}, "bad-parameters", ["/parameters/scenario"]),
+        ({"model": "typed", "parameters": {"scenario": 1}}, "bad-parameters", ["/parameters/scenario"]),
+        ({"model": "typed", "parameters": {"scenario": "x", "a/b": 1}}, "bad-parameters", ["/parameters/a~1b"]),
+        (BODY | {"id": "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"}, "bad-input", ["/id"]),
+        (BODY | {"asker": 1, "settings": 2}, "bad-input", ["/asker", "/settings"]),
+        (BODY | {"priority": 101}, "bad-input", ["/priority"]),
+        (BODY | {"priority": True}, "bad-input", ["/priority"]),
+        (BODY | {"queue": ""}, "bad-input", ["/queue"]),
+        (BODY | {"tags": ["x"] * 33}, "bad-input", ["/tags"]),
+        (BODY | {"tags": ["x" * 65]}, "bad-input", ["/tags/0"]),
+        (BODY | {"dedupe": "maybe"}, "bad-input", ["/dedupe"]),
+        (BODY | {"run_after": "tomorrow"}, "bad-input", ["/run_after"]),
+        (BODY | {"run_after": "2027-01-31T08:00:00"}, "bad-input", ["/run_after"]),
+        (BODY | {"run_after": "2027-02-31T08:00:00Z"}, "bad-input", ["/run_after"]),
+        (BODY | {"run_after": "0001-01-01T00:00:00+23:59"}, "bad-input", ["/run_after"]),
+    ],
+)
+def test_bad_input_is_told_by_pointer(api: FlaskClient, body: Any, kind: str, expected: list[str]) -> None:
+    answer = api.post("/runs", json=body)
+    assert answer.status_code == 422
+    assert problem(answer) == kind
+    assert pointers(answer) == expected
+    assert api.get("/runs").json["items"] == []
+
+
+def test_a_run_can_be_put_off(api: FlaskClient) -> None:
+    at = datetime.now(UTC) + timedelta(hours=1)
+    answer = api.post("/runs", json=BODY | {"run_after": at.isoformat()})
+    assert answer.status_code == 201
+    assert datetime.fromisoformat(answer.json["run_after"]) == at
+    assert api.get(f"{answer.headers['Location']}/why").json["items"][0]["code"] == "scheduled"
+
+
+def test_many_who_post_the_same_at_once_make_one_run(app: Flask) -> None:
+    def ask(number: int) -> tuple[int, str]:
+        answer = app.test_client().post("/runs", json={"model": "echo", "parameters": {"round": 1}})
+        return answer.status_code, answer.json["run_id"]
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(ask, range(32)))
+    assert len({run_id for _, run_id in answers}) == 1
+    assert sorted(status for status, _ in answers) == [200] * 31 + [201]
+
+
+def test_many_runs_can_be_made_at_once(api: FlaskClient) -> None:
+    body = {"runs": [{"model": "echo", "parameters": {"n": n}, "key": f"batch-{n}"} for n in range(5)]}
+    answer = api.post("/runs/batch", json=body)
+    assert answer.status_code == 201
+    assert [item["run"]["parameters"]["n"] for item in answer.json["items"]] == list(range(5))
+    again = api.post("/runs/batch", json=body)
+    assert again.status_code == 200
+    assert [item["run"]["run_id"] for item in again.json["items"]] == [
+        item["run"]["run_id"] for item in answer.json["items"]
+    ]
+    bad = api.post("/runs/batch", json={"runs": [{"model": "echo"}, {"model": "nope"}, {"model": "echo", "queue": 7}]})
+    assert bad.status_code == 422
+    assert pointers(bad) == ["/runs/1/model", "/runs/2/queue"]
+
+
+def test_the_trace_goes_on(api: FlaskClient, hands: Hands) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    given = api.post("/runs", json=BODY, headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"})
+    said = given.headers["traceparent"]
+    assert said.startswith(f"00-{trace}-")
+    assert said.endswith("-01")
+    assert "b7ad6b7169203331" not in said
+    assert hands.claim(given.json["run_id"]).traceparent == said
+    assert trace not in api.get("/livez", headers={"traceparent": f"00-{trace}-0000000000000000-01"}).headers["traceparent"]
+
+
+def test_the_request_id_is_kept_if_it_is_plain(api: FlaskClient) -> None:
+    assert api.get("/livez", headers={"X-Request-Id": "req-1"}).headers["X-Request-Id"] == "req-1"
+    assert api.get("/livez", headers={"X-Request-Id": "a b"}).headers["X-Request-Id"] != "a b"

@@ -1,0 +1,185 @@
+"""Tokens: who may do what."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from holdfast.domain.errors import BadInput
+from holdfast.domain.ids import new_id
+from holdfast.domain.tokens import SCOPES, is_token, mint
+from holdfast.drivers.psycopg import transact
+from holdfast.http import principals
+from holdfast.http.app import NOUNS
+from holdfast.ops.tokens import create_token, list_tokens, revoke_token
+from holdfast.settings import Settings
+from tests.http.test_submit import problem
+
+Mint = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(database_url, autocommit=True) as made:
+        yield made
+
+
+@pytest.fixture
+def make_token(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> Mint:
+    """Makes a token and returns its text and its id; from then on the API asks for one."""
+    monkeypatch.setattr(principals, "OPEN_SECONDS", 0.0)
+
+    def make(*scopes: str, name: str = "test", days: float | None = None) -> tuple[str, str]:
+        text, stored = mint(secrets.token_bytes(32), new_id(), name, scopes or SCOPES, by="tester", days=days)
+        transact(connection, lambda: create_token(stored))
+        return text, stored.id
+
+    return make
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_without_any_token_this_machine_may_do_everything(api: FlaskClient, make_token: Mint) -> None:
+    assert api.get("/runs").status_code == 200
+    make_token()
+    answer = api.get("/runs")
+    assert (answer.status_code, problem(answer)) == (401, "unauthenticated")
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_beyond_this_machine_a_token_is_always_asked_for(
+    settings: Settings, make_app: Callable[[Settings], Flask]
+) -> None:
+    api = make_app(replace(settings, host="0.0.0.0")).test_client()  # noqa: S104
+    assert api.get("/runs").status_code == 401
+    assert api.get("/livez").status_code == 200
+    assert api.get("/healthz").status_code == 200
+    assert api.get("/metrics").status_code == 401
+
+
+def test_a_token_is_shown_once_and_kept_as_a_digest(connection: psycopg.Connection, make_token: Mint) -> None:
+    token, token_id = make_token(name="ci")
+    kept = connection.execute("select tokens::text from holdfast.tokens").fetchone()
+    assert kept is not None
+    assert token.split("_")[1] not in kept[0]
+    (listed,) = transact(connection, list_tokens)
+    assert (listed.id, listed.name, listed.hint, listed.status) == (token_id, "ci", token.split("_")[1][-4:], "active")
+    assert listed.last_used_at is None
+
+
+def test_a_good_token_is_let_in_and_its_use_is_noted(
+    api: FlaskClient, connection: psycopg.Connection, make_token: Mint
+) -> None:
+    token, _ = make_token("runs:read")
+    assert api.get("/runs", headers=bearer(token)).status_code == 200
+    used = transact(connection, list_tokens)[0].last_used_at
+    assert used is not None
+    assert api.get("/runs", headers={"Authorization": f"bearer  {token} "}).status_code == 200
+    assert transact(connection, list_tokens)[0].last_used_at == used
+
+
+def _another_checksum(token: str) -> str:
+    return token[:-1] + ("0" if token[-1] != "0" else "1")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda token: "",
+        lambda token: "hf_abc_def",
+        _another_checksum,
+        lambda token: token.replace("hf_", "gh_"),
+        lambda token: mint(secrets.token_bytes(32), new_id(), "x", ["admin"], by="x")[0],
+        lambda token: token + "x",
+    ],
+)
+def test_a_bad_token_is_refused(api: FlaskClient, make_token: Mint, spoil: Callable[[str], str]) -> None:
+    token, _ = make_token()
+    answer = api.get("/runs", headers=bearer(spoil(token)))
+    assert (answer.status_code, problem(answer)) == (401, "unauthenticated")
+    assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"]
+    assert token not in answer.text
+
+
+def test_a_bad_token_is_refused_even_where_none_is_needed(api: FlaskClient) -> None:
+    assert api.get("/runs", headers=bearer("hf_x_y")).status_code == 401
+    assert api.get("/runs", headers={"Authorization": "Basic dTpw"}).status_code == 401
+
+
+def test_a_token_can_be_revoked_and_can_expire(
+    api: FlaskClient, connection: psycopg.Connection, make_token: Mint
+) -> None:
+    token, token_id = make_token()
+    other, other_id = make_token(days=1)
+    assert api.get("/runs", headers=bearer(token)).status_code == 200
+    transact(connection, lambda: revoke_token(token_id))
+    assert api.get("/runs", headers=bearer(token)).status_code == 401
+    assert api.get("/runs", headers=bearer(other)).status_code == 200
+    connection.execute(
+        "update holdfast.tokens set created_at = now() - interval '3 days', expires_at = now() - interval '1 second'"
+        " where id = %s",
+        [other_id],
+    )
+    assert api.get("/runs", headers=bearer(other)).status_code == 401
+    assert api.get("/runs").status_code == 401
+    assert {token.status for token in transact(connection, list_tokens)} == {"expired", "revoked"}
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_every_route_asks_for_its_scope(api: FlaskClient, make_token: Mint, scope: str) -> None:
+    token, _ = make_token(scope)
+    for noun in NOUNS:
+        for route in noun.routes:
+            if route.scope is None:
+                continue
+            path = route.path.format(run_id=new_id(), worker_id=new_id(), name="x", kind="x", id=new_id(), job_id=new_id())
+            nobody = api.open(path, method=route.method)
+            assert nobody.status_code == 401, path
+            answer = api.open(path, method=route.method, headers=bearer(token))
+            allowed = scope in (route.scope, "admin")
+            assert (answer.status_code == 403) is not allowed, (route.method, path, answer.status_code)
+            if not allowed:
+                assert problem(answer) == "insufficient-scope"
+                assert f'scope="{route.scope}"' in answer.headers["WWW-Authenticate"]
+
+
+def test_keys_belong_to_whoever_sent_them(api: FlaskClient, make_token: Mint) -> None:
+    ask: dict[str, Any] = {"json": {"model": "echo", "dedupe": "off"}}
+    ids = set()
+    for token in (make_token()[0], make_token()[0]):
+        first = api.post("/runs", headers={**bearer(token), "Idempotency-Key": "same"}, **ask)
+        again = api.post("/runs", headers={**bearer(token), "Idempotency-Key": "same"}, **ask)
+        assert (first.status_code, again.status_code) == (201, 200)
+        ids.add(first.json["run_id"])
+    assert len(ids) == 2
+
+
+def test_what_is_done_says_by_whom(api: FlaskClient, make_token: Mint) -> None:
+    headers = bearer(make_token(name="alice")[0])
+    run = api.post("/runs", json={"model": "echo"}, headers=headers).json
+    assert api.get(f"/runs/{run['run_id']}/provenance", headers=headers).json["submitted_by"] == "alice"
+    assert api.post(f"/runs/{run['run_id']}/cancel", headers=headers).json["reason"] == "cancelled by alice"
+    api.post(f"/runs/{run['run_id']}/retry", headers=headers)
+    events = api.get(f"/runs/{run['run_id']}/events", headers=headers).json["items"]
+    assert events[-1]["reason"] == "by alice"
+    assert api.post("/queues/default/pause", headers=headers).json["paused_by"] == "alice"
+
+
+def test_tokens_have_a_form() -> None:
+    text, stored = mint(b"\0" * 32, new_id(), "zero", ["admin", "runs:read"], by="x")
+    assert is_token(text)
+    assert text.startswith("hf_000")
+    assert stored.scopes == ("runs:read", "admin")
+    for wrong in ({"name": ""}, {"name": "x" * 65}, {"scopes": []}, {"scopes": ["root"]}, {"days": 0.0}):
+        given: dict[str, Any] = {"name": "n", "scopes": ["admin"], "by": "x", **wrong}
+        with pytest.raises(BadInput):
+            mint(b"\0" * 32, new_id(), given.pop("name"), given.pop("scopes"), **given)
