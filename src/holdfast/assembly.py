@@ -39,13 +39,19 @@ class WorkerRequest:
 def run_worker(settings: Settings, request: WorkerRequest) -> None:
     """Work until told to stop, or until the queues are empty if that was asked."""
     settings = replace(settings, tasks=(*settings.tasks, *request.tasks))
-    configure_logging(_JSON[settings.log_format], settings.log_level)
+    start_logging(settings)
     with Surroundings(settings) as surroundings:
         Worker(replace(worker_options(surroundings, request), services=services(surroundings))).run()
 
 
+def start_logging(settings: Settings) -> Callable[[], None]:
+    """Write what happens to standard error, as the settings say; call what is returned to stop."""
+    return configure_logging(_JSON[settings.log_format], settings.log_level)
+
+
 def run_sweep(settings: Settings) -> None:
     """Do what workers do for all, and execute nothing, until told to stop."""
+    start_logging(settings)
     with Surroundings(settings) as surroundings:
         request = WorkerRequest(queues=(), executor="inline", name=f"sweep {os.getpid()}")
         Sweep(replace(worker_options(surroundings, request), services=services(surroundings))).run()

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Any
 
 from holdfast.domain.errors import ConfigurationError
+from holdfast.observe import emit
 
 CHANNEL = "holdfast"
 IO_SECONDS = 0.5
@@ -44,8 +45,8 @@ def open_redis(url: str, seconds: float = IO_SECONDS, **options: Any) -> Any:
 class Patience:
     """How long to leave a server alone that did not answer: longer each time, and forgotten when it does answer."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, tell: Callable[[BaseException | None], None]) -> None:
+        self._tell = tell
         self._failures = 0
         self._until = 0.0
         self._lock = threading.Lock()
@@ -55,21 +56,29 @@ class Patience:
         return monotonic() < self._until
 
     def failed(self, error: BaseException) -> float:
-        """Note a failure; tells how many seconds to wait. Only the first one in a row is logged."""
+        """Note a failure; returns how many seconds to wait. Only the first one in a row is told."""
         with self._lock:
             self._failures += 1
             pause = min(LONGEST_PAUSE, 0.5 * 2.0 ** min(self._failures, 10))
             self._until = monotonic() + pause
             first = self._failures == 1
         if first:
-            log.warning("%s: Redis does not answer (%s); runs start later, and none is lost", self._what, error)
+            self._tell(error)
         return pause
 
     def succeeded(self) -> None:
         if self._failures:
             with self._lock:
                 self._failures, self._until = 0, 0.0
-            log.warning("%s: Redis answers again", self._what)
+            self._tell(None)
+
+
+def warn(error: BaseException | None) -> None:
+    """Tell a submitter's log that Redis went away, or came back."""
+    if error is None:
+        log.warning("Redis answers again")
+    else:
+        log.warning("Redis does not answer (%s); runs start later, and none is lost", error)
 
 
 class RedisSend:
@@ -77,7 +86,7 @@ class RedisSend:
 
     def __init__(self, url: str) -> None:
         self._redis = open_redis(url)
-        self._patience = Patience("doorbell")
+        self._patience = Patience(warn)
 
     def __call__(self, hints: Iterable[str]) -> None:
         if self._patience.exhausted:
@@ -103,7 +112,7 @@ class RedisListener:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._patience = Patience("doorbell")
+        self._patience = Patience(_tell)
         self.live = False
         open_redis(url).close()
 
@@ -142,3 +151,10 @@ class RedisListener:
                 elif isinstance(message["data"], bytes):
                     # Whatever somebody wrote there: it is compared with names that are known, and nothing else.
                     heard(frozenset([message["data"].decode("utf-8", "replace")]))
+
+
+def _tell(error: BaseException | None) -> None:
+    if error is None:
+        emit("listener.back")
+    else:
+        emit("listener.lost", error=str(error) or type(error).__name__)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from holdfast.doorbells.redis import Patience, open_redis
+from holdfast.doorbells.redis import Patience, open_redis, warn
 
 # The only function that a message of ours names.
 FUNCTION = "holdfast.rq.execute_run"
@@ -40,7 +40,7 @@ class RunRinger:
 
     def __init__(self, url: str, again_after: float) -> None:
         self._redis = open_redis(url)
-        self._patience = Patience("rq")
+        self._patience = Patience(warn)
         self._again_ms = max(1, int(again_after * 1000))
         self._queue = lru_cache(1000)(self._open_queue)
 

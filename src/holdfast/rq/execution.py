@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import replace
 from random import random
 
 import redis
 
 from holdfast import ops
-from holdfast.assembly import WorkerRequest, worker_options
+from holdfast.assembly import WorkerRequest, start_logging, worker_options
 from holdfast.client.surroundings import Surroundings, connect
 from holdfast.domain.ids import parse_id
 from holdfast.domain.values import Claim
@@ -32,7 +33,8 @@ def execute(run_id: object) -> None:
     if known is None:
         log.warning("refused to execute %.100r: it is not the id of a run", run_id)
         return
-    with Surroundings() as surroundings:
+    with Surroundings() as surroundings, ExitStack() as stack:
+        stack.callback(start_logging(surroundings.settings))
         url = surroundings.settings.redis_url
         if url and is_work_horse():
             end_with_worker(lambda: _answers(url))
