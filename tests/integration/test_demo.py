@@ -30,6 +30,7 @@ def test_every_promise_is_kept_and_nothing_is_left(cli: Cli) -> None:
     assert f"{len(kept)} of {len(kept)} promises kept" in answer.out
     assert any("attempts: LOST, SUCCEEDED" in line for line in kept)
     assert any("FAILED, SUCCEEDED" in line for line in kept)
+    assert any("15 of 15 runs of job" in line for line in kept)
     assert "kill -9 of worker" in answer.out
     assert "LOST       PENDING    attempt 1" in answer.out
     assert "\x1b" not in answer.out

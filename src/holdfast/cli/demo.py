@@ -13,7 +13,7 @@ from holdfast.cli.telling import Teller
 
 @click.command()
 def demo() -> int:
-    """Show the main job end to end: a run that succeeds, one that is retried, one whose worker is killed.
+    """Show the main job end to end: a run that succeeds, one that is retried, a job that fans out, a killed worker.
 
     Everything happens in a directory made here under .holdfast and removed at the end. The exit code is 0 only if
     every promise was kept.

@@ -71,6 +71,10 @@ class Teller:
             self._last = words[0]
             self._line(f"{INDENT}{self._dot} {words[0]}")
 
+    def counted(self, done: int, total: int, unit: str) -> None:
+        if self._redraws:
+            self._redraw(f"{bar(done / total if total else 1.0)}  {done}/{total} {unit}", "cyan")
+
     def events(self, events: Sequence[EventRecord]) -> None:
         first = events[0].at
         for event in events:

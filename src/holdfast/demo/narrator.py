@@ -22,6 +22,9 @@ class Narrator(Protocol):
     def progress(self, run: Run) -> None:
         """How a run gets on; told again and again."""
 
+    def counted(self, done: int, total: int, unit: str) -> None:
+        """How many of something are done; told again and again."""
+
     def promise(self, holds: bool, text: str) -> None:
         """Something that has to be true, and whether it is."""
 

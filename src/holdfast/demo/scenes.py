@@ -9,6 +9,8 @@ from typing import Any
 from holdfast.demo.stage import LEASE_SECONDS, Stage
 from holdfast.domain.errors import KeyReused
 from holdfast.domain.states import Status
+from holdfast.jobs import Jobs
+from holdfast.tasks.forecast import REGIONS, SCENARIOS
 from holdfast.verifying import verify
 
 # From the kill until somebody else has the run.
@@ -76,6 +78,34 @@ def _same_request_twice(stage: Stage) -> None:
     narrator.promise(len(made) == 1 and made[0].attempt_count == 1, "there is one such run, and it was executed once")
 
 
+def fan_out(stage: Stage) -> None:
+    """A job that fans out.
+    Every scenario in every region: one run per slice of the list, and one that ranks them after the last has ended.
+    """
+    client, narrator = stage.client, stage.narrator
+    jobs = Jobs(client)
+    rows = [{"scenario": scenario, "region": region} for scenario in SCENARIOS for region in REGIONS]
+    handle = jobs.map("demo_outlooks", rows, chunk_size=3, months=12, paths=50_000)
+    ranking = jobs.collect(handle, into="demo_ranking")
+    job = stage.until_ended(jobs, handle.job_id)
+    narrator.promise(
+        job.status is Status.SUCCEEDED and job.completed_tasks == len(handle) + 1,
+        f"{job.completed_tasks} of {job.total_tasks} runs of job {job.id} succeeded",
+    )
+    result = client.result(ranking.id)
+    narrator.promise(result["counted"] == len(rows), f"each of {len(rows)} combinations is counted once")
+    attempts = client.attempts(ranking.id)
+    last = max(run.finished_at for run in client.list(job_id=job.id) if run.id != ranking.id)
+    narrator.promise(
+        len(attempts) == 1 and attempts[0].claimed_at >= last, "the ranking ran once, after all the others had ended"
+    )
+    best, worst = result["best"], result["worst"]
+    narrator.say(
+        f"after a year, {best['scenario']} in {best['region']} stands best at {best['median']:.1f}, "
+        f"{worst['scenario']} in {worst['region']} worst at {worst['median']:.1f}"
+    )
+
+
 def killed(stage: Stage) -> None:
     """A worker that is killed half-way.
     kill -9 ends a worker and all its children in mid-run. Nobody is told; the lease runs out, and the other goes on.
@@ -103,4 +133,4 @@ def _because(run: Any) -> str:
     return f": {run.last_error}" if run.last_error else ""
 
 
-SCENES: tuple[Callable[[Stage], None], ...] = (forecast, failure, killed)
+SCENES: tuple[Callable[[Stage], None], ...] = (forecast, failure, fan_out, killed)

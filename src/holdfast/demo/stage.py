@@ -23,6 +23,7 @@ from holdfast.settings import PREFIX, load
 
 if TYPE_CHECKING:
     from holdfast.client import Client, Run
+    from holdfast.jobs import Job, Jobs
 
 LEASE_SECONDS = 3.0
 PATIENCE = 30.0
@@ -140,6 +141,18 @@ class Stage:
                 raise DemoStuck(f"waited {seconds:g} s for run {run.id}, which is {run.status} ({run.last_error})")
             time.sleep(ASK_EVERY)
 
+    def until_ended(self, jobs: Jobs, job_id: str, seconds: float = PATIENCE) -> Job:
+        """Show how the job gets on until it has ended."""
+        ends = time.monotonic() + seconds
+        while True:
+            job = jobs.get_job(job_id)
+            self.narrator.counted(job.completed_tasks, job.total_tasks, "runs")
+            if job.status.final:
+                return job
+            if time.monotonic() > ends:
+                raise DemoStuck(f"waited {seconds:g} s for job {job.id}, which is {job.status}")
+            time.sleep(ASK_EVERY)
+
     def _start_workers(self, *names: str) -> None:
         began = time.monotonic()
         with deferred_signals():
@@ -167,6 +180,8 @@ def _settings(directory: Path) -> dict[str, str]:
         "artifacts": str(directory / "artifacts"),
         "lease_seconds": f"{LEASE_SECONDS:g}",
         "grace_seconds": "2",
+        "tasks": "holdfast.demo.tasks",
+        "log_format": "pretty",
     }
 
 
