@@ -1,4 +1,4 @@
-"""What a worker does for all besides the upkeep of runs: publish events, and ring for RQ.
+"""What a worker does for all besides the upkeep of runs: publish events, look after jobs, and ring for RQ.
 
 These need settings and the world outside of Postgres, so they are put together here and handed to the worker.
 """
@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 
 from holdfast import ops
 from holdfast.client.surroundings import Surroundings
+from holdfast.jobs import upkeep as jobs
+from holdfast.jobs.procedures import Procedure, follow_async
 from holdfast.ops import ring
 from holdfast.outbox.publisher import Publisher, in_thread
 from holdfast.worker.upkeep import Service, Upkeep, every
@@ -30,9 +32,27 @@ def services(surroundings: Surroundings) -> tuple[Service, ...]:
         await publisher.forget(upkeep.database.transact)
 
     made = [every(PUBLISH_EVERY, publish), every(FORGET_EVERY, forget_deliveries)]
+    made += [every(seconds, _following(procedure)) for seconds, procedure in JOB_SERVICES]
     if surroundings.settings.doorbell == "rq":
         made += [every(RING_EVERY, _ring(surroundings)), every(FORGET_EVERY, _forget_single_workers)]
     return tuple(made)
+
+
+# How often each is done, in seconds.
+JOB_SERVICES: list[tuple[float, Callable[[], Procedure[int]]]] = [
+    (2.0, jobs.stop_overdue_jobs),
+    (2.0, jobs.end_held_jobs),
+    (5.0, jobs.remove_resources),
+    (30.0, jobs.heal_dependencies),
+]
+
+
+def _following(procedure: Callable[[], Procedure[int]]) -> Callable[[Upkeep], Awaitable[None]]:
+    async def service(upkeep: Upkeep) -> None:
+        await follow_async(procedure(), upkeep.database.transact)
+
+    service.__name__ = procedure.__name__
+    return service
 
 
 def _ring(surroundings: Surroundings) -> Callable[[Upkeep], Awaitable[None]]:

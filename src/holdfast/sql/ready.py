@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.domain.jobs import Ending
 from holdfast.domain.values import Claim, Position
-from holdfast.sql.statement import Row, Statement, each, plain_array, text_array
+from holdfast.sql.statement import Row, Statement, each, nothing, plain_array, text_array
 
 # `ctid = any(array(...))` evaluates the picking subquery exactly once, whatever the plan: a claim for k never takes
 # more than k. The lower bound keeps it from walking over entries of runs that were claimed before, which stay in the
@@ -154,4 +154,13 @@ def look() -> Statement[tuple[list[str], float | None]]:
         """,
         {},
         lambda found: (list(found[0][0]), found[0][1]),
+    )
+
+
+def ring(queues: Iterable[str]) -> Statement[None]:
+    """Tell workers that listen that these queues have runs."""
+    return Statement(
+        "select pg_notify('holdfast', queue) from unnest(%(queues)s::text[]) as queue",
+        {"queues": text_array(queues)},
+        nothing,
     )

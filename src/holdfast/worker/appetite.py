@@ -50,7 +50,9 @@ class Appetite:
         """One of our own runs goes again: at once, or when its delay is over."""
         if delay <= 0:
             if queue is not None:
+                # A run of a job goes back to the place of its job, which may be behind where we look.
                 self._picker.add([queue])
+                self._picker.restart([queue])
             self._hungry = True
         else:
             due = monotonic() + delay

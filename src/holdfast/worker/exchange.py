@@ -20,6 +20,7 @@ from holdfast.domain.tasks import registry
 from holdfast.domain.values import AttemptRef, Claim, Settlement
 from holdfast.drivers.psycopg_async import INDEXED
 from holdfast.observe import emit
+from holdfast.sql import ready
 from holdfast.sql.leases import Orphan
 from holdfast.worker.appetite import Appetite
 from holdfast.worker.completion import Completions, unstorable
@@ -79,9 +80,9 @@ class Exchange:
         if self._appetite.ring(queues):
             self.wake()
 
-    def report(self, ended: Sequence[Ended]) -> None:
-        """Executors tell here how runs ended."""
-        self.endings.report(ended)
+    def report(self, ended: Sequence[Ended], executor: str | None = None) -> None:
+        """Executors tell here how runs ended; `executor` names another than the worker's usual one."""
+        self.endings.report(ended, executor)
         self.wake()
 
     def return_strangers(self, refs: Iterable[AttemptRef]) -> None:
@@ -151,8 +152,16 @@ class Exchange:
             return
         if answer.claims:
             self._begin(endings, answer.claims)
+        if answer.verdicts.released:
+            await self._spread(answer.verdicts.released)
         if answer.orphans:
             self._rescue(answer.orphans)
+
+    async def _spread(self, queues: frozenset[str]) -> None:
+        """Runs became ready because others ended: look for them here, and let other workers know."""
+        self.ring(queues)
+        with contextlib.suppress(*UNREACHABLE):
+            await self._database.transact(lambda: iter(ready.ring(queues)))
 
     async def _do(self, errand: Errand) -> Answer | None:
         """Do an errand. None if the database did not answer, or would not take it as a whole."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import LiteralString
 
 from holdfast import ops
-from holdfast.domain.values import AttemptRef, Claim, Position, Settlement, Verdict
+from holdfast.domain.values import AttemptRef, Claim, Position, Settlement, Verdicts
 from holdfast.sql import leases, logs, ready
 from holdfast.sql.leases import Orphan
 from holdfast.sql.logs import LogLine
@@ -43,7 +43,7 @@ class Errand:
 class Answer:
     """What the turn brought."""
 
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: Verdicts = field(default_factory=Verdicts)
     claims: list[Claim] = field(default_factory=list)
     promoted: int = 0
     next_due: float | None = None
