@@ -253,6 +253,7 @@ def test_a_task_that_says_inline_runs_in_the_worker(stage: Stage) -> None:
     run = stage.submit("inline_echo", value=1)
     with stage.worker("process"):
         assert stage.ended(run).result() == [1, "holdfast-inline"]
+    assert stage.client.attempts(run)[0].executor == "inline"
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

@@ -101,7 +101,10 @@ class Executor(Protocol):
         """The run was cancelled: tell its code, and make it stop if it does not."""
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
-        """Claims that have waited this long without having begun; they are the caller's again."""
+        """Claims that have waited this long without having begun; they are the caller's again.
+
+        With 0 nothing more is to begin at all; what comes back later is reported as handed back.
+        """
 
     def kill(self) -> None:
         """End everything at once, whatever it is doing. Called from any thread; nothing more is reported."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from time import monotonic
 
 from holdfast.domain.errors import RunCancelled, RunTimedOut
@@ -158,8 +159,12 @@ class InlineExecutor:
         self._sync = self._async = None
         for lane in lanes:
             lane.abandon()
+        with suppress(RuntimeError):  # the loop is closed: nothing is left to be forgotten
+            self._loop.call_soon_threadsafe(self._forget)
+
+    def _forget(self) -> None:
         self._ended.clear()
-        self._held = 0
+        self._held = sum(len(lane.waiting) + len(lane.running) for lane in self._lanes())
 
     async def close(self) -> None:
         self.kill()

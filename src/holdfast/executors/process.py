@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
 
 from holdfast.domain.execution import Ended, Place
-from holdfast.domain.settling import Stopped, Succeeded
+from holdfast.domain.settling import HandedBack, Stopped, Succeeded
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.crossing import received_options
 from holdfast.executors.pace import Pace
@@ -53,6 +54,7 @@ class ProcessExecutor:
         self._worker_id = ""
         self._look: asyncio.TimerHandle | None = None
         self._open = False
+        self._draining = False
         self._failures = 0
         self._chores: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
@@ -131,6 +133,8 @@ class ProcessExecutor:
 
     def _tell(self) -> None:
         ended, self._ended = self._ended, []
+        if not ended:
+            return
         total = 0.0
         for one in ended:
             total += one.outcome.elapsed
@@ -161,7 +165,10 @@ class ProcessExecutor:
             self._place.report([Ended(one.claim, stored)])
 
     def _back(self, claims: list[Claim]) -> None:
-        """Runs that have not begun: first in line for whoever is free."""
+        """Runs that have not begun: first in line for whoever is free, unless no more are to begin."""
+        if self._draining:
+            self._end([Ended(claim, HandedBack()) for claim in claims])
+            return
         now = monotonic()
         self._waiting.extendleft(Waiting(claim, now) for claim in reversed(claims))
         self._loop.call_soon(self._dispatch)
@@ -229,6 +236,7 @@ class ProcessExecutor:
             self._waiting = deque(one for one in self._waiting if one.given_at > before)
             self._held -= len(taken)
         if not waiting_for:
+            self._draining = True
             for seat in self._seats:
                 seat.withdraw()
         return taken
@@ -257,9 +265,13 @@ class ProcessExecutor:
     def kill(self) -> None:
         for seat in list(self._seats):
             seat.abandon()
+        with suppress(RuntimeError):  # the loop is closed: nothing is left to be forgotten
+            self._loop.call_soon_threadsafe(self._forget)
+
+    def _forget(self) -> None:
         self._waiting.clear()
         self._ended.clear()
-        self._held = 0
+        self._held = sum(seat.load for seat in self._seats if not seat.abandoned)
 
     async def close(self) -> None:
         self._open = False

@@ -19,14 +19,20 @@ def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Verdicts]:
 
     Runs that a task left to be added with its own success are made here, and whoever waited for an ending hears of it.
     """
-    quick = [s for s in settlements if s.result is not None and s.status is AttemptStatus.SUCCEEDED]
-    other = [s for s in settlements if s.result is None or s.status is not AttemptStatus.SUCCEEDED]
+    quick = [s for s in settlements if _is_quick(s)]
+    other = [s for s in settlements if not _is_quick(s)]
     accepted: list[Verdict] = []
     if quick:
         accepted += yield from leases.succeed(worker_id, quick)
     if other:
         accepted += yield from leases.settle(worker_id, other)
     return (yield from record(settlements, accepted))
+
+
+def _is_quick(settlement: Settlement) -> bool:
+    return (
+        settlement.result is not None and settlement.status is AttemptStatus.SUCCEEDED and settlement.executor is None
+    )
 
 
 def record(settlements: Sequence[Settlement], accepted: Iterable[Verdict]) -> Op[Verdicts]:

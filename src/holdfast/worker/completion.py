@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from random import random
 from time import monotonic
 
@@ -47,13 +48,12 @@ class Completions:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, ended: Iterable[Ended]) -> None:
-        """Endings that the database has yet to hear about."""
-        if not self._waiting:
-            self._since = monotonic()
-        self._waiting.extend(
+    def add(self, ended: Iterable[Ended], executor: str | None = None) -> None:
+        """Endings that the database has yet to hear about; `executor` if it was another than the worker's usual one."""
+        settlements = [
             settle(one.claim, one.outcome, random()) for one in ended if not isinstance(one.outcome, Settled)
-        )
+        ]
+        self.put(settlements if executor is None else [replace(one, executor=executor) for one in settlements])
 
     def put(self, settlements: Iterable[Settlement]) -> None:
         if not self._waiting:

@@ -46,17 +46,20 @@ class Endings:
         self._again = again
         self._success = "run.settled_inline" if quietly else "run.settled"
 
-    def report(self, ended: Sequence[Ended]) -> None:
-        """How runs ended, as an executor tells it. What is not held any more is nobody's business."""
+    def report(self, ended: Sequence[Ended], executor: str | None = None) -> None:
+        """How runs ended, as an executor tells it. What is not held any more is nobody's business.
+
+        `executor` names it if it is not the one that the worker is registered with.
+        """
         held = self.tenure.held
-        known = [one for one in ended if one.claim.run_id in held]
+        known = [one for one in ended if held.get(one.claim.run_id) is one.claim]
         for one in known:
             if isinstance(one.outcome, Settled):
                 held.pop(one.claim.run_id)
                 self.tenure.completed += 1
                 if heard(self._success):
                     self._tell(self._success, one.claim, Status.SUCCEEDED, None)
-        self.completions.add(known)
+        self.completions.add(known, executor)
 
     def hand_back(self, claims: Iterable[Claim]) -> None:
         """These have not been performed, or not to the end."""
@@ -95,7 +98,11 @@ class Endings:
         telling = heard(self._success)
         held = self.tenure.held
         for settlement, verdict in zip(settlements, verdicts, strict=True):
-            claim = held.pop(settlement.ref.run_id, None)
+            claim = held.get(settlement.ref.run_id)
+            if claim is not None and claim.number == settlement.ref.number:
+                del held[claim.run_id]
+            else:
+                claim = None
             if verdict.accepted:
                 if verdict.outcome is None:
                     self._again(claim.queue if claim else None, settlement.delay)
@@ -139,5 +146,7 @@ class Endings:
 
     def cleared_up(self, written: set[AttemptRef], held: Iterable[AttemptRef]) -> None:
         for ref in self.completions.resolve(written):
-            self.tenure.held.pop(ref.run_id, None)
+            claim = self.tenure.held.get(ref.run_id)
+            if claim is not None and claim.number == ref.number:
+                del self.tenure.held[ref.run_id]
         self.return_strangers(ref for ref in held if ref.run_id not in self.tenure.held)

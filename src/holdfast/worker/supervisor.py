@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import metadata
 from time import monotonic
 
@@ -42,6 +43,7 @@ class Worker:
         self._hurry = asyncio.Event()
         self._renewal: RenewalThread | None = None
         self._fenced: str | None = None
+        self._look_for_stops = asyncio.Event()
 
     def run(self) -> None:
         """Work until SIGTERM or SIGINT (a second one stops at once), or until there is nothing left to do."""
@@ -78,11 +80,10 @@ class Worker:
         self._serving = True
         self._exchange.claiming = not self._stopping
         await self._register(waiting=self.options.wait_for_database)
-        place = self._place()
         helpers = []
         try:
             for executor in self.executors:
-                await executor.open(place)
+                await executor.open(self._place(executor))
             await self._begin()
             helpers = [
                 asyncio.create_task(self.options.listener.listen(self._heard)),
@@ -103,10 +104,11 @@ class Worker:
     async def _begin(self) -> None:
         """Nothing: this worker looks for its runs. One that was told which run to execute claims it here."""
 
-    def _place(self) -> Place:
+    def _place(self, executor: Executor) -> Place:
+        other = None if executor is self.options.executor else executor.name
         return Place(
             desk=self._exchange.desk,
-            report=self._exchange.report,
+            report=partial(self._exchange.report, executor=other),
             store=self.options.store,
             limits=self.options.limits,
             database_url=self.options.database_url,
@@ -178,6 +180,7 @@ class Worker:
         while not await exchange.settle_all():
             if self._hurry.is_set():
                 return
+        await self._deregister()
         exchange.begin_tenure()
         await self._register(waiting=True)
 
@@ -196,7 +199,6 @@ class Worker:
 
     async def _watch(self) -> None:
         """Twice a second while something takes that long: was a run asked to stop, does a claim find no slot?"""
-        self._look_for_stops = asyncio.Event()
         before: set[str] = set()
         while True:
             with contextlib.suppress(TimeoutError):
