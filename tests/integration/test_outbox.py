@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from datetime import timedelta
@@ -135,6 +136,16 @@ async def test_two_at_once_make_each_delivery_once(floor: Floor, database_url: s
             # The second finds the turn taken and leaves it at that, rather than making later numbers first.
             assert amount == (15 if connection is first else 0)
     await publish(database_url, Publisher(settings_for(database_url, redis_url)))
+    assert runs_of(streamed(redis_url)) == ended
+
+
+async def test_many_publishers_keep_the_order(floor: Floor, database_url: str, redis_url: str) -> None:
+    floor.subscribe("all", "redis", STREAM)
+    floor.subscribe("too", "redis", "other")
+    ended = floor.complete(60)
+    settings = settings_for(database_url, redis_url)
+    arrived = await asyncio.gather(*(publish(database_url, Publisher(settings)) for _ in range(4)))
+    assert sum(arrived) == 120
     assert runs_of(streamed(redis_url)) == ended
 
 

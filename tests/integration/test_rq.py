@@ -195,6 +195,26 @@ def test_ringing_again_is_rare_and_bounded(stage: RqStage, tmp_path: Path) -> No
         slow.close()
 
 
+def test_messages_that_nobody_takes_do_not_pile_up(stage: RqStage) -> None:
+    ringer = RunRinger(stage.redis_url, again_after=3600.0)
+    try:
+        stage.redis.rpush("rq:queue:full", *range(10_000))
+        rings = [Ring(f"00000000-0000-7000-8000-{number:012}", 1, "full") for number in range(3)]
+        assert [ringer.ring([ring]) for ring in rings] == [1, 0, 0]
+        assert ringer.ring([rings[0]._replace(queue="other")]) == 1
+    finally:
+        ringer.close()
+
+
+def test_a_worker_of_rq_that_does_not_fork_keeps_its_signals(stage: RqStage, tmp_path: Path) -> None:
+    stage.rq_worker(*ORDINARY, "--worker-class", "rq.SimpleWorker")
+    run = stage.submit("note", path=str(tmp_path / "said")).wait(timeout=WITHIN)
+    assert run.result() == 1
+    (worker,) = stage.started
+    worker.terminate()
+    assert worker.wait(timeout=WITHIN) == 0
+
+
 def test_a_sweep_does_not_need_redis_to_answer(stage: RqStage) -> None:
     nowhere = RunRinger("redis://127.0.0.1:1/0", again_after=1.0)
     assert Sweeper(stage.database_url, nowhere).try_sweep() == 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from time import monotonic
 from typing import Any, NamedTuple
 
 from holdfast.doorbells.redis import Patience, open_redis, warn
@@ -20,6 +21,9 @@ SERIALIZER = "rq.serializers.JSONSerializer"
 AT_ONCE = 500
 # More messages than this do not make RQ's workers any faster; the rest is rung as they get through.
 ENOUGH_WAITING = 1000
+# If nobody takes messages, because all work is done by other workers, no more than about this many are left.
+MOST_WAITING = 10_000
+FULL_FOR = 1.0
 FAILURES_KEPT_SECONDS = 3600
 
 
@@ -43,10 +47,12 @@ class RunRinger:
         self._patience = Patience(warn)
         self._again_ms = max(1, int(again_after * 1000))
         self._queue = lru_cache(1000)(self._open_queue)
+        self._full_until: dict[str, float] = {}
 
     def ring(self, rings: Sequence[Ring]) -> int:
         """Ring for runs that were just made ready. Tells for how many a message was left."""
-        return self._guarded(lambda: self._leave(rings[:ENOUGH_WAITING])) if rings else 0
+        wanted = [ring for ring in rings[:ENOUGH_WAITING] if self._full_until.get(ring.queue, 0.0) <= monotonic()]
+        return self._guarded(lambda: self._leave(wanted)) if wanted else 0
 
     def ring_again(self, rings: Sequence[Ring]) -> int:
         """Ring for runs that nobody rang for lately, in queues that have not messages enough already."""
@@ -97,13 +103,24 @@ class RunRinger:
 
     def _leave(self, rings: Sequence[Ring]) -> int:
         for start in range(0, len(rings), AT_ONCE):
+            by_queue = _by_queue(rings[start : start + AT_ONCE])
             with self._redis.pipeline(transaction=False) as pipeline:
-                for queue, of_queue in _by_queue(rings[start : start + AT_ONCE]).items():
+                for queue, of_queue in by_queue.items():
                     self._queue(queue).enqueue_many([self._message(ring) for ring in of_queue], pipeline=pipeline)
                     for ring in of_queue:
                         pipeline.set(_mark(ring), 1, px=self._again_ms)
-                pipeline.execute()
+                for queue in by_queue:
+                    pipeline.llen(self._queue(queue).key)
+                lengths = pipeline.execute()[-len(by_queue) :]
+            self._note_full(zip(by_queue, lengths, strict=True))
         return len(rings)
+
+    def _note_full(self, lengths: Iterable[tuple[str, int]]) -> None:
+        for queue, length in lengths:
+            if length >= MOST_WAITING:
+                self._full_until[queue] = monotonic() + FULL_FOR
+            else:
+                self._full_until.pop(queue, None)
 
     def _message(self, ring: Ring) -> Any:
         from rq import Queue

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from random import random
 
@@ -23,6 +25,7 @@ from holdfast.rq.horse import end_with_worker, is_work_horse
 from holdfast.rq.sweeper import Sweeper
 from holdfast.sql.statement import Op
 from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker.shutdown import STOPPING
 
 log = logging.getLogger("holdfast.rq")
 
@@ -35,6 +38,7 @@ def execute(run_id: object) -> None:
         return
     with Surroundings() as surroundings, ExitStack() as stack:
         stack.callback(start_logging(surroundings.settings))
+        stack.enter_context(_same_signals())
         url = surroundings.settings.redis_url
         if url and is_work_horse():
             end_with_worker(lambda: _answers(url))
@@ -78,6 +82,17 @@ class RunWorker(Worker):
         exchange = self._exchange
         over = self._began and not exchange.tenure.held and not exchange.completions
         return over or super()._done()
+
+
+@contextmanager
+def _same_signals() -> Iterator[None]:
+    """Give RQ its handlers back: not every worker of RQ forks."""
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _claimable(surroundings: Surroundings, run_id: str) -> bool:
