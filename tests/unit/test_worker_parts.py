@@ -1,0 +1,135 @@
+"""Small parts of workers and executors, each by itself."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+
+import pytest
+
+from holdfast.domain.errors import ResultNotStorable
+from holdfast.domain.execution import Limits
+from holdfast.executors.frames import Unframer, frame
+from holdfast.executors.mark import Mark, make_mark
+from holdfast.executors.pace import Pace
+from holdfast.executors.performing import clean, describe, storable
+from holdfast.observe import emit, heard, span, subscribe
+from holdfast.observe.logs import configure_logging
+
+
+def test_frames_come_together_from_any_pieces() -> None:
+    messages = [["runs", "ü", 0, [[1, 2]]], ["stop"]]
+    stream = frame(messages) + frame([["withdraw"]])
+    for size in (1, 3, 7, len(stream)):
+        unframer = Unframer()
+        pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+        assert [message for piece in pieces for message in unframer.feed(piece)] == [*messages, ["withdraw"]]
+
+
+def test_a_mark_is_seen_by_whoever_shares_it() -> None:
+    descriptor, ours = make_mark()
+    theirs = Mark(descriptor)
+    os.close(descriptor)
+    assert ours.get() == (-1, 0.0)
+    theirs.set(7, 1.5)
+    assert ours.get() == (7, 1.5)
+    ours.close()
+    theirs.close()
+
+
+def test_long_runs_are_not_claimed_ahead_and_tiny_ones_by_the_hundred() -> None:
+    pace = Pace(most=500)
+    assert pace.wanted(4) == 4
+    pace.saw(10, 10 * 0.00001)
+    assert pace.wanted(4) == 500
+    pace.saw(1, 2.0)
+    assert pace.wanted(4) == 4
+    for _ in range(30):
+        pace.saw(10, 10 * 0.00001)
+    assert pace.wanted(4) == 500
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"), [("a\0b", "a\\0b"), ("\ud800", "\\ud800"), ("é\U0001f40b", "é\U0001f40b"), ("", "")]
+)
+def test_texts_are_made_storable(text: str, kept: str) -> None:
+    assert clean(text, 100) == kept
+
+
+def test_long_texts_keep_both_ends() -> None:
+    kept = clean("a" * 1000 + "z" * 1000, 100)
+    assert kept.startswith("a" * 50)
+    assert kept.endswith("z" * 50)
+    assert "1900 characters left out" in kept
+
+
+class Rude(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+def test_an_error_whose_message_fails_is_described_all_the_same() -> None:
+    described = describe(Rude())
+    assert described["class"].endswith("Rude")
+    assert described["message"] == "(the message could not be read: RuntimeError)"
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "fits"), [("x" * 8, 10, True), ("x" * 9, 10, False), ("é" * 4, 10, True), ("é" * 5, 10, False)]
+)
+def test_a_result_is_measured_in_bytes(text: str, limit: int, fits: bool) -> None:
+    limits = Limits(max_result_bytes=limit)
+    if fits:
+        assert storable(text, limits) == f'"{text}"'
+    else:
+        with pytest.raises(ResultNotStorable, match="larger than 10 bytes"):
+            storable(text, limits)
+
+
+def test_events_reach_whoever_wants_them() -> None:
+    seen: list[tuple[str, dict[str, object]]] = []
+    stop = subscribe(lambda event, fields: seen.append((event, fields)), lambda event: event != "noise")
+    assert heard("something")
+    assert not heard("noise")
+    emit("noise")
+    emit("something", size=1)
+    with span("work", queue="a") as one:
+        one.size = 3
+    with pytest.raises(ValueError, match="bad"), span("fails"):
+        raise ValueError("bad")
+    stop()
+    emit("something")
+    assert [event for event, _ in seen] == ["something", "work", "fails"]
+    assert seen[1][1] | {"seconds": 0} == {"queue": "a", "size": 3, "seconds": 0}
+    assert seen[2][1]["error"] == "ValueError: bad"
+
+
+def test_a_log_line_is_json_on_one_line_and_quiet_events_are_left_out() -> None:
+    stream = io.StringIO()
+    stop = configure_logging(json=True, stream=stream)
+    emit(
+        "run.settled",
+        run_id="r",
+        payload_hash="h",
+        worker_id="w",
+        status="FAILED",
+        attempt_count=1,
+        error="a\nb\x1b[1m",
+    )
+    emit("run.settled_inline", run_id="r")
+    stop()
+    emit("run.settled", status="SUCCEEDED")
+    [line] = stream.getvalue().splitlines()
+    told = json.loads(line)
+    assert told["level"] == "warning"
+    assert told["error"] == "a\\x0ab\\x1b[1m"
+    assert {"run_id", "payload_hash", "worker_id", "status", "attempt_count", "at"} <= told.keys()
+
+
+def test_a_line_for_people_cannot_be_faked() -> None:
+    stream = io.StringIO()
+    stop = configure_logging(json=False, level="debug", stream=stream)
+    emit("run.settled_inline", error="one\r\ntwo")
+    stop()
+    assert len(stream.getvalue().splitlines()) == 1
