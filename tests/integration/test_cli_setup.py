@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -85,11 +87,10 @@ def test_settings_are_shown_with_their_origin_and_without_secrets(here: Inside) 
 def test_the_database_is_upgraded_only_when_asked(
     server_connection: psycopg.Connection, server_url: str, here: Inside
 ) -> None:
-    name = "holdfast_cli_fresh"
-    server_connection.execute(f"drop database if exists {name}")
+    name = f"holdfast_cli_{uuid4().hex}"
     server_connection.execute(f"create database {name}")
     try:
-        fresh = {"HOLDFAST_DATABASE_URL": server_url.replace("/postgres?", f"/{name}?")}
+        fresh = {"HOLDFAST_DATABASE_URL": urlsplit(server_url)._replace(path=f"/{name}").geturl()}
         assert "run: holdfast db upgrade" in here.refused("runs", "list", code=1, env=fresh)
         assert here("db", "current", env=fresh).out == "none\n"
         assert here("db", "upgrade", env=fresh).code == 0
