@@ -90,7 +90,17 @@ def test_json_with_a_charset_is_json(api: FlaskClient) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"nope", b'{"model":}', b"{'model':'echo'}", b"\xef\xbb\xbf{}", b'{"model":"\xff"}', b'{"a":1}{"b":2}', b"01"],
+    [
+        b"",
+        b"{",
+        b"nope",
+        b'{"model":}',
+        b"{'model':'echo'}",
+        b"\xef\xbb\xbf{}",
+        b'{"model":"\xff"}',
+        b'{"a":1}{"b":2}',
+        b"01",
+    ],
 )
 def test_what_is_not_json_is_a_400(api: FlaskClient, body: bytes) -> None:
     answer = post(api, body)

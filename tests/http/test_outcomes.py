@@ -95,7 +95,9 @@ def test_a_pending_run_is_cancelled_at_once(api: FlaskClient, submit: Submit) ->
     assert api.post(f"/runs/{run_id}/cancel").status_code == 200
 
 
-def test_a_running_run_is_asked_to_stop_and_ends_in_no_other_way(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_a_running_run_is_asked_to_stop_and_ends_in_no_other_way(
+    api: FlaskClient, submit: Submit, hands: Hands
+) -> None:
     run_id = submit()
     claim = hands.claim(run_id)
     answer = api.post(f"/runs/{run_id}/cancel")
@@ -137,7 +139,9 @@ def test_the_history_of_a_run(api: FlaskClient, submit: Submit, hands: Hands) ->
     hands.succeed(claim, {"ok": True})
     events = api.get(f"/runs/{run_id}/events").json["items"]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
-    assert [(event["from"], event["to"]) for event in events if event["type"] == "CLAIMED"] == [("PENDING", "RUNNING")] * 2
+    assert [(event["from"], event["to"]) for event in events if event["type"] == "CLAIMED"] == [
+        ("PENDING", "RUNNING")
+    ] * 2
     assert api.get(f"/runs/{run_id}/events?after=3").json["items"] == events[3:]
     attempts = api.get(f"/runs/{run_id}/attempts").json["items"]
     assert [(attempt["number"], attempt["status"]) for attempt in attempts] == [(1, "FAILED"), (2, "SUCCEEDED")]

@@ -113,9 +113,7 @@ def test_a_wait_has_limits(api: FlaskClient, submit: Submit, wait: str) -> None:
     assert pointers(answer) == ["/wait"]
 
 
-def test_a_wait_without_room_answers_at_once(
-    settings: Any, make_app: Callable[..., Flask], submit: Submit
-) -> None:
+def test_a_wait_without_room_answers_at_once(settings: Any, make_app: Callable[..., Flask], submit: Submit) -> None:
     from dataclasses import replace
 
     full = make_app(replace(settings, max_streams=1))

@@ -17,7 +17,9 @@ from tests.http.test_submit import problem
 BODY = {"model": "echo"}
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "127.8.9.1", "[::1]:80", "app.localhost", "LOCALHOST."])
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.0.0.1:8080", "127.8.9.1", "[::1]:80", "app.localhost", "LOCALHOST."]
+)
 def test_this_machine_is_known_by_its_own_names(api: FlaskClient, host: str) -> None:
     assert api.get("/runs", headers={"Host": host}).status_code == 200
 

@@ -88,7 +88,9 @@ def test_a_key_with_another_payload_is_a_conflict_that_tells_no_values(api: Flas
     secret = {"scenario": "hush-hush", "months": 24}
     api.post("/runs", json={"model": "typed", "parameters": secret}, headers={"Idempotency-Key": "k"})
     answer = api.post(
-        "/runs", json={"model": "typed", "parameters": {"scenario": "loud", "months": 24}}, headers={"Idempotency-Key": "k"}
+        "/runs",
+        json={"model": "typed", "parameters": {"scenario": "loud", "months": 24}},
+        headers={"Idempotency-Key": "k"},
     )
     assert answer.status_code == 409
     assert problem(answer) == "key-reused"
@@ -195,7 +197,10 @@ def test_the_trace_goes_on(api: FlaskClient, hands: Hands) -> None:
     assert said.endswith("-01")
     assert "b7ad6b7169203331" not in said
     assert hands.claim(given.json["run_id"]).traceparent == said
-    assert trace not in api.get("/livez", headers={"traceparent": f"00-{trace}-0000000000000000-01"}).headers["traceparent"]
+    assert (
+        trace
+        not in api.get("/livez", headers={"traceparent": f"00-{trace}-0000000000000000-01"}).headers["traceparent"]
+    )
 
 
 def test_the_request_id_is_kept_if_it_is_plain(api: FlaskClient) -> None:

@@ -141,7 +141,9 @@ def test_every_route_asks_for_its_scope(api: FlaskClient, make_token: Mint, scop
         for route in noun.routes:
             if route.scope is None:
                 continue
-            path = route.path.format(run_id=new_id(), worker_id=new_id(), name="x", kind="x", id=new_id(), job_id=new_id())
+            path = route.path.format(
+                run_id=new_id(), worker_id=new_id(), name="x", kind="x", id=new_id(), job_id=new_id()
+            )
             nobody = api.open(path, method=route.method)
             assert nobody.status_code == 401, path
             answer = api.open(path, method=route.method, headers=bearer(token))

@@ -9,7 +9,7 @@ from flask.globals import request_ctx
 
 from holdfast.domain.tasks import load_modules
 from holdfast.http.guard import Guard
-from holdfast.http.nouns import health, history, meta, metrics, outcomes, queues, runs, summary, tasks, workers
+from holdfast.http.nouns import health, history, jobs, meta, metrics, outcomes, queues, runs, summary, tasks, workers
 from holdfast.http.openapi import build
 from holdfast.http.problems import answer_to
 from holdfast.http.routes import Noun
@@ -20,6 +20,7 @@ NOUNS: list[Noun] = [
     runs.NOUN,
     outcomes.NOUN,
     history.NOUN,
+    jobs.NOUN,
     queues.NOUN,
     workers.NOUN,
     tasks.NOUN,

@@ -29,6 +29,10 @@ COUNTERS = (
     ("runs_retried_total", "model", "Attempts after which the run went on.", ("retried",)),
     ("stuck_runs_detected_total", "model", "Attempts whose worker let the lease pass.", ("lost",)),
     ("writes_fenced_total", "model", "Writes refused because the lease was gone.", ("fenced",)),
+    ("jobs_created_total", None, "Jobs created.", ("job created",)),
+    ("jobs_completed_total", None, "Jobs that ended SUCCEEDED.", ("job SUCCEEDED",)),
+    ("jobs_failed_total", None, "Jobs that ended FAILED.", ("job FAILED",)),
+    ("jobs_cancelled_total", None, "Jobs that ended CANCELLED.", ("job CANCELLED",)),
     ("tasks_created_total", "task", "The same as runs_created_total.", ("created",)),
     ("tasks_completed_total", "task", "The same as runs_succeeded_total.", ("SUCCEEDED",)),
     ("tasks_failed_total", "task", "The same as runs_failed_total.", ("FAILED",)),
@@ -38,6 +42,10 @@ HISTOGRAMS = (
     ("worker_task_execution_time", "task", "How long attempts took, in seconds.", (*ENDINGS, "retried")),
     ("run_wait_seconds", "model", "From being due to the first start.", ("lag",)),
 )
+
+
+UP = "metrics_db_up", "Whether Postgres answered this scrape."
+DOWN = GaugeMetricFamily(*UP, value=0)
 
 
 class Cluster:
@@ -51,8 +59,10 @@ class Cluster:
 
     def families(self) -> Iterator[Metric]:
         found = self._measures()
-        yield GaugeMetricFamily("metrics_db_up", "Whether Postgres answered this scrape.", value=int(found is not None))
-        if found is not None:
+        if found is None:
+            yield DOWN
+        else:
+            yield GaugeMetricFamily(*UP, value=1)
             yield from _counters(found.totals)
             yield from _histograms(found.totals)
             yield from _gauges(found)
@@ -82,9 +92,12 @@ def _by_label(totals: Totals, kinds: tuple[str, ...]) -> dict[str, list[tuple[in
 
 def _counters(totals: Totals) -> Iterator[Metric]:
     for name, label, about, kinds in COUNTERS:
-        family = CounterMetricFamily(name, about, labels=[label])
-        for task, parts in _by_label(totals, kinds).items():
-            family.add_metric([task], sum(amount for _, amount, _ in parts))
+        family = CounterMetricFamily(name, about, labels=[label] if label else [])
+        found = _by_label(totals, kinds)
+        for task, parts in found.items():
+            family.add_metric([task] if label else [], sum(amount for _, amount, _ in parts))
+        if not label and not found:
+            family.add_metric([], 0)
         yield family
 
 
@@ -96,6 +109,11 @@ def _histograms(totals: Totals) -> Iterator[Metric]:
         for task, parts in _by_label(totals, (outcome,)).items():
             _add(durations, [task, outcome], parts)
     yield durations
+    jobs = HistogramMetricFamily("job_duration_seconds", "How long jobs took.", labels=["outcome"])
+    for outcome in ENDINGS:
+        for parts in _by_label(totals, (f"job {outcome}",)).values():
+            _add(jobs, [outcome], parts)
+    yield jobs
     for name, label, about, kinds in HISTOGRAMS:
         family = HistogramMetricFamily(name, about, labels=[label])
         for task, parts in _by_label(totals, kinds).items():

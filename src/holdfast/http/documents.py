@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 from holdfast.client.documents import run_document, written
+from holdfast.domain.jobs import JobRecord
 from holdfast.domain.policies import Retry
 from holdfast.domain.tasks import Task
 from holdfast.ops.explain import Reason
@@ -17,6 +18,28 @@ from holdfast.sql.queues import QueueRecord
 from holdfast.sql.workers import WorkerRecord
 
 HASHED_AS = "sha-256 of RFC 8785 JSON"
+
+
+def job_document(job: JobRecord) -> dict[str, Any]:
+    path = f"/jobs/{job.id}"
+    return {
+        "job_id": job.id,
+        "name": job.name,
+        "status": str(job.status),
+        "description": job.description,
+        "created_at": written(job.created_at),
+        "started_at": written(job.started_at),
+        "finished_at": written(job.finished_at),
+        "deadline_at": written(job.deadline_at),
+        "cancel_requested_at": written(job.cancel_requested_at),
+        "reason": job.reason,
+        "total_tasks": job.total,
+        "completed_tasks": job.succeeded,
+        "failed_tasks": job.failed,
+        "cancelled_tasks": job.cancelled,
+        "submitted_by": job.submitted_by,
+        "links": {"self": path, "tasks": f"{path}/tasks"},
+    }
 
 
 def log_document(line: LogRecord) -> dict[str, Any]:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import Any
 
+from holdfast.domain.errors import DatabaseUnreachable
 from holdfast.http import tracing
 from holdfast.http.call import Call
 from holdfast.http.hosts import Hosts, check_origin
-from holdfast.http.principals import Door
+from holdfast.http.principals import STRANGER, Door
 from holdfast.http.problems import Refusal
 from holdfast.http.routes import Noun
 from holdfast.http.service import Service
@@ -25,7 +26,9 @@ class Guard:
         self._meters = service.meters
         self._hosts = Hosts(service.settings)
         self._door = Door(service)
-        self.scopes = {name: route.scope for noun in nouns for name, route in noun.endpoints().items()}
+        routes = {name: route for noun in nouns for name, route in noun.endpoints().items()}
+        self.scopes = {name: route.scope for name, route in routes.items()}
+        self._always = {name for name, route in routes.items() if route.always}
 
     def receive(self, environ: Mapping[str, Any]) -> Call:
         """Give the request its ids."""
@@ -50,7 +53,12 @@ class Guard:
         self.check(call)
         scope = self.scopes.get(endpoint)
         if scope is not None:
-            call.principal = self._door.admit(call.environ.get("HTTP_AUTHORIZATION"), scope)
+            try:
+                call.principal = self._door.admit(call.environ.get("HTTP_AUTHORIZATION"), scope)
+            except DatabaseUnreachable:
+                if endpoint not in self._always:
+                    raise
+                call.principal = STRANGER
 
     def finish(self, call: Call, answered: Any, rule: Any) -> Any:
         """Add the headers that every answer has, and count it."""

@@ -27,6 +27,7 @@ class Principal(NamedTuple):
 
 
 ANYONE = Principal("", "anonymous", frozenset(SCOPES))
+STRANGER = Principal("", "unknown", frozenset())
 
 
 class Door:

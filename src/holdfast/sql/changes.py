@@ -1,4 +1,4 @@
-"""Whether runs changed: a mark for each, which differs whenever anything that can be read about it does."""
+"""Whether runs or jobs changed: a mark for each, which differs whenever anything that can be read about it does."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from holdfast.sql.statement import Statement, plain_array
 
 
-def marks(run_ids: Sequence[str]) -> Statement[dict[str, str]]:
-    """The marks of these runs; one that does not exist has none."""
+def marks(ids: Sequence[str]) -> Statement[dict[str, str]]:
+    """The marks of the runs and jobs with these ids; what does not exist has none."""
     return Statement(
         """
         select runs.id::text,
@@ -16,7 +16,7 @@ def marks(run_ids: Sequence[str]) -> Statement[dict[str, str]]:
                    leases.cancel_requested_at, leases.progress::text, workers.expires_at, ending.number,
                    (select max(logs.seq) from holdfast.logs where logs.run_id = runs.id),
                    (select count(*) from holdfast.events where events.run_id = runs.id))::text
-        from unnest(%(run_ids)s::uuid[]) as told (id)
+        from unnest(%(ids)s::uuid[]) as told (id)
         join holdfast.runs on runs.id = told.id
         left join holdfast.ready on ready.run_id = runs.id
         left join holdfast.waiting on waiting.run_id = runs.id
@@ -24,7 +24,12 @@ def marks(run_ids: Sequence[str]) -> Statement[dict[str, str]]:
         left join holdfast.workers on workers.id = leases.worker_id
         left join holdfast.attempts as ending
                on ending.run_id = runs.id and ending.outcome is not null and ending.reopened_at is null
+        union all
+        select jobs.id::text,
+               row(jobs.total, jobs.succeeded, jobs.failed, jobs.cancelled, jobs.started_at, jobs.finished_at,
+                   jobs.deadline_at, jobs.cancel_requested_at)::text
+        from holdfast.jobs where jobs.id = any(%(ids)s::uuid[])
         """,
-        {"run_ids": plain_array(run_ids)},
+        {"ids": plain_array(ids)},
         lambda found: {row[0]: row[1] for row in found},
     )

@@ -13,12 +13,12 @@ from holdfast.http.problems import KINDS
 from holdfast.http.routes import Noun, Route
 
 
+PLACES = ("runs", "jobs", "queues", "workers", "tasks", "summary", "docs", "openapi.json", "metrics", "healthz")
+
+
 def index(call: Call) -> Answer:
     reading.query(call)
-    links = {
-        name: f"/{name}" for name in ("runs", "queues", "workers", "tasks", "summary", "docs", "metrics", "healthz")
-    }
-    return answer({"name": "holdfast", "links": links | {"openapi": "/openapi.json"}})
+    return answer({"name": "holdfast", "links": {name: f"/{name}" for name in PLACES}})
 
 
 def openapi(call: Call) -> Answer:

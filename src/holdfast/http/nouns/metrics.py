@@ -10,26 +10,31 @@ from prometheus_client.core import CollectorRegistry, Metric
 from holdfast.http import reading
 from holdfast.http.answers import Answer
 from holdfast.http.call import Call
+from holdfast.http.cluster import DOWN
 from holdfast.http.openapi.parts import TEXT, operation
+from holdfast.http.principals import STRANGER
 from holdfast.http.routes import Noun, Route
-from holdfast.http.service import Service
 
 
 class _Scrape:
-    """One scrape: what Postgres knows of the whole system, then what this process knows of itself."""
+    """One scrape: what Postgres knows of the whole system, then what this process knows of itself.
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    While Postgres is away nobody can be known, and nothing is told but the latter.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._service = call.service
+        self._stranger = call.principal is STRANGER
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._service.cluster.families()
+        yield from (DOWN,) if self._stranger else self._service.cluster.families()
         yield from self._service.meters.families()
 
 
 def show(call: Call) -> Answer:
     reading.query(call)
     registry = CollectorRegistry()
-    registry.register(_Scrape(call.service))
+    registry.register(_Scrape(call))
     return Answer(generate_latest(registry), kind=CONTENT_TYPE_PLAIN_0_0_4)
 
 
@@ -49,6 +54,7 @@ NOUN = Noun(
                 "process. If Postgres does not answer, `metrics_db_up` is 0 and only the latter are there.",
                 answers={200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": TEXT}}}},
             ),
+            always=True,
         ),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from time import monotonic
 from urllib.parse import urlencode
 
 import orjson
@@ -15,12 +14,12 @@ from holdfast.domain.ids import parse_id
 from holdfast.domain.states import Status
 from holdfast.domain.values import NewRun, RunRecord, Submitted
 from holdfast.http import reading
-from holdfast.http.answers import Answer, answer, etag_of, items, matches, nothing
+from holdfast.http.answers import Answer, answer, etag_of, items
 from holdfast.http.asking import new_run, new_runs
 from holdfast.http.call import Call
 from holdfast.http.nouns import runs_operations as operations
 from holdfast.http.routes import Noun, Route
-from holdfast.http.service import Service
+from holdfast.http.versions import versioned
 from holdfast.sql.runs import EVERYTHING
 
 MAX_BATCH = 1000
@@ -61,52 +60,12 @@ def _is_new(new: NewRun, submitted: Submitted) -> bool:
 
 
 def show(call: Call, run_id: str) -> Answer:
-    here = call.service
-    wait, preferred = reading.seconds_to_wait(call, reading.query(call, "wait"))
-    known = call.tags()
-    run = _read(here, reading.run_id(run_id))
-    waited = wait > 0 and not _settled(run, known)
-    if waited:
-        run, waited = _wait(here, run, known, wait)
-    body = _body(run)
-    etag = etag_of(body)
-    headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
-    if not run.status.final:
-        headers["Retry-After"] = "1"
-    if preferred and waited:
-        headers["Preference-Applied"] = f"wait={wait:g}"
-    if matches(etag, known):
-        return nothing(304, headers)
-    return Answer(body, 200, headers)
+    id_ = reading.run_id(run_id)
 
+    def read() -> RunRecord:
+        return call.service.database.perform(partial(ops.get, id_))
 
-def _read(here: Service, run_id: str) -> RunRecord:
-    return here.database.perform(partial(ops.get, run_id))
-
-
-def _body(run: RunRecord) -> bytes:
-    return orjson.dumps(run_document(run))
-
-
-def _settled(run: RunRecord, known: frozenset[str]) -> bool:
-    """Whether there is nothing to wait for: it has ended or, for those who know a version, it is another one."""
-    return run.status.final or (bool(known) and not matches(etag_of(_body(run)), known))
-
-
-def _wait(here: Service, run: RunRecord, known: frozenset[str], seconds: float) -> tuple[RunRecord, bool]:
-    """Wait until the run is settled or the time is over; not at all if too many wait already."""
-    if not here.streams.enter():
-        return run, False
-    ends = monotonic() + seconds
-    try:
-        with here.hub.watch(run.id) as watch:
-            run = _read(here, run.id)
-            while not _settled(run, known) and (left := ends - monotonic()) > 0 and not here.streams.closing:
-                watch.wait(left)
-                run = _read(here, run.id)
-    finally:
-        here.streams.leave()
-    return run, True
+    return versioned(call, id_, read, run_document, lambda run: run.status.final)
 
 
 def index(call: Call) -> Answer:

@@ -16,11 +16,30 @@ TEXTS: Part = {"type": "array", "items": TEXT}
 STATUS: Part = {"type": "string", "enum": [str(status) for status in Status]}
 
 
+DEPENDS_ON: Part = {
+    "type": "array",
+    "description": "What it waits for: ids of runs, or keys of tasks in the same job.",
+    "items": {
+        "anyOf": [
+            TEXT,
+            {
+                "type": "object",
+                "required": ["task"],
+                "properties": {"task": TEXT, "on": {"enum": ["success", "failure", "always"]}},
+                "additionalProperties": False,
+            },
+        ]
+    },
+}
+
+
 def schemas(settings: Settings, models: list[str]) -> dict[str, Part]:
     """Every named schema. The limits are the settings', the models are those that this server knows."""
     return {
         "RunRequest": run_request(settings, models),
+        "TaskRequest": task_request(settings, models),
         "Run": RUN,
+        "Job": JOB,
         "Problem": PROBLEM,
         "Event": EVENT,
         "Attempt": ATTEMPT,
@@ -56,6 +75,7 @@ def run_request(settings: Settings, models: list[str]) -> Part:
         "run_after": TIME | {"description": "Not before this time (RFC 3339)."},
         "dedupe": dedupe,
         "concurrency_key": name,
+        "depends_on": DEPENDS_ON,
         "tags": {"type": "array", "items": tag, "maxItems": settings.max_tags},
     }
     return {
@@ -64,6 +84,21 @@ def run_request(settings: Settings, models: list[str]) -> Part:
         "properties": {name: _or_null(schema) if name != "model" else schema for name, schema in fields.items()},
         "additionalProperties": False,
     }
+
+
+def task_request(settings: Settings, models: list[str]) -> Part:
+    shared = run_request(settings, models)["properties"]
+    fields: dict[str, Part] = {
+        "entrypoint": {"type": "string", "enum": models, "description": "The name of a registered task."},
+        "kwargs": shared["parameters"],
+        "key": nullable({"type": "string", "minLength": 1, "maxLength": 255}),
+        "depends_on": nullable(DEPENDS_ON),
+        "critical": {"type": "boolean", "default": True, "description": "Whether the job fails with it."},
+        "max_retries": nullable({"type": "integer", "minimum": 0, "exclusiveMaximum": 1_000_000}),
+        "timeout": nullable({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1e9}),
+        **{name: shared[name] for name in ("queue", "priority", "run_after", "tags")},
+    }
+    return {"type": "object", "required": ["entrypoint"], "properties": fields, "additionalProperties": False}
 
 
 def _or_null(schema: Part) -> Part:
@@ -106,6 +141,28 @@ RUN = record(
         "links": {"type": "object", "additionalProperties": TEXT, "required": ["self", "result"]},
     },
 )
+
+JOB = record(
+    "A set of runs that end together.",
+    {
+        "job_id": ID,
+        "name": TEXT,
+        "status": STATUS,
+        "description": nullable(TEXT),
+        "created_at": TIME,
+        "started_at": nullable(TIME),
+        "finished_at": nullable(TIME),
+        "deadline_at": nullable(TIME),
+        "cancel_requested_at": nullable(TIME),
+        "reason": nullable(TEXT),
+        "total_tasks": COUNT,
+        "completed_tasks": COUNT,
+        "failed_tasks": COUNT,
+        "cancelled_tasks": COUNT,
+        "submitted_by": nullable(TEXT),
+        "links": {"type": "object", "additionalProperties": TEXT, "required": ["self", "tasks"]},
+    },
+) | {"additionalProperties": True}
 
 PROBLEM: Part = {
     "type": "object",

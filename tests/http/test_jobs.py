@@ -1,0 +1,136 @@
+"""Jobs over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from tests.http.hands import Hands
+from tests.http.test_submit import pointers, problem
+
+TWO = [
+    {"entrypoint": "echo", "kwargs": {"n": 1}, "key": "first"},
+    {"entrypoint": "echo", "kwargs": {"n": 2}, "key": "second", "depends_on": ["first"]},
+]
+
+
+def made(api: FlaskClient, **body: Any) -> dict[str, Any]:
+    answer = api.post("/jobs", json={"name": "nightly", "tasks": TWO, **body})
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["Location"] == f"/jobs/{answer.json['job_id']}"
+    job: dict[str, Any] = answer.json
+    return job
+
+
+def tasks(api: FlaskClient, job: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.get(job["links"]["tasks"]).json["items"]
+    return found
+
+
+def test_a_job_ends_with_its_tasks(api: FlaskClient, hands: Hands) -> None:
+    job = made(api, description="every night", timeout=3600)
+    assert (job["status"], job["total_tasks"], job["submitted_by"]) == ("PENDING", 2, "anonymous")
+    assert job["deadline_at"]
+    first, second = tasks(api, job)
+    assert first["job_id"] == second["job_id"] == job["job_id"]
+    assert api.get(f"/runs/{second['run_id']}/why").json["items"][0]["code"] == "dependencies"
+    hands.run(first["run_id"], 1)
+    assert api.get(job["links"]["self"]).json["completed_tasks"] == 1
+    hands.run(second["run_id"], 2)
+    ended = api.get(f"{job['links']['self']}?wait=10")
+    assert ended.json["status"] == "SUCCEEDED"
+    assert api.get(job["links"]["self"], headers={"If-None-Match": ended.headers["ETag"]}).status_code == 304
+
+
+def test_a_job_grows_until_it_ends(api: FlaskClient, hands: Hands) -> None:
+    job = made(api, tasks=TWO[:1])
+    added = api.post(job["links"]["tasks"], json={"entrypoint": "echo", "key": "more", "depends_on": ["first"]})
+    assert added.status_code == 201, added.text
+    again = api.post(job["links"]["tasks"], json={"entrypoint": "echo", "key": "more", "depends_on": ["first"]})
+    assert again.json["run_id"] == added.json["run_id"]
+    for task in tasks(api, job):
+        hands.run(task["run_id"], 1)
+    late = api.post(job["links"]["tasks"], json={"entrypoint": "echo"})
+    assert (late.status_code, problem(late)) == (409, "job-ended")
+
+
+def test_a_job_is_stopped(api: FlaskClient, hands: Hands) -> None:
+    job = made(api)
+    claim = hands.claim(tasks(api, job)[0]["run_id"])
+    answer = api.post(f"{job['links']['self']}/cancel", json={"reason": "wrong day"})
+    assert (answer.status_code, answer.json["reason"]) == (202, "wrong day")
+    hands.stop(claim)
+    assert api.get(job["links"]["self"]).json["status"] == "CANCELLED"
+    assert api.post(f"{job['links']['self']}/cancel").status_code == 200
+
+
+def test_what_failed_is_done_again(api: FlaskClient, hands: Hands) -> None:
+    job = made(api)
+    hands.fail(hands.claim(tasks(api, job)[0]["run_id"]))
+    assert api.get(job["links"]["self"]).json["status"] == "FAILED"
+    refused = api.post(f"{job['links']['self']}/cancel")
+    assert (refused.status_code, problem(refused)) == (409, "job-ended")
+    answer = api.post(f"{job['links']['self']}/retry")
+    assert (answer.status_code, answer.json["reopened"]) == (200, 2)
+    for task in tasks(api, job):
+        hands.run(task["run_id"], 1)
+    assert api.get(job["links"]["self"]).json["status"] == "SUCCEEDED"
+
+
+def test_jobs_are_listed(api: FlaskClient, hands: Hands) -> None:
+    jobs = [made(api, name=name)["job_id"] for name in ("a", "b", "b")][::-1]
+    page = api.get("/jobs?limit=2")
+    assert [job["job_id"] for job in page.json["items"]] == jobs[:2]
+    link = page.headers["Link"]
+    assert [job["job_id"] for job in api.get(link[1 : link.index(">")]).json["items"]] == jobs[2:]
+    assert [job["name"] for job in api.get("/jobs?name=a").json["items"]] == ["a"]
+    assert len(api.get("/jobs?status=PENDING").json["items"]) == 3
+    assert api.get("/jobs?status=done").status_code == 422
+    first = api.get(f"/jobs/{jobs[0]}/tasks?limit=1")
+    rest = api.get(f"/jobs/{jobs[0]}/tasks?limit=1&cursor={first.json['next_cursor']}")
+    assert [task["parameters"]["n"] for task in first.json["items"] + rest.json["items"]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, ["/name"]),
+        ({"name": ""}, ["/name"]),
+        ({"name": "x", "tasks": {}}, []),
+        ({"name": "x", "tasks": 3}, ["/tasks"]),
+        ({"name": "x", "tasks": [3]}, ["/tasks/0"]),
+        ({"name": "x", "tasks": [{"entrypoint": "nope"}]}, ["/tasks/0/entrypoint"]),
+        ({"name": "x", "tasks": [{"entrypoint": 1}]}, ["/tasks/0/entrypoint"]),
+        ({"name": "x", "tasks": [{"entrypoint": "typed", "kwargs": {}}]}, ["/tasks/0/kwargs/scenario"]),
+        ({"name": "x", "tasks": [{"entrypoint": "echo", "depends_on": ["who"]}]}, ["/tasks/0/depends_on/0"]),
+        ({"name": "x", "tasks": [{"entrypoint": "echo", "run_after": "soon"}]}, ["/tasks/0/run_after"]),
+        ({"name": "x", "timeout": -1}, ["/timeout"]),
+        ({"name": "x", "color": "red"}, ["/color"]),
+    ],
+)
+def test_bad_jobs_are_refused_by_pointer(api: FlaskClient, body: Any, expected: list[str]) -> None:
+    answer = api.post("/jobs", json=body)
+    if not expected:
+        assert answer.status_code == 201
+        return
+    assert (answer.status_code, pointers(answer)) == (422, expected)
+    assert api.get("/jobs").json["items"] == []
+
+
+@pytest.mark.parametrize("path", ["/jobs/nope", "/jobs/01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"])
+def test_a_job_that_is_not_there(api: FlaskClient, path: str) -> None:
+    asked = [api.get(path), api.get(f"{path}/tasks"), api.post(f"{path}/cancel"), api.post(f"{path}/retry")]
+    asked.append(api.post(f"{path}/tasks", json={"entrypoint": "echo"}))
+    for answer in asked:
+        assert (answer.status_code, problem(answer)) == (404, "job-not-found")
+
+
+def test_a_run_waits_for_others(api: FlaskClient, hands: Hands) -> None:
+    first = api.post("/runs", json={"model": "echo", "parameters": {"n": 1}}).json["run_id"]
+    second = api.post("/runs", json={"model": "echo", "parameters": {"n": 2}, "depends_on": [first]}).json["run_id"]
+    assert api.get(f"/runs/{second}/why").json["items"][0]["code"] == "dependencies"
+    hands.run(first, 1)
+    hands.run(second, 2)
+    assert api.get(f"/runs/{second}").json["status"] == "SUCCEEDED"
