@@ -20,6 +20,7 @@ import psycopg
 from holdfast.assembly import WorkerRequest, worker_options
 from holdfast.client import Client, Run
 from holdfast.client.surroundings import Surroundings
+from holdfast.domain.execution import Executor
 from holdfast.processes import alive, family
 from holdfast.settings import Settings
 from holdfast.worker import Worker
@@ -51,9 +52,8 @@ class Stage:
         self.directory = directory
         self.settings = Settings(
             database_url=database_url,
-            tasks=(TASKS,),
             artifacts=str(directory / "artifacts"),
-            **{"lease_seconds": 3.0, "renew_seconds": 0.5, "grace_seconds": 1.0, **settings},
+            **{"tasks": (TASKS,), "lease_seconds": 3.0, "renew_seconds": 0.5, "grace_seconds": 1.0, **settings},
         )
         self.client = Client(self.settings)
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -98,10 +98,13 @@ class Stage:
         return [event.type for event in self.client.events(run)]
 
     @contextmanager
-    def worker(self, executor: str = "process", slots: int = 2, **changes: Any) -> Iterator[Worker]:
+    def worker(self, executor: str | Executor = "process", slots: int = 2, **changes: Any) -> Iterator[Worker]:
         """A worker in a thread of its own, stopped at the end."""
         with Surroundings(self.settings) as surroundings:
-            request = WorkerRequest(slots=slots, executor=executor)
+            name = executor if isinstance(executor, str) else executor.name
+            if not isinstance(executor, str):
+                changes["executor"] = executor
+            request = WorkerRequest(slots=slots, executor=name)
             worker = Worker(replace(worker_options(surroundings, request), **changes))
             ready = threading.Event()
             failures: list[BaseException] = []
@@ -138,7 +141,7 @@ class Stage:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         given = {
             "database_url": self.url,
-            "tasks": TASKS,
+            "tasks": ",".join(self.settings.tasks),
             "artifacts": self.settings.artifacts,
             "lease_seconds": self.settings.lease_seconds,
             "renew_seconds": self.settings.renew_seconds,

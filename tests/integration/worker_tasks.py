@@ -272,3 +272,16 @@ def waiting_step(started: str, go: str) -> str:
         threading.Event().wait(0.01)
     say(started, "asking")
     return current_run().step("late", lambda: "stepped")
+
+
+@task("moody", retry=QUICK)
+def moody(value: int, until: str | None = None) -> int:
+    """Tiny as a rule."""
+    while until is not None and not Path(until).exists():
+        threading.Event().wait(0.01)
+    return value
+
+
+@task("pid", retry=QUICK)
+def pid() -> int:
+    return os.getpid()

@@ -16,4 +16,7 @@ class Listener(Protocol):
     """False while nothing can be heard; the worker then looks more often."""
 
     async def listen(self, heard: Callable[[frozenset[str]], None]) -> None:
-        """Tell what is heard, until cancelled. Never raises."""
+        """Tell what is heard, until cancelled. Never raises.
+
+        Nothing, an empty set, is told when it begins to hear: there may have been hints before.
+        """

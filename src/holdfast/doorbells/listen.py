@@ -71,6 +71,7 @@ class NotifyListener:
                 await connection.execute(f"listen {CHANNEL}")
             await self._test(connection, heard)
             self.live = True
+            heard(frozenset())
             while True:
                 async for notify in connection.notifies(timeout=CHECK_EVERY):
                     if not notify.payload.startswith(TEST):

@@ -101,6 +101,7 @@ class ProcessExecutor:
             if not claims:
                 break
             seat.give(self._worker_id, claims)
+            seat.leaving = seat.leaving or seat.performed >= self._runs_per_child
         self._arrange_look()
 
     def _frame(self, seat: Seat) -> list[Claim]:
@@ -253,8 +254,6 @@ class ProcessExecutor:
         for seat in self._seats:
             if seat.load and seat.ready:
                 seat.look_after(now)
-            elif seat.free and seat.performed >= self._runs_per_child:
-                seat.retire()
         self._arrange_look()
 
     def _chore(self, work: Coroutine[Any, Any, None]) -> None:

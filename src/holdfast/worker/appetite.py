@@ -41,6 +41,10 @@ class Appetite:
             self._look_at = min(self._look_at, monotonic() + LEARN_AFTER_RING)
         return bool(rung)
 
+    def look_soon(self) -> None:
+        """Rings may have been missed."""
+        self._look_at = 0.0
+
     def restart(self) -> None:
         """Begin anew: nothing is known."""
         self._picker.restart()

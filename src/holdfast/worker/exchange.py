@@ -80,6 +80,11 @@ class Exchange:
         if self._appetite.ring(queues):
             self.wake()
 
+    def look_soon(self) -> None:
+        """Something may have been missed."""
+        self._appetite.look_soon()
+        self.wake()
+
     def report(self, ended: Sequence[Ended], executor: str | None = None) -> None:
         """Executors tell here how runs ended; `executor` names another than the worker's usual one."""
         self.endings.report(ended, executor)

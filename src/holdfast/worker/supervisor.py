@@ -185,6 +185,8 @@ class Worker:
         await self._register(waiting=True)
 
     def _heard(self, said: frozenset[str]) -> None:
+        if not said:
+            self._exchange.look_soon()
         stop = STOP + self._exchange.tenure.id
         self._exchange.ring(name for name in said if not name.startswith(STOP))
         if stop in said:
