@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
 from holdfast.ops.read import get
+from holdfast.sql import dependencies
 from holdfast.sql import explain as explain_sql
+from holdfast.sql.dependencies import Awaited
 from holdfast.sql.explain import AHEAD_AT_MOST, Situation
 from holdfast.sql.statement import Op
+
+
+NAMED = 5
 
 
 class Reason(NamedTuple):
@@ -25,7 +31,10 @@ def explain(run_id: str) -> Op[list[Reason]]:
     if run.status is not Status.PENDING:
         return [_settled(run)]
     situation = yield from explain_sql.situation(run_id)
-    return _pending(situation) if situation else [_settled(run)]
+    if situation is None:
+        return [_settled(run)]
+    awaited = (yield from dependencies.awaited_by(run_id, NAMED)) if situation.blockers else []
+    return _pending(situation, awaited)
 
 
 def _settled(run: RunRecord) -> Reason:
@@ -40,10 +49,12 @@ def _settled(run: RunRecord) -> Reason:
     return Reason("ended", f"it ended {run.status}" + (f": {detail}" if detail else ""))
 
 
-def _pending(at: Situation) -> list[Reason]:
+def _pending(at: Situation, awaited: Sequence[Awaited]) -> list[Reason]:
     reasons: list[Reason] = []
     if at.blockers:
-        reasons.append(Reason("dependencies", f"waits for {at.blockers} other runs to end"))
+        named = ", ".join(f"{one.id} ({one.what}, {one.status})" for one in awaited)
+        more = ", ..." if at.blockers > len(awaited) else ""
+        reasons.append(Reason("dependencies", f"waits for {at.blockers} others to end: {named}{more}"))
     if at.due_in is not None and at.due_in > 0:
         word = "the next attempt" if at.waiting_for == "retry" else "its time"
         reasons.append(Reason(at.waiting_for or "scheduled", f"waits for {word} at {at.due_at}"))
