@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Retry, current_run, task
-from holdfast.jobs import View, add_task_to_current_job, collect
+from holdfast.jobs import View, add_task_to_current_job, collect, sync
 from holdfast.jobs import map as map_over
-from holdfast.jobs import sync
 
 QUICK = Retry(max_attempts=3, delays=(0.05,))
 ONCE = Retry(max_attempts=1)

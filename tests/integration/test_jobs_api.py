@@ -345,7 +345,7 @@ class TestAsking:
         assert tasks[1].kwargs == {"view": {"$view": {"offset": 10**9, "range": [7 * 10**9, 14 * 10**9, 7]}}}
         with pytest.raises(BadInput, match="chunk_size"):
             sync.map("job.read", [1], chunk_size=0)
-        with pytest.raises(BadInput, match="too large|more than"):
+        with pytest.raises(BadInput, match=r"too large|more than"):
             sync.map("job.read", ["x" * 1000] * 2000, chunk_size=2000)
         with pytest.raises(BadInput, match="cannot map over"):
             sync.map("job.read", {1, 2})
@@ -414,7 +414,7 @@ class TestAsking:
             await jobs.collect(handle, into="job.total")
             assert (await jobs.get_job(job.id)).total_tasks == 4
             assert (await jobs.cancel_job(job.id)).status == "CANCELLED"
-            assert [task.entrypoint for task in (await jobs.get_job(job.id)).tasks][0] == "job.note"
+            assert next(task.entrypoint for task in (await jobs.get_job(job.id)).tasks) == "job.note"
 
     def test_in_the_callers_transaction(self, stage: Stage) -> None:
         with psycopg.connect(stage.url) as connection:

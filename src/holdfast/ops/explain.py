@@ -14,7 +14,6 @@ from holdfast.sql.dependencies import Awaited
 from holdfast.sql.explain import AHEAD_AT_MOST, Situation
 from holdfast.sql.statement import Op
 
-
 NAMED = 5
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.sql import tallies, vitals
-from holdfast.sql.vitals import Figures
 from holdfast.sql.statement import Op
+from holdfast.sql.vitals import Figures
 
 __all__ = ["Figures", "Histogram", "figures", "metrics"]
 
