@@ -20,6 +20,8 @@ from holdfast.testing import clock
 from tests.integration.outbox_support import Floor, publish, transacting
 from tests.integration.redis_support import RedisServer
 
+pytestmark = pytest.mark.redis
+
 STREAM = "holdfast:events"
 
 

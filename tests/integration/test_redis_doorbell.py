@@ -20,6 +20,8 @@ from holdfast.settings import Settings, load
 from tests.integration.redis_support import RedisServer
 from tests.integration.worker_support import eventually
 
+pytestmark = pytest.mark.redis
+
 WITHIN = 30.0
 
 
@@ -109,6 +111,17 @@ def test_submitting_does_not_wait_for_a_redis_that_is_away(
         assert 1 <= len(away) <= 2
     if state == "frozen":
         own_redis.thaw()
+
+
+@pytest.mark.parametrize("state", [("maxmemory", "1"), ("min-replicas-to-write", "1")], ids=["full", "read-only"])
+def test_a_redis_that_takes_nothing_stops_nobody(
+    database_url: str, own_redis: RedisServer, state: tuple[str, str]
+) -> None:
+    with redis.Redis.from_url(own_redis.url) as client:
+        client.config_set(*state)
+    settings = Settings(database_url=database_url, redis_url=own_redis.url, doorbell="rq")
+    with Client(settings) as client:
+        assert client.submit("mock", {"steps": 1}).status == "PENDING"
 
 
 async def test_an_asynchronous_client_rings_without_waiting(database_url: str, redis_url: str) -> None:

@@ -16,6 +16,8 @@ from rq import Queue
 from tests.integration.rq_support import GUARDED, ORDINARY, RqStage, ended
 from tests.integration.worker_support import eventually
 
+pytestmark = pytest.mark.redis
+
 WITHIN = 60.0
 FUNCTION = "holdfast.rq.execute_run"
 
