@@ -130,6 +130,17 @@ create function holdfast.ending_of(node uuid) returns text
 
 
 -- A month with a run that an open job or a waiting run may still ask about stays; edges go with the runs they lead to.
+create or replace function holdfast.is_live(month timestamptz) returns boolean language sql as $$
+    select exists (
+        select from (select run_id from holdfast.ready union all select run_id from holdfast.waiting
+                     union all select run_id from holdfast.leases
+                     union all select run_id from holdfast.idempotency_keys
+                     union all select id from holdfast.jobs where finished_at is null
+                     union all select on_id from holdfast.dependencies
+                               join holdfast.waiting on waiting.run_id = dependencies.run_id) as live
+        where live.run_id >= holdfast.id_floor(month) and live.run_id < holdfast.id_floor(month + interval '1 month'))
+$$;
+
 create or replace function holdfast.drop_partitions(before timestamptz) returns setof text language plpgsql
     set lock_timeout = '2s' as $$
 declare
@@ -144,18 +155,13 @@ begin
         where inhparent = 'holdfast.runs'::regclass and child.relname ~ '_[0-9]{4}_[0-9]{2}$'
         order by 1
     loop
-        continue when part.month + interval '1 month' > before;
+        continue when part.month + interval '1 month' > before or holdfast.is_live(part.month);
+        lock table only holdfast.runs in access exclusive mode;
+        lock table only holdfast.attempts, only holdfast.events, only holdfast.logs, only holdfast.steps
+            in access exclusive mode nowait;
+        continue when holdfast.is_live(part.month);
         low := holdfast.id_floor(part.month);
         high := holdfast.id_floor(part.month + interval '1 month');
-        execute format('lock table holdfast.%I in access exclusive mode', 'attempts' || right(part.relname, 8));
-        continue when exists (
-            select from (select run_id from holdfast.ready union all select run_id from holdfast.waiting
-                         union all select run_id from holdfast.leases
-                         union all select run_id from holdfast.idempotency_keys
-                         union all select id from holdfast.jobs where finished_at is null
-                         union all select on_id from holdfast.dependencies
-                                   join holdfast.waiting on waiting.run_id = dependencies.run_id) as live
-            where live.run_id >= low and live.run_id < high);
         foreach parent in array array['runs', 'attempts', 'events', 'logs', 'steps'] loop
             execute format('drop table holdfast.%I', parent || right(part.relname, 8));
         end loop;
