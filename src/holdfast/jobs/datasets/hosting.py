@@ -89,11 +89,11 @@ def _connected(directory: str) -> socket.socket:
 
 
 def _connect(directory: str) -> socket.socket | None:
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        told = json.loads((Path(directory) / ADDRESS).read_text())
-        channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        channel.connect(told["socket"])
+        channel.connect(json.loads((Path(directory) / ADDRESS).read_text())["socket"])
     except (OSError, ValueError, KeyError):
+        channel.close()
         return None
     return channel
 

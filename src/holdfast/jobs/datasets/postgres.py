@@ -63,13 +63,12 @@ class PostgresTable:
             group by number, key order by number
             """
         ).format(key=self._key, size=sql.Literal(size), table=self._table, range=self._within(within))
-        last = sql.SQL("select {key}::text from {table} where {range} order by {key} desc limit 1").format(
-            key=self._key, table=self._table, range=self._within(within)
-        )
+        last = sql.SQL("select cast({key} as text) as last from {table} where {range} order by {key} desc limit 1")
+        last_query = last.format(key=self._key, table=self._table, range=self._within(within))
         with self._connect() as connection:
             connection.execute("set transaction isolation level repeatable read, read only")
             found = connection.execute(query).fetchall()
-            highest = connection.execute(last).fetchone()
+            highest = connection.execute(last_query).fetchone()
         if not found or highest is None:
             return []
         firsts = [row[0] for row in found]
