@@ -103,10 +103,10 @@ def main() -> None:
             order = ("/runs", BARE) if number % 2 else (BARE, "/runs")
             found = {path: measure(base, path, requests, connections, f"{os.getpid()}-{number}") for path in order}
             ratios.append(found["/runs"]["rate"] / found[BARE]["rate"])
-            print(
-                f"round {number + 1}: POST /runs {found['/runs']['rate']:7.0f}/s (p99 {found['/runs']['p99'] * 1000:.0f} ms)"
-                f"   bare view {found[BARE]['rate']:7.0f}/s (p99 {found[BARE]['p99'] * 1000:.0f} ms)   ratio {ratios[-1]:.2f}"
+            shown = "   ".join(
+                f"{path} {one['rate']:6.0f}/s (p99 {one['p99'] * 1000:.0f} ms)" for path, one in sorted(found.items())
             )
+            print(f"round {number + 1}: {shown}   ratio {ratios[-1]:.2f}", flush=True)
         print(f"median ratio {median(ratios):.2f} (goal 0.70)")
     finally:
         process.terminate()

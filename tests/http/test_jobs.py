@@ -98,7 +98,7 @@ def test_jobs_are_listed(api: FlaskClient, hands: Hands) -> None:
     [
         ({}, ["/name"]),
         ({"name": ""}, ["/name"]),
-        ({"name": "x", "tasks": {}}, []),
+        ({"name": "x", "tasks": {}}, ["/tasks"]),
         ({"name": "x", "tasks": 3}, ["/tasks"]),
         ({"name": "x", "tasks": [3]}, ["/tasks/0"]),
         ({"name": "x", "tasks": [{"entrypoint": "nope"}]}, ["/tasks/0/entrypoint"]),
@@ -107,14 +107,12 @@ def test_jobs_are_listed(api: FlaskClient, hands: Hands) -> None:
         ({"name": "x", "tasks": [{"entrypoint": "echo", "depends_on": ["who"]}]}, ["/tasks/0/depends_on/0"]),
         ({"name": "x", "tasks": [{"entrypoint": "echo", "run_after": "soon"}]}, ["/tasks/0/run_after"]),
         ({"name": "x", "timeout": -1}, ["/timeout"]),
+        ({"name": "x", "timeout": 5e-324}, ["/timeout"]),
         ({"name": "x", "color": "red"}, ["/color"]),
     ],
 )
 def test_bad_jobs_are_refused_by_pointer(api: FlaskClient, body: Any, expected: list[str]) -> None:
     answer = api.post("/jobs", json=body)
-    if not expected:
-        assert answer.status_code == 201
-        return
     assert (answer.status_code, pointers(answer)) == (422, expected)
     assert api.get("/jobs").json["items"] == []
 

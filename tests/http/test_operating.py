@@ -20,11 +20,25 @@ from tests.http.hands import Hands
 from tests.http.test_submit import problem
 
 SOURCES = (
-    "runs_created_total runs_succeeded_total runs_failed_total run_duration_seconds queue_lag_seconds "
-    "stuck_runs_detected_total jobs_created_total jobs_completed_total jobs_failed_total job_duration_seconds "
-    "tasks_created_total tasks_completed_total tasks_failed_total task_duration_seconds task_queue_depth workers_active "
-    "worker_task_execution_time worker_heartbeat_age"
-).split()
+    "runs_created_total",
+    "runs_succeeded_total",
+    "runs_failed_total",
+    "run_duration_seconds",
+    "queue_lag_seconds",
+    "stuck_runs_detected_total",
+    "jobs_created_total",
+    "jobs_completed_total",
+    "jobs_failed_total",
+    "job_duration_seconds",
+    "tasks_created_total",
+    "tasks_completed_total",
+    "tasks_failed_total",
+    "task_duration_seconds",
+    "task_queue_depth",
+    "workers_active",
+    "worker_task_execution_time",
+    "worker_heartbeat_age",
+)
 
 
 def test_queues_are_paused_and_resumed(api: FlaskClient, submit: Submit, hands: Hands) -> None:

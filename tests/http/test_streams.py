@@ -25,7 +25,7 @@ def messages(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     """Server-sent events, comments and retry hints left out."""
     one: dict[str, Any] = {}
     for line in lines:
-        if line.startswith(":") or line.startswith("retry:"):
+        if line.startswith((":", "retry:")):
             continue
         if line:
             name, _, value = line.partition(": ")

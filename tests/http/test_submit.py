@@ -176,15 +176,15 @@ def test_many_who_post_the_same_at_once_make_one_run(app: Flask) -> None:
 
 def test_many_runs_can_be_made_at_once(api: FlaskClient) -> None:
     body = {"runs": [{"model": "echo", "parameters": {"n": n}, "key": f"batch-{n}"} for n in range(5)]}
-    answer = api.post("/runs/batch", json=body)
+    answer = api.post("/batches", json=body)
     assert answer.status_code == 201
     assert [item["run"]["parameters"]["n"] for item in answer.json["items"]] == list(range(5))
-    again = api.post("/runs/batch", json=body)
+    again = api.post("/batches", json=body)
     assert again.status_code == 200
     assert [item["run"]["run_id"] for item in again.json["items"]] == [
         item["run"]["run_id"] for item in answer.json["items"]
     ]
-    bad = api.post("/runs/batch", json={"runs": [{"model": "echo"}, {"model": "nope"}, {"model": "echo", "queue": 7}]})
+    bad = api.post("/batches", json={"runs": [{"model": "echo"}, {"model": "nope"}, {"model": "echo", "queue": 7}]})
     assert bad.status_code == 422
     assert pointers(bad) == ["/runs/1/model", "/runs/2/queue"]
 

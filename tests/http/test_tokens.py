@@ -59,7 +59,7 @@ def test_without_any_token_this_machine_may_do_everything(api: FlaskClient, make
 def test_beyond_this_machine_a_token_is_always_asked_for(
     settings: Settings, make_app: Callable[[Settings], Flask]
 ) -> None:
-    api = make_app(replace(settings, host="0.0.0.0")).test_client()  # noqa: S104
+    api = make_app(replace(settings, host="0.0.0.0")).test_client()
     assert api.get("/runs").status_code == 401
     assert api.get("/livez").status_code == 200
     assert api.get("/healthz").status_code == 200

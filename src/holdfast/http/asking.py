@@ -20,7 +20,7 @@ def new_run(call: Call, body: Any, key: str | None, pointer: str = "") -> NewRun
     model = asked.get("model")
     if not isinstance(model, str):
         raise refused([Problem(f"{pointer}/model", "must be the name of a task" if "model" in asked else "missing")])
-    parameters = asked.get("parameters", {})
+    parameters = {} if asked.get("parameters") is None else asked["parameters"]
     if not isinstance(parameters, dict):
         raise refused([Problem(f"{pointer}/parameters", "must be an object")])
     options = {name: asked[name] for name in OPTIONS if asked.get(name) is not None}

@@ -105,8 +105,8 @@ def seconds_of(value: Any, pointer: str, problems: list[Problem]) -> float | Non
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if seconds is None:
         return None
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 1e9:
-        problems.append(Problem(pointer, "must be a positive number of seconds, or a timedelta"))
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0.001 <= seconds < 1e9:
+        problems.append(Problem(pointer, "must be a number of seconds, at least 0.001, or a timedelta"))
         return None
     return float(seconds)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from holdfast.domain.states import Status
 from holdfast.http.openapi.parts import (
     ID,
+    NO_FIELDS,
+    REASON,
     RETRY_AFTER,
     TEXT,
     WHOLE,
@@ -20,6 +22,7 @@ from holdfast.http.openapi.parts import (
     problem,
     ref,
     says,
+    short_text,
 )
 
 JOB = ref("Job")
@@ -28,15 +31,8 @@ CURSOR = in_query("cursor", "Go on after this `next_cursor`.", ID)
 LIMIT = in_query("limit", "How many at most.", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50})
 PAGE = {"Link": header("The next page, if there is one (RFC 8288).")}
 ETAG = {"ETag": header("The version of this document.")}
-REASON = json_request(
-    {
-        "type": "object",
-        "properties": {"reason": nullable({"type": "string", "minLength": 1, "maxLength": 255})},
-        "additionalProperties": False,
-    },
-    required=False,
-)
-NOTHING = json_request({"type": "object", "properties": {}, "additionalProperties": False}, required=False)
+STOP = json_request(REASON, required=False)
+NOTHING = json_request(NO_FIELDS, required=False)
 NEXT = {
     name: link(target, about, job_id="$response.body#/job_id")
     for name, target, about in (
@@ -57,9 +53,9 @@ CREATE = operation(
             "type": "object",
             "required": ["name"],
             "properties": {
-                "name": {"type": "string", "minLength": 1, "maxLength": 255},
-                "description": nullable({"type": "string", "minLength": 1, "maxLength": 10_000}),
-                "timeout": nullable({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1e9}),
+                "name": short_text(255),
+                "description": nullable(short_text(10_000)),
+                "timeout": nullable({"type": "number", "minimum": 0.001, "exclusiveMaximum": 1e9}),
                 "tasks": nullable({"type": "array", "items": ref("TaskRequest"), "maxItems": 1000}),
             },
             "additionalProperties": False,
@@ -149,7 +145,7 @@ CANCEL = operation(
     "Cancel a job",
     "Its pending tasks end at once, its running ones are asked to stop, and nothing of it starts again.",
     parameters=[JOB_ID],
-    requestBody=REASON,
+    requestBody=STOP,
     answers={
         200: says("The job is cancelled.", JOB, links=NEXT),
         202: says("Some of its tasks still have to stop.", JOB, links=NEXT),

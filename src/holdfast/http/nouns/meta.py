@@ -12,7 +12,6 @@ from holdfast.http.page import STYLE_HASH, rendered
 from holdfast.http.problems import KINDS
 from holdfast.http.routes import Noun, Route
 
-
 PLACES = ("runs", "jobs", "queues", "workers", "tasks", "summary", "docs", "openapi.json", "metrics", "healthz")
 
 

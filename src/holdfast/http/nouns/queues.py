@@ -9,7 +9,17 @@ from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
 from holdfast.http.call import Call
 from holdfast.http.documents import queue_document
-from holdfast.http.openapi.parts import in_path, json_request, listed, nullable, operation, problem, ref, says
+from holdfast.http.openapi.parts import (
+    NO_FIELDS,
+    REASON,
+    in_path,
+    json_request,
+    listed,
+    operation,
+    problem,
+    ref,
+    says,
+)
 from holdfast.http.routes import Noun, Route
 from holdfast.ops.queues import pause_queue, read_queue, resume_queue
 
@@ -49,15 +59,8 @@ def _checked(name: str) -> str:
 
 
 NAME = in_path("name", "The name of a queue.", {"type": "string", "minLength": 1, "maxLength": 255})
-REASON = json_request(
-    {
-        "type": "object",
-        "properties": {"reason": nullable({"type": "string", "minLength": 1, "maxLength": 255})},
-        "additionalProperties": False,
-    },
-    required=False,
-)
-NOTHING = json_request({"type": "object", "properties": {}, "additionalProperties": False}, required=False)
+STOP = json_request(REASON, required=False)
+NOTHING = json_request(NO_FIELDS, required=False)
 
 NOUN = Noun(
     "queues",
@@ -92,7 +95,7 @@ NOUN = Noun(
                 "Pause a queue",
                 "None of its runs starts until it is resumed; running ones go on.",
                 parameters=[NAME],
-                requestBody=REASON,
+                requestBody=STOP,
                 answers={200: says("It is paused.", ref("Queue")), 422: problem("bad-input")},
             ),
         ),

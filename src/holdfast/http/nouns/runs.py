@@ -105,7 +105,7 @@ NOUN = Noun(
     "Runs: one invocation of a task each.",
     [
         Route("POST", "/runs", submit, "runs:write", operations.SUBMIT),
-        Route("POST", "/runs/batch", submit_batch, "runs:write", operations.SUBMIT_BATCH),
+        Route("POST", "/batches", submit_batch, "runs:write", operations.SUBMIT_BATCH),
         Route("GET", "/runs", index, "runs:read", operations.LIST),
         Route("GET", "/runs/{run_id}", show, "runs:read", operations.SHOW),
     ],

@@ -5,6 +5,8 @@ from __future__ import annotations
 from holdfast.domain.states import Status
 from holdfast.http.openapi.parts import (
     ID,
+    NO_FIELDS,
+    REASON,
     RETRY_AFTER,
     RUN_ID,
     TEXT,
@@ -29,15 +31,8 @@ KEY = in_header(
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 )
 ETAG = {"ETag": header("The version of this document.")}
-REASON = json_request(
-    {
-        "type": "object",
-        "properties": {"reason": nullable({"type": "string", "minLength": 1, "maxLength": 255})},
-        "additionalProperties": False,
-    },
-    required=False,
-)
-NOTHING = json_request({"type": "object", "properties": {}, "additionalProperties": False}, required=False)
+STOP = json_request(REASON, required=False)
+NOTHING = json_request(NO_FIELDS, required=False)
 EXAMPLE = {"model": "mock", "parameters": {"seconds": 0.1, "steps": 2}}
 
 NEXT = {
@@ -174,7 +169,7 @@ CANCEL = operation(
     "Cancel a run",
     "A pending run ends at once. A running one is asked to stop, and will then end CANCELLED and in no other way.",
     parameters=[RUN_ID],
-    requestBody=REASON,
+    requestBody=STOP,
     answers={
         200: says("The run is cancelled.", RUN, links=NEXT),
         202: says("The run was asked to stop.", RUN, links=NEXT),

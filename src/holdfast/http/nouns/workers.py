@@ -10,6 +10,7 @@ from holdfast.http.call import Call
 from holdfast.http.documents import worker_document
 from holdfast.http.openapi.parts import (
     ID,
+    NO_FIELDS,
     in_path,
     in_query,
     json_request,
@@ -73,9 +74,7 @@ NOUN = Noun(
                 "Drain a worker",
                 "It takes nothing more, and stops when its runs have ended.",
                 parameters=[in_path("worker_id", "The id of a worker.", ID)],
-                requestBody=json_request(
-                    {"type": "object", "properties": {}, "additionalProperties": False}, required=False
-                ),
+                requestBody=json_request(NO_FIELDS, required=False),
                 answers={
                     202: says(
                         "It was asked.",

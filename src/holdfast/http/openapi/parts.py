@@ -95,10 +95,21 @@ def record(about: str, fields: Mapping[str, Part]) -> Part:
     }
 
 
+def short_text(most: int) -> Part:
+    """A text that can be stored, of at most so many characters."""
+    return {"type": "string", "minLength": 1, "maxLength": most, "pattern": "^[^\\u0000]+$"}
+
+
 TEXT: Part = {"type": "string"}
 WHOLE: Part = {"type": "integer"}
 ID: Part = {"type": "string", "format": "uuid"}
 TIME: Part = {"type": "string", "format": "date-time"}
+REASON: Part = {
+    "type": "object",
+    "properties": {"reason": nullable(short_text(255))},
+    "additionalProperties": False,
+}
+NO_FIELDS: Part = {"type": "object", "properties": {}, "additionalProperties": False}
 RUN_ID = in_path("run_id", "The id of a run.", ID)
 RETRY_AFTER = {"Retry-After": header("Seconds after which to ask again.", WHOLE)}
 STREAM: Part = {"schema": {"type": "string", "description": "Server-sent events; `id` is `seq`."}}

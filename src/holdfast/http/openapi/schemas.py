@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.domain.states import AttemptStatus, Status
-from holdfast.http.openapi.parts import ID, TEXT, TIME, WHOLE, Part, listed, nullable, record, ref
+from holdfast.http.openapi.parts import ID, TEXT, TIME, WHOLE, Part, listed, nullable, record, ref, short_text
 from holdfast.settings import Settings
 
 NUMBER: Part = {"type": "number"}
@@ -21,11 +21,11 @@ DEPENDS_ON: Part = {
     "description": "What it waits for: ids of runs, or keys of tasks in the same job.",
     "items": {
         "anyOf": [
-            TEXT,
+            short_text(255),
             {
                 "type": "object",
                 "required": ["task"],
-                "properties": {"task": TEXT, "on": {"enum": ["success", "failure", "always"]}},
+                "properties": {"task": short_text(255), "on": {"enum": ["success", "failure", "always"]}},
                 "additionalProperties": False,
             },
         ]
@@ -57,8 +57,8 @@ def schemas(settings: Settings, models: list[str]) -> dict[str, Part]:
 
 def run_request(settings: Settings, models: list[str]) -> Part:
     key = {"type": "string", "minLength": 1, "maxLength": settings.max_key_length, "pattern": "^[!-~]+$"}
-    tag = {"type": "string", "minLength": 1, "maxLength": settings.max_tag_length}
-    name = {"type": "string", "minLength": 1, "maxLength": 255}
+    tag = short_text(settings.max_tag_length)
+    name = short_text(255)
     dedupe: Part = {
         "description": '`"active"`, `"off"`, or the age in seconds up to which a run that did not fail is found.',
         "anyOf": [{"enum": ["active", "off"]}, {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1e9}],
@@ -91,11 +91,11 @@ def task_request(settings: Settings, models: list[str]) -> Part:
     fields: dict[str, Part] = {
         "entrypoint": {"type": "string", "enum": models, "description": "The name of a registered task."},
         "kwargs": shared["parameters"],
-        "key": nullable({"type": "string", "minLength": 1, "maxLength": 255}),
+        "key": nullable({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}),
         "depends_on": nullable(DEPENDS_ON),
         "critical": {"type": "boolean", "default": True, "description": "Whether the job fails with it."},
         "max_retries": nullable({"type": "integer", "minimum": 0, "exclusiveMaximum": 1_000_000}),
-        "timeout": nullable({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1e9}),
+        "timeout": nullable({"type": "number", "minimum": 0.001, "exclusiveMaximum": 1e9}),
         **{name: shared[name] for name in ("queue", "priority", "run_after", "tags")},
     }
     return {"type": "object", "required": ["entrypoint"], "properties": fields, "additionalProperties": False}
