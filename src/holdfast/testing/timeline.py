@@ -12,7 +12,6 @@ A timeline needs something that performs operations, on a database whose clock c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime, time, timedelta
 from hashlib import sha256
 from typing import Any, Protocol, TypeVar
@@ -86,7 +85,7 @@ class Worker:
         return self._perform(lambda: ops.renew(self.id))
 
     def finish(self, claim: Claim, outcome: Outcome, **changes: Any) -> Verdict:
-        settlement = replace(settle(claim, outcome, 0.5), **changes)
+        settlement = settle(claim, outcome, 0.5)._replace(**changes)
         return self._perform(lambda: ops.finish(self.id, [settlement]))[0]
 
     def succeeds(self, claim: Claim, result: str = '"done"') -> Verdict:

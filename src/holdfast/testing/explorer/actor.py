@@ -46,6 +46,7 @@ class Actor:
         self.finished = False
         self.waiting = False  # a statement is under way
         self.resting = False  # it was in somebody's way and lets others go first, as production does with a pause
+        self.waited = False  # at some time, for a lock that the other actor held
         self.steps = 0
         self.transients = 0
         self._session = session

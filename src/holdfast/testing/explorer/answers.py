@@ -17,6 +17,8 @@ from holdfast.testing.explorer.programs import WRITTEN, Case
 
 Complaints = Iterator[str]
 
+# They skip what others hold; only the end of a whole month makes them wait.
+NEVER_WAIT = ("claim", "promote")
 FINISHERS = ("succeed", "fail", "fail_for_good", "hand_back", "turn")
 
 
@@ -30,6 +32,7 @@ class Told:
     partner: str
     answer: Answer
     runs: dict[str, History]
+    waited: bool = False
 
     @property
     def run(self) -> History:
@@ -47,6 +50,8 @@ class Told:
 
 def check(told: Told) -> Complaints:
     """Everything wrong with one caller's answer."""
+    if told.waited and told.program in NEVER_WAIT and told.partner != "prune":
+        yield "it waited for a lock, and everybody behind it would have as well"
     if not told.answer.heard:
         return
     error = told.answer.error

@@ -137,6 +137,7 @@ def counters_are_exact(runs: Sequence[History], counted: dict[str, int]) -> Comp
     for run in runs:
         expected.update(attempt.outcome or "retried" for attempt in run.attempts)
         expected.update("lost" for attempt in run.attempts if attempt.status == "LOST")
+        expected.update(f"reopened {attempt.outcome}" for attempt in run.attempts if attempt.reopened_at is not None)
         expected.update("fenced" for event in run.events if event.type == "FENCED")
     told = {kind: amount for kind, amount in counted.items() if kind != "lag"}
     if told != +expected:

@@ -1,4 +1,4 @@
-"""A schedule as a line of text: `succeed~cancel@leased:ab?b/t`. What fails can be replayed from it."""
+"""A schedule as a line of text: `succeed+cancel@leased:ab?b/t`. What fails can be replayed from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Meeting:
     situation: str
 
     def __str__(self) -> str:
-        return f"{self.first}~{self.second}@{self.situation}"
+        return f"{self.first}+{self.second}@{self.situation}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ def parse(text: str) -> Schedule:
     """Read what `str(schedule)` wrote."""
     head, _, tail = text.partition(":")
     names, _, situation = head.partition("@")
-    first, _, second = names.partition("~")
+    first, _, second = names.partition("+")
     steps = tuple(_STEP.findall(tail))
     if not (first and second and situation) or "".join(steps) != tail:
-        raise ValueError(f"{text!r} is not a schedule such as succeed~cancel@leased:ab?b/t")
+        raise ValueError(f"{text!r} is not a schedule such as succeed+cancel@leased:ab?b/t")
     return Schedule(Meeting(first, second, situation), steps)

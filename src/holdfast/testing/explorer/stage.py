@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from itertools import count
-from typing import Any
 
 import psycopg
 
@@ -51,6 +51,15 @@ class Violation:
         return f"{self.schedule}  {self.invariant}: {self.complaint}"
 
 
+class Crashes(Enum):
+    """Which schedules have a crash: none, or one at every point, after which each actor goes on to its end without
+    interruption (brief), or in all interleavings."""
+
+    NONE = "none"
+    BRIEF = "brief"
+    ALL = "all"
+
+
 class Stage:
     """Four connections to a database of one's own: two actors, one that sets and clears the stage, one that watches."""
 
@@ -75,7 +84,7 @@ class Stage:
         for session in (*self._sessions, self._scene, self._watch):
             session.close()
 
-    def play(self, meeting: Meeting, crashes: bool, choose: Choose) -> Played:
+    def play(self, meeting: Meeting, crashes: Crashes, choose: Choose) -> Played:
         """Bring a fresh run into the situation and let both actors act, in the order that `choose` says."""
         for session in (*self._sessions, self._scene, self._watch):
             session.prepare()
@@ -113,16 +122,17 @@ class Stage:
         month = f"19{80 + serial // 12 % 20}_{serial % 12 + 1:02}" if SITUATIONS[meeting.situation].old else None
         return arrange(self._scene, SITUATIONS[meeting.situation], f"{serial}", self._claimers, month)
 
-    def _options(self, actors: list[Actor], taken: list[str], crashes: bool, time_to_pass: bool) -> list[str]:
+    def _options(self, actors: list[Actor], taken: list[str], crashes: Crashes, time_to_pass: bool) -> list[str]:
         while True:
             free = [actor for actor in actors if not actor.finished and not actor.waiting]
             free = [actor for actor in free if not actor.resting] or free
             options = [actor.name for actor in free]
             if time_to_pass:
                 options.append(TIME_PASSES)
-            if crashes and not any(len(step) > 1 for step in taken):
-                for actor in free:
-                    options += _crashes(actor, taken)
+            if crashes is Crashes.NONE or any(len(step) > 1 for step in taken):
+                options = _uninterrupted(options, taken, crashes)
+            else:
+                options += [crash for actor in free for crash in _crashes(actor, taken)]
             if options or not any(actor.waiting for actor in actors):
                 return options
             # Each waits for the other: Postgres ends that.
@@ -144,6 +154,8 @@ class Stage:
                 {"waiting": plain_array(actor.pid for actor in waiting), "actors": plain_array(a.pid for a in actors)},
             )
             if blocked[0][0] == len(waiting):
+                for actor in waiting:
+                    actor.waited = True
                 return len(waiting)
         return 0
 
@@ -169,10 +181,16 @@ class Stage:
         return found
 
 
+def _uninterrupted(options: list[str], taken: list[str], crashes: Crashes) -> list[str]:
+    """After a crash, in the brief way, whoever acts goes on to its end."""
+    if crashes is Crashes.BRIEF and taken and len(taken[-1]) == 1 and taken[-1] in options:
+        return [taken[-1]]
+    return options
+
+
 def _crashes(actor: Actor, taken: list[str]) -> Iterator[str]:
     """The ways in which this actor can crash now. A death outside a transaction is the same whenever it happens."""
-    just_acted = not taken or taken[-1] == actor.name
-    if actor.in_transaction or just_acted or (not actor.steps and len(taken) == 0):
+    if actor.in_transaction or not taken or taken[-1] == actor.name:
         yield actor.name + DIES
     yield actor.name + (UNANSWERED if actor.ends_transaction() else DROPPED)
 
@@ -188,9 +206,6 @@ def _complaints(played: Played, runs: dict[str, history.History], counted: dict[
         told = invariants.counters_are_exact(list(mine.values()), counted)
         yield from (("counters_are_exact", complaint) for complaint in told)
     for who, actor in enumerate(played.actors):
-        told_to = answers.Told(case, who, names[who], names[1 - who], actor.answer, mine)
+        told_to = answers.Told(case, who, names[who], names[1 - who], actor.answer, mine, actor.waited)
         for complaint in answers.check(told_to):
             yield f"{actor.name} was told", complaint
-
-
-Play = Callable[[Choose], Any]

@@ -35,7 +35,9 @@ class Session:
         self._texts: dict[str, tuple[bytes, list[str]]] = {}
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._to_prepare: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
+        # Nothing here has to survive a power failure, and planning the same few statements would take most of the time.
         self.execute("set synchronous_commit = off")
+        self.execute("set plan_cache_mode = force_generic_plan")
 
     def close(self) -> None:
         self.connection.close()

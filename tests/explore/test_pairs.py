@@ -1,0 +1,61 @@
+"""All pairs of operations, through all interleavings, with crashes at every point, and every invariant afterwards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
+
+import pytest
+
+from holdfast.testing.explorer.explore import Tally, every_crash, every_interleaving, some
+from holdfast.testing.explorer.pairs import meetings
+from holdfast.testing.explorer.schedule import Meeting
+from holdfast.testing.explorer.situations import SITUATIONS
+from holdfast.testing.explorer.stage import Stage
+from tests.explore.conftest import COUNTS
+
+PAIRS = {pair: list(group) for pair, group in groupby(meetings(), key=lambda m: f"{m.first}+{m.second}")}
+
+# How many schedules with a crash a slice plays for each meeting; and of those that make months, which take long.
+SAMPLE, SAMPLE_OF_OLD = 8, 3
+
+
+def explored(stage: Stage, meeting: Meeting, full: bool) -> Iterator[Tally]:
+    situation = SITUATIONS[meeting.situation]
+    if full:
+        yield every_interleaving(stage, meeting)
+        yield every_crash(stage, meeting)
+    else:
+        if not situation.old and not situation.time_passes:
+            yield every_interleaving(stage, meeting)
+        yield some(stage, meeting, SAMPLE_OF_OLD if situation.old else SAMPLE)
+
+
+def test_every_pair_of_operations_meets_somewhere() -> None:
+    asked = "submit submit_key submit_dedupe claim claim_by_id renew succeed fail fail_for_good hand_back cancel retry "
+    names = (asked + "rescue promote prune").split()
+    missing = {
+        (first, second)
+        for first in names
+        for second in names
+        if f"{first}+{second}" not in PAIRS and f"{second}+{first}" not in PAIRS
+    }
+    assert missing == set()
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_pair_breaks_nothing(stage: Stage, pair: str, full: bool, record_property: pytest.FixtureRequest) -> None:
+    total: Counter[str] = Counter(pairs=1, meetings=len(PAIRS[pair]))
+    violations = []
+    for meeting in PAIRS[pair]:
+        for tally in explored(stage, meeting, full):
+            total.update(schedules=tally.schedules, crashes=tally.crashes, waits=tally.waits)
+            total.update(transients=tally.transients, violations=len(tally.violations))
+            violations += tally.violations
+            if tally.expected is not None:
+                total.update(formulas=1, as_expected=tally.schedules == tally.expected)
+                assert tally.schedules == tally.expected, f"{meeting}: not every interleaving was played"
+    record_property(COUNTS, dict(total))  # type: ignore[operator]
+    assert not violations, "replay with: holdfast.testing.explorer.explore.replay\n" + "\n".join(map(str, violations))
