@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -39,8 +40,9 @@ class WorkerRequest:
 def run_worker(settings: Settings, request: WorkerRequest) -> None:
     """Work until told to stop, or until the queues are empty if that was asked."""
     settings = replace(settings, tasks=(*settings.tasks, *request.tasks))
-    start_logging(settings)
-    with Surroundings(settings) as surroundings:
+    with ExitStack() as stack:
+        stack.callback(start_logging(settings))
+        surroundings = stack.enter_context(Surroundings(settings))
         Worker(replace(worker_options(surroundings, request), services=services(surroundings))).run()
 
 
@@ -51,8 +53,9 @@ def start_logging(settings: Settings) -> Callable[[], None]:
 
 def run_sweep(settings: Settings) -> None:
     """Do what workers do for all, and execute nothing, until told to stop."""
-    start_logging(settings)
-    with Surroundings(settings) as surroundings:
+    with ExitStack() as stack:
+        stack.callback(start_logging(settings))
+        surroundings = stack.enter_context(Surroundings(settings))
         request = WorkerRequest(queues=(), executor="inline", name=f"sweep {os.getpid()}")
         Sweep(replace(worker_options(surroundings, request), services=services(surroundings))).run()
 

@@ -7,7 +7,7 @@ costs a look into a dictionary; whoever emits in a hot loop asks `heard` first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import perf_counter
 from typing import Any
 
@@ -44,9 +44,10 @@ def heard(event: str) -> bool:
 
 
 def emit(event: str, **fields: Any) -> None:
-    """Say that something happened."""
+    """Say that something happened. A subscriber that fails is passed over: telling must never undo what is told."""
     for subscriber in _listeners(event):
-        subscriber(event, fields)
+        with suppress(Exception):
+            subscriber(event, fields)
 
 
 class Span:
