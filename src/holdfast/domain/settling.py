@@ -9,7 +9,7 @@ import orjson
 
 from holdfast.domain.policies import Retry
 from holdfast.domain.states import AttemptStatus, Status
-from holdfast.domain.values import Claim, NewRun, Settlement, StoredResult
+from holdfast.domain.values import AttemptRef, Claim, NewRun, Settlement, StoredResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +66,23 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
     lag = claim.lag if claim.number == 1 else None
     match outcome:
         case Succeeded():
+            # By position, because this is done for every run: names would cost twice as much as all the rest.
             return Settlement(
-                claim.ref,
+                AttemptRef(claim.run_id, claim.number),
                 AttemptStatus.SUCCEEDED,
                 Status.SUCCEEDED,
-                task=claim.task,
-                elapsed=outcome.elapsed,
-                lag=lag,
-                result=outcome.result,
-                stored=outcome.stored,
-                adds=outcome.adds,
+                claim.task,
+                outcome.elapsed,
+                lag,
+                0.0,
+                False,
+                outcome.result,
+                outcome.stored,
+                None,
+                None,
+                None,
+                None,
+                outcome.adds,
             )
         case Stopped():
             return Settlement(

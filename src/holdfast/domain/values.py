@@ -53,8 +53,7 @@ class StoredResult:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """What an attempt's end means: for the attempt, for its run, and for the attempts still to come."""
 
     ref: AttemptRef

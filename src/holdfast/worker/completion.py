@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from random import random
 from time import monotonic
 
@@ -53,7 +52,7 @@ class Completions:
         settlements = [
             settle(one.claim, one.outcome, random()) for one in ended if not isinstance(one.outcome, Settled)
         ]
-        self.put(settlements if executor is None else [replace(one, executor=executor) for one in settlements])
+        self.put(settlements if executor is None else [one._replace(executor=executor) for one in settlements])
 
     def put(self, settlements: Iterable[Settlement]) -> None:
         if not self._waiting:
