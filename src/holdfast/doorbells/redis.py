@@ -139,7 +139,8 @@ class RedisListener:
             stack.push_async_callback(client.aclose)
             channel = client.pubsub(ignore_subscribe_messages=True)
             stack.push_async_callback(channel.aclose)
-            await channel.subscribe(CHANNEL)
+            async with asyncio.timeout(2 * IO_SECONDS):
+                await channel.subscribe(CHANNEL)
             self._patience.succeeded()
             self.live = True
             while True:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from importlib.util import find_spec
 from time import monotonic
 from typing import Any, NamedTuple
 
+from holdfast.domain.errors import ConfigurationError
 from holdfast.doorbells.redis import Patience, open_redis, warn
 
 # The only function that a message of ours names.
@@ -43,6 +45,8 @@ class RunRinger:
     """Puts messages into RQ's queues. Never raises for want of Redis: what was not rung is rung later."""
 
     def __init__(self, url: str, again_after: float) -> None:
+        if find_spec("rq") is None:
+            raise ConfigurationError("HOLDFAST_DOORBELL=rq needs the extra `rq`: pip install 'holdfast[rq]'")
         self._redis = open_redis(url)
         self._patience = Patience(warn)
         self._again_ms = max(1, int(again_after * 1000))

@@ -29,7 +29,7 @@ def is_work_horse() -> bool:
     while frame is not None:
         caller = frame.f_locals.get("self")
         if isinstance(caller, BaseWorker):
-            return bool(caller.is_horse)
+            return bool(getattr(caller, "is_horse", False))
         frame = frame.f_back
     return False
 
