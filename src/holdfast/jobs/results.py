@@ -19,7 +19,7 @@ LoadStored = Callable[[ResultRecord], bytes]
 
 
 class Results(Sequence[Any]):
-    """What the runs of a map returned. Never more than a page of it is in memory, however often it is read."""
+    """What the runs of a map returned. Never more than a page at a time is in memory."""
 
     def __init__(self, map_id: str, total: int, load_page: LoadPage, load_stored: LoadStored) -> None:
         self._ids = series(map_id, CHUNKS, total)
@@ -42,23 +42,26 @@ class Results(Sequence[Any]):
         return self._at(wanted) if isinstance(wanted, int) else [self._at(one) for one in wanted]
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._at(index) for index in range(len(self._ids)))
+        for first in range(0, len(self._ids), PAGE):
+            for row in self._read(first):
+                yield revived(orjson.loads(self._text(row)))
 
     def __repr__(self) -> str:
         return f"<Results of {len(self._ids)} runs>"
 
     def _at(self, index: int) -> Any:
         if not self._first <= index < self._first + len(self._page):
-            self._read(index - index % PAGE)
+            self._first = index - index % PAGE
+            self._page = self._read(self._first)
         return revived(orjson.loads(self._text(self._page[index - self._first])))
 
-    def _read(self, first: int) -> None:
+    def _read(self, first: int) -> Sequence[tuple[Any, ...]]:
         ids = self._ids[first : first + PAGE]
         found = self._load_page(ids[0], ids[-1], PAGE)
         if [row[0] for row in found] != ids:
             missing = sorted(set(ids) - {row[0] for row in found})
             raise ResultPruned(f"{len(missing)} runs of the map have no result, {missing[0]} among them")
-        self._first, self._page = first, found
+        return found
 
     def _text(self, row: tuple[Any, ...]) -> bytes | str:
         _, text, ref, size, sha256 = row
