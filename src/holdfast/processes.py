@@ -16,6 +16,11 @@ WATCH_EVERY = 0.5
 LOOK_EVERY = 0.02
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process started and that still are its."""
+    return [child for child, parent in _parents().items() if parent == pid]
+
+
 def family(pid: int) -> list[int]:
     """A process and all that descend from it, parents first."""
     parents = _parents()

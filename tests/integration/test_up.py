@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.request import Request, urlopen
 
 import pytest
 
 from holdfast.embedded.locks import is_held
 from holdfast.embedded.places import Places
-from holdfast.processes import alive, family, kill_family, wait_gone
+from holdfast.processes import alive, children, family, kill_family, wait_gone
 from tests.integration.cli_support import Cli
 
 T = TypeVar("T")
@@ -46,6 +50,14 @@ class Up:
         found: list[dict[str, Any]] = self.cli.ok("workers", "list", "--json").json["items"]
         return [worker for worker in found if worker["pid"] in alive([worker["pid"]])]
 
+    def request(self, path: str, body: bytes | None = None) -> Any:
+        """Ask the API; None if it does not answer."""
+        url = next(line.split()[1] for line in self.said.splitlines() if line.startswith("API"))
+        headers = {"Content-Type": "application/json"}
+        with contextlib.suppress(OSError), urlopen(Request(url + path, body, headers), timeout=SECONDS) as answer:
+            return json.load(answer)
+        return None
+
     def end(self, number: int) -> int:
         members = family(self.process.pid)
         self.process.send_signal(number)
@@ -75,7 +87,7 @@ def test_runs_are_executed_and_a_killed_worker_is_started_again(
     database_url: str, tmp_path: Path, up: Callable[..., Up]
 ) -> None:
     cli = Cli(tmp_path, database_url=database_url, lease_seconds="3")
-    running = up(cli, "--slots", "1")
+    running = up(cli, "--slots", "1", "--no-api")
     assert "holdfast submit mock" in running.said
     (first,) = eventually(running.workers)
     kill_family(first["pid"])
@@ -86,10 +98,31 @@ def test_runs_are_executed_and_a_killed_worker_is_started_again(
     assert cli.ok("workers", "list", "--json").json["items"] == []
 
 
+def test_the_api_is_up_too_and_comes_back_on_its_port(database_url: str, tmp_path: Path, up: Callable[..., Up]) -> None:
+    cli = Cli(tmp_path, database_url=database_url, port="0")
+    running = up(cli, "--slots", "1")
+    eventually(lambda: running.request("/livez"))
+    run = running.request("/runs", b'{"model": "mock", "parameters": {"seconds": 0}}')
+    assert running.request(f"/runs/{run['run_id']}?wait=60")["status"] == "SUCCEEDED"
+    worker = eventually(running.workers)[0]["pid"]
+    (api,) = (pid for pid in children(running.process.pid) if pid != worker)
+    kill_family(api)
+    assert eventually(lambda: running.request(f"/runs/{run['run_id']}"))["status"] == "SUCCEEDED"
+    assert running.end(signal.SIGINT) == 0
+
+
+def test_a_port_that_is_taken_is_told_at_once(database_url: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        cli = Cli(tmp_path, database_url=database_url, port=str(taken.getsockname()[1]))
+        answer = cli("up")
+    assert answer.code == 1
+    assert "Set HOLDFAST_HOST and HOLDFAST_PORT" in answer.err.splitlines()[-1]
+
+
 def test_the_embedded_server_stays_while_it_is_up_and_goes_with_it(
     home: Path, tmp_path: Path, up: Callable[..., Up]
 ) -> None:
-    cli = Cli(tmp_path, home=str(home))
+    cli = Cli(tmp_path, home=str(home), port="0")
     running = up(cli, "--slots", "1")
     places = Places(home)
     assert str(places.sockets) in running.said
@@ -102,9 +135,10 @@ def test_the_embedded_server_stays_while_it_is_up_and_goes_with_it(
 
 
 def test_what_it_started_stops_even_if_it_is_killed(home: Path, tmp_path: Path, up: Callable[..., Up]) -> None:
-    cli = Cli(tmp_path, home=str(home), lease_seconds="3")
+    cli = Cli(tmp_path, home=str(home), lease_seconds="3", port="0")
     running = up(cli, "--slots", "1")
     eventually(running.workers)
+    eventually(lambda: running.request("/livez"))
     members = family(running.process.pid)
     assert len(members) > 1
     os.kill(running.process.pid, signal.SIGKILL)

@@ -18,6 +18,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "up": Entry("holdfast.cli.up:up", "Start everything here and stay."),
+    "api": Entry("holdfast.cli.api:api", "Serve the API over HTTP."),
     "worker": Entry("holdfast.cli.worker:worker", "Take runs from queues and execute them."),
     "sweep": Entry("holdfast.cli.sweep:sweep", "Rescue, ring, publish and prune; execute nothing."),
     "demo": Entry("holdfast.cli.demo:demo", "Show the main job end to end, on a Postgres of its own."),

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from holdfast.cli import output
 from holdfast.cli.worker import names
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+
+REQUEST = '{"model": "mock", "parameters": {"seconds": 2}}'
 
 
 @click.command()
 @click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="How many workers.")
 @click.option("--slots", type=click.IntRange(1, 10_000), help="Runs at once per worker; else one per processor.")
 @click.option("--queues", metavar="A,B", type=names, help="Only these queues; else every queue.")
-def up(workers: int, slots: int | None, queues: tuple[str, ...] | None) -> None:
+@click.option("--no-api", is_flag=True, help="Without the API.")
+def up(workers: int, slots: int | None, queues: tuple[str, ...] | None, no_api: bool) -> None:
     """Start everything here and stay until Ctrl-C. What crashes is started again."""
     from holdfast.client.surroundings import Surroundings
     from holdfast.settings import masked
@@ -22,17 +30,37 @@ def up(workers: int, slots: int | None, queues: tuple[str, ...] | None) -> None:
     arguments += ["--queues", ",".join(queues)] if queues else []
     with Surroundings() as surroundings:
         settings = surroundings.settings
-        where = masked(surroundings.database_url)
-        output.note(f"database  {where}" + ("" if settings.database_url else "  (embedded)"))
+        programs = [
+            Program(f"worker {number}", ("worker", "--with-parent", *arguments)) for number in range(1, workers + 1)
+        ]
+        output.note(
+            f"database  {masked(surroundings.database_url)}" + ("" if settings.database_url else "  (embedded)")
+        )
         output.note(f"workers   {workers}")
+        url = None if no_api else _address(settings, surroundings.database_url)
+        if url:
+            programs.append(Program("api", ("api", "--with-parent", "--port", url.rpartition(":")[2])))
+            output.note(f"API       {url}")
         output.note("")
         output.note("try       holdfast submit mock -p seconds=2 --wait")
-        output.note("          holdfast runs list")
+        if url:
+            output.note(f"          curl -s {url}/runs -H 'Content-Type: application/json' -d '{REQUEST}'")
         output.note("Ctrl-C stops everything; runs go on at the next start")
         output.note("")
-        keep_running(
-            [Program(f"worker {number}", ("worker", "--with-parent", *arguments)) for number in range(1, workers + 1)],
-            grace=settings.grace_seconds + 15,
-            tell=output.note,
-        )
+        keep_running(programs, grace=settings.grace_seconds + 15, tell=output.note)
     output.note("stopped")
+
+
+def _address(settings: Settings, database_url: str) -> str | None:
+    """Where the API will be, once it is sure that it can be there; None if it is not installed."""
+    try:
+        from holdfast.http.server import listen, require_token, url_of
+    except ImportError:
+        output.note("API       not installed: pip install 'holdfast[server]'")
+        return None
+    from holdfast.http.hosts import is_loopback
+
+    if not is_loopback(settings.host):
+        require_token(database_url, settings.host)
+    with listen(settings.host, settings.port) as tried:
+        return url_of(tried)

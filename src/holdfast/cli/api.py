@@ -1,0 +1,41 @@
+"""holdfast api."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+
+from holdfast.cli import output
+
+
+@click.command()
+@click.option("--host", help="The address to listen on; else HOLDFAST_HOST.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port, 0 for a free one; else HOLDFAST_PORT.")
+@click.option(
+    "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="How many processes serve."
+)
+@click.option("--with-parent", is_flag=True, hidden=True, help="Stop when the process that started this one is gone.")
+def api(host: str | None, port: int | None, processes: int, with_parent: bool) -> None:
+    """Serve the API over HTTP.
+
+    Loopback may go without a token; anywhere else there has to be one.
+    """
+    from holdfast.domain.errors import ConfigurationError
+    from holdfast.settings import load
+
+    settings = load()
+    try:
+        from holdfast.http.server import serve
+    except ImportError as error:
+        raise ConfigurationError(f"the API needs the extra: pip install 'holdfast[server]' ({error})") from error
+    if with_parent:
+        from holdfast.processes import stop_with_parent
+
+        stop_with_parent()
+    given = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
+    serve(
+        replace(settings, **given),  # type: ignore[arg-type]
+        processes=processes,
+        started=lambda url: output.note(f"the API listens on {url}"),
+    )
