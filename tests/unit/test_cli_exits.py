@@ -1,0 +1,50 @@
+"""Exit codes are a promise to scripts: each error has the code that the contract gives to its kind."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from holdfast.cli import exits
+from holdfast.domain import errors
+from holdfast.domain.states import FINAL
+
+CODES: dict[int, set[type[BaseException]]] = {
+    1: {errors.ConfigurationError, errors.SchemaMismatch, errors.ResultNotStorable, errors.Fatal, errors.RunTimedOut},
+    2: {errors.BadInput, errors.NotCanonical, errors.BadParameters, errors.UnknownTask},
+    3: {errors.RunFailed},
+    4: {errors.RunCancelled},
+    5: {errors.WaitTimeout},
+    6: {
+        errors.RunNotFound,
+        errors.NotFound,
+        errors.JobNotFound,
+        errors.SubscriptionNotFound,
+        errors.ResultPruned,
+    },
+    7: {errors.NotAllowed, PermissionError, psycopg.errors.InsufficientPrivilege},
+    8: {
+        errors.KeyReused,
+        errors.RunEnded,
+        errors.RunNotFinished,
+        errors.JobEnded,
+        errors.LeaseLost,
+        errors.SubscriptionExists,
+    },
+    69: {errors.DatabaseUnreachable, errors.ServerUnreachable, psycopg.OperationalError},
+}
+
+
+@pytest.mark.parametrize(("code", "error"), [(code, error) for code, kinds in CODES.items() for error in kinds])
+def test_each_error_has_its_code(code: int, error: type[BaseException]) -> None:
+    assert exits.code_of(error.__new__(error)) == code
+
+
+def test_every_error_of_ours_was_thought_of() -> None:
+    ours = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)}
+    assert ours - {errors.HoldfastError} <= set().union(*CODES.values())
+
+
+def test_every_ending_of_a_run_has_its_code() -> None:
+    assert exits.BY_STATUS.keys() == FINAL
+    assert exits.code_of(RuntimeError()) == 1
