@@ -10,7 +10,7 @@ FINGERPRINT := $(shell printf '%s|%s|%s' "$(CURDIR)" "$(PYTHON)" "$(EXTRAS)" | c
 READY = $(VENV)/.ready-$(FINGERPRINT)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check format bench chaos constraints clean
+.PHONY: help setup demo up test check format bench chaos constraints schema clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -52,6 +52,9 @@ constraints: ## remake constraints.txt from pyproject.toml (ARGS=--upgrade for n
 		&& .venv-uv/bin/python -m pip install -qq uv; }
 	@.venv-uv/bin/uv pip compile pyproject.toml --extra all --extra dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --quiet $(ARGS) --output-file constraints.txt
+
+schema: $(READY) ## write src/holdfast/sql/schema.txt anew, after a migration
+	@$(BIN)/python tools/dump-schema
 
 clean: ## remove what make made; data under .holdfast and artifacts stays
 	@rm -rf $(VENV) .venv311 .venv-uv dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
