@@ -16,7 +16,7 @@ from holdfast.domain.states import Status
 from holdfast.domain.values import Dependency, NewRun, RunRecord, Submitted
 from holdfast.ops.depend import hold_awaited, link
 from holdfast.ops.jobs import grow
-from holdfast.sql import jobs, keys, runs
+from holdfast.sql import jobs, keys, payloads, runs
 from holdfast.sql.statement import Op, Row
 
 ROUNDS = 10
@@ -122,16 +122,16 @@ def _differing(new: NewRun, known: keys.KeyRecord) -> Op[list[str]]:
 
 
 def _submit_deduplicated(new: NewRun) -> Op[Submitted]:
-    isolation = yield from runs.hold_payload(new.task, new.payload_hash)
+    isolation = yield from payloads.hold(new.task, new.payload_hash)
     if isolation != "read committed":
         raise ConfigurationError(
             f"dedupe needs a READ COMMITTED transaction to see runs that others just made; this one is {isolation}. "
             "Submit with a key instead, or outside this transaction."
         )
     if isinstance(new.dedupe, timedelta):
-        found = yield from runs.find_recent(new.task, new.payload_hash, new.dedupe)
+        found = yield from payloads.recent(new.task, new.payload_hash, new.dedupe)
     else:
-        found = yield from runs.find_active(new.task, new.payload_hash, new.dedupe_window)
+        found = yield from payloads.active(new.task, new.payload_hash, new.dedupe_window)
     if found is not None:
         return Submitted((yield from _existing(found)), False)
     return (yield from _insert([new], together=True))[0]

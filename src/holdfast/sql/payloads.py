@@ -1,0 +1,56 @@
+"""Runs found by what they were asked: the same task with the same payload."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.sql.statement import Statement, first
+
+
+def hold(task: str, payload_hash: str) -> Statement[str]:
+    """Let nobody else decide about this payload until the transaction ends; tells the transaction's isolation."""
+    return Statement(
+        """
+        select current_setting('transaction_isolation')
+        from pg_advisory_xact_lock(hashtextextended(%(task)s || ' ' || %(payload_hash)s, 7))
+        """,
+        {"task": task, "payload_hash": payload_hash},
+        lambda found: str(found[0][0]),
+        together=True,
+    )
+
+
+def active(task: str, payload_hash: str, within: timedelta) -> Statement[str | None]:
+    """The newest PENDING or RUNNING run with this payload, made within the window."""
+    return Statement(
+        """
+        select runs.id::text from holdfast.runs
+        where runs.payload_hash = decode(%(payload_hash)s, 'hex') and runs.task = %(task)s
+          and runs.created_at > holdfast.now() - %(within)s::interval
+          and (exists (select from holdfast.ready where ready.run_id = runs.id)
+               or exists (select from holdfast.waiting where waiting.run_id = runs.id)
+               or exists (select from holdfast.leases where leases.run_id = runs.id
+                          and leases.cancel_requested_at is null))
+        order by runs.id desc limit 1
+        """,
+        {"task": task, "payload_hash": payload_hash, "within": within},
+        first(lambda row: str(row[0])),
+    )
+
+
+def recent(task: str, payload_hash: str, within: timedelta) -> Statement[str | None]:
+    """The newest run with this payload made within the window that has neither failed nor been cancelled."""
+    return Statement(
+        """
+        select runs.id::text from holdfast.runs
+        where runs.payload_hash = decode(%(payload_hash)s, 'hex') and runs.task = %(task)s
+          and runs.created_at > holdfast.now() - %(within)s::interval
+          and not exists (select from holdfast.attempts where attempts.run_id = runs.id
+                          and attempts.outcome in ('FAILED', 'CANCELLED') and attempts.reopened_at is null)
+          and not exists (select from holdfast.leases where leases.run_id = runs.id
+                          and leases.cancel_requested_at is not null)
+        order by runs.id desc limit 1
+        """,
+        {"task": task, "payload_hash": payload_hash, "within": within},
+        first(lambda row: str(row[0])),
+    )
