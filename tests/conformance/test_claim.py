@@ -18,6 +18,15 @@ def test_higher_priority_first_then_older_first(timeline: Timeline) -> None:
     assert [claim.run_id for claim in claims] == [high, first, second, low]
 
 
+def test_claims_one_by_one_come_in_order(timeline: Timeline) -> None:
+    low = timeline.submit({"n": 1}, priority=-1)
+    first = timeline.submit({"n": 2})
+    high = timeline.submit({"n": 3}, priority=1)
+    worker = timeline.worker("a")
+    for run in (high, first, low):
+        worker.claims(run)
+
+
 def test_runs_of_one_moment_come_in_the_order_of_their_ids(timeline: Timeline) -> None:
     many = [new_run({"n": n}) for n in range(20)]
     timeline.perform(lambda: ops.submit_many(many[::-1]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.domain.ids import new_id
+from holdfast.sql import leases
 from holdfast.testing.timeline import Timeline
 
 
@@ -21,6 +22,14 @@ def test_a_run_that_is_held_is_not(timeline: Timeline) -> None:
     assert timeline.worker("b").take(run) is None
     assert timeline.worker("a").take(run) is None
     assert timeline.get(run).attempt_count == 1
+
+
+def test_a_run_that_is_held_is_found_by_nobody(timeline: Timeline) -> None:
+    run = timeline.submit()
+    timeline.worker("a").takes(run)
+    assert timeline.ask(leases.orphan(run)) == []
+    timeline.later(seconds=61)
+    assert [orphan.run_id for orphan in timeline.ask(leases.orphan(run))] == [run]
 
 
 def test_a_lease_that_has_passed_is_taken_over(timeline: Timeline) -> None:

@@ -81,8 +81,13 @@ def test_a_window_finds_no_failure(timeline: Timeline, ending: str) -> None:
         timeline.cancel(run)
     assert timeline.status(run) == ending
     assert timeline.submitted(dedupe=timedelta(hours=1)).created
+
+
+def test_a_window_finds_what_was_reopened(timeline: Timeline) -> None:
+    run = timeline.submit()
+    timeline.cancel(run)
     timeline.retry(run)
-    assert timeline.submitted(dedupe=timedelta(hours=1)).created is False
+    assert timeline.submitted(dedupe=timedelta(hours=1)).run.id == run
 
 
 def test_a_stricter_isolation_is_refused(timeline: Timeline, connection: psycopg.Connection) -> None:

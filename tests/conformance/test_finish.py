@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -11,6 +13,7 @@ from holdfast import ops
 from holdfast.domain.settling import Failed, Succeeded, settle
 from holdfast.domain.values import StoredResult
 from holdfast.sql import tallies
+from holdfast.sql.statement import Statement
 from holdfast.testing.timeline import ERROR, Timeline
 
 
@@ -86,18 +89,23 @@ def test_a_cancel_wins_over_any_ending(timeline: Timeline, retryable: bool) -> N
     assert (timeline.status(run), timeline.get(run).reason) == ("CANCELLED", "too late for that")
 
 
-@pytest.mark.parametrize("stored", [None, StoredResult("r/1.json", 12, "ab" * 32)])
-def test_a_cancel_wins_over_success(
-    timeline: Timeline, connection: psycopg.Connection, stored: StoredResult | None
-) -> None:
+def test_a_cancel_wins_over_success(timeline: Timeline, connection: psycopg.Connection) -> None:
+    cancelled_with(timeline, connection, Succeeded(result="1"))
+
+
+def test_a_cancel_wins_over_a_stored_success(timeline: Timeline, connection: psycopg.Connection) -> None:
+    cancelled_with(timeline, connection, Succeeded(stored=StoredResult("r/1.json", 12, "ab" * 32)))
+
+
+def cancelled_with(timeline: Timeline, connection: psycopg.Connection, outcome: Succeeded) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
     timeline.cancel(run)
-    verdict = worker.finish(claim, Succeeded(result=None if stored else "1", stored=stored))
+    verdict = worker.finish(claim, outcome)
     assert (verdict.accepted, verdict.status, verdict.outcome) == (True, "CANCELLED", "CANCELLED")
-    kept = connection.execute("select result, result_ref from holdfast.attempts").fetchall()
-    assert kept == [(None, None)]
+    assert timeline.status(run) == "CANCELLED"
+    assert connection.execute("select result, result_ref from holdfast.attempts").fetchall() == [(None, None)]
 
 
 def test_a_failed_attempt_is_tried_again_after_its_delay(timeline: Timeline) -> None:
@@ -162,6 +170,20 @@ def test_a_batch_is_answered_in_the_order_asked(timeline: Timeline) -> None:
     assert [verdict.ref for verdict in verdicts] == [claim.ref for claim in claims]
     assert [verdict.accepted for verdict in verdicts] == [True, True, False, True]
     assert [verdict.outcome for verdict in verdicts] == [None, "SUCCEEDED", "SUCCEEDED", "FAILED"]
+
+
+def test_an_ending_and_its_count_are_one_transaction(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    settlement = settle(worker.claims(run), Succeeded(result="1"), 0.5)
+
+    def cut_short() -> Iterator[Statement[Any]]:
+        yield next(ops.finish(worker.id, [settlement]))
+        raise ConnectionError("the worker is gone")
+
+    with pytest.raises(ConnectionError):
+        timeline.perform(cut_short)
+    assert timeline.status(run) == "RUNNING"
 
 
 def test_what_ended_is_counted_once(timeline: Timeline) -> None:

@@ -65,6 +65,21 @@ def test_scopes_do_not_share_keys(timeline: Timeline) -> None:
     assert first.run.id != second.run.id
 
 
+def test_scopes_do_not_share_what_they_find(timeline: Timeline) -> None:
+    """Nor is a key an oracle: bob learns nothing of what ada asked under the same key."""
+    ada = timeline.submitted({"n": 1}, key="k", scope="ada")
+    bob = timeline.submitted({"n": 2}, key="k", scope="bob")
+    assert timeline.submitted({"n": 1}, key="k", scope="ada").run.id == ada.run.id
+    assert timeline.submitted({"n": 2}, key="k", scope="bob").run.id == bob.run.id
+
+
+def test_a_key_holds_for_a_run_that_is_put_off(timeline: Timeline, connection: psycopg.Connection) -> None:
+    first = timeline.submitted(key="k", run_after=timedelta(minutes=5))
+    again = timeline.submitted(key="k", run_after=timedelta(minutes=5))
+    assert (again.run.id, again.created) == (first.run.id, False)
+    assert connection.execute("select count(*) from holdfast.runs").fetchone() == (1,)
+
+
 @pytest.mark.parametrize("payload", [1, 2])
 def test_an_expired_key_is_free_again(timeline: Timeline, payload: int) -> None:
     timeline.at("10:00")

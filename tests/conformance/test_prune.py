@@ -24,6 +24,10 @@ def old_id(at: datetime = OLD) -> str:
 
 @pytest.fixture
 def month(connection: psycopg.Connection) -> str:
+    return make_month(connection)
+
+
+def make_month(connection: psycopg.Connection) -> str:
     """The partitions of a month long ago."""
     found = connection.execute(
         "select holdfast.id_floor('2001-05-01 00:00+00'), holdfast.id_floor('2001-06-01 00:00+00')"

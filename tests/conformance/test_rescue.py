@@ -50,7 +50,7 @@ def test_a_living_workers_run_is_left_alone(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").claims(run)
     timeline.later(seconds=59)
-    assert timeline.rescue() == []
+    assert timeline.perform(lambda: ops.find_orphans(10)) == []
     assert timeline.status(run) == "RUNNING"
 
 
@@ -81,6 +81,19 @@ def test_what_was_found_may_have_been_renewed(timeline: Timeline) -> None:
     worker.renew()
     assert timeline.perform(lambda: ops.rescue(orphans, 0.5)) == []
     assert timeline.status(run) == "RUNNING"
+
+
+def test_what_was_found_may_be_another_attempt_by_now(timeline: Timeline) -> None:
+    """What was decided about one attempt is not applied to a later one, although that one's worker is dead as well."""
+    run = timeline.submit(policy='{"max_attempts": 2}')
+    timeline.worker("a").claims(run)
+    timeline.later(seconds=61)
+    orphans = timeline.perform(lambda: ops.find_orphans(10))
+    timeline.worker("b").takes(run)
+    timeline.later(seconds=61)
+    assert timeline.perform(lambda: ops.rescue(orphans, 0.5)) == []
+    assert timeline.get(run).attempt_count == 2
+    assert [verdict.outcome for verdict in timeline.rescue()] == ["FAILED"]
 
 
 def test_a_worker_that_is_not_even_known_is_dead(timeline: Timeline, connection: psycopg.Connection) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from holdfast import ops
 from holdfast.domain.errors import RunEnded, RunNotFound
 from holdfast.domain.ids import new_id
 from holdfast.testing.timeline import Timeline
@@ -58,6 +59,15 @@ def test_a_run_stopped_while_it_ran_can_be_retried(timeline: Timeline) -> None:
     again = worker.claims(run)
     assert (again.number, again.spent) == (2, 1)
     assert worker.succeeds(again).outcome == "SUCCEEDED"
+
+
+def test_the_result_is_that_of_the_success(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    worker.fails(worker.claims(run), retryable=False)
+    timeline.retry(run)
+    worker.succeeds(worker.claims(run), '"at last"')
+    assert timeline.perform(lambda: ops.result(run)).text == '"at last"'
 
 
 def test_a_success_is_final(timeline: Timeline) -> None:

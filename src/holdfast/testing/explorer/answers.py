@@ -50,7 +50,7 @@ class Told:
 
 def check(told: Told) -> Complaints:
     """Everything wrong with one caller's answer."""
-    if told.waited and told.program in NEVER_WAIT and told.partner != "prune":
+    if told.waited and told.program in NEVER_WAIT and told.partner != "prune" and not told.answer.doubted:
         yield "it waited for a lock, and everybody behind it would have as well"
     if not told.answer.heard:
         return
@@ -99,6 +99,8 @@ def _submitted(told: Told) -> Complaints:
         yield f"it was told of a run of somebody else: {run_id}"
     elif not told.runs[run_id].exists and not told.pruned:
         yield f"it was told of run {run_id}, which is not there"
+    if answer.run.parameters != {"n": 2 if told.program == "submit_other" else 1}:
+        yield f"I3: it was told of a run with {answer.run.parameters}"
     if told.program == "submit" and run_id != told.case.run_id:
         yield f"it asked for run {told.case.run_id} and was told of {run_id}"
     if answer.created and told.program != "submit" and run_id != told.case.others[told.who]:

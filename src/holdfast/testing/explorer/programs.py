@@ -219,7 +219,7 @@ PROGRAMS: dict[str, Part] = dict(
         _repeated("cancel", _cancel),
         _part("retry", _lone(_retry), None),
         _part("rescue", _rescue, _rescue),
-        _repeated("promote", _promote),
+        _repeated("promote", _promote, begin=True),
         _repeated("prune", _prune),
     ]
 )

@@ -165,7 +165,12 @@ class Stage:
         if not pending:
             return []
         self._scene.prepare()
-        drain(self._scene)
+        try:
+            drain(self._scene)
+        except psycopg.Error as error:
+            told = f"afterwards nobody could work on: {str(error).splitlines()[0]}"
+            self.violations += [Violation(str(played.schedule), "i17_everything_ends", told) for played in pending]
+            return self.violations
         ids = [run_id for played in pending for run_id in played.case.ids]
         runs = history.read(self._scene, ids)
         counted = history.counted(self._scene, [played.case.new.task for played in pending])

@@ -1,0 +1,35 @@
+"""Progress: how far an attempt has come, told only by who holds its lease."""
+
+from __future__ import annotations
+
+from holdfast.sql import leases
+from holdfast.testing.timeline import Timeline
+
+
+def test_progress_is_seen_while_the_run_runs_and_afterwards(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    claim = worker.claims(run)
+    assert timeline.ask(leases.progress(worker.id, [(claim.ref, '{"done": 3, "of": 10}')])) == 1
+    assert timeline.get(run).progress == {"done": 3, "of": 10}
+    worker.succeeds(claim)
+    assert timeline.get(run).progress == {"done": 3, "of": 10}
+
+
+def test_progress_after_the_lease_has_passed_is_refused(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    claim = worker.claims(run)
+    timeline.later(seconds=61)
+    assert timeline.ask(leases.progress(worker.id, [(claim.ref, '{"done": 3}')])) == 0
+    assert timeline.get(run).progress is None
+
+
+def test_progress_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    earlier = worker.claims(run)
+    worker.hands_back(earlier)
+    worker.claims(run)
+    assert timeline.ask(leases.progress(worker.id, [(earlier.ref, '{"done": 3}')])) == 0
+    assert timeline.get(run).progress is None

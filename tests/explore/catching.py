@@ -1,0 +1,117 @@
+"""How a mutant is caught: by exploring a meeting, or by a named test of the other suites, run without its guard."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from itertools import islice
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+
+from holdfast.sql.statement import Op
+from holdfast.testing import clock
+from holdfast.testing.explorer import search
+from holdfast.testing.explorer.mutation import SCHEMA, SQL, DoesNotApply, Mutation, Rewriting, mutated, rewritten
+from holdfast.testing.explorer.schedule import parse
+from holdfast.testing.explorer.stage import Crashes, Stage
+from holdfast.testing.explorer.wire import unchanged
+from holdfast.testing.timeline import Timeline
+from tests.conformance.drivers import Psycopg
+
+T = TypeVar("T")
+
+# An explorer that has not found anything by then will not.
+AT_MOST = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """Caught by exploring this meeting, with a crash at every point if asked for."""
+
+    meeting: str
+    crashes: bool = False
+
+    def complaints(self, url: str, rewrite: Callable[[str], str]) -> list[str]:
+        stage = Stage(url, rewrite, batch=5)
+        play = partial(stage.play, parse(self.meeting + ":").meeting, Crashes.BRIEF if self.crashes else Crashes.NONE)
+        try:
+            for _ in islice(search.every(play), AT_MOST):
+                if stage.violations:
+                    break
+            stage.judge()
+            return [str(violation) for violation in stage.violations]
+        finally:
+            stage.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Caught by a test of another suite: `module::test`, with the values of its parameters."""
+
+    test: str
+    arguments: tuple[tuple[str, Any], ...] = ()
+
+    def complaints(self, url: str, rewrite: Callable[[str], str]) -> list[str]:
+        module, _, name = self.test.partition("::")
+        test = getattr(import_module(module), name)
+        with psycopg.connect(url, autocommit=True) as connection, _Rewriting(url, rewrite) as driver:
+            fixtures: dict[str, Callable[[], Any]] = {
+                "timeline": lambda: Timeline(driver, connection),
+                "driver": lambda: driver,
+                "connection": lambda: connection,
+                "database_url": lambda: url,
+                "month": lambda: import_module(module).make_month(connection),
+            }
+            given = dict(self.arguments)
+            wanted = inspect.signature(test).parameters
+            try:
+                test(**{name: given[name] if name in given else fixtures[name]() for name in wanted})
+            except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever is noticed
+                return [f"{name}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"]
+        return []
+
+
+class _Rewriting(Psycopg):
+    def __init__(self, url: str, rewrite: Callable[[str], str]) -> None:
+        super().__init__(url)
+        self._rewrite = rewrite
+
+    def perform(self, make_op: Callable[[], Op[T]]) -> T:
+        return super().perform(rewritten(make_op, self._rewrite))
+
+    @contextmanager
+    def borrow(self) -> Iterator[Callable[[Op[Any]], Any]]:
+        with super().borrow() as run:
+            yield lambda op: run(rewritten(lambda: op, self._rewrite)())
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A mutation, and what catches it."""
+
+    mutation: Mutation
+    caught_by: Explored | Told
+
+    def complaints(self, url: str) -> list[str]:
+        """What is noticed on this database, which has the mutated schema if that is what is mutated."""
+        if self.mutation.where == SCHEMA:
+            return self.caught_by.complaints(url, unchanged)
+        if self.mutation.where == SQL:
+            rewriting = Rewriting(self.mutation)
+            found = self.caught_by.complaints(url, rewriting)
+            if not rewriting.changed:
+                raise DoesNotApply(f"{self.mutation.name}: no statement had\n{self.mutation.old}")
+            return found
+        with mutated(self.mutation):
+            return self.caught_by.complaints(url, unchanged)
+
+
+def install_clock(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        clock.install(connection)

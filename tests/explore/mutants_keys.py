@@ -1,0 +1,163 @@
+"""Guards of requests, of reopening and of retention."""
+
+from __future__ import annotations
+
+from tests.explore.catching import Explored
+from tests.explore.mutants_sql import mutant, told
+
+KEYS = [
+    mutant(
+        "key-unexpired",
+        "a key that has not expired keeps its run",
+        "where idempotency_keys.expires_at <= holdfast.now()",
+        "where true",
+        Explored("submit_key+submit_key@ready"),
+    ),
+    mutant(
+        "key-expired",
+        "a key that has expired is free again",
+        "where idempotency_keys.expires_at <= holdfast.now()",
+        "where false",
+        told("test_keys::test_an_expired_key_is_free_again", payload=1),
+    ),
+    mutant(
+        "key-takes-the-payload",
+        "a key that is taken over stands for the new request",
+        "set run_id = excluded.run_id, payload_hash = excluded.payload_hash, task = excluded.task,",
+        "set run_id = excluded.run_id,",
+        told("test_keys::test_an_expired_key_is_free_again", payload=2),
+    ),
+    mutant(
+        "key-scope",
+        "a key belongs to whom it was given to",
+        "where scope = %(scope)s and key = %(key)s",
+        "where key = %(key)s",
+        told("test_keys::test_scopes_do_not_share_what_they_find"),
+    ),
+    mutant(
+        "keyed-run-needs-its-key",
+        "key and run are written together: no run where the key is taken",
+        "join key on key.run_id = told.id on conflict (id) do nothing",
+        "on conflict (id) do nothing",
+        told("test_keys::test_a_key_holds_for_a_run_that_is_put_off"),
+    ),
+    mutant(
+        "submit-same-id",
+        "asking again with the same id finds the run",
+        "on conflict (id) do nothing returning id, created_at, run_after, priority, queue)",
+        "returning id, created_at, run_after, priority, queue)",
+        Explored("submit+submit@fresh"),
+    ),
+    mutant(
+        "expire-keys",
+        "only keys past their time are cleaned up",
+        "expires_at <= holdfast.now()",
+        "true",
+        told("test_keys::test_only_expired_keys_are_cleaned_up"),
+        within="delete from holdfast.idempotency_keys",
+    ),
+]
+
+DEDUPE = [
+    mutant(
+        "dedupe-lock",
+        "two requests with one payload decide one after the other",
+        "from pg_advisory_xact_lock(hashtextextended(%(task)s || ' ' || %(payload_hash)s, 7))",
+        "where %(task)s || %(payload_hash)s <> ''",
+        Explored("submit_dedupe+submit_dedupe@fresh"),
+    ),
+    mutant(
+        "dedupe-stopping",
+        "a run that was asked to stop is not the answer to a new request",
+        "and leases.cancel_requested_at is null",
+        "",
+        told("test_dedupe::test_a_run_that_was_asked_to_stop_is_not_found"),
+    ),
+    mutant(
+        "dedupe-window",
+        "an active run is found only within its window",
+        "and runs.created_at > holdfast.now() - %(within)s::interval\n          and (exists",
+        "and %(within)s::interval is not null\n          and (exists",
+        told("test_dedupe::test_active_is_bounded_by_its_window"),
+    ),
+    mutant(
+        "dedupe-task",
+        "the same payload of another task is another request",
+        "and runs.task = %(task)s\n",
+        "and %(task)s <> ''\n",
+        told("test_dedupe::test_another_payload_or_task_is_not_the_same"),
+        within="from holdfast.ready where ready.run_id = runs.id",
+    ),
+    mutant(
+        "dedupe-waiting",
+        "a run that waits is active",
+        "or exists (select from holdfast.waiting where waiting.run_id = runs.id)",
+        "",
+        told("test_dedupe::test_a_run_that_waits_is_found"),
+    ),
+    mutant(
+        "dedupe-failed",
+        "a failure is not the answer to a new request",
+        "and not exists (select from holdfast.attempts where attempts.run_id = runs.id\n"
+        "                          and attempts.outcome in ('FAILED', 'CANCELLED') and attempts.reopened_at is null)",
+        "",
+        told("test_dedupe::test_a_window_finds_no_failure", ending="FAILED"),
+    ),
+    mutant(
+        "dedupe-reopened",
+        "what was reopened has not failed",
+        "and attempts.outcome in ('FAILED', 'CANCELLED') and attempts.reopened_at is null)",
+        "and attempts.outcome in ('FAILED', 'CANCELLED'))",
+        told("test_dedupe::test_a_window_finds_what_was_reopened"),
+    ),
+]
+
+REOPEN = [
+    mutant(
+        "reopen-success",
+        "a success is final",
+        "and outcome in ('FAILED', 'CANCELLED')\n                        and reopened_at is null",
+        "and outcome is not null\n                        and reopened_at is null",
+        told("test_retry::test_a_success_is_final"),
+    ),
+    mutant(
+        "reopen-once",
+        "an ending that was taken back is not taken back again",
+        "and reopened_at is null\n",
+        "\n",
+        told("test_retry::test_a_run_can_be_cancelled_and_retried_again_and_again"),
+        within="reopened_by = %(by)s",
+    ),
+    mutant(
+        "result-in-force",
+        "a result is that of the success",
+        "where run_id = %(run_id)s::uuid and outcome = 'SUCCEEDED' and reopened_at is null",
+        "where run_id = %(run_id)s::uuid and outcome is not null order by number",
+        told("test_retry::test_the_result_is_that_of_the_success"),
+    ),
+]
+
+RETENTION = [
+    mutant(
+        "strays-live",
+        "a live run is not forgotten",
+        "and not exists (select from holdfast.ready where ready.run_id = runs.id)\n",
+        "\n",
+        told("test_prune::test_runs_outside_every_month_go_one_by_one"),
+        within="delete from holdfast.runs_default",
+    ),
+    mutant(
+        "strays-key",
+        "a run that a key points to is not forgotten",
+        "and not exists (select from holdfast.idempotency_keys as keys where keys.run_id = runs.id)",
+        "",
+        told("test_prune::test_a_stray_with_a_key_stays"),
+    ),
+    mutant(
+        "strays-age",
+        "what is within the retention is not forgotten",
+        "where runs.created_at < holdfast.now() - %(older_than)s::interval",
+        "where %(older_than)s::interval is not null",
+        told("test_prune::test_runs_outside_every_month_go_one_by_one"),
+    ),
+]

@@ -1,0 +1,267 @@
+"""Guards in the schema: keys, constraints and triggers, which hold hand-written SQL to the same moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.domain.states import Status
+from holdfast.testing.explorer.mutation import SCHEMA, Mutation
+from tests.explore.catching import Explored, Mutant, Told
+from tests.explore.mutants_sql import told
+
+STATEMENT = "for each statement execute function"
+
+
+def by_hand(test: str, **arguments: Any) -> Told:
+    return Told(f"tests.integration.{test}", tuple(arguments.items()))
+
+
+def moves(old: Status) -> Told:
+    return by_hand("test_schema_moves::test_moves_that_are_not_listed_are_refused", old=old)
+
+
+def shortcuts(old: Status) -> Told:
+    return by_hand("test_schema_moves::test_shortcuts_are_refused", old=old)
+
+
+def vanishes(old: Status) -> Told:
+    return by_hand("test_schema_moves::test_no_run_vanishes", old=old)
+
+
+def attempt(row: str) -> Told:
+    return by_hand("test_schema_shape::test_an_attempt_that_makes_no_sense_is_refused", row=row)
+
+
+def mutant(name: str, guard: str, old: str, new: str, caught_by: Explored | Told) -> Mutant:
+    return Mutant(Mutation(name, guard, SCHEMA, old, new), caught_by)
+
+
+def arriving(table: str, function: str, guard: str, caught_by: Told) -> Mutant:
+    """Take away a guard of the rows that arrive in a table."""
+    old = (
+        f"create trigger {table}_guard after insert on holdfast.{table} referencing new table as arrived\n"
+        f"    {STATEMENT} holdfast.{function}();"
+    )
+    return mutant(f"{table}-arriving", guard, old, "", caught_by)
+
+
+def leaving(table: str, function: str, guard: str, caught_by: Told) -> Mutant:
+    old = (
+        f"create trigger {table}_left after delete on holdfast.{table} referencing old table as departed\n"
+        f"    {STATEMENT} holdfast.{function}();"
+    )
+    return mutant(f"{table}-leaving", guard, old, "", caught_by)
+
+
+PLACES = [
+    arriving(
+        "ready",
+        "guard_pending",
+        "a run is queued in one place, and not while it runs or after it ended",
+        shortcuts(Status.FAILED),
+    ),
+    arriving(
+        "waiting",
+        "guard_pending",
+        "a run waits in one place, and not while it runs or after it ended",
+        shortcuts(Status.CANCELLED),
+    ),
+    arriving(
+        "leases", "guard_lease", "a run is leased only from the queue, under its next number", moves(Status.SUCCEEDED)
+    ),
+    arriving(
+        "attempts",
+        "guard_attempt",
+        "an attempt ends only when its lease is gone, a run only when it is not queued",
+        shortcuts(Status.RUNNING),
+    ),
+    leaving(
+        "ready",
+        "guard_pending_left",
+        "a run leaves the queue only by being leased or cancelled",
+        vanishes(Status.PENDING),
+    ),
+    leaving(
+        "waiting",
+        "guard_pending_left",
+        "a run stops waiting only by being queued or cancelled",
+        by_hand("test_schema_moves::test_a_run_that_waits_is_held_to_the_same"),
+    ),
+    leaving(
+        "leases",
+        "guard_lease_left",
+        "a lease goes only when its attempt has ended and its run is placed",
+        vanishes(Status.RUNNING),
+    ),
+    mutant(
+        "attempts-ending",
+        "at most one ending of a run is in force",
+        "create unique index attempts_ending",
+        "create index attempts_ending",
+        moves(Status.FAILED),
+    ),
+    mutant(
+        "attempts-partition",
+        "writing to a partition by its own name is no way around the guard",
+        "select holdfast.guard_partition('attempts_default');",
+        "create or replace function holdfast.guard_partition(name text) returns void language sql as 'select';",
+        by_hand("test_schema_moves::test_a_partition_is_no_way_around"),
+    ),
+]
+
+HISTORY = [
+    mutant(
+        "runs-never-change",
+        "a run is immutable",
+        "create trigger runs_never_change before update on holdfast.runs\n    for each row",
+        "create trigger runs_never_change before update on holdfast.runs\n    for each row when (false)",
+        by_hand("test_schema_shape::test_a_run_is_never_rewritten"),
+    ),
+    mutant(
+        "events-never-change",
+        "events are only added",
+        "create trigger events_never_change before update on holdfast.events\n    for each row",
+        "create trigger events_never_change before update on holdfast.events\n    for each row when (false)",
+        by_hand("test_schema_shape::test_events_are_only_added"),
+    ),
+    mutant(
+        "attempts-never-change",
+        "an ended attempt only changes by being reopened",
+        "when (not (old.reopened_at is null and new.reopened_at is not null)",
+        "when (false and not (old.reopened_at is null and new.reopened_at is not null)",
+        by_hand("test_schema_shape::test_a_reopening_is_never_taken_back"),
+    ),
+    mutant(
+        "leases-never-move",
+        "a lease never changes hands",
+        "when ((old.run_id, old.number, old.excused, old.worker_id, old.claimed_at)\n          is distinct from",
+        "when ((old.run_id, old.number, old.excused, old.worker_id, old.claimed_at)\n          is not distinct from",
+        by_hand("test_schema_shape::test_a_lease_never_changes_hands"),
+    ),
+    mutant(
+        "leases-cancel-stays",
+        "a cancel is never taken back",
+        "or (old.cancel_requested_at is not null"
+        " and new.cancel_requested_at is distinct from old.cancel_requested_at))",
+        ")",
+        by_hand("test_schema_shape::test_a_lease_never_changes_hands"),
+    ),
+    mutant(
+        "ready-never-changes",
+        "nobody jumps the queue",
+        "create trigger ready_never_changes before update on holdfast.ready",
+        "create trigger ready_never_changes before truncate on holdfast.ready",
+        by_hand("test_schema_shape::test_a_run_is_never_rewritten"),
+    ),
+    mutant(
+        "waiting-never-moves",
+        "a waiting run keeps its number",
+        "when ((old.run_id, old.number, old.excused) is distinct from (new.run_id, new.number, new.excused))",
+        "when (false)",
+        by_hand("test_schema_moves::test_a_run_that_waits_is_held_to_the_same"),
+    ),
+    mutant(
+        "attempts-reopened",
+        "a run that is reopened is queued in the same statement",
+        "create trigger attempts_reopened after update on holdfast.attempts for each row\n    when (",
+        "create trigger attempts_reopened after update on holdfast.attempts for each row\n    when (false and ",
+        shortcuts(Status.FAILED),
+    ),
+    mutant(
+        "runs-forgotten",
+        "a run is forgotten only when nothing of it is left",
+        "create trigger runs_forgotten after delete on holdfast.runs for each row",
+        "create trigger runs_forgotten after delete on holdfast.runs for each row when (false)",
+        vanishes(Status.PENDING),
+    ),
+    mutant(
+        "attempts-forgotten",
+        "attempts are forgotten only together with their run",
+        "create trigger attempts_forgotten after delete on holdfast.attempts for each row",
+        "create trigger attempts_forgotten after delete on holdfast.attempts for each row when (false)",
+        vanishes(Status.SUCCEEDED),
+    ),
+    mutant(
+        "events-forgotten",
+        "events are forgotten only together with their run",
+        "create trigger events_forgotten after delete on holdfast.events for each row",
+        "create trigger events_forgotten after delete on holdfast.events for each row when (false)",
+        by_hand("test_schema_shape::test_events_are_only_added"),
+    ),
+]
+
+SHAPE = [
+    mutant(
+        "shape-outcome",
+        "an attempt that succeeded ends its run SUCCEEDED, and no other does",
+        "when 'SUCCEEDED' then outcome is not distinct from 'SUCCEEDED'",
+        "when 'SUCCEEDED' then true",
+        attempt(
+            ", status, outcome, result) "
+            "values (1, gen_random_uuid(), now(), now(), %(run)s, 'SUCCEEDED', 'FAILED', '1')"
+        ),
+    ),
+    mutant(
+        "shape-result",
+        "SUCCEEDED if and only if there is a result",
+        "(status = 'SUCCEEDED') = (result is not null or result_ref is not null)",
+        "true",
+        attempt(", status, outcome) values (1, gen_random_uuid(), now(), now(), %(run)s, 'SUCCEEDED', 'SUCCEEDED')"),
+    ),
+    mutant(
+        "shape-untried",
+        "a run that never started can only have been cancelled",
+        "else outcome is not distinct from 'CANCELLED' and worker_id is null",
+        "else outcome is not null and worker_id is null",
+        moves(Status.PENDING),
+    ),
+    mutant(
+        "shape-holder",
+        "an attempt has a worker and a time at which it was claimed",
+        "when number >= 1 then worker_id is not null and claimed_at is not null",
+        "when number >= 1 then true",
+        attempt(", status, outcome) values (1, null, now(), now(), %(run)s, 'FAILED', 'FAILED')"),
+    ),
+    mutant(
+        "shape-reopened",
+        "a success is never reopened",
+        "and (reopened_at is null or outcome in ('FAILED', 'CANCELLED')))",
+        ")",
+        moves(Status.SUCCEEDED),
+    ),
+    mutant(
+        "shape-stored",
+        "a stored result has a size and a hash",
+        "and (result_ref is null or (result_size is not null and octet_length(result_sha256) = 32))",
+        "",
+        attempt(
+            ", status, outcome, result_ref) "
+            "values (1, gen_random_uuid(), now(), now(), %(run)s, 'SUCCEEDED', 'SUCCEEDED', 'file')"
+        ),
+    ),
+    mutant(
+        "clock-is-the-databases",
+        "the clock reads no setting, which any role could set",
+        "return statement_timestamp();",
+        "return coalesce(nullif(current_setting('holdfast.now', true), '')::timestamptz, statement_timestamp());",
+        by_hand("test_schema_clock::test_the_clock_is_the_expected_one"),
+    ),
+]
+
+MONTHS = [
+    mutant(
+        "month-live-twice",
+        "whether a month is live is asked again once nobody can change it",
+        "        continue when holdfast.is_live(part.month);\n        low :=",
+        "        low :=",
+        Explored("retry+prune@old_failed"),
+    ),
+    mutant(
+        "month-key",
+        "a month with a run that a key points to stays",
+        "                     union all select run_id from holdfast.idempotency_keys\n"
+        "                     union all select id from holdfast.jobs",
+        "                     union all select id from holdfast.jobs",
+        told("test_prune::test_a_key_keeps_the_month_of_its_run_until_it_expires"),
+    ),
+]

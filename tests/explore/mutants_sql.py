@@ -1,0 +1,329 @@
+"""Guards in statements: conditions that restate what a decision relied on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.testing.explorer.mutation import SQL, Mutation
+from tests.explore.catching import Explored, Mutant, Told
+
+SUCCEEDING = "told (run_id, number, result, elapsed)"
+SETTLING = "told (run_id, number, status, outcome"
+HELD = "and leases.worker_id = %(worker_id)s::uuid"
+ALIVE = "workers.id = %(worker_id)s::uuid and workers.expires_at > holdfast.now()"
+
+
+def told(test: str, **arguments: Any) -> Told:
+    return Told(f"tests.conformance.{test}", tuple(arguments.items()))
+
+
+def mutant(name: str, guard: str, old: str, new: str, caught_by: Explored | Told, *, within: str = "") -> Mutant:
+    return Mutant(Mutation(name, guard, SQL, old, new, within), caught_by)
+
+
+FENCE = [
+    mutant(
+        "succeed-number",
+        "a success names its attempt: a worker that was given the run again must not end it with its older attempt",
+        "and leases.number = told.number",
+        "",
+        told("test_finish::test_an_ending_of_an_earlier_attempt_is_refused"),
+        within=SUCCEEDING,
+    ),
+    mutant(
+        "succeed-worker",
+        "a success names its worker: a lease is not ended by those who do not hold it",
+        HELD,
+        "",
+        told("test_finish::test_an_ending_by_another_worker_is_refused"),
+        within=SUCCEEDING,
+    ),
+    mutant(
+        "succeed-expiry",
+        "a worker whose lease has passed ends nothing, although nobody has rescued the run yet",
+        ALIVE,
+        "workers.id = %(worker_id)s::uuid",
+        Explored("succeed+rescue@expired"),
+        within=SUCCEEDING,
+    ),
+    mutant(
+        "settle-number",
+        "a failure names its attempt",
+        "and leases.number = told.number",
+        "",
+        Explored("fail+turn@leased"),
+        within=SETTLING,
+    ),
+    mutant(
+        "settle-worker",
+        "a failure names its worker",
+        HELD,
+        "",
+        told("test_finish::test_an_ending_by_another_worker_is_refused"),
+        within=SETTLING,
+    ),
+    mutant(
+        "settle-expiry",
+        "a worker whose lease has passed fails nothing and hands nothing back",
+        ALIVE,
+        "workers.id = %(worker_id)s::uuid",
+        Explored("claim_by_id+fail_for_good@expired"),
+        within=SETTLING,
+    ),
+    mutant(
+        "rescue-expiry",
+        "a rescue asks again whether the worker is dead: it may have renewed since it was found",
+        "and not exists (select from holdfast.workers\n"
+        "                        where workers.id = leases.worker_id and workers.expires_at > holdfast.now())",
+        "",
+        told("test_rescue::test_what_was_found_may_have_been_renewed"),
+        within=SETTLING,
+    ),
+    mutant(
+        "rescue-number",
+        "a rescue names the attempt that was found: what was decided about it must not end a later one",
+        "and leases.number = told.number",
+        "",
+        told("test_rescue::test_what_was_found_may_be_another_attempt_by_now"),
+        within=SETTLING,
+    ),
+    mutant(
+        "orphans-expiry",
+        "only leases of dead workers are found by a claim of one run",
+        "and not exists (select from holdfast.workers\n"
+        "                          where workers.id = leases.worker_id and workers.expires_at > holdfast.now())",
+        "",
+        told("test_claim_by_id::test_a_run_that_is_held_is_found_by_nobody"),
+        within="where leases.run_id = %(run_id)s::uuid",
+    ),
+    mutant(
+        "progress-fence",
+        "progress is written only under a lease that holds",
+        ALIVE,
+        "workers.id = %(worker_id)s::uuid",
+        told("test_progress::test_progress_after_the_lease_has_passed_is_refused"),
+        within="set progress",
+    ),
+    mutant(
+        "ended-by-lost",
+        "an attempt that was declared LOST was not ended by its worker, whose name it carries",
+        "and attempts.status <> 'LOST'",
+        "",
+        Explored("succeed+rescue@expiring", crashes=True),
+    ),
+]
+
+CANCEL = [
+    mutant(
+        "succeed-cancelled",
+        "a cancel that was acknowledged wins over a success",
+        "leases.cancel_requested_at is not null as stopped",
+        "false as stopped",
+        Explored("succeed+cancel@leased"),
+    ),
+    mutant(
+        "settle-cancelled-outcome",
+        "a cancel that was acknowledged wins over a retry and a failure",
+        "case when leases.cancel_requested_at is not null then 'CANCELLED' else told.outcome end as outcome",
+        "told.outcome as outcome",
+        Explored("fail+cancel@leased"),
+    ),
+    mutant(
+        "settle-cancelled-status",
+        "an attempt with a stored result that was cancelled did not succeed",
+        "case when leases.cancel_requested_at is not null and told.status = 'SUCCEEDED' then 'CANCELLED'\n"
+        "                   else told.status end as status",
+        "told.status as status",
+        told("test_finish::test_a_cancel_wins_over_a_stored_success"),
+    ),
+    mutant(
+        "settle-cancelled-ref",
+        "a cancelled run keeps no reference to a result",
+        "case when leases.cancel_requested_at is not null then null else told.ref end as ref",
+        "told.ref as ref",
+        told("test_finish::test_a_cancel_wins_over_a_stored_success"),
+    ),
+    mutant(
+        "cancel-first-time",
+        "the first request to stop is the one that counts",
+        "coalesce(cancel_requested_at, holdfast.now())",
+        "holdfast.now()",
+        told("test_cancel::test_asking_again_changes_nothing"),
+    ),
+    mutant(
+        "cancel-event-once",
+        "a request to stop is told once",
+        "and not exists (select from holdfast.events where events.run_id = leases.run_id\n"
+        "                          and events.attempt = leases.number and events.type = 'CANCEL_REQUESTED')",
+        "",
+        told("test_cancel::test_asking_again_changes_nothing"),
+    ),
+    mutant(
+        "renew-tells-cancel",
+        "a renewal tells which runs were asked to stop",
+        "leases.run_id::text, leases.number,\n               leases.cancel_requested_at is not null",
+        "leases.run_id::text, leases.number,\n               false",
+        Explored("renew+cancel@flagged"),
+    ),
+]
+
+WORKERS = [
+    mutant(
+        "renew-expiry",
+        "a lease that has passed is not revived",
+        "where id = %(worker_id)s::uuid and expires_at > holdfast.now()",
+        "where id = %(worker_id)s::uuid",
+        Explored("renew+rescue@expired"),
+        within="heartbeat_at = holdfast.now()",
+    ),
+    mutant(
+        "renew-greatest",
+        "a renewal never shortens a lease, not even when the clock is set back",
+        "greatest(expires_at, holdfast.now() + lease)",
+        "holdfast.now() + lease",
+        told("test_renew::test_a_renewal_never_shortens_a_lease"),
+    ),
+    mutant(
+        "register-once",
+        "a worker cannot come back under an id that was used before",
+        "on conflict (id) do nothing",
+        "on conflict (id) do update set expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at",
+        told("test_renew::test_a_worker_cannot_come_back_under_its_old_id"),
+        within="insert into holdfast.workers",
+    ),
+    mutant(
+        "forget-leases",
+        "a worker that still has leases is not forgotten",
+        "and not exists (select from holdfast.leases where leases.worker_id = workers.id)",
+        "",
+        told("test_rescue::test_a_worker_with_leases_is_not_forgotten"),
+    ),
+    mutant(
+        "claim-expiry",
+        "a worker whose lease has passed claims nothing",
+        "workers.expires_at > holdfast.now()",
+        "true",
+        told("test_claim::test_a_worker_whose_lease_has_passed_claims_nothing"),
+        within="insert into holdfast.leases",
+    ),
+    mutant(
+        "claim-drain",
+        "a draining worker claims nothing",
+        "and workers.drain_requested_at is null",
+        "",
+        told("test_claim::test_a_draining_worker_claims_nothing"),
+        within="insert into holdfast.leases",
+    ),
+]
+
+QUEUE = [
+    mutant(
+        "claim-paused",
+        "a paused queue gives nothing",
+        "where queues.name = bound.queue and queues.paused_at is not null",
+        "where false",
+        told("test_claim::test_a_paused_queue_gives_nothing"),
+    ),
+    mutant(
+        "claim-one-paused",
+        "a paused queue does not give a run by its id either",
+        "where queues.name = ready.queue and queues.paused_at is not null",
+        "where false",
+        told("test_claim::test_a_paused_queue_gives_nothing"),
+    ),
+    mutant(
+        "claim-limit",
+        "a claim for k takes at most k",
+        "    limit %(limit)s\n",
+        "\n",
+        told("test_claim::test_a_claim_takes_no_more_than_asked"),
+        within="as bound (queue",
+    ),
+    mutant(
+        "claim-order",
+        "the highest priority first, then the oldest",
+        "order by ready.ord, ready.rank_at, ready.run_id\n",
+        "order by ready.run_id\n",
+        told("test_claim::test_claims_one_by_one_come_in_order"),
+    ),
+    mutant(
+        "claim-skip-locked",
+        "claims do not stand in line behind each other",
+        "for update skip locked\n    ) as picked",
+        "for update\n    ) as picked",
+        Explored("claim+claim@ready"),
+    ),
+    mutant(
+        "promote-due",
+        "nothing is ready before its time",
+        "where blockers = 0 and due_at <= holdfast.now()\n",
+        "where blockers = 0\n",
+        Explored("claim+promote@falling_due"),
+    ),
+    mutant(
+        "promote-blockers",
+        "nothing is ready that waits for others",
+        "where blockers = 0 and due_at <= holdfast.now()\n",
+        "where due_at <= holdfast.now()\n",
+        told("test_promote::test_a_run_that_is_blocked_stays"),
+    ),
+    mutant(
+        "promote-skip-locked",
+        "promoting does not stand in line behind a cancel",
+        "order by due_at limit %(limit)s for update skip locked",
+        "order by due_at limit %(limit)s for update",
+        Explored("cancel+promote@due"),
+    ),
+    mutant(
+        "submit-due",
+        "a run for later is not ready at once",
+        "where coalesce(run_after <= holdfast.now(), true)",
+        "where true",
+        told("test_submit::test_a_run_for_later_waits_for_its_time", relative=True),
+    ),
+]
+
+BUDGET = [
+    mutant(
+        "settle-excuse",
+        "handing a run back costs no attempt",
+        "leases.excused + told.excuse as excused",
+        "leases.excused as excused",
+        told("test_finish::test_handing_back_costs_no_budget"),
+    ),
+    mutant(
+        "claim-excused",
+        "excused attempts stay excused through a claim",
+        "select run_id, %(worker_id)s::uuid, holdfast.now(), number, excused,",
+        "select run_id, %(worker_id)s::uuid, holdfast.now(), number, 0,",
+        told("test_finish::test_handing_back_costs_no_budget"),
+    ),
+    mutant(
+        "settle-next-number",
+        "the next attempt has the next number: a token that is used twice fences nothing",
+        "coalesce(jobs.created_at, holdfast.now()), gone.number + 1",
+        "coalesce(jobs.created_at, holdfast.now()), gone.number",
+        Explored("claim+hand_back@leased"),
+    ),
+    mutant(
+        "settle-delay",
+        "a failed attempt rests before the next",
+        "holdfast.now() + gone.delay * interval '1 second'",
+        "holdfast.now()",
+        told("test_finish::test_a_failed_attempt_is_tried_again_after_its_delay"),
+    ),
+    mutant(
+        "claim-crashes",
+        "earlier crashes are counted, so that only the first is retried at once",
+        "and (attempts.status = 'LOST' or attempts.reason = 'crash')) else 0 end",
+        "and false) else 0 end",
+        told("test_finish::test_the_first_crash_is_tried_again_at_once_and_the_next_by_the_policy"),
+    ),
+    mutant(
+        "reopen-budget",
+        "a retry by a person gives the whole budget again",
+        "select id, rank_at, number + 1, number, ord",
+        "select id, rank_at, number + 1, 0, ord",
+        told("test_retry::test_a_failed_run_is_due_now_with_its_whole_budget"),
+    ),
+]

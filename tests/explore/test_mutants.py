@@ -1,0 +1,60 @@
+"""Every guard is needed: take one away, and something notices."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing.databases import scratch
+from holdfast.testing.explorer import mutation
+from tests.explore import mutants_code, mutants_keys, mutants_schema, mutants_sql
+from tests.explore.catching import Explored, Mutant, Told, install_clock
+
+GROUPS: dict[str, list[Mutant]] = {
+    f"{module.__name__.rpartition('.')[2]}.{name}": value
+    for module in (mutants_sql, mutants_keys, mutants_code, mutants_schema)
+    for name, value in vars(module).items()
+    if name.isupper() and isinstance(value, list)
+}
+MUTANTS = [mutant for group in GROUPS.values() for mutant in group]
+
+
+def names(mutant: Mutant) -> str:
+    return mutant.mutation.name
+
+
+def test_there_are_enough_and_each_is_another() -> None:
+    assert len(MUTANTS) >= 40
+    assert len({mutant.mutation.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert all(mutant.mutation.guard for mutant in MUTANTS)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.mutation.where != mutation.SCHEMA], ids=names)
+def test_a_guard_of_the_code_is_missed(mutant: Mutant, stage_url: str) -> None:
+    assert mutant.complaints(stage_url), f"nothing noticed that this was gone: {mutant.mutation.guard}"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.mutation.where == mutation.SCHEMA], ids=names)
+def test_a_guard_of_the_schema_is_missed(mutant: Mutant, server_url: str) -> None:
+    with scratch(server_url) as url:
+        mutation.migrate(url, mutant.mutation)
+        if isinstance(mutant.caught_by, Explored):
+            install_clock(url)
+        assert mutant.complaints(url), f"nothing noticed that this was gone: {mutant.mutation.guard}"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "catcher", sorted({m.caught_by for m in MUTANTS if isinstance(m.caught_by, Told)}, key=str), ids=str
+)
+def test_the_named_tests_are_silent_while_nothing_is_missing(catcher: Told, database_url: str) -> None:
+    assert catcher.complaints(database_url, str) == []
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "meeting", sorted({str(m.caught_by.meeting) for m in MUTANTS if isinstance(m.caught_by, Explored)})
+)
+def test_the_explorer_is_silent_while_nothing_is_missing(meeting: str, stage_url: str) -> None:
+    assert Explored(meeting).complaints(stage_url, str) == []
