@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.domain.policies import Retry
     from holdfast.domain.states import Status
     from holdfast.domain.tasks import Task, task
+    from holdfast.http_client import AsyncHttpClient, HttpClient
     from holdfast.settings import Settings
 
 # Where each public name lives. They are imported when first asked for, so that `import holdfast` costs nothing.
@@ -54,16 +55,19 @@ _HOMES = {
     "holdfast.domain.policies": ("Retry",),
     "holdfast.domain.states": ("Status",),
     "holdfast.domain.tasks": ("Task", "task"),
+    "holdfast.http_client": ("AsyncHttpClient", "HttpClient"),
     "holdfast.settings": ("Settings",),
 }
 
 __all__ = [
     "AsyncClient",
+    "AsyncHttpClient",
     "AsyncRun",
     "BadParameters",
     "Client",
     "Fatal",
     "HoldfastError",
+    "HttpClient",
     "JobEnded",
     "KeyReused",
     "LeaseLost",

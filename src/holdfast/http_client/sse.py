@@ -1,0 +1,52 @@
+"""Reading server-sent events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+
+class Message(NamedTuple):
+    """One event of a stream."""
+
+    id: int
+    event: str
+    data: Any
+
+
+class Reader:
+    """Takes lines and gives messages; `last` is where to go on if the stream breaks off."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.ended = False
+        self._event = "message"
+        self._data: list[str] = []
+        self._id = last
+
+    def feed(self, line: str) -> Iterator[Message]:
+        """Take a line without its end; an empty one completes a message."""
+        if not line:
+            yield from self._complete()
+            return
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            self._data.append(value)
+        elif name == "event":
+            self._event = value
+        elif name == "id" and value.isdigit():
+            self._id = int(value)
+
+    def _complete(self) -> Iterator[Message]:
+        data, event = self._data, self._event
+        self._data, self._event = [], "message"
+        if not data:
+            return
+        self.last = self._id
+        if event == "end":
+            self.ended = True
+        else:
+            yield Message(self._id, event, orjson.loads("\n".join(data)))

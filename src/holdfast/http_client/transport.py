@@ -1,0 +1,51 @@
+"""What the clients know about httpx2: how to open it, and which of its errors are about the way to the server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+from holdfast.domain.errors import ConfigurationError, ServerUnreachable
+
+try:
+    import httpx2
+except ImportError as missing:
+    raise ConfigurationError("the HTTP client needs the extra: pip install 'holdfast[client]'") from missing
+
+BROKEN = (httpx2.TransportError, httpx2.StreamError)
+NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+
+def headers_for(token: str | None) -> dict[str, str]:
+    headers = {"User-Agent": f"holdfast/{_version()}", "Content-Type": "application/json"}
+    return headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
+
+
+def open_blocking(url: str, headers: Mapping[str, str], timeout: float) -> httpx2.Client:
+    return httpx2.Client(base_url=_checked(url), headers=dict(headers), timeout=_timeout(timeout))
+
+
+def open_async(url: str, headers: Mapping[str, str], timeout: float) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(base_url=_checked(url), headers=dict(headers), timeout=_timeout(timeout))
+
+
+def unreachable(url: str, error: Exception) -> ServerUnreachable:
+    said = str(error) or type(error).__name__
+    return ServerUnreachable(f"the API at {url} does not answer: {said}. Check HOLDFAST_URL and that the server runs.")
+
+
+def _timeout(seconds: float) -> httpx2.Timeout:
+    return httpx2.Timeout(seconds, connect=min(seconds, 10.0))
+
+
+def _checked(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ConfigurationError(f"{url!r} is no address of an API; it starts with http:// or https://")
+    return url
+
+
+def _version() -> str:
+    try:
+        return version("holdfast")
+    except PackageNotFoundError:
+        return "0"
