@@ -17,6 +17,7 @@ from holdfast.domain.ids import new_id
 from holdfast.domain.settling import HandedBack, settle
 from holdfast.domain.states import Status
 from holdfast.domain.values import Position, WorkerInfo
+from holdfast.doorbells.poll import PollListener
 from holdfast.drivers import psycopg as driver
 from holdfast.processes import alive, family
 from holdfast.sql import workers
@@ -162,6 +163,18 @@ def test_being_handed_back_costs_no_budget(stage: Stage) -> None:
         driver.run(connection, ops.finish(worker.id, [settle(claim, HandedBack(), 0.5)]))
     with stage.worker():
         assert stage.ended(run).result() == 4
+
+
+def test_what_is_rescued_is_claimed_without_another_look(stage: Stage) -> None:
+    run = stage.submit("echo", value=1)
+    dead = WorkerInfo(new_id(), "host", 1, "dead", "process", "0", 1, timedelta(seconds=60))
+    with psycopg.connect(stage.url, autocommit=True) as connection:
+        driver.run(connection, iter(workers.register(dead)))
+        assert driver.run(connection, ops.claim(dead.id, [Position("default")], 1))
+    with stage.worker(poll_every=1e6, poll_every_listening=1e6, listener=PollListener()):
+        eventually(lambda: len(stage.query("select id from holdfast.workers")) == 2)
+        stage.query("update holdfast.workers set heartbeat_at = now(), expires_at = now() where id = %s", dead.id)
+        assert stage.ended(run).attempt_count == 2
 
 
 def test_a_drained_worker_lets_runs_finish(stage: Stage) -> None:

@@ -26,7 +26,7 @@ class Wire:
         self._whole.set()
         self._pairs: set[socket.socket] = set()
         self._closing = False
-        self.statements: list[str] = []
+        self._statements: list[tuple[str, str]] = []
         threading.Thread(target=self._accept, name="test-wire", daemon=True).start()
 
     def cut(self) -> None:
@@ -37,6 +37,10 @@ class Wire:
 
     def mend(self) -> None:
         self._whole.set()
+
+    def statements(self, name: str) -> list[str]:
+        """What was executed so far on connections with this application_name."""
+        return [statement for sender, statement in list(self._statements) if sender == name]
 
     def close(self) -> None:
         self._closing = True
@@ -80,7 +84,7 @@ class Wire:
         with suppress(OSError):
             while data := source.recv(65536):
                 if sent is not None:
-                    self.statements += sent.feed(data)
+                    self._statements += sent.feed(data)
                 target.sendall(data)
         _end(source)
         _end(target)
@@ -92,24 +96,30 @@ class Statements:
     def __init__(self) -> None:
         self._data = bytearray()
         self._started = False
+        self._name = ""
 
-    def feed(self, data: bytes) -> list[str]:
+    def feed(self, data: bytes) -> list[tuple[str, str]]:
         self._data += data
         found: list[str] = []
         while len(self._data) >= 5:
             # The first message has no type, all others begin with one.
-            kind, at = (b"Q"[:0], 0) if not self._started else (bytes(self._data[:1]), 1)
+            kind, at = (bytes(self._data[:1]), 1) if self._started else (b"", 0)
             length = at + int.from_bytes(self._data[at : at + 4], "big")
             if len(self._data) < length:
                 break
             body = bytes(self._data[at + 4 : length])
             del self._data[:length]
-            self._started = True
-            if kind == b"Q":
+            if not self._started:
+                self._started = True
+                settings = body[4:].split(b"\0")
+                self._name = (
+                    dict(zip(settings[::2], settings[1::2], strict=False)).get(b"application_name", b"").decode()
+                )
+            elif kind == b"Q":
                 found += [text.strip() for text in body.rstrip(b"\0").decode().split(";") if text.strip()]
             elif kind == b"E":
                 found.append("(prepared)")
-        return found
+        return [(self._name, statement) for statement in found]
 
 
 def _end(one: socket.socket) -> None:

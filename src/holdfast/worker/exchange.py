@@ -21,7 +21,6 @@ from holdfast.domain.values import AttemptRef, Claim, Settlement
 from holdfast.drivers.psycopg_async import INDEXED
 from holdfast.observe import emit
 from holdfast.sql import ready
-from holdfast.sql.leases import Orphan
 from holdfast.worker.appetite import Appetite
 from holdfast.worker.completion import Completions, unstorable
 from holdfast.worker.database import UNREACHABLE, Database, said
@@ -30,6 +29,7 @@ from holdfast.worker.endings import Endings, about
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.tenure import Tenure
 from holdfast.worker.turn import Answer, Errand, turn
+from holdfast.worker.upkeep import Upkeep
 
 HAND_BACK_AFTER = 1.0
 LONGEST_PAUSE = 2.0
@@ -37,10 +37,10 @@ TRY_AGAIN_AFTER = 5.0
 
 
 class Exchange:
-    def __init__(self, options: WorkerOptions, database: Database, rescue: Callable[[list[Orphan]], None]) -> None:
+    def __init__(self, options: WorkerOptions, database: Database, upkeep: Upkeep) -> None:
         self._options = options
         self._database = database
-        self._rescue = rescue
+        self._upkeep = upkeep
         self._bell = asyncio.Event()
         self._appetite = Appetite(options)
         self._failures = 0
@@ -160,7 +160,7 @@ class Exchange:
         if answer.verdicts.released:
             await self._spread(answer.verdicts.released)
         if answer.orphans:
-            self._rescue(answer.orphans)
+            self._upkeep.rescue(answer.orphans)
 
     async def _spread(self, queues: frozenset[str]) -> None:
         """Runs became ready because others ended: look for them here, and let other workers know."""
@@ -189,6 +189,8 @@ class Exchange:
         now = monotonic()
         if errand.find_orphans:
             self._orphans_at = now + self._options.rescue_pause
+        if errand.settlements or answer.claims:
+            self._upkeep.note_activity()
         endings.settled(errand.settlements, answer.verdicts)
         self._appetite.learn(errand, answer, now)
         return answer

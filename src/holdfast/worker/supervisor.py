@@ -76,7 +76,8 @@ class Worker:
         load_modules(self.options.task_modules)
         self._database = Database(self.options.database_url, "worker")
         self._upkeep = Upkeep(self.options)
-        self._exchange = Exchange(self.options, self._database, self._upkeep.rescue)
+        self._exchange = Exchange(self.options, self._database, self._upkeep)
+        self._upkeep.rescued = self._exchange.look_soon
         self._serving = True
         self._exchange.claiming = not self._stopping
         await self._register(waiting=self.options.wait_for_database)
@@ -210,7 +211,7 @@ class Worker:
             self._look_for_stops.clear()
             held = self._exchange.tenure.held
             if asked or not before.isdisjoint(held):
-                self._upkeep.busy = True
+                self._upkeep.note_activity()
                 self._exchange.hand_back_waiting()
                 await self._ask_for_stops()
             before = set(held)

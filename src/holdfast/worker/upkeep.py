@@ -27,23 +27,35 @@ from holdfast.worker.database import UNREACHABLE, Database, said
 from holdfast.worker.options import WorkerOptions
 
 FOLDED_AT_ONCE = 5000
+# A worker counts as busy for so long after it had something to do.
+ACTIVE_FOR = 5.0
 
 
 @dataclass(frozen=True)
 class Service:
-    """Something to do every so many seconds; the first time within `first` seconds, so that not all do it at once."""
+    """Something to do every so many seconds, or every `idle` seconds while the worker has nothing to do.
+
+    The first time comes within `first` seconds, so that not all workers do it at once.
+    """
 
     every: float
     run: Callable[[Upkeep], Awaitable[None]]
     first: float
+    idle: float
 
     @property
     def name(self) -> str:
         return getattr(self.run, "__name__", "service")
 
 
-def every(seconds: float, run: Callable[[Upkeep], Awaitable[None]], *, first: float | None = None) -> Service:
-    return Service(seconds, run, seconds if first is None else first)
+def every(
+    seconds: float,
+    run: Callable[[Upkeep], Awaitable[None]],
+    *,
+    first: float | None = None,
+    idle: float | None = None,
+) -> Service:
+    return Service(seconds, run, seconds if first is None else first, seconds if idle is None else idle)
 
 
 class Upkeep:
@@ -52,7 +64,9 @@ class Upkeep:
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
         self.database = Database(options.database_url, "upkeep", patience=60.0)
-        self.busy = True
+        self._active_at = monotonic()
+        self._busy = True
+        self.rescued: Callable[[], None] = _nobody
         self._orphans: list[Orphan] = []
         self._bell = asyncio.Event()
 
@@ -60,6 +74,13 @@ class Upkeep:
         """Leases that have passed, found on the way."""
         self._orphans = orphans
         self._bell.set()
+
+    def note_activity(self) -> None:
+        """The worker has something to do: services come at their usual pace."""
+        self._active_at = monotonic()
+        if not self._busy:
+            self._busy = True
+            self._bell.set()
 
     async def serve(self) -> None:
         due = {service: monotonic() + uniform(0, service.first) for service in (*SERVICES, *self.options.services)}
@@ -70,10 +91,14 @@ class Upkeep:
                     await self._bell.wait()
             except TimeoutError:
                 await self._attempt(service.name, service.run)
-                due[service] = monotonic() + service.every * uniform(0.9, 1.1)
+                self._busy = monotonic() - self._active_at < ACTIVE_FOR
+                pause = service.every if self._busy else service.idle
+                due[service] = monotonic() + pause * uniform(0.9, 1.1)
             else:
                 self._bell.clear()
-                await self._attempt("rescue", _rescue)
+                due = {one: min(at, monotonic() + one.every) if self._busy else at for one, at in due.items()}
+                if self._orphans:
+                    await self._attempt("rescue", _rescue)
 
     async def _attempt(self, name: str, run: Callable[[Upkeep], Awaitable[None]]) -> None:
         try:
@@ -99,11 +124,16 @@ class Upkeep:
         return [verdict for orphan in orphans for verdict in await self.rescue_now([orphan])]
 
 
+def _nobody() -> None:
+    """Nobody here would claim what was rescued."""
+
+
 async def _rescue(upkeep: Upkeep) -> None:
     orphans, upkeep._orphans = upkeep._orphans, []  # noqa: SLF001
     by_ref = {(orphan.run_id, orphan.number): orphan for orphan in orphans}
     for verdict in await upkeep.rescue_now(orphans):
         emit("run.lost", **_about(by_ref[verdict.ref], verdict.outcome or Status.PENDING))
+    upkeep.rescued()
 
 
 def _about(orphan: Orphan, status: str) -> dict[str, Any]:
@@ -118,10 +148,7 @@ def _about(orphan: Orphan, status: str) -> dict[str, Any]:
 
 
 async def fold(upkeep: Upkeep) -> None:
-    """Add the counters up. An idle worker does it now and then, for those who only submit."""
-    if not upkeep.busy and random() > 0.1:
-        return
-    upkeep.busy = False
+    """Add the counters up."""
     while await upkeep.database.transact(_fold) >= FOLDED_AT_ONCE:
         pass
 
@@ -144,7 +171,7 @@ async def make_partitions(upkeep: Upkeep) -> None:
 
 
 SERVICES = (
-    every(3, fold),
+    every(3, fold, idle=30),
     every(3600, prune, first=600),
     every(86400, make_partitions, first=60),
 )
