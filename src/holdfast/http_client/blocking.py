@@ -145,6 +145,7 @@ class HttpClient:
         while not reader.ended:
             headers = {"Accept": "text/event-stream", "Last-Event-ID": str(reader.last)}
             pause: float | None = None
+            reader.begin()
             try:
                 with self._http.stream("GET", path, headers=headers) as answer:
                     if answer.status_code == 204:

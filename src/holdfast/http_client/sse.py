@@ -22,9 +22,13 @@ class Reader:
     def __init__(self, last: int) -> None:
         self.last = last
         self.ended = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Start on a new connection: what had come of an incomplete message is forgotten."""
         self._event = "message"
         self._data: list[str] = []
-        self._id = last
+        self._id = self.last
 
     def feed(self, line: str) -> Iterator[Message]:
         """Take a line without its end; an empty one completes a message."""

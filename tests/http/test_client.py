@@ -1,0 +1,341 @@
+"""The HTTP clients: the names of the others, keys of their own, and patience."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import AsyncHttpClient, HttpClient, Submission
+from holdfast.client.asynchronous import AsyncAsking
+from holdfast.client.blocking import Asking
+from holdfast.domain.errors import (
+    BadInput,
+    BadParameters,
+    KeyReused,
+    NotAllowed,
+    NotCanonical,
+    NotFound,
+    RunCancelled,
+    RunEnded,
+    RunFailed,
+    RunNotFinished,
+    RunNotFound,
+    ServerUnreachable,
+    UnknownTask,
+    WaitTimeout,
+)
+from holdfast.http_client.patience import asked_for
+from holdfast.settings import Settings
+from tests.http.api_tasks import echo
+from tests.http.conftest import Server
+from tests.http.hands import Hands
+
+
+@pytest.fixture
+def client(server: Server, settings: Settings) -> Iterator[HttpClient]:
+    with HttpClient(server.url, settings=settings) as made:
+        yield made
+
+
+def test_it_has_every_name_that_the_others_have() -> None:
+    names = {name for name in vars(Asking) if not name.startswith("_")} - {"perform", "ring", "totals"}
+    names -= {name for name in names if "subscription" in name or name in ("deliveries", "redeliver", "rotate_secret")}
+    assert names <= set(dir(HttpClient))
+    assert {name for name in vars(HttpClient) if not name.startswith("_")} == {
+        name for name in vars(AsyncHttpClient) if not name.startswith("_")
+    }
+    assert "result_record" in vars(AsyncAsking)
+    assert holdfast.HttpClient is HttpClient
+
+
+def test_a_run_from_submission_to_result(client: HttpClient, hands: Hands) -> None:
+    run = client.submit("typed", {"scenario": "x"}, tags=["a"], priority=3, key="one")
+    assert run.created
+    assert (run.status, run.model, run.priority, run.tags) == ("PENDING", "typed", 3, ("a",))
+    assert not client.submit("typed", {"scenario": "x"}, key="one").created
+    with pytest.raises(RunNotFinished):
+        run.result()
+    with pytest.raises(WaitTimeout):
+        run.wait(timeout=0.05)
+    hands.run(run.id, {"objective": 0.83})
+    assert run.wait(timeout=10).status == "SUCCEEDED"
+    assert run.result() == {"objective": 0.83}
+    assert run.refresh().as_dict()["run_id"] == run.id
+    assert [event.type for event in run.events()] == ["SUBMITTED", "CLAIMED", "SUCCEEDED"]
+    assert [(attempt.number, attempt.worker_id) for attempt in run.attempts()] == [(1, hands.id)]
+    assert run.why()[0].code == "ended"
+    assert client.get(run.id) == run
+    assert [found.id for found in client.list(status="SUCCEEDED")] == [run.id]
+    assert client.summary()["total"]["SUCCEEDED"] == 1
+
+
+def test_wait_ends_with_the_run(client: HttpClient, hands: Hands) -> None:
+    run = client.submit("echo")
+    timer = threading.Timer(0.3, lambda: hands.run(run.id, 1))
+    timer.start()
+    assert run.wait(timeout=20).status == "SUCCEEDED"
+    timer.join()
+
+
+def test_every_submission_makes_a_run_unless_asked_otherwise(client: HttpClient) -> None:
+    assert len({client.submit("echo").id for _ in range(3)}) == 3
+    assert len({client.submit("echo", {"n": 1}, dedupe="active").id for _ in range(3)}) == 1
+    assert len({client.submit("echo", {"n": 2}, dedupe=timedelta(hours=1)).id for _ in range(3)}) == 1
+
+
+def test_options_travel(client: HttpClient) -> None:
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    assert client.submit("echo", run_after=at).run_after == at
+    soon = client.submit("echo", run_after=timedelta(minutes=5))
+    assert soon.run_after > datetime.now(UTC) + timedelta(minutes=4)
+    assert client.submit("echo", depends_on=[soon]).why()[0].code == "dependencies"
+    assert client.submit(echo, queue="slow").queue == "slow"
+
+
+def test_many_at_once(client: HttpClient) -> None:
+    many = client.submit_many("echo", [{"n": n} for n in range(10)])
+    assert [run.parameters["n"] for run in many] == list(range(10))
+    assert all(run.created for run in many)
+    mixed = client.submit_many([Submission("echo", {"n": 1}), Submission("typed", {"scenario": "x"}, {"queue": "q"})])
+    assert [(run.model, run.queue) for run in mixed] == [("echo", "default"), ("typed", "q")]
+
+
+def test_errors_are_those_of_the_other_clients(client: HttpClient, hands: Hands) -> None:
+    run = client.submit("typed", {"scenario": "x"}, key="k")
+    with pytest.raises(KeyReused) as reused:
+        client.submit("typed", {"scenario": "y"}, key="k")
+    assert reused.value.fields == ("/parameters/scenario",)
+    assert reused.value.run_id == run.id
+    assert reused.value.problem is not None
+    assert reused.value.problem["status"] == 409
+    with pytest.raises(UnknownTask):
+        client.submit("nope")
+    with pytest.raises(BadParameters) as bad:
+        client.submit("typed", {"months": "many"})
+    assert {problem.pointer for problem in bad.value.problems} == {"/parameters/scenario", "/parameters/months"}
+    with pytest.raises(NotCanonical):
+        client.submit("echo", {"x": float("nan")})
+    with pytest.raises(BadInput):
+        client.submit("echo", priority=1000)
+    with pytest.raises(BadInput):
+        client.submit("echo", key="not a key")
+    with pytest.raises(BadInput):
+        client.list(status="DONE")
+    for nobody in ("x", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"):
+        with pytest.raises(RunNotFound):
+            client.get(nobody)
+    with pytest.raises(RunEnded):
+        run.retry()
+    hands.fail(hands.claim(run.id), "no luck")
+    with pytest.raises(RunFailed) as failed:
+        run.result()
+    assert failed.value.error == {"class": "ValueError", "message": "no luck"}
+    assert run.retry().status == "PENDING"
+    assert run.cancel("enough").status == "CANCELLED"
+    with pytest.raises(RunCancelled):
+        run.result()
+    with pytest.raises(NotFound):
+        client.drain_worker("01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b")
+
+
+def test_operating(client: HttpClient, hands: Hands) -> None:
+    client.pause_queue("slow", reason="why not")
+    (queue,) = client.queues()
+    assert (queue.name, queue.pause_reason) == ("slow", "why not")
+    client.resume_queue("slow")
+    assert client.queues()[0].paused_at is None
+    (worker,) = client.workers()
+    assert (worker.id, worker.status) == (hands.id, "idle")
+    assert client.drain_worker(hands.id)
+
+
+def test_events_and_logs_are_followed(client: HttpClient, hands: Hands) -> None:
+    run = client.submit("echo")
+    claim = hands.claim(run.id)
+    hands.log(claim, "one")
+    followed = client.follow_events(run)
+    assert next(followed).type == "SUBMITTED"
+    assert next(followed).type == "CLAIMED"
+    lines = client.follow_logs(run)
+    assert next(lines).message == "one"
+    hands.log(claim, "two")
+    assert next(lines).message == "two"
+    hands.succeed(claim, 1)
+    assert [event.type for event in followed] == ["SUCCEEDED"]
+    assert list(lines) == []
+    assert list(client.follow_events(run, after=3)) == []
+
+
+async def test_the_asynchronous_one(server: Server, settings: Settings, hands: Hands) -> None:
+    async with AsyncHttpClient(server.url, settings=settings) as client:
+        run = await client.submit("echo", {"n": 1})
+        hands.run(run.id, {"n": 1})
+        assert (await run.wait(timeout=10)).status == "SUCCEEDED"
+        assert await run.result() == {"n": 1}
+        assert [event.type async for event in client.follow_events(run)] == ["SUBMITTED", "CLAIMED", "SUCCEEDED"]
+        assert len(await client.submit_many("echo", [{}, {}])) == 2
+        with pytest.raises(RunNotFound):
+            await client.get("x")
+        assert [found.id for found in await client.list(status="SUCCEEDED")] == [run.id]
+
+
+class Moody(BaseHTTPRequestHandler):
+    """A server that answers as the test says, and remembers what it was asked."""
+
+    protocol_version = "HTTP/1.1"
+    script: list[Callable[[Moody], None]]
+    asked: list[tuple[str, str | None, bytes]]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.asked.append((self.path, self.headers.get("Idempotency-Key"), body))
+        self.script.pop(0)(self)
+
+    do_GET = do_POST  # noqa: N815
+
+    def say(self, status: int, document: Any = None, **headers: str) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def hang_up(self) -> None:
+        self.close_connection = True
+        self.connection.close()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+RUN = {
+    "run_id": "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b",
+    "model": "echo",
+    "status": "PENDING",
+    "parameters": {},
+    "payload_hash": "",
+    "queue": "default",
+    "priority": 0,
+    "created_at": "2026-01-01T00:00:00Z",
+    "started_at": None,
+    "finished_at": None,
+    "attempt_count": 0,
+    "max_attempts": 3,
+    "progress": None,
+    "last_error": None,
+    "result_ref": None,
+    "lease_owner": None,
+    "lease_expires_at": None,
+    "job_id": None,
+    "tags": [],
+}
+
+
+@pytest.fixture
+def moody() -> Iterator[type[Moody]]:
+    handler = type("Told", (Moody,), {"script": [], "asked": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    handler.url = f"http://127.0.0.1:{server.server_port}"  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield handler
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_submission_is_repeated_with_its_key(moody: Any, settings: Settings) -> None:
+    moody.script[:] = [
+        lambda it: it.say(503, {"detail": "busy"}, Retry_After="0"),
+        lambda it: it.hang_up(),
+        lambda it: it.say(502, "a proxy's page"),
+        lambda it: it.say(429, {"detail": "slow down"}, Retry_After="0"),
+        lambda it: it.say(201, RUN),
+    ]
+    with HttpClient(moody.url, settings=settings) as client:
+        assert client.submit("echo", {"n": 1}).id == RUN["run_id"]
+    keys = {key for _, key, _ in moody.asked}
+    assert len(moody.asked) == 5
+    assert len(keys) == 1
+    assert len({body for _, _, body in moody.asked}) == 1
+
+
+def test_what_cannot_be_repeated_is_not(moody: Any, settings: Settings) -> None:
+    moody.script[:] = [lambda it: it.hang_up(), lambda it: it.say(503, {"detail": "unsure"}, Retry_After="0")]
+    with HttpClient(moody.url, settings=settings) as client:
+        for _ in range(2):
+            with pytest.raises(ServerUnreachable):
+                client.retry(RUN["run_id"])
+    assert len(moody.asked) == 2
+
+
+def test_patience_ends(moody: Any, settings: Settings) -> None:
+    moody.script[:] = [lambda it: it.say(503, {"detail": "long gone"}, Retry_After="3600")]
+    busy = HttpClient(moody.url, settings=settings, patience=5)
+    with busy, pytest.raises(ServerUnreachable, match="long gone"):
+        busy.get(RUN["run_id"])
+    gone = HttpClient("http://127.0.0.1:1", settings=settings, patience=0.2)
+    with gone, pytest.raises(ServerUnreachable, match="does not answer"):
+        gone.queues()
+
+
+def test_a_refusal_is_not_repeated(moody: Any, settings: Settings) -> None:
+    problem = {"type": "/problems/unauthenticated", "status": 401, "detail": "This needs a token."}
+    moody.script[:] = [lambda it: it.say(401, problem), lambda it: it.say(500, {"detail": "broken"})]
+    with HttpClient(moody.url, settings=settings) as client:
+        with pytest.raises(NotAllowed) as refused:
+            client.queues()
+        assert refused.value.problem == problem
+        with pytest.raises(holdfast.HoldfastError, match="broken"):
+            client.queues()
+    assert len(moody.asked) == 2
+
+
+def test_a_stream_is_resumed_where_it_broke_off(moody: Any, settings: Settings) -> None:
+    def told(*lines: str) -> Callable[[Moody], None]:
+        def say(it: Moody) -> None:
+            it.send_response(200)
+            it.send_header("Content-Type", "text/event-stream")
+            it.send_header("Connection", "close")
+            it.end_headers()
+            it.wfile.write("".join(line + "\n" for line in lines).encode())
+            it.close_connection = True
+
+        return say
+
+    def event(seq: int) -> str:
+        document = {"seq": seq, "type": "X", "from": None, "to": None, "reason": None, "attempt": 0}
+        return f"id: {seq}\ndata: {json.dumps({**document, 'at': '2026-01-01T00:00:00Z'})}\n"
+
+    moody.script[:] = [
+        told(": hello", "", event(1)),
+        lambda it: it.hang_up(),
+        lambda it: it.say(503, {"detail": "busy"}, Retry_After="0"),
+        told(event(2), "id: 3\ndata: broken off in the mid"),
+        told(event(3), 'id: 3\nevent: end\ndata: {"status": "SUCCEEDED"}\n'),
+    ]
+    with HttpClient(moody.url, settings=settings) as client:
+        assert [one.seq for one in client.follow_events(RUN["run_id"])] == [1, 2, 3]
+
+
+def test_retry_after_is_seconds_or_a_date() -> None:
+    assert asked_for("7") == 7
+    assert asked_for("Wed, 01 Jan 2020 00:00:00 GMT") == 0
+    assert asked_for(None) is None
+    assert asked_for("soon") is None
+
+
+def test_an_address_is_needed(settings: Settings) -> None:
+    with pytest.raises(holdfast.HoldfastError, match="HOLDFAST_URL"):
+        HttpClient(settings=settings)
+    with pytest.raises(holdfast.HoldfastError, match="http://"):
+        HttpClient("localhost:8080", settings=settings)
