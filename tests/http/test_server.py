@@ -1,0 +1,179 @@
+"""The shipped server: whom it listens to, what its processes share, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx2
+import psycopg
+from flask import Flask
+
+from holdfast.domain.ids import new_id
+from holdfast.domain.tokens import mint
+from holdfast.drivers.psycopg import transact
+from holdfast.http import threads
+from holdfast.http.service import EXTENSION
+from holdfast.ops.tokens import create_token
+from tests.http.conftest import Server, Submit
+from tests.http.hands import Hands
+from tests.http.test_outage import until
+
+
+def test_beyond_loopback_it_needs_a_token_to_start(start_server: Callable[..., Server], database_url: str) -> None:
+    refused = start_server(HOLDFAST_HOST="0.0.0.0")
+    assert refused.url.startswith("refused: the API would be open to everyone")
+    assert "holdfast tokens create" in refused.url
+    assert refused.process.wait(20) == 1
+    text, stored = mint(secrets.token_bytes(32), new_id(), "ci", ["runs:read"], by="test")
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        transact(connection, lambda: create_token(stored))
+    server = start_server(HOLDFAST_HOST="0.0.0.0")
+    port = urlsplit(server.url).port
+    with server.client() as client:
+        assert client.get(f"http://127.0.0.1:{port}/runs").status_code == 401
+        allowed = client.get(f"http://127.0.0.1:{port}/runs", headers={"Authorization": f"Bearer {text}"})
+        assert allowed.status_code == 200
+
+
+def test_a_port_that_is_taken_is_told(start_server: Callable[..., Server]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = start_server(HOLDFAST_PORT=str(taken.getsockname()[1]))
+        assert "cannot listen" in refused.url
+        assert "HOLDFAST_PORT" in refused.url
+
+
+def test_a_database_that_is_away_at_the_start_is_told(start_server: Callable[..., Server]) -> None:
+    refused = start_server(HOLDFAST_DATABASE_URL="postgresql://x:secret@127.0.0.1:1/x")
+    assert "does not answer" in refused.url
+    assert "secret" not in refused.url
+
+
+def sockets(pid: int) -> set[str]:
+    """The connected sockets that a process holds, by inode. Listening ones are meant to be shared."""
+    held = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            target = str(descriptor.readlink())
+        except OSError:
+            continue
+        if target.startswith("socket:"):
+            held.add(target[8:-1])
+    connected = set()
+    for table in ("tcp", "tcp6", "unix"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            inode, state = (fields[6], fields[5]) if table == "unix" else (fields[9], fields[3])
+            if inode in held and state in ("03", "01"):
+                connected.add(inode)
+    return connected
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_no_connection_is_shared_by_two_processes(start_server: Callable[..., Server]) -> None:
+    server = start_server("2")
+    with server.client() as client:
+        for _ in range(20):
+            with server.client() as other:
+                assert other.get("/runs").status_code == 200
+        family = [server.process.pid, *children(server.process.pid)]
+        assert len(family) == 3
+        held = [sockets(pid) for pid in family]
+        assert held[0] == set()
+        assert not held[1] & held[2]
+        assert held[1] | held[2]
+        text = client.get("/metrics").text
+        counted = re.findall(r'http_request_duration_seconds_count{[^}]*route="/runs"[^}]*} (\d+)', text)
+        assert sum(map(int, counted)) == 20
+    code, said = server.stop()
+    assert (code, said) == (0, "")
+
+
+def test_an_application_that_was_forked_opens_its_own_connections(app: Flask, submit: Submit) -> None:
+    submit()
+    ours = app.extensions[EXTENSION].database
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # Nothing of pytest may run in the child, so it tells what it found and is gone.
+        try:
+            answer = app.test_client().get("/runs")
+            fine = answer.status_code == 200 and app.extensions[EXTENSION].database is not ours
+            os.write(writer, b"1" if fine else b"0")
+        finally:
+            os._exit(0)
+    os.close(writer)
+    told = os.read(reader, 1)
+    os.close(reader)
+    os.waitpid(child, 0)
+    assert told == b"1"
+    assert app.test_client().get("/runs").status_code == 200
+    assert app.extensions[EXTENSION].database is ours
+
+
+def test_a_process_that_dies_is_replaced(server: Server, submit: Submit) -> None:
+    (worker,) = until(lambda: children(server.process.pid))
+    os.kill(worker, signal.SIGKILL)
+    with server.client() as client:
+
+        def answered() -> bool:
+            try:
+                return client.get("/runs").status_code == 200
+            except httpx2.TransportError:
+                return False
+
+        until(answered)
+
+    assert children(server.process.pid) != [worker]
+
+
+def test_it_ends_with_its_parent_and_leaves_nothing(server: Server) -> None:
+    (worker,) = until(lambda: children(server.process.pid))
+    server.process.kill()
+    server.process.wait()
+    until(lambda: not Path(f"/proc/{worker}").exists())
+
+
+def test_who_says_nothing_does_not_hold_a_thread_for_ever(server: Server) -> None:
+    assert threads.PATIENCE_SECONDS <= 60
+    parts = urlsplit(server.url)
+    stuck = [socket.create_connection((parts.hostname, parts.port)) for _ in range(50)]
+    for one in stuck:
+        one.sendall(b"POST /runs HTTP/1.1\r\nHost: localhost\r\n")
+    with server.client() as client:
+        assert client.get("/livez").status_code == 200
+    for one in stuck:
+        one.close()
+
+
+def test_a_chunked_body_is_read(server: Server) -> None:
+    with server.client() as client:
+        pieces = iter([b'{"model":', b'"echo"}'])
+        answer = client.post("/runs", content=pieces, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 201, answer.text
+        large = client.post("/runs", content=iter([b"[" * 65536] * 40), headers={"Content-Type": "application/json"})
+        assert large.status_code == 413
+        assert client.get("/livez").status_code == 200
+
+
+def test_a_run_from_curl_to_result(server: Server, hands: Hands) -> None:
+    """The walkthrough of the source documents."""
+    with server.client() as client:
+        asked = {"model": "typed", "parameters": {"scenario": "high_inflation", "months": 24}}
+        first = client.post("/runs", json=asked)
+        again = client.post("/runs", json=asked)
+        assert (first.status_code, again.status_code) == (201, 200)
+        assert again.json()["run_id"] == first.json()["run_id"]
+        path = first.json()["links"]["result"]
+        assert client.get(path).status_code == 409
+        hands.run(first.json()["run_id"], {"metrics": {"objective": 0.83}})
+        assert client.get(path).json() == {"metrics": {"objective": 0.83}}
