@@ -119,16 +119,20 @@ class Session:
     def _compiled(self, query: str) -> tuple[bytes, list[str]]:
         known = self._texts.get(query)
         if known is None:
-            names: list[str] = []
-
-            def number(found: re.Match[str]) -> str:
-                name = found[1]
-                if name is None:
-                    return "%"
-                if name not in names:
-                    names.append(name)
-                return f"${names.index(name) + 1}"
-
-            text = _PLACEHOLDER.sub(number, query)
-            known = self._texts[query] = (text.encode(), names)
+            known = self._texts[query] = compiled(query)
         return known
+
+
+def compiled(query: str) -> tuple[bytes, list[str]]:
+    """A statement as the server takes it, with numbered parameters, and their names in that order."""
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        name = found[1]
+        if name is None:
+            return "%"
+        if name not in names:
+            names.append(name)
+        return f"${names.index(name) + 1}"
+
+    return _PLACEHOLDER.sub(number, query).encode(), names

@@ -1,0 +1,108 @@
+"""Migrations: once, in order, whoever starts them, without standing in anybody's way for long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from holdfast import alembic_run, migrate
+from holdfast.domain.errors import SchemaMismatch
+from holdfast.migrate import Migration
+from holdfast.testing.databases import scratch
+
+
+@pytest.fixture
+def empty_url(server_url: str) -> Iterator[str]:
+    with scratch(server_url) as url:
+        yield url
+
+
+def test_files_are_numbered_without_a_gap() -> None:
+    numbers = [migration.number for migration in migrate.migrations()]
+    assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
+    assert migrate.latest() == numbers[-1]
+
+
+def test_an_empty_database_is_brought_to_the_latest(empty_url: str) -> None:
+    with psycopg.connect(empty_url) as connection:
+        assert migrate.current(connection) is None
+        with pytest.raises(SchemaMismatch, match="db upgrade"):
+            migrate.require(connection)
+    migrate.upgrade(empty_url)
+    with psycopg.connect(empty_url) as connection:
+        assert migrate.current(connection) == migrate.latest()
+        migrate.require(connection)
+
+
+def test_upgrading_again_changes_nothing(empty_url: str) -> None:
+    migrate.upgrade(empty_url)
+    with psycopg.connect(empty_url) as connection:
+        before = connection.execute("select oid, relname from pg_class order by 1").fetchall()
+    migrate.upgrade(empty_url)
+    with psycopg.connect(empty_url) as connection:
+        assert connection.execute("select oid, relname from pg_class order by 1").fetchall() == before
+
+
+def test_many_may_start_it_at_once(empty_url: str) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(migrate.upgrade, [empty_url] * 4))
+    with psycopg.connect(empty_url) as connection:
+        assert migrate.current(connection) == migrate.latest()
+
+
+def test_each_step_is_taken_or_not_at_all(empty_url: str) -> None:
+    """A migration that fails leaves the database at the one before it."""
+    good = Migration("0001", "good", "create table holdfast.good ()")
+    bad = Migration("0002", "bad", "create table holdfast.half (); select 1 / 0")
+    with pytest.raises(Exception, match="division by zero"):
+        alembic_run.run(empty_url, [good, bad])
+    with psycopg.connect(empty_url) as connection:
+        assert migrate.current(connection) == "0001"
+        found = connection.execute("select to_regclass('holdfast.good') is not null, to_regclass('holdfast.half')")
+        assert found.fetchone() == (True, None)
+    alembic_run.run(empty_url, [good, bad._replace(sql="create table holdfast.whole ()")])
+    with psycopg.connect(empty_url) as connection:
+        assert migrate.current(connection) == "0002"
+
+
+def test_a_migration_does_not_wait_long_for_a_table_in_use(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it waits, everybody who comes after it waits as well."""
+    monkeypatch.setattr(alembic_run, "_LOCK_TIMEOUT", "50ms")
+    good = Migration("0001", "good", "create table holdfast.busy (n integer)")
+    alembic_run.run(empty_url, [good])
+    with psycopg.connect(empty_url) as connection:
+        connection.execute("select * from holdfast.busy")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            alembic_run.run(empty_url, [good, Migration("0002", "alter", "alter table holdfast.busy add m integer")])
+    with psycopg.connect(empty_url) as connection:
+        assert migrate.current(connection) == "0001"
+
+
+@pytest.mark.parametrize(("at", "says"), [(0, None), (1, None), (2, "newer"), (-1, "needs")])
+def test_code_works_on_its_own_schema_and_the_next_one(database_url: str, at: int, says: str | None) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("update holdfast.migration set version_num = %s", [f"{int(migrate.latest()) + at:04}"])
+        if says is None:
+            migrate.require(connection)
+        else:
+            with pytest.raises(SchemaMismatch, match=says):
+                migrate.require(connection)
+
+
+def test_an_ordinary_owner_of_a_database_can_migrate_it(server_url: str) -> None:
+    """No superuser, no extension."""
+    with scratch(server_url) as url, psycopg.connect(server_url, autocommit=True) as connection:
+        name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+        role = f"{name}_owner"
+        connection.execute(f"create role {role} login")
+        try:
+            connection.execute(f"alter database {name} owner to {role}")
+            migrate.upgrade(psycopg.conninfo.make_conninfo(url, options=f"-c role={role}"))
+            with psycopg.connect(url) as migrated:
+                assert migrate.current(migrated) == migrate.latest()
+        finally:
+            connection.execute(f"drop database {name} with (force)")
+            connection.execute(f"drop role {role}")

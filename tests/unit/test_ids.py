@@ -1,0 +1,76 @@
+"""Ids: version 7 UUIDs in rising order, made by whoever asks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain import ids
+from holdfast.domain.ids import derived_id, new_id, new_ids, parse_id
+
+
+def test_an_id_is_a_version_7_uuid_of_now() -> None:
+    before = time.time_ns() // 1_000_000
+    made = UUID(new_id())
+    after = time.time_ns() // 1_000_000
+    assert (made.version, made.variant) == (7, "specified in RFC 4122")
+    assert before <= made.int >> 80 <= after + 1
+
+
+def test_ids_rise_and_never_repeat() -> None:
+    made = [new_id() for _ in range(1000)] + new_ids(5000) + [new_id()]
+    assert made == sorted(made)
+    assert len(set(made)) == len(made)
+
+
+def test_ids_made_by_many_threads_are_different() -> None:
+    start = threading.Barrier(8)
+
+    def make(_: int) -> list[str]:
+        start.wait()
+        return [*new_ids(500), *(new_id() for _ in range(500))]
+
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(make, range(8)))
+    assert all(share == sorted(share) for share in made)
+    assert len({one for share in made for one in share}) == 8000
+
+
+def test_a_clock_that_is_set_back_makes_no_earlier_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = new_id()
+    real = time.time_ns
+    monkeypatch.setattr(ids.time, "time_ns", lambda: real() - 3_600_000_000_000)
+    assert before < new_id() < new_id()
+
+
+def test_a_derived_id_is_the_same_whenever_it_is_asked_for() -> None:
+    parent = new_id()
+    assert derived_id(parent, "child") == derived_id(parent, "child")
+    assert derived_id(parent, "child") != derived_id(parent, "other")
+    assert derived_id(parent, "child") != derived_id(new_id(), "child")
+    child = UUID(derived_id(parent, "child"))
+    assert (child.version, child.int >> 80) == (7, UUID(parent).int >> 80), "it lies in the same month"
+
+
+@given(st.uuids())
+def test_an_id_is_read_in_its_usual_form(made: UUID) -> None:
+    assert parse_id(str(made)) == parse_id(str(made).upper()) == parse_id(made) == str(made)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", None, 7, b"", "01890a5dac96774bbcceb302099a8057", "{01890a5d-ac96-774b-bcce-b302099a80}"]
+)
+def test_everything_else_is_no_id(text: object) -> None:
+    assert parse_id(text) is None
+
+
+@given(st.text(max_size=40))
+def test_no_text_breaks_it(text: str) -> None:
+    found = parse_id(text)
+    assert found is None or found == text.lower()

@@ -1,0 +1,60 @@
+"""The table of moves: what the rest of the system is held to."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from holdfast.domain.states import ATTEMPT_MOVES, FINAL, MOVES, REOPENABLE, AttemptStatus, Status
+
+
+def reachable(start: Status) -> set[Status]:
+    found, front = {start}, [start]
+    while front:
+        old = front.pop()
+        for before, after in MOVES:
+            if before is old and after not in found:
+                found.add(after)
+                front.append(after)
+    return found
+
+
+def test_every_status_can_be_reached_from_the_first() -> None:
+    assert reachable(Status.PENDING) == set(Status)
+
+
+def test_every_run_can_end() -> None:
+    for status in Status:
+        assert reachable(status) & FINAL
+
+
+def test_a_success_is_final() -> None:
+    assert reachable(Status.SUCCEEDED) == {Status.SUCCEEDED}
+
+
+def test_final_states_are_left_only_by_reopening() -> None:
+    for (old, new), how in MOVES.items():
+        if old.final:
+            assert (old in REOPENABLE, new, how) == (True, Status.PENDING, "reopen")
+
+
+def test_the_only_way_to_run_is_a_claim() -> None:
+    assert {(old, how) for (old, new), how in MOVES.items() if new is Status.RUNNING} == {(Status.PENDING, "claim")}
+
+
+@pytest.mark.parametrize("status", Status)
+def test_no_move_leads_nowhere(status: Status) -> None:
+    assert (status, status) not in MOVES
+    assert status.final == (status in FINAL)
+
+
+def test_attempts_end_once() -> None:
+    ended = {AttemptStatus.SUCCEEDED, AttemptStatus.FAILED, AttemptStatus.CANCELLED, AttemptStatus.LOST}
+    assert not any(old in ended for old, _ in ATTEMPT_MOVES)
+    for old, new in product((AttemptStatus.RUNNING,), ended):
+        assert (old, new) in ATTEMPT_MOVES
+
+
+def test_statuses_are_what_is_written_to_the_database() -> None:
+    assert [str(status) for status in Status] == ["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
