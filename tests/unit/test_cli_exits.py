@@ -35,7 +35,10 @@ CODES: dict[int, set[type[BaseException]]] = {
 }
 
 
-@pytest.mark.parametrize(("code", "error"), [(code, error) for code, kinds in CODES.items() for error in kinds])
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(code, error) for code, kinds in CODES.items() for error in sorted(kinds, key=lambda kind: kind.__name__)],
+)
 def test_each_error_has_its_code(code: int, error: type[BaseException]) -> None:
     assert exits.code_of(error.__new__(error)) == code
 
