@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import click
 
+from holdfast.cli.remote import url_option
+
 
 class Entry(NamedTuple):
     """Where a command is found, and the line that `--help` shows for it."""
@@ -29,6 +31,8 @@ COMMANDS = {
     "workers": Entry("holdfast.cli.workers:workers", "List and drain workers."),
     "subscriptions": Entry("holdfast.cli.subscriptions:subscriptions", "Choose who hears that runs ended."),
     "tasks": Entry("holdfast.cli.tasks:tasks", "List the registered tasks and their parameters."),
+    "tokens": Entry("holdfast.cli.tokens:tokens", "Make and revoke tokens for the API."),
+    "openapi": Entry("holdfast.cli.openapi:openapi", "Print the OpenAPI document of the API."),
     "db": Entry("holdfast.cli.db:db", "Upgrade, check and address the database."),
     "config": Entry("holdfast.cli.config:config", "Show every setting and where it came from."),
 }
@@ -76,9 +80,10 @@ def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> No
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Settings come from HOLDFAST_* variables or holdfast.toml; `holdfast config show` lists them.",
 )
+@url_option
 @click.option("--traceback", is_flag=True, help="Show where in the code an error came from.")
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
 @click.pass_context
-def app(ctx: click.Context, traceback: bool) -> None:
+def app(ctx: click.Context, url: str | None, token: str | None, traceback: bool) -> None:
     """Durable runs on Postgres: submit them, watch them, execute them."""
-    ctx.obj = {"traceback": traceback}
+    ctx.obj = {"traceback": traceback, "url": url, "token": token}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli import output
+from holdfast.cli.remote import logs_and_run
 from holdfast.cli.session import json_option, open_client
 
 if TYPE_CHECKING:
@@ -38,12 +38,9 @@ def logs(run_id: str, follow: bool, as_json: bool) -> None:
 
 def _lines(client: Client, run_id: str, follow: bool) -> Iterator[LogRecord]:
     """The lines so far, and those to come until the run has ended."""
-    from holdfast.client.calls import run_id as checked
-    from holdfast.ops.history import logs_and_run
-
     after = 0
     while True:
-        run, found = client.perform(partial(logs_and_run, checked(run_id), after))
+        run, found = logs_and_run(client, run_id, after)
         yield from found
         if found:
             after = found[-1].seq

@@ -21,7 +21,18 @@ def json_option(command: F) -> F:
 
 @contextmanager
 def open_client() -> Iterator[Client]:
-    """A client by the settings; raises what says why there can be none."""
+    """A client by the settings, of the API if one was chosen; raises what says why there can be none."""
+    from holdfast.cli.remote import open_remote
+    from holdfast.settings import load
+
+    remote = open_remote(load())
+    with remote or open_database() as client:
+        yield client
+
+
+@contextmanager
+def open_database() -> Iterator[Client]:
+    """A client on the database, whether or not an API was chosen."""
     from holdfast.client import Client
 
     # The pool tells of every attempt to connect; the command tells once how it ended.

@@ -1,0 +1,48 @@
+"""Commands over HTTP: with `--url`, or HOLDFAST_URL, they ask an API instead of a database."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from holdfast.domain.values import RunRecord
+    from holdfast.settings import Settings
+    from holdfast.sql.logs import LogRecord
+
+
+def url_option(command: Any) -> Any:
+    """The options that choose an API; they stand before the command: `holdfast --url ... runs list`."""
+    command = click.option("--token", metavar="TOKEN", help="A token for the API; else HOLDFAST_TOKEN.")(command)
+    return click.option("--url", metavar="URL", help="Ask the API at this address; else HOLDFAST_URL.")(command)
+
+
+def chosen(settings: Settings) -> tuple[str | None, str | None]:
+    """The address and the token that this command was given, or that the settings name."""
+    context = click.get_current_context(silent=True)
+    given = (context.find_root().obj if context is not None else None) or {}
+    return given.get("url") or settings.url, given.get("token") or settings.token
+
+
+def open_remote(settings: Settings) -> AbstractContextManager[Any] | None:
+    """A client of the API, if one was chosen."""
+    url, token = chosen(settings)
+    if url is None:
+        return None
+    from holdfast.http_client import HttpClient
+
+    return HttpClient(url, token, settings=settings)
+
+
+def logs_and_run(client: Any, run_id: str, after: int) -> tuple[RunRecord, list[LogRecord]]:
+    """A run, and its log from there on; the run is read first, so one that had ended has no more to come."""
+    if hasattr(client, "logs"):
+        return client.get(run_id).record, client.logs(run_id, after)
+    from holdfast.client.calls import run_id as checked
+    from holdfast.ops import history
+
+    found: tuple[RunRecord, list[LogRecord]] = client.perform(partial(history.logs_and_run, checked(run_id), after))
+    return found

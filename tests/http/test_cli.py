@@ -1,0 +1,122 @@
+"""The shell over HTTP, and the commands that are about the API."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast.cli.running import invoke
+from holdfast.settings import Settings
+from tests.http.conftest import Server
+from tests.http.hands import Hands
+from tests.http.test_outage import until
+
+
+class Shell:
+    """Runs commands in this process; those with `--url` know no database."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+        self.capsys = capsys
+        self.monkeypatch = monkeypatch
+        self.database = settings.database_url or ""
+        self.url: str | None = None
+
+    def run(self, *words: str, code: int = 0, **environment: str) -> str:
+        found, said = self.tried(*words, **environment)
+        assert found == code, (found, said)
+        return said
+
+    def tried(self, *words: str, **environment: str) -> tuple[int, str]:
+        """The exit code, and what was said on stdout."""
+        with self.monkeypatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
+                patch.delenv(name)
+            if self.url is None:
+                environment = {"HOLDFAST_DATABASE_URL": self.database, **environment}
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            self.capsys.readouterr()
+            code = invoke([*(["--url", self.url] if self.url else []), *words])
+            return code, self.capsys.readouterr().out
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.run(*words, "--json"))
+
+
+@pytest.fixture
+def local(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, settings: Settings) -> Shell:
+    return Shell(capsys, monkeypatch, settings)
+
+
+@pytest.fixture
+def shell(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, settings: Settings, server: Server
+) -> Shell:
+    made = Shell(capsys, monkeypatch, settings)
+    made.url = server.url
+    return made
+
+
+def test_runs_over_http(shell: Shell, hands: Hands) -> None:
+    run_id = shell.run("submit", "echo", "-p", "n=1", "--key", "k").strip()
+    assert shell.json("runs", "show", run_id)["parameters"] == {"n": 1}
+    assert shell.run("submit", "echo", "-p", "n=2", "--key", "k", code=8) == ""
+    assert shell.run("runs", "result", run_id, code=8) == ""
+    claim = hands.claim(run_id)
+    hands.log(claim, "half way")
+    hands.succeed(claim, {"ok": True})
+    assert shell.run("runs", "wait", run_id) is not None
+    assert json.loads(shell.run("runs", "result", run_id)) == {"ok": True}
+    assert shell.json("runs", "logs", run_id)["items"][0]["message"] == "half way"
+    assert [event["type"] for event in shell.json("runs", "events", run_id)["items"]][-1] == "SUCCEEDED"
+    assert shell.json("runs", "verify", run_id)["verified"]
+    assert shell.run("runs", "retry", run_id, code=8) == ""
+    assert shell.run("runs", "show", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b", code=6) == ""
+    assert [run["run_id"] for run in shell.json("runs", "list")["items"]] == [run_id]
+    assert shell.run("submit", "nope", code=2) == ""
+
+
+def test_waiting_over_http(shell: Shell, hands: Hands) -> None:
+    run_id = shell.run("submit", "echo").strip()
+    timer = threading.Timer(1.0, lambda: hands.run(run_id, 42))
+    timer.start()
+    shell.run("runs", "wait", run_id)
+    timer.join()
+    assert shell.run("runs", "result", run_id).strip() == "42"
+
+
+def test_operating_over_http(shell: Shell, hands: Hands) -> None:
+    shell.run("queues", "pause", "slow")
+    assert shell.json("queues", "list")["items"][0]["name"] == "slow"
+    shell.run("queues", "resume", "slow")
+    assert shell.json("workers", "list")["items"][0]["id"] == hands.id
+    shell.run("workers", "drain", hands.id)
+    shell.run("workers", "drain", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b", code=6)
+
+
+def test_tokens(local: Shell, shell: Shell) -> None:
+    assert local.json("tokens", "list") == {"items": []}
+    made = local.json("tokens", "create", "reader", "--scopes", "runs:read", "--expires", "90d")
+    assert made["token"].startswith("hf_")
+    token = local.run("tokens", "create", "writer").strip()
+    assert {one["name"] for one in local.json("tokens", "list")["items"]} == {"reader", "writer"}
+    assert token not in local.run("tokens", "list")
+    # The server may have looked a moment ago whether there are any.
+    until(lambda: shell.tried("runs", "list")[0] == 7)
+    shell.run("runs", "list", HOLDFAST_TOKEN=made["token"])
+    shell.run("submit", "echo", code=7, HOLDFAST_TOKEN=made["token"])
+    shell.run("--token", token, "submit", "echo")
+    local.run("tokens", "revoke", made["id"])
+    shell.run("runs", "list", code=7, HOLDFAST_TOKEN=made["token"])
+    local.run("tokens", "revoke", "x", code=6)
+    local.run("tokens", "create", "bad", "--scopes", "root", code=2)
+
+
+def test_the_document_is_printed(local: Shell) -> None:
+    document = json.loads(local.run("openapi"))
+    assert document["openapi"] == "3.1.0"
+    assert "/runs" in document["paths"]
