@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from typing import NoReturn
 import click
 
 from holdfast.cli import exits, output
-from holdfast.cli.app import app
+from holdfast.cli.app import COMMANDS, app
 
 PROGRAM = "holdfast"
 # Set by the shell when it asks how a word might go on.
@@ -102,8 +103,8 @@ def _explain(error: Exception, arguments: Sequence[str] | None) -> None:
 
 def _wants_traceback(arguments: Sequence[str] | None) -> bool:
     given = sys.argv[1:] if arguments is None else arguments
-    leading = [word for word in given[:2] if word.startswith("-")]
-    return "--traceback" in leading or os.environ.get("HOLDFAST_LOG_LEVEL") == "debug"
+    before_the_command = itertools.takewhile(lambda word: word not in COMMANDS, given)
+    return "--traceback" in before_the_command or os.environ.get("HOLDFAST_LOG_LEVEL") == "debug"
 
 
 def _find_modules_here() -> None:

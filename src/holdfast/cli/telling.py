@@ -11,7 +11,7 @@ from holdfast.cli import output
 from holdfast.cli.watching import bar, fraction, headline, how_far
 
 if TYPE_CHECKING:
-    from holdfast.client import Run
+    from holdfast.client.handles import RunFields
     from holdfast.sql.events import EventRecord
 
 INDENT = "   "
@@ -62,7 +62,7 @@ class Teller:
         for part in parts[1:]:
             self._line(f"{INDENT}  {part}")
 
-    def progress(self, run: Run) -> None:
+    def progress(self, run: RunFields) -> None:
         part = fraction(run.progress) if run.status == "RUNNING" else 1.0 if run.status == "SUCCEEDED" else None
         words = [headline(run), bar(part) if part is not None else "", how_far(run.progress) if part else ""]
         if self._redraws:

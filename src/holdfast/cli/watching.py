@@ -11,6 +11,7 @@ from holdfast.cli import output
 
 if TYPE_CHECKING:
     from holdfast.client import Client, Run
+    from holdfast.client.handles import RunFields
 
 ASK_EVERY = 0.2
 DRAW_EVERY = 0.1
@@ -84,7 +85,7 @@ def bar(part: float, room: int = 20) -> str:
     return full * filled + empty * (room - filled)
 
 
-def headline(run: Run) -> str:
+def headline(run: RunFields) -> str:
     """Status and attempt in words."""
     words = [str(run.status)]
     if run.attempt_count and not (run.attempt_count == 1 and run.status == "SUCCEEDED"):

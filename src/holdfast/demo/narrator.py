@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from holdfast.client import Run
+    from holdfast.client.handles import RunFields
     from holdfast.sql.events import EventRecord
 
 
@@ -19,7 +19,7 @@ class Narrator(Protocol):
     def say(self, text: str) -> None:
         """Something happened."""
 
-    def progress(self, run: Run) -> None:
+    def progress(self, run: RunFields) -> None:
         """How a run gets on; told again and again."""
 
     def counted(self, done: int, total: int, unit: str) -> None:

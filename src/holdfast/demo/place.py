@@ -1,0 +1,93 @@
+"""Where the demo takes place: a directory of its own, and settings of its own in place of the user's."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.processes import deferred_signals
+from holdfast.settings import PREFIX, load
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+
+LEASE_SECONDS = 3.0
+HOME = "postgres"
+# Variables that hold the user's own settings.
+FOREIGN = (PREFIX, "POSTGRES_", "WORKER_", "JOB_", "DATABASE_URL", "REDIS_URL")
+
+
+def _settings(directory: Path) -> dict[str, str]:
+    return {
+        "home": str(directory / HOME),
+        "artifacts": str(directory / "artifacts"),
+        "lease_seconds": f"{LEASE_SECONDS:g}",
+        "grace_seconds": "2",
+        "tasks": "holdfast.demo.tasks",
+        "log_format": "pretty",
+    }
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """The demo's own settings in place of the user's."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    return kept | {PREFIX + name.upper(): value for name, value in _settings(directory).items()}
+
+
+@contextlib.contextmanager
+def open_client(directory: Path) -> Iterator[Client]:
+    from holdfast.client import Client
+
+    with Client(load(environment(directory), directory)) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def own_directory(path: Path) -> Iterator[None]:
+    """Make the directory, and remove it in the end; those of demos that were killed go too.
+
+    A directory exists only beside its lock file, so one whose lock nobody holds is nobody's.
+    """
+    above = path.parent
+    fresh = not above.exists()
+    lock: int | None = None
+    try:
+        above.mkdir(exist_ok=True, mode=0o711)
+        lock = os.open(_lock_of(path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _remove_leftovers(above)
+        path.mkdir(mode=0o711)
+        yield
+    finally:
+        with deferred_signals():
+            _remove(path)
+            if lock is not None:
+                os.close(lock)
+            if fresh:
+                with contextlib.suppress(OSError):
+                    above.rmdir()
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+def _remove(path: Path) -> None:
+    """Stop the server, which may still be starting, and remove everything."""
+    from holdfast.embedded import stop_if_unused
+
+    if stop_if_unused(path / HOME):
+        shutil.rmtree(path, ignore_errors=not path.exists())
+        _lock_of(path).unlink(missing_ok=True)
+
+
+def _remove_leftovers(above: Path) -> None:
+    for left in above.glob("demo-*.lock"):
+        with contextlib.suppress(OSError), left.open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(left.with_suffix(""))

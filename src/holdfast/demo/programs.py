@@ -1,0 +1,65 @@
+"""The demo's programs: `holdfast` commands in processes of their own, which can be killed and leave nothing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from holdfast.demo.place import environment
+from holdfast.domain.errors import HoldfastError
+from holdfast.processes import family, kill_family, wait_gone
+
+STOP_SECONDS = 10.0
+
+
+class DemoStuck(HoldfastError):
+    """Something that the demo waited for did not come."""
+
+
+class DemoProgram:
+    """A `holdfast` command in a process of its own."""
+
+    def __init__(self, name: str, directory: Path, *arguments: str) -> None:
+        self.name = name
+        self.log = directory / f"{name}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast", *arguments, "--with-parent"],
+                cwd=directory,
+                env=environment(directory),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+        self.seen: set[int] = {self.process.pid}
+
+    def said(self) -> list[str]:
+        return self.log.read_text(errors="replace").splitlines()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def kill(self) -> list[int]:
+        """`kill -9` of the process and all its children, as a machine that goes down would."""
+        members = kill_family(self.pid)
+        self.seen.update(members)
+        self.process.wait()
+        return members
+
+    def ask_to_stop(self) -> None:
+        if self.process.poll() is None:
+            self.seen.update(family(self.pid))
+            self.process.send_signal(signal.SIGTERM)
+
+    def close(self) -> None:
+        """Wait for its end, and make sure of it."""
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        if wait_gone(self.seen, STOP_SECONDS):
+            raise DemoStuck(f"processes of {self.name} are still there: {self.seen}")
