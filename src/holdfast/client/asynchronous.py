@@ -48,6 +48,19 @@ def awaiting(
     return method
 
 
+def awaiting_once(
+    prepare: Callable[Concatenate[Settings, P], Callable[[], Op[T]]], wrap: Callable[[AsyncAsking, T], R]
+) -> Callable[Concatenate[AsyncAsking, P], Awaitable[R]]:
+    """A method that prepares a call once, and performs it as often as it takes."""
+
+    async def method(self: AsyncAsking, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return wrap(self, await self.perform(prepare(self.settings, *args, **kwargs)))
+
+    method.__doc__ = prepare.__doc__
+    method.__name__ = prepare.__name__
+    return method
+
+
 def _as_is(asking: AsyncAsking, value: T) -> T:
     return value
 
@@ -95,8 +108,8 @@ class AsyncAsking:
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         raise TypeError("only an AsyncClient, or what its on() returns, has a bell")
 
-    submit = awaiting(calls.submit, _submitted)
-    submit_many = awaiting(calls.submit_many, _submitted_many)
+    submit = awaiting_once(calls.submit, _submitted)
+    submit_many = awaiting_once(calls.submit_many, _submitted_many)
     get = awaiting(calls.get, _run)
     list = awaiting(calls.list_runs, _runs)
     result_record = awaiting(calls.result, _as_is)

@@ -48,6 +48,19 @@ def blocking(
     return method
 
 
+def blocking_once(
+    prepare: Callable[Concatenate[Settings, P], Callable[[], Op[T]]], wrap: Callable[[Asking, T], R]
+) -> Callable[Concatenate[Asking, P], R]:
+    """A method that prepares a call once, and performs it as often as it takes."""
+
+    def method(self: Asking, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return wrap(self, self.perform(prepare(self.settings, *args, **kwargs)))
+
+    method.__doc__ = prepare.__doc__
+    method.__name__ = prepare.__name__
+    return method
+
+
 def _as_is(asking: Asking, value: T) -> T:
     return value
 
@@ -99,8 +112,8 @@ class Asking:
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         raise TypeError("only a Client, or what its on() returns, has a bell")
 
-    submit = blocking(calls.submit, _submitted)
-    submit_many = blocking(calls.submit_many, _submitted_many)
+    submit = blocking_once(calls.submit, _submitted)
+    submit_many = blocking_once(calls.submit_many, _submitted_many)
     get = blocking(calls.get, _run)
     list = blocking(calls.list_runs, _runs)
     result = blocking(calls.result, _value)

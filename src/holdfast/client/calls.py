@@ -1,14 +1,20 @@
-"""What a client can ask, each as an operation. Both clients are tables of these, so neither can drift."""
+"""What a client can ask, each as an operation. Both clients are tables of these, so neither can drift.
+
+What makes runs is prepared once, ids and all, and returns what makes the operation: a client whose connection broke on
+the way asks again for the very same runs.
+"""
 
 from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from holdfast import ops
-from holdfast.client.requests import NOBODY, Asker, Submission, prepare
+from holdfast.client.requests import NOBODY, Asker, Submission, prepare, prepare_batch
 from holdfast.domain.errors import BadInput, Problem, RunNotFound
 from holdfast.domain.ids import new_ids, parse_id
 from holdfast.domain.tasks import Task
@@ -52,9 +58,9 @@ def submit(
     *,
     asker: Asker = NOBODY,
     **options: Any,
-) -> Op[Submitted]:
+) -> Callable[[], Op[Submitted]]:
     """Make a run, or find the one that the same key or payload made before."""
-    return ops.submit(prepare(settings, task, parameters, asker=asker, **options))
+    return partial(ops.submit, prepare(settings, task, parameters, asker=asker, **options))
 
 
 def submit_many(
@@ -65,11 +71,11 @@ def submit_many(
     *,
     asker: Asker = NOBODY,
     **options: Any,
-) -> Op[list[Submitted]]:
+) -> Callable[[], Op[list[Submitted]]]:
     """Make many runs: of one task with a list of parameters, or of a list of Submission values. All or none."""
-    if many is not None:
-        asked = [Submission(task, parameters, options) for parameters in many]  # type: ignore[arg-type]
-    elif isinstance(task, Iterable) and not isinstance(task, str):
+    if many is not None and (isinstance(task, str) or not isinstance(task, Iterable)):
+        return _submit_alike(settings, task, list(many), asker, options)
+    if many is None and isinstance(task, Iterable) and not isinstance(task, str):
         asked = list(task)
     else:
         raise BadInput("submit_many takes a task and a list of parameters, or a list of Submission values")
@@ -77,7 +83,18 @@ def submit_many(
         prepare(settings, one.task, one.parameters, asker=asker, id=id_, **one.options)
         for one, id_ in zip(asked, new_ids(len(asked)), strict=True)
     ]
-    return ops.submit_many(made)
+    return partial(ops.submit_many, made)
+
+
+def _submit_alike(
+    settings: Settings, task: AnyTask, many: Sequence[Any], asker: Asker, options: Mapping[str, Any]
+) -> Callable[[], Op[list[Submitted]]]:
+    if not many:
+        return partial(ops.submit_many, ())
+    head, payloads = prepare_batch(settings, task, many, asker=asker, **options)
+    if head.key is None and head.dedupe == "off" and not head.depends_on:
+        return partial(ops.submit_batch, head, payloads)
+    return partial(ops.submit_many, [replace(head, **payload._asdict()) for payload in payloads])
 
 
 def get(settings: Settings, /, run: object) -> Op[RunRecord]:

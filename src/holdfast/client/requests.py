@@ -13,10 +13,10 @@ import orjson
 
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, BadParameters, Problem
-from holdfast.domain.ids import new_id, parse_id
+from holdfast.domain.ids import new_id, new_ids, parse_id
 from holdfast.domain.policies import Retry
 from holdfast.domain.tasks import Task, registry
-from holdfast.domain.values import Dependency, NewRun
+from holdfast.domain.values import Dependency, NewRun, Payload
 from holdfast.settings import Settings
 
 Dedupe = str | timedelta | float | int
@@ -72,13 +72,12 @@ def prepare(
         problems.append(Problem("/parameters", "must be an object"))
     if problems:
         raise BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
-    text, payload_hash = canonicalize(parameters, found.ignore_in_hash)
-    _check_parameters(found, parameters, text)
+    payload = _payload(found, parameters, id or new_id())
     return NewRun(
-        id=id or new_id(),
+        id=payload.id,
         task=found.name,
-        parameters=text,
-        payload_hash=payload_hash,
+        parameters=payload.parameters,
+        payload_hash=payload.payload_hash,
         queue=queue,
         priority=priority,
         run_after=run_after,
@@ -94,6 +93,31 @@ def prepare(
         traceparent=asker.traceparent,
         depends_on=depends_on,
     )
+
+
+def prepare_batch(
+    settings: Settings,
+    task: Task | str | Callable[..., Any],
+    many: Sequence[Any],
+    *,
+    asker: Asker = NOBODY,
+    **options: Any,
+) -> tuple[NewRun, list[Payload]]:
+    """Check requests that share their options, at least one: the first in whole, of the others the parameters."""
+    ids = new_ids(len(many))
+    head = prepare(settings, task, many[0], asker=asker, id=ids[0], **options)
+    found = resolve(task)
+    rest = [_payload(found, parameters, id_) for parameters, id_ in zip(many[1:], ids[1:], strict=True)]
+    return head, [Payload(head.id, head.parameters, head.payload_hash), *rest]
+
+
+def _payload(task: Task, parameters: Any, id_: str) -> Payload:
+    parameters = {} if parameters is None else parameters
+    if not isinstance(parameters, Mapping):
+        raise BadInput("/parameters: must be an object", [Problem("/parameters", "must be an object")])
+    text, payload_hash = canonicalize(parameters, task.ignore_in_hash)
+    _check_parameters(task, parameters, text)
+    return Payload(id_, text, payload_hash)
 
 
 def resolve(task: Task | str | Callable[..., Any]) -> Task:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -160,8 +160,15 @@ class NewRun:
     depends_on: tuple[Dependency, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecord:
+class Payload(NamedTuple):
+    """What tells one run of a batch from the others."""
+
+    id: str
+    parameters: str
+    payload_hash: str
+
+
+class RunRecord(NamedTuple):
     """A run as it is read: what was asked, where it stands, and how it ended."""
 
     id: str
@@ -193,7 +200,7 @@ class RunRecord:
     concurrency_key: str | None = None
     submitted_by: str | None = None
     tags: tuple[str, ...] = ()
-    version: str = field(default="", repr=False)
+    version: str = ""
 
 
 class Submitted(NamedTuple):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -13,14 +14,17 @@ import orjson
 from holdfast.domain.canonical import differences
 from holdfast.domain.errors import ConfigurationError, HoldfastError, KeyReused, RunNotFound
 from holdfast.domain.states import Status
-from holdfast.domain.values import Dependency, NewRun, RunRecord, Submitted
+from holdfast.domain.values import NewRun, Payload, RunRecord, Submitted
 from holdfast.ops.depend import hold_awaited, link
 from holdfast.ops.jobs import grow
 from holdfast.sql import jobs, keys, payloads, runs
-from holdfast.sql.statement import Op, Row
+from holdfast.sql.statement import Op
 
 ROUNDS = 10
-ANY = Dependency("")
+
+# What the runs of one statement have in common, besides all or none of them having dependencies.
+_OWN = {"id", "parameters", "payload_hash", "child_key", "depends_on"}
+_shared = attrgetter(*(field.name for field in fields(NewRun) if field.name not in _OWN))
 
 
 def submit(new: NewRun) -> Op[Submitted]:
@@ -61,13 +65,11 @@ def add_to_jobs(many: Sequence[NewRun]) -> Op[list[tuple[str, str]]]:
 def make(many: Sequence[NewRun], together: bool) -> Op[list[tuple[NewRun, Submitted]]]:
     """Write runs, without edges and without counting them; tells for each whether it is new."""
     answers: dict[str, Submitted] = {}
-    groups: dict[NewRun, list[NewRun]] = {}
+    groups: dict[tuple[Any, ...], list[NewRun]] = {}
     single = [new for new in many if new.key is not None or new.dedupe != "off"]
     for new in many:
         if new.key is None and new.dedupe == "off":
-            waits = new.depends_on[:1] and (ANY,)
-            shared = replace(new, id="", parameters="", payload_hash="", child_key=None, depends_on=waits)
-            groups.setdefault(shared, []).append(new)
+            groups.setdefault((bool(new.depends_on), *_shared(new)), []).append(new)
     together = together or len(single) + len(groups) > 1
     for new in single:
         answers[new.id] = yield from _submit(new, together=together)
@@ -86,13 +88,32 @@ def _submit(new: NewRun, together: bool) -> Op[Submitted]:
 
 
 def _insert(group: Sequence[NewRun], together: bool) -> Op[list[Submitted]]:
-    made = {row[0]: row for row in (yield from runs.insert(group, together=together))}
+    made = yield from runs.insert(group, together=together)
     answers = []
     for new in group:
-        if new.id in made:
-            answers.append(Submitted(_fresh(new, made[new.id]), True))
+        if made.has(new.id):
+            answers.append(Submitted(_fresh(new, made), True))
         else:
             answers.append(Submitted((yield from _existing(new.id)), False))
+    return answers
+
+
+def submit_batch(head: NewRun, payloads: Sequence[Payload]) -> Op[list[Submitted]]:
+    """Make runs that differ from `head` and from each other in their payload alone, in one statement.
+
+    For runs that stand on their own, without key, dedupe rule, job and dependencies.
+    """
+    if not payloads:
+        return []
+    made = yield from runs.insert_batch(head, payloads)
+    like = _fresh(head, made) if made.created_at else None
+    answers = []
+    for id_, parameters, payload_hash in payloads:
+        if like is not None and made.has(id_):
+            run = like._replace(id=id_, parameters=orjson.loads(parameters), payload_hash=payload_hash)
+            answers.append(Submitted(run, True))
+        else:
+            answers.append(Submitted((yield from _existing(id_)), False))
     return answers
 
 
@@ -100,8 +121,8 @@ def _submit_keyed(new: NewRun, together: bool) -> Op[Submitted]:
     key = new.key or ""
     for _ in range(ROUNDS):
         made = yield from runs.insert_keyed(new, together=together)
-        if made:
-            return Submitted(_fresh(new, made[0]), True)
+        if made.has(new.id):
+            return Submitted(_fresh(new, made), True)
         known = yield from keys.find(new.scope, key)
         # No key: whoever held it rolled back, or it was cleaned up, since the statement before.
         if known is None:
@@ -144,9 +165,9 @@ def _existing(run_id: str) -> Op[RunRecord]:
     return found
 
 
-def _fresh(new: NewRun, row: Row) -> RunRecord:
-    created_at: datetime = row[1]
-    run_after: datetime | None = row[2]
+def _fresh(new: NewRun, made: runs.Made) -> RunRecord:
+    created_at, run_after = made.created_at, made.run_after
+    assert created_at is not None  # noqa: S101 - only asked about runs that were made
     policy: dict[str, Any] = orjson.loads(new.policy) if new.policy else {}
     return RunRecord(
         id=new.id,

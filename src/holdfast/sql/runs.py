@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import LiteralString
+from datetime import datetime, timedelta
+from typing import LiteralString, NamedTuple
 
 import orjson
 
 from holdfast.domain.states import Status
-from holdfast.domain.values import NewRun, RunRecord
-from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, rows, text_array
+from holdfast.domain.values import NewRun, Payload, RunRecord
+from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, text_array
 
 _INSERT = """
     insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
@@ -61,30 +61,60 @@ _HOLD = """
     cross join job
 )"""
 
+# Most runs of a batch exist nowhere yet. Only if some do, the answer names those that it made.
 _COUNT = """
 , counted as (
     insert into holdfast.tallies (task, kind, amount)
     select %(task)s, 'created', count(*) from made having count(*) > 0
 )
-select id::text, created_at, run_after from made
+select min(created_at), min(run_after), case when count(*) < %(asked)s then array(select id::text from made) end
+from made
 """
 
 
-def insert(submissions: Sequence[NewRun], *, together: bool = False) -> Statement[Rows]:
+class Made(NamedTuple):
+    """When runs were made; `ids` names them if not all of those asked for are new."""
+
+    created_at: datetime | None
+    run_after: datetime | None
+    ids: Sequence[str] | None
+
+    def has(self, run_id: str) -> bool:
+        return self.ids is None or run_id in self.ids
+
+
+def _made(found: Rows) -> Made:
+    return Made._make(found[0]) if found else Made(None, None, ())
+
+
+def insert(submissions: Sequence[NewRun], *, together: bool = False) -> Statement[Made]:
     """Make runs that share everything but id, parameters, child key and what they depend on, if all or none do.
 
     Runs that exist already are left alone.
     """
     if len(submissions) == 1 and _is_plain(submissions[0]):
         return _insert_now(submissions[0], together=together)
+    payloads = [Payload(s.id, s.parameters, s.payload_hash) for s in submissions]
+    told = _told(submissions[0], payloads) | {"child_keys": text_array([s.child_key for s in submissions])}
+    if submissions[0].depends_on:
+        told["blockers"] = plain_array([len(s.depends_on) for s in submissions])
+    return _insert(submissions[0], told, together=together)
+
+
+def insert_batch(head: NewRun, payloads: Sequence[Payload]) -> Statement[Made]:
+    """Make runs that differ in nothing but their payload."""
+    return _insert(head, _told(head, payloads), together=False)
+
+
+def _insert(head: NewRun, told: dict[str, object], *, together: bool) -> Statement[Made]:
     return Statement(
         "with made as ("
         + _INSERT
         + "on conflict (id) do nothing returning id, created_at, run_after, priority, queue)"
-        + _place(submissions[0])
+        + _place(head)
         + _COUNT,
-        _told(submissions),
-        rows,
+        told,
+        _made,
         together=together,
     )
 
@@ -102,7 +132,7 @@ with key as (
 """
 
 
-def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Rows]:
+def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Made]:
     """Make a run together with its idempotency key, or nothing if the key is taken and has not expired."""
     if _is_plain(submission):
         return _insert_keyed_now(submission, together=together)
@@ -115,15 +145,17 @@ def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Row
         + " returning id, created_at, run_after, priority, queue)"
         + _place(submission)
         + _COUNT,
-        _told([submission])
+        _told(submission, [Payload(submission.id, submission.parameters, submission.payload_hash)])
         | {
+            "child_keys": text_array([submission.child_key]),
+            "blockers": plain_array([len(submission.depends_on)]),
             "scope": submission.scope,
             "key": submission.key,
             "key_ttl": submission.key_ttl,
             "run_id": submission.id,
             "payload_hash": submission.payload_hash,
         },
-        rows,
+        _made,
         together=together,
     )
 
@@ -152,11 +184,11 @@ _NOW_TAIL = """
     ), counted as (
         insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
     )
-    select id::text, created_at, run_after from made
+    select created_at, run_after, null from made
 """
 
 
-def _insert_now(new: NewRun, *, together: bool) -> Statement[Rows]:
+def _insert_now(new: NewRun, *, together: bool) -> Statement[Made]:
     return Statement(
         "with"
         + _NOW
@@ -164,12 +196,12 @@ def _insert_now(new: NewRun, *, together: bool) -> Statement[Rows]:
         + _NOW_GIVEN
         + _NOW_TAIL,
         _told_now(new),
-        rows,
+        _made,
         together=together,
     )
 
 
-def _insert_keyed_now(new: NewRun, *, together: bool) -> Statement[Rows]:
+def _insert_keyed_now(new: NewRun, *, together: bool) -> Statement[Made]:
     return Statement(
         _TAKE_KEY
         + "),"
@@ -179,7 +211,7 @@ def _insert_keyed_now(new: NewRun, *, together: bool) -> Statement[Rows]:
         + "from key"
         + _NOW_TAIL,
         _told_now(new) | {"scope": new.scope, "key": new.key, "key_ttl": new.key_ttl},
-        rows,
+        _made,
         together=together,
     )
 
@@ -208,15 +240,15 @@ def _place(head: NewRun) -> LiteralString:
     return _QUEUE if head.job_id is None else _QUEUE_BY_JOB
 
 
-def _told(submissions: Sequence[NewRun]) -> dict[str, object]:
-    head = submissions[0]
+def _told(head: NewRun, payloads: Sequence[Payload]) -> dict[str, object]:
     soon = isinstance(head.run_after, timedelta)
+    ids, parameters, hashes = zip(*payloads, strict=True)
     return {
-        "ids": plain_array([s.id for s in submissions]),
-        "parameters": text_array([s.parameters for s in submissions]),
-        "payload_hashes": plain_array([s.payload_hash for s in submissions]),
-        "child_keys": text_array([s.child_key for s in submissions]),
-        "blockers": plain_array([len(s.depends_on) for s in submissions]) if head.depends_on else None,
+        "asked": len(payloads),
+        "ids": plain_array(ids),
+        "parameters": text_array(parameters),
+        "payload_hashes": plain_array(hashes),
+        "child_keys": None,
         "run_at": None if soon else head.run_after,
         "run_in": head.run_after if soon else None,
         "job_id": head.job_id,
