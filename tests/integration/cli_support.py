@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.cli.running import invoke
 
-SECONDS = 60
+SECONDS = 100
 # What a machine or a test run may have set: a command under test gets settings from its test alone.
 FOREIGN = ("HOLDFAST_", "POSTGRES_", "WORKER_", "JOB_", "DATABASE_URL", "REDIS_URL", "NO_COLOR")
 
@@ -116,10 +116,12 @@ class Cli(Shell):
             **given,
         )
 
-    def __call__(self, *arguments: str, text: str | None = None, env: dict[str, str] | None = None) -> Answer:
+    def __call__(
+        self, *arguments: str, text: str | None = None, env: dict[str, str] | None = None, seconds: float = SECONDS
+    ) -> Answer:
         process = self.start(*arguments, env=env, stdin=subprocess.PIPE)
         try:
-            out, err = process.communicate(text, timeout=SECONDS)
+            out, err = process.communicate(text, timeout=seconds)
         finally:
             if process.poll() is None:
                 process.kill()

@@ -23,7 +23,7 @@ def cli(tmp_path: Path) -> Cli:
 
 
 def test_every_promise_is_kept_and_nothing_is_left(cli: Cli) -> None:
-    answer = cli("demo")
+    answer = cli("demo", seconds=220)
     assert answer.code == 0, answer
     assert answer.err == ""
     kept = [line.strip() for line in answer.lines if line.strip().startswith("✓ ")]
