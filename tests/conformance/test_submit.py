@@ -67,6 +67,16 @@ def test_many_are_answered_in_the_order_asked(timeline: Timeline) -> None:
     assert timeline.get(many[2].id).queue == "other"
 
 
+def test_many_that_are_asked_for_again_are_found(timeline: Timeline) -> None:
+    many = [new_run({"n": n}) for n in range(4)]
+    timeline.perform(lambda: ops.submit_many(many[:2]))
+    answers = timeline.perform(lambda: ops.submit_many(many))
+    assert [answer.run.id for answer in answers] == [new.id for new in many]
+    assert [answer.created for answer in answers] == [False, False, True, True]
+    assert [answer.run.parameters for answer in answers] == [{"n": n} for n in range(4)]
+    assert timeline.ask(tallies.totals())["work", "created", 0][0] == 4
+
+
 def test_many_of_a_kind_need_one_statement(timeline: Timeline) -> None:
     many = [new_run({"n": n}) for n in range(500)]
     op = ops.submit_many(many)

@@ -95,7 +95,7 @@ OPERATIONS = [
     mutant(
         "dedupe-together",
         "the lock on a payload is held until the run is written",
-        "sql.runs",
+        "sql.payloads",
         "        lambda found: str(found[0][0]),\n        together=True,",
         "        lambda found: str(found[0][0]),",
         Explored("submit_dedupe+submit_dedupe@fresh"),

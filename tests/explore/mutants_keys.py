@@ -44,9 +44,16 @@ KEYS = [
     mutant(
         "submit-same-id",
         "asking again with the same id finds the run",
+        "on conflict (id) do nothing\n",
+        "\n",
+        Explored("submit+submit@fresh"),
+    ),
+    mutant(
+        "submit-many-same-ids",
+        "asking again with the same ids finds the runs",
         "on conflict (id) do nothing returning id, created_at, run_after, priority, queue)",
         "returning id, created_at, run_after, priority, queue)",
-        Explored("submit+submit@fresh"),
+        told("test_submit::test_many_that_are_asked_for_again_are_found"),
     ),
     mutant(
         "expire-keys",

@@ -49,6 +49,7 @@ class Actor:
         self.waited = False  # at some time, for a lock that the other actor held
         self.steps = 0
         self.transients = 0
+        self.deadlocked = False
         self._session = session
         self._program = program
         self._recover = recover
@@ -112,8 +113,9 @@ class Actor:
     def _receive(self) -> None:
         try:
             rows = self._session.take()
-        except TRANSIENT:
+        except TRANSIENT as error:
             self.transients += 1
+            self.deadlocked = self.deadlocked or isinstance(error, psycopg.errors.DeadlockDetected)
             self._session.execute("rollback")
             self._tries -= 1
             if self._crash:

@@ -33,6 +33,7 @@ class Told:
     answer: Answer
     runs: dict[str, History]
     waited: bool = False
+    deadlocked: bool = False
 
     @property
     def run(self) -> History:
@@ -52,6 +53,8 @@ def check(told: Told) -> Complaints:
     """Everything wrong with one caller's answer."""
     if told.waited and told.program in NEVER_WAIT and told.partner != "prune" and not told.answer.doubted:
         yield "it waited for a lock, and everybody behind it would have as well"
+    if told.deadlocked:
+        yield "I37: it was the victim of a deadlock; it is asked again, but the other one has waited a second for that"
     if not told.answer.heard:
         return
     error = told.answer.error

@@ -211,6 +211,8 @@ def _complaints(played: Played, runs: dict[str, history.History], counted: dict[
         told = invariants.counters_are_exact(list(mine.values()), counted)
         yield from (("counters_are_exact", complaint) for complaint in told)
     for who, actor in enumerate(played.actors):
-        told_to = answers.Told(case, who, names[who], names[1 - who], actor.answer, mine, actor.waited)
+        told_to = answers.Told(
+            case, who, names[who], names[1 - who], actor.answer, mine, actor.waited, actor.deadlocked
+        )
         for complaint in answers.check(told_to):
             yield f"{actor.name} was told", complaint
