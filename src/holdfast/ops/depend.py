@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from holdfast.domain.errors import RunNotFound
 from holdfast.domain.values import NewRun
@@ -21,16 +22,24 @@ def hold_awaited(many: Sequence[NewRun]) -> Op[dict[str, str | None]]:
     Those that are among the new runs themselves may not exist yet. Raises RunNotFound for any other that does not.
     """
     wanted = {dependency.on_id for new in many for dependency in new.depends_on}
-    if not wanted:
-        return {}
-    own = {new.id for new in many}
+    return (yield from hold(wanted, {new.id for new in many}))
+
+
+def hold(wanted: AbstractSet[str], own: AbstractSet[str] = frozenset()) -> Op[dict[str, str | None]]:
+    """How these runs and maps stand; none of them can end before this transaction does.
+
+    Whoever counts how many of them are open has to hold them first, or an ending slips in between. Raises RunNotFound
+    for those that do not exist, unless they are one's `own`.
+    """
     states: dict[str, str | None] = {}
-    missing = wanted
-    for _ in range(ROUNDS):
+    missing = set(wanted)
+    for _ in range(ROUNDS if wanted else 0):
         states |= yield from dependencies.hold(sorted(missing))
         missing = {on_id for on_id in wanted - own if states[on_id] is None}
         if not missing:
-            return states
+            break
+    if not missing:
+        return states
     raise RunNotFound(f"cannot depend on {', '.join(sorted(missing))}: no run or map has this id")
 
 

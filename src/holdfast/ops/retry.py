@@ -9,6 +9,7 @@ from holdfast.domain.errors import JobEnded, RunEnded, RunNotFound
 from holdfast.domain.states import REOPENABLE, Status
 from holdfast.domain.values import RunRecord
 from holdfast.ops.conclude import count_jobs, recount
+from holdfast.ops.depend import hold
 from holdfast.ops.jobs import get_job
 from holdfast.sql import attempts, dependencies, jobs, maps, runs
 from holdfast.sql.attempts import Reopened
@@ -47,7 +48,13 @@ def retry_failed_tasks(job_id: str, by: str) -> Op[int]:
 
 def _reopen(run_ids: Sequence[str], by: str) -> Op[list[Reopened]]:
     """Reopen runs, and let maps, dependents and jobs know."""
-    back = yield from attempts.reopen(run_ids, by)
+    held = yield from attempts.hold_endings(run_ids)
+    if not held:
+        return []
+    # What they wait for must not end while it is counted. What is about to be reopened itself has ended, and stays.
+    awaited = yield from dependencies.targets(held)
+    yield from hold(set(awaited) - set(held))
+    back = yield from attempts.reopen(held, by)
     mapped = Counter(run.map_id for run in back if run.map_id is not None)
     opened = (yield from maps.unsettle(mapped)) if mapped else []
     waiting = [run.run_id for run in back if run.waits]

@@ -11,6 +11,15 @@ import orjson
 from holdfast.domain.values import AttemptRef
 from holdfast.sql.statement import Row, Statement, each, first, plain_array
 
+# The lowest number among a run's attempts, for endings that need the next one below it. A join, and not a subquery: in
+# PostgreSQL 18 a row that somebody else has just changed, met in the same statement, makes a subquery on a partitioned
+# table read freed memory. The same holds for every statement that both changes rows and asks partitioned tables.
+LOWEST = """
+            left join lateral (
+                select attempts.number from holdfast.attempts
+                where attempts.run_id = gone.run_id order by attempts.number limit 1) as lowest on true
+"""
+
 
 class AttemptRecord(NamedTuple):
     """One attempt, live or ended."""
@@ -109,34 +118,46 @@ class Reopened(NamedTuple):
     waits: bool
 
 
-def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
-    """Take back the endings of FAILED and CANCELLED runs, each with its whole budget again.
+def hold_endings(run_ids: Sequence[str]) -> Statement[list[str]]:
+    """Those of these runs whose ending could be taken back, locked so that nobody else does."""
+    return Statement(
+        """
+        select run_id::text from holdfast.attempts
+        where run_id = any(%(run_ids)s::uuid[]) and outcome in ('FAILED', 'CANCELLED')
+          and reopened_at is null
+        order by run_id for update
+        """,
+        {"run_ids": plain_array(run_ids)},
+        each(lambda row: str(row[0])),
+        together=True,
+    )
 
-    A run without dependencies is ready; the others wait until somebody counts what they wait for.
+
+def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
+    """Take back the endings of FAILED and CANCELLED runs that this transaction holds, with their whole budget again.
+
+    A run without dependencies is ready; the others wait until somebody counts what they wait for. A run whose job
+    succeeded without it stays as it is.
     """
     return Statement(
         """
-        with reopened as (
-            update holdfast.attempts set reopened_at = holdfast.now(), reopened_by = %(by)s
-            where (run_id, number) in (
-                      select run_id, number from holdfast.attempts
-                      where run_id = any(%(run_ids)s::uuid[]) and outcome in ('FAILED', 'CANCELLED')
-                        and reopened_at is null
-                        and not exists (select from holdfast.runs join holdfast.jobs on jobs.id = runs.job_id
-                                        where runs.id = attempts.run_id and jobs.outcome = 'SUCCEEDED')
-                      order by run_id for update)
-              and reopened_at is null
-            returning run_id, outcome, details
-        ), back as (
-            select runs.id, reopened.outcome, runs.queue, -runs.priority as ord, runs.job_id, runs.map_id, past.number,
+        with past as (
+            select runs.id, runs.queue, -runs.priority as ord, runs.job_id, runs.map_id,
                    coalesce(jobs.created_at, holdfast.now()) as rank_at,
-                   reopened.details ->> 'unreachable' is null
-                       and coalesce((runs.policy ->> 'critical')::boolean, true) as blamed,
-                   (select count(*) from holdfast.dependencies where dependencies.run_id = runs.id)::integer as edges
-            from reopened join holdfast.runs on runs.id = reopened.run_id
-            left join holdfast.jobs on jobs.id = runs.job_id
-            cross join lateral (select greatest(max(attempts.number), 0) as number from holdfast.attempts
-                                where attempts.run_id = reopened.run_id) as past
+                   coalesce((runs.policy ->> 'critical')::boolean, true) as critical,
+                   (select count(*) from holdfast.dependencies where dependencies.run_id = runs.id)::integer as edges,
+                   (select greatest(max(attempts.number), 0) from holdfast.attempts
+                    where attempts.run_id = runs.id) as number
+            from holdfast.runs left join holdfast.jobs on jobs.id = runs.job_id
+            where runs.id = any(%(run_ids)s::uuid[]) and jobs.outcome is distinct from 'SUCCEEDED'
+        ), reopened as (
+            update holdfast.attempts set reopened_at = holdfast.now(), reopened_by = %(by)s
+            from past
+            where attempts.run_id = past.id and attempts.outcome in ('FAILED', 'CANCELLED')
+              and attempts.reopened_at is null
+            returning attempts.run_id, attempts.outcome, attempts.details ->> 'unreachable' is null as own
+        ), back as (
+            select past.*, reopened.outcome, reopened.own from reopened join past on past.id = reopened.run_id
         ), queued as (
             insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
             select id, rank_at, number + 1, number, ord, queue, job_id, map_id from back where edges = 0
@@ -146,7 +167,7 @@ def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
             select id, holdfast.now(), rank_at, edges, number + 1, number, ord, queue, 'dependencies', job_id, map_id
             from back where edges > 0
         )
-        select id::text, outcome, job_id::text, map_id::text, blamed, edges > 0 from back
+        select id::text, outcome, job_id::text, map_id::text, own and critical, edges > 0 from back
         """,
         {"run_ids": plain_array(run_ids), "by": by},
         each(Reopened._make),

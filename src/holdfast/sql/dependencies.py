@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.domain.jobs import Ending
+from holdfast.sql.attempts import LOWEST
 from holdfast.sql.statement import Rows, Statement, each, nothing, plain_array
 
 OPEN = "OPEN"
@@ -51,6 +52,16 @@ def hold(ids: Sequence[str]) -> Statement[dict[str, str | None]]:
     )
 
 
+def targets(run_ids: Sequence[str]) -> Statement[list[str]]:
+    """What these runs depend on."""
+    return Statement(
+        "select distinct on_id::text from holdfast.dependencies where run_id = any(%(run_ids)s::uuid[])",
+        {"run_ids": plain_array(run_ids)},
+        each(lambda row: str(row[0])),
+        together=True,
+    )
+
+
 def link(edges: Sequence[tuple[str, str, str]]) -> Statement[None]:
     """Write edges, each (run that waits, run or map it waits for, policy)."""
     return Statement(
@@ -84,7 +95,8 @@ def _decided(found: Rows) -> Decided:
 
 
 # From (run_id, reason, blockers) in `verdict`: a reason ends the run, no blockers release it, else the count is noted.
-_APPLY = """
+_APPLY = (
+    """
 , gone as (
     delete from holdfast.waiting using verdict
     where waiting.run_id = verdict.run_id
@@ -104,10 +116,12 @@ _APPLY = """
     from gone where reason is null
 ), closed as (
     insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason, details)
-    select run_id, least(1, (select min(attempts.number) from holdfast.attempts
-                             where attempts.run_id = gone.run_id)) - 1,
-           holdfast.now(), 'CANCELLED', 'CANCELLED', reason, '{"unreachable": true}'
-    from gone where reason is not null
+    select gone.run_id, least(1, lowest.number) - 1, holdfast.now(), 'CANCELLED', 'CANCELLED', gone.reason,
+           '{"unreachable": true}'
+    from gone """
+    + LOWEST
+    + """
+    where gone.reason is not null
 ), counted as (
     insert into holdfast.tallies (task, kind, amount)
     select runs.task, 'CANCELLED', count(*) from gone join holdfast.runs on runs.id = gone.run_id
@@ -115,6 +129,7 @@ _APPLY = """
 )
 select run_id::text, queue, job_id::text, map_id::text, reason is not null from gone
 """
+)
 
 _UNREACHABLE = "format('unreachable: %%s ended %%s, not in %%s', "
 

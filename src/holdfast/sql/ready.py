@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.domain.jobs import Ending
 from holdfast.domain.values import Claim, Position
+from holdfast.sql.attempts import LOWEST
 from holdfast.sql.statement import Row, Statement, each, nothing, plain_array, text_array
 
 # `ctid = any(array(...))` evaluates the picking subquery exactly once, whatever the plan: a claim for k never takes
@@ -50,13 +51,6 @@ _TAKE_TAIL = """
 ), leased as (
     insert into holdfast.leases (run_id, worker_id, claimed_at, number, excused, job_id, map_id)
     select run_id, %(worker_id)s::uuid, holdfast.now(), number, excused, job_id, map_id from taken
-), begun as (
-    update holdfast.jobs set started_at = holdfast.now()
-    where id = any(array(
-        select jobs.id from holdfast.jobs
-        where jobs.id in (select job_id from taken where job_id is not null) and jobs.started_at is null
-        order by jobs.id for no key update))
-      and started_at is null
 )
 select taken.run_id::text, taken.number, taken.excused, runs.task, runs.queue, runs.parameters::text,
        runs.payload_hash, runs.policy::text,
@@ -88,12 +82,18 @@ def claim(worker_id: str, positions: Sequence[Position], limit: int) -> Statemen
             "limit": limit,
         },
         each(_claim),
+        together=True,
     )
 
 
 def claim_one(worker_id: str, run_id: str) -> Statement[list[Claim]]:
     """Lease this run if it is ready."""
-    return Statement(_TAKE_HEAD + _PICK_ONE + _TAKE_TAIL, {"worker_id": worker_id, "run_id": run_id}, each(_claim))
+    return Statement(
+        _TAKE_HEAD + _PICK_ONE + _TAKE_TAIL,
+        {"worker_id": worker_id, "run_id": run_id},
+        each(_claim),
+        together=True,
+    )
 
 
 def withdraw(run_ids: Sequence[str], reason: str) -> Statement[list[Ending]]:
@@ -108,10 +108,10 @@ def withdraw(run_ids: Sequence[str], reason: str) -> Statement[list[Ending]]:
             select run_id, job_id, map_id from idle union all select run_id, job_id, map_id from queued
         ), ended as (
             insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason)
-            select gone.run_id,
-                   least(1, (select min(number) from holdfast.attempts where run_id = gone.run_id)) - 1,
-                   holdfast.now(), 'CANCELLED', 'CANCELLED', %(reason)s
-            from gone
+            select gone.run_id, least(1, lowest.number) - 1, holdfast.now(), 'CANCELLED', 'CANCELLED', %(reason)s
+            from gone """
+        + LOWEST
+        + """
         ), counted as (
             insert into holdfast.tallies (task, kind, amount)
             select runs.task, 'CANCELLED', 1 from gone join holdfast.runs on runs.id = gone.run_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.domain.jobs import Ending
+from holdfast.sql.attempts import LOWEST
 from holdfast.sql.statement import Rows, Statement, count, each, first
 
 
@@ -43,28 +44,30 @@ def withdraw(job_id: str, reason: str, limit: int) -> Statement[list[Ending]]:
     """End up to `limit` pending runs of a job."""
     return Statement(
         """
-        with queued as (
-            delete from holdfast.ready where run_id = any(array(
-                select run_id from holdfast.ready
-                where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
-                  and job_id = %(job_id)s::uuid
-                order by run_id limit %(limit)s for update))
-            returning run_id, map_id
+        with held_ready as (
+            select run_id from holdfast.ready
+            where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
+              and job_id = %(job_id)s::uuid
+            order by run_id limit %(limit)s for update
+        ), held_waiting as (
+            select run_id from holdfast.waiting
+            where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
+              and job_id = %(job_id)s::uuid
+            order by run_id limit %(limit)s for update
+        ), queued as (
+            delete from holdfast.ready using held_ready where ready.run_id = held_ready.run_id
+            returning ready.run_id, ready.map_id
         ), idle as (
-            delete from holdfast.waiting where run_id = any(array(
-                select run_id from holdfast.waiting
-                where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
-                  and job_id = %(job_id)s::uuid
-                order by run_id limit %(limit)s for update))
-            returning run_id, map_id
+            delete from holdfast.waiting using held_waiting where waiting.run_id = held_waiting.run_id
+            returning waiting.run_id, waiting.map_id
         ), gone as (
             select run_id, map_id from queued union all select run_id, map_id from idle
         ), ended as (
             insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason)
-            select gone.run_id,
-                   least(1, (select min(number) from holdfast.attempts where run_id = gone.run_id)) - 1,
-                   holdfast.now(), 'CANCELLED', 'CANCELLED', %(reason)s
-            from gone
+            select gone.run_id, least(1, lowest.number) - 1, holdfast.now(), 'CANCELLED', 'CANCELLED', %(reason)s
+            from gone """
+        + LOWEST
+        + """
         ), counted as (
             insert into holdfast.tallies (task, kind, amount)
             select runs.task, 'CANCELLED', count(*) from gone join holdfast.runs on runs.id = gone.run_id
@@ -82,14 +85,15 @@ def ask_to_stop(job_id: str, reason: str) -> Statement[list[str]]:
     """Ask the running attempts of a job to stop, each once; tells whose they are."""
     return Statement(
         """
-        with asked as (
+        with held as (
+            select run_id from holdfast.leases
+            where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
+              and job_id = %(job_id)s::uuid and cancel_requested_at is null
+            order by run_id for update
+        ), asked as (
             update holdfast.leases set cancel_requested_at = holdfast.now(), cancel_reason = %(reason)s
-            where run_id = any(array(
-                select run_id from holdfast.leases
-                where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
-                  and job_id = %(job_id)s::uuid and cancel_requested_at is null
-                order by run_id for update))
-            returning run_id, number, worker_id
+            from held where leases.run_id = held.run_id
+            returning leases.run_id, leases.number, leases.worker_id
         ), noted as (
             insert into holdfast.events (run_id, at, attempt, type, reason)
             select run_id, holdfast.now(), number, 'CANCEL_REQUESTED', %(reason)s from asked
