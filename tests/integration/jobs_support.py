@@ -179,5 +179,18 @@ CHECKS = {
              and awaited.finished_at <= attempts.claimed_at
         where attempts.number >= 1 and awaited.run_id is null
           and not exists (select from holdfast.maps where maps.id = on_id)""",
+    "a join that started before its map had ended": """
+        select attempts.run_id::text, member.id::text from holdfast.attempts
+        join holdfast.dependencies on dependencies.run_id = attempts.run_id and dependencies.policy = 'success'
+        join holdfast.runs as member on member.map_id = dependencies.on_id
+        join holdfast.attempts as ended on ended.run_id = member.id and ended.outcome is not null
+             and ended.reopened_at is null
+        where attempts.number >= 1 and attempts.outcome is not null and attempts.reopened_at is null
+          and (attempts.claimed_at < ended.finished_at or ended.outcome <> 'SUCCEEDED')""",
+    "a child that was added after its parent had ended": """
+        select child.id::text, child.parent_id::text from holdfast.runs as child
+        join holdfast.attempts on attempts.run_id = child.parent_id and attempts.outcome is not null
+        where attempts.finished_at < child.created_at and attempts.reopened_at is null
+          and child.xmin <> attempts.xmin""",
     "a run that is nowhere": "select id::text, task from holdfast.run_status where status is null",
 }

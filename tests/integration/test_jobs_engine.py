@@ -128,8 +128,8 @@ def test_children_come_with_the_finish_or_not_at_all(stage: Stage) -> None:
     parent, failing = stage.claim()
     child = replace(new_run(derived_id(parent.run_id, "child")), job_id=job_id, parent_id=parent.run_id)
     other = replace(new_run(derived_id(failing.run_id, "child")), job_id=job_id, parent_id=failing.run_id)
-    good = replace(settle(parent, Succeeded("null"), 0.5), adds=(child, child))
-    bad = replace(settle(failing, Failed(ERROR), 0.5), adds=(other,))
+    good = settle(parent, Succeeded("null"), 0.5)._replace(adds=(child, child))
+    bad = settle(failing, Failed(ERROR), 0.5)._replace(adds=(other,))
     stage.finish([good, bad])
     assert child.id in stage.tasks(job_id)
     assert other.id not in stage.tasks(job_id)
@@ -142,7 +142,7 @@ def test_children_of_the_last_task_keep_the_job_open(stage: Stage) -> None:
     job_id = stage.job(new_run())
     (parent,) = stage.claim()
     child = replace(new_run(derived_id(parent.run_id, "child")), job_id=job_id)
-    stage.finish([replace(settle(parent, Succeeded("null"), 0.5), adds=(child,))])
+    stage.finish([settle(parent, Succeeded("null"), 0.5)._replace(adds=(child,))])
     assert stage.get_job(job_id).status is Status.RUNNING
     assert stage.drain() == [child.id]
     assert stage.get_job(job_id).status is Status.SUCCEEDED
@@ -153,7 +153,7 @@ def test_children_of_a_task_whose_job_is_being_stopped_never_start(stage: Stage)
     (parent,) = stage.claim()
     stage.do(lambda: ops.stop_job(job_id, Status.CANCELLED, "enough"))
     child = replace(new_run(derived_id(parent.run_id, "child")), job_id=job_id)
-    stage.finish([replace(settle(parent, Succeeded("null"), 0.5), adds=(child,))])
+    stage.finish([settle(parent, Succeeded("null"), 0.5)._replace(adds=(child,))])
     job = stage.get_job(job_id)
     assert (job.status, job.total, job.succeeded, job.cancelled) == (Status.CANCELLED, 2, 1, 1)
 

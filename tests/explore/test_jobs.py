@@ -1,0 +1,55 @@
+"""Jobs through all interleavings of two operations, with crashes at every point; everything agrees after each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from holdfast.testing.explorer import search
+from holdfast.testing.explorer.explore import Tally, every_crash, every_interleaving, some
+from holdfast.testing.explorer.schedule import Meeting, parse
+from holdfast.testing.explorer.stage import Crashes
+from tests.explore.conftest import COUNTS
+from tests.explore.jobs_programs import MEETINGS
+from tests.explore.jobs_stage import JobStage
+
+# A slice plays so many schedules of each meeting, drawn at random, the same ones every time.
+ORDERS, CRASHES = 30, 15
+
+
+@pytest.fixture
+def job_stage(stage_url: str) -> Iterator[JobStage]:
+    stage = JobStage(stage_url)
+    yield stage
+    stage.close()
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("meeting", MEETINGS)
+def test_a_pair_breaks_no_job(
+    job_stage: JobStage, meeting: str, full: bool, record_property: pytest.FixtureRequest
+) -> None:
+    wanted = parse(meeting + ":").meeting
+    if full:
+        tallies = [every_interleaving(job_stage, wanted), every_crash(job_stage, wanted)]
+    else:
+        tallies = [_orders(job_stage, wanted), some(job_stage, wanted, CRASHES)]
+    total: Counter[str] = Counter(pairs=1, meetings=1)
+    for tally in tallies:
+        total.update(schedules=tally.schedules, crashes=tally.crashes, waits=tally.waits)
+        total.update(transients=tally.transients, violations=len(tally.violations))
+    record_property(COUNTS, dict(total))  # type: ignore[operator]
+    violations = [str(violation) for tally in tallies for violation in tally.violations]
+    assert not violations, "\n".join(violations[:20])
+
+
+def _orders(stage: JobStage, meeting: Meeting) -> Tally:
+    tally = Tally()
+    for played in search.sampled(partial(stage.play, meeting, Crashes.NONE), str(meeting), ORDERS, 1):
+        tally.add(played)
+    stage.judge()
+    tally.violations, stage.violations = stage.violations, []
+    return tally
