@@ -36,6 +36,7 @@ class Sizes(NamedTuple):
     pending: int = 1_000_000
     loaded: int = 40_000
     curve: int = 30_000
+    fan: int = 10_000
 
     @classmethod
     def quick(cls) -> Sizes:
@@ -58,6 +59,7 @@ class Sizes(NamedTuple):
             pending=50_000,
             loaded=10_000,
             curve=10_000,
+            fan=3_000,
         )
 
     @classmethod

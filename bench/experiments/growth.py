@@ -41,17 +41,15 @@ class Loaded(Holdfast):
             pending(self, waiting)
             self.filled = True
 
-    def close(self) -> None:
-        super().close()
-
 
 def steady(contender: Holdfast, count: int, *, first: int, fed: int) -> Sample:
     """Bodies per second while a feeder adds as many runs as are drained: the backlog stays as long as it is."""
+    ahead = min(AHEAD, count // 2)
     checkpoint(contender)
     contender.lab.board.clear()
     with contender.client() as client, contender.workers() as crew:
-        client.tell("feed", fed, count, ahead=AHEAD, pace=first)
-        times = begun(contender, crew, count - AHEAD, first)[count // 10 :]
+        client.tell("feed", fed, count, ahead=ahead, pace=first)
+        times = begun(contender, crew, count - ahead, first)[count // 10 :]
     return {"rate": (len(times) - 1) / ((times[-1] - times[0]) / 1e9)}
 
 
@@ -135,6 +133,22 @@ def crews(lab: Lab, sizes: Sizes) -> list[Entry]:
     return [Entry(str(n), ours, partial(filled_drain, total=sizes.curve, workers=n)) for n in (1, 2, 3, 4)]
 
 
+def fanned(contender: Holdfast, width: int) -> Sample:
+    """Items per second from the call that maps a task over them until the task that collects them begins."""
+    contender.fresh()
+    contender.lab.board.clear()
+    with contender.client() as client, contender.workers() as crew:
+        client.ask("fan", 0, 1)
+        seconds = min(client.ask("fan", at, width) for at in (1, 2, 3))
+        crew.check()
+    return {"rate": width / seconds, "milliseconds": seconds * 1000}
+
+
+def fan_outs(lab: Lab, sizes: Sizes) -> list[Entry]:
+    ours = Holdfast(lab)
+    return [Entry(str(width), ours, partial(fanned, width=width)) for width in (10, 100, 1_000, sizes.fan)]
+
+
 def payloads(lab: Lab, sizes: Sizes) -> list[Entry]:
     ours = Holdfast(lab)
     return [
@@ -149,5 +163,6 @@ EXPERIMENTS = (
     Experiment("curve-backlog", "rate against runs that wait", backlogs, rounds=2),
     Experiment("curve-history", "rate against runs that have ended", ended_runs, rounds=2),
     Experiment("curve-workers", "rate against workers", crews, rounds=2),
+    Experiment("curve-fan", "rate against the width of a map that is collected", fan_outs, rounds=2),
     Experiment("curve-payload", "rate against the size of the parameters, bytes", payloads, rounds=2),
 )

@@ -4,7 +4,9 @@
 {"do": "bulk", ...}                          submit by the thousand
 {"do": "latency", ...}                       submit one, wait until its body begins, pause a little, and so on
 {"do": "feed", "ahead": 2000, "pace": 0}     submit by the thousand, never more than `ahead` before the workers;
-                                             `pace` is the slot that tells how far they are
+                                             `pace` is the first slot that tells how far they are
+{"do": "fan", ...}                           map a task over `count` items, and wait until the task that collects
+                                             them begins, in the slot `first`
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ def serve(
     one: Callable[[int, int], None],
     bulk: Callable[[int, int], None] | None = None,
     configure: Callable[[dict[str, Any]], None] = lambda command: None,
+    fan: Callable[[int, int], None] | None = None,
 ) -> None:
     """Obey commands until the input ends. Both callables take the first number and the count."""
     answer(0.0)
@@ -46,6 +49,8 @@ def serve(
                 bulk(first, count)
             case "latency":
                 latency(one, first, count, command.get("pause", 0.03))
+            case "fan" if fan is not None:
+                fan(first, count)
             case "feed" if bulk is not None:
                 feed(bulk, first, count, command["ahead"], command["pace"])
         answer(time.monotonic() - started)

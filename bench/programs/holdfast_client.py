@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.board import here
 from bench.programs.asking import chunks, serve
-from bench.programs.holdfast_tasks import noop
+from bench.programs.holdfast_tasks import gather, noop, part
 from holdfast import Client
+from holdfast.jobs import sync as jobs
+
+FAN_SECONDS = 120.0
 
 
 def main() -> None:
@@ -28,7 +32,12 @@ def main() -> None:
             for chunk in chunks(first, count):
                 client.submit_many(noop, [parameters(number) for number in chunk])
 
-        serve(one, bulk, configure)
+        def fan(first: int, count: int) -> None:
+            jobs.collect(jobs.map(part, range(count), chunk_size=1), into=gather, n=first)
+            if not here().wait(first, FAN_SECONDS):
+                raise TimeoutError(f"a map over {count} items was not collected within {FAN_SECONDS:g} s")
+
+        serve(one, bulk, configure, fan)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,72 @@
+"""The benchmarks' table and page can be made: with sizes that mean nothing, of ours alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from bench import figures, report
+from bench.board import Board, new_board
+from bench.contender import Lab
+from bench.contenders import Holdfast
+from bench.experiments import EXPERIMENTS
+from bench.goals import LINES, Line, lines
+from bench.plots import bars
+from bench.rounds import Outcome, Sizes, alternate
+from bench.table import table
+
+MEASURED = ("drain-1", "submit-bulk", "history", "wal", "hash")
+
+
+@pytest.fixture
+def lab(server_url: str, tmp_path: Path) -> Iterator[Lab]:
+    with psycopg.connect(server_url) as connection:
+        found = connection.execute("select rolsuper from pg_roles where rolname = current_user").fetchone()
+    if not found or not found[0]:
+        pytest.skip("the benchmarks need a superuser: they make history with guards off")
+    with new_board() as path:
+        lab = Lab(Board(path), path, server_url, None, tmp_path)
+        yield lab
+        with lab.admin() as admin:
+            for name in ("bench_holdfast", "bench_holdfast_template", "bench_loaded", "bench_loaded_template"):
+                admin.execute(f"drop database if exists {name} with (force)")
+
+
+@pytest.mark.timeout(300)
+def test_the_table_and_the_page_can_be_made(lab: Lab) -> None:
+    sizes = Sizes.tiny()
+    outcomes: dict[str, Outcome] = {}
+    for experiment in EXPERIMENTS:
+        if experiment.name in MEASURED:
+            ours = [entry for entry in experiment.entries(lab, sizes) if isinstance(entry.contender, Holdfast)]
+            outcomes[experiment.name] = alternate(experiment.name, ours, rounds=1)
+            assert not outcomes[experiment.name].errors
+    made = figures.document(outcomes, sizes, {"server": "test"}, {})
+    figures.write(lab.scratch / "figures.json", made)
+    assert all(line.measure in table(lines(outcomes)) for line in lines(outcomes))
+    assert report.page(made).startswith("# Performance")
+
+
+def test_a_peer_that_is_absent_is_named() -> None:
+    absent = Outcome(samples={"holdfast": [{"rate": 2.0}]}, absent={"pgqueuer": "it could not be installed here"})
+    line = lines({"drain-1": absent})[0]
+    assert line.met is None
+    assert "it could not be installed here" in table([line])
+
+
+def test_a_line_is_met_by_the_median_of_the_rounds() -> None:
+    def judged(*ours: float) -> Line:
+        samples = {"holdfast": [{"rate": rate} for rate in ours], "pgqueuer": [{"rate": 1.0}] * len(ours)}
+        return lines({"drain-1": Outcome(samples=samples)})[0]
+
+    assert judged(0.1, 1.3, 1.4).met
+    assert judged(9.0, 1.1, 1.0).met is False
+    assert len(lines({})) == len(LINES)
+
+
+def test_bars_begin_at_zero() -> None:
+    drawn = bars([("1", 50.0), ("2", 100.0)], ("workers", "runs/s")).splitlines()
+    assert drawn[1].count("█") * 2 == drawn[2].count("█")
