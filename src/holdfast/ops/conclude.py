@@ -27,9 +27,9 @@ def conclude(
         decided = yield from dependencies.decide([*endings, *mapped])
         ended = yield from _follow(decided, released)
         everything += ended
-    moves, blamed = _moves(everything, added)
+    moves = yield from _moves(everything, added)
     if moves:
-        stopping = {job.id for job in (yield from jobs.settle(moves, blamed)) if job.stopping}
+        stopping = {job.id for job in (yield from jobs.settle(moves)) if job.stopping}
         late = [run_id for run_id, job_id in added if job_id in stopping]
         if late:
             # The job was asked to stop before its task ended: what the task added never starts.
@@ -49,9 +49,9 @@ def recount(run_ids: Sequence[str]) -> Op[list[Ending]]:
 
 def count_jobs(endings: Sequence[Ending]) -> Op[None]:
     """Let jobs count what ended."""
-    moves, blamed = _moves(endings)
+    moves = yield from _moves(endings)
     if moves:
-        yield from jobs.settle(moves, blamed)
+        yield from jobs.settle(moves)
 
 
 def _follow(decided: dependencies.Decided, released: set[str]) -> Op[list[Ending]]:
@@ -78,7 +78,8 @@ def _count_maps(endings: Iterable[Ending]) -> Op[list[Ending]]:
     return (yield from maps.settle(counts)) if counts else []
 
 
-def _moves(endings: Iterable[Ending], added: Iterable[tuple[str, str]] = ()) -> tuple[dict[str, Move], list[str]]:
+def _moves(endings: Iterable[Ending], added: Iterable[tuple[str, str]] = ()) -> Op[dict[str, Move]]:
+    """How the counters of jobs move. A critical run that failed, or was cancelled for its own sake, breaks its job."""
     moves: dict[str, Move] = {}
     blamed = []
     for ending in endings:
@@ -94,6 +95,8 @@ def _moves(endings: Iterable[Ending], added: Iterable[tuple[str, str]] = ()) -> 
                 move.cancelled += 1
         if ending.outcome != "SUCCEEDED" and not ending.unreachable:
             blamed.append(ending.id)
+    for job_id in (yield from jobs.critical(blamed)) if blamed else []:
+        moves[job_id].broken += 1
     for _, job_id in added:
         moves.setdefault(job_id, Move()).added += 1
-    return moves, blamed
+    return moves

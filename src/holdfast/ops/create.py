@@ -98,7 +98,7 @@ def end_held_jobs(limit: int = 100) -> Op[int]:
     """End jobs that were kept open for a join which never came."""
     held = yield from jobs.held_for_nothing(limit)
     if held:
-        yield from jobs.settle({job_id: Move() for job_id in held}, [])
+        yield from jobs.settle({job_id: Move() for job_id in held})
     return len(held)
 
 

@@ -69,7 +69,6 @@ def _reopen(run_ids: Sequence[str], by: str) -> Op[list[Reopened]]:
 
 def _reopen_jobs(back: Sequence[Reopened]) -> Op[None]:
     moves: dict[str, Move] = {}
-    broken = Counter(run.job_id for run in back if run.job_id is not None and run.blamed)
     for run in back:
         if run.job_id is not None:
             move = moves.setdefault(run.job_id, Move())
@@ -77,5 +76,6 @@ def _reopen_jobs(back: Sequence[Reopened]) -> Op[None]:
                 move.failed += 1
             else:
                 move.cancelled += 1
-    if (yield from jobs.reopen(moves, broken)) < len(moves):
+            move.broken += run.blamed
+    if (yield from jobs.reopen(moves)) < len(moves):
         raise JobEnded("the job of this run succeeded without it; submit a new run to compute it again")

@@ -116,6 +116,7 @@ class Move:
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
+    broken: int = 0
     added: int = 0
 
 
@@ -127,20 +128,29 @@ class Moved(NamedTuple):
     stopping: bool
 
 
-def settle(moves: Mapping[str, Move], blamed: Sequence[str]) -> Statement[list[Moved]]:
-    """Move the counters of jobs. A job of which nothing is open has ended.
+def critical(run_ids: Sequence[str]) -> Statement[list[str]]:
+    """The jobs of those of these runs that are critical, one entry for each run."""
+    return Statement(
+        """
+        select job_id::text from holdfast.runs
+        where id = any(%(run_ids)s::uuid[]) and job_id is not null
+          and coalesce((policy ->> 'critical')::boolean, true)
+        """,
+        {"run_ids": plain_array(run_ids)},
+        each(lambda row: str(row[0])),
+        together=True,
+    )
 
-    `blamed` are runs that failed or were cancelled for their own sake; a critical one makes its job fail.
-    """
+
+def settle(moves: Mapping[str, Move]) -> Statement[list[Moved]]:
+    """Move the counters of jobs. A job of which nothing is open has ended, FAILED if anything critical is broken."""
     ids = sorted(moves)
     return Statement(
         """
         with told as (
-            select told.*, (select count(*) from holdfast.runs
-                            where runs.id = any(%(blamed)s::uuid[]) and runs.job_id = told.id
-                              and coalesce((runs.policy ->> 'critical')::boolean, true)) as broken
-            from unnest(%(ids)s::uuid[], %(succeeded)s::integer[], %(failed)s::integer[], %(cancelled)s::integer[],
-                        %(added)s::integer[]) as told (id, succeeded, failed, cancelled, added)
+            select * from unnest(%(ids)s::uuid[], %(succeeded)s::integer[], %(failed)s::integer[],
+                                 %(cancelled)s::integer[], %(broken)s::integer[], %(added)s::integer[])
+                          as told (id, succeeded, failed, cancelled, broken, added)
         ), held as (
             select id from holdfast.jobs where id = any(%(ids)s::uuid[]) order by id for update
         ), moved as (
@@ -173,8 +183,8 @@ def settle(moves: Mapping[str, Move], blamed: Sequence[str]) -> Statement[list[M
             "succeeded": plain_array([moves[id_].succeeded for id_ in ids]),
             "failed": plain_array([moves[id_].failed for id_ in ids]),
             "cancelled": plain_array([moves[id_].cancelled for id_ in ids]),
+            "broken": plain_array([moves[id_].broken for id_ in ids]),
             "added": plain_array([moves[id_].added for id_ in ids]),
-            "blamed": plain_array(blamed),
             "bounds": plain_array(BOUNDS),
         },
         each(Moved._make),
@@ -182,7 +192,7 @@ def settle(moves: Mapping[str, Move], blamed: Sequence[str]) -> Statement[list[M
     )
 
 
-def reopen(moves: Mapping[str, Move], broken: Mapping[str, int]) -> Statement[int]:
+def reopen(moves: Mapping[str, Move]) -> Statement[int]:
     """Take back the endings of jobs whose runs were reopened, with their whole time again; `moves` says how many runs.
 
     A job that succeeded is left as it is: tells how many were not.
@@ -209,7 +219,7 @@ def reopen(moves: Mapping[str, Move], broken: Mapping[str, int]) -> Statement[in
             "ids": plain_array(ids),
             "failed": plain_array([moves[id_].failed for id_ in ids]),
             "cancelled": plain_array([moves[id_].cancelled for id_ in ids]),
-            "broken": plain_array([broken.get(id_, 0) for id_ in ids]),
+            "broken": plain_array([moves[id_].broken for id_ in ids]),
         },
         count,
         together=True,

@@ -73,7 +73,7 @@ def withdraw(job_id: str, reason: str, limit: int) -> Statement[list[Ending]]:
             select runs.task, 'CANCELLED', count(*) from gone join holdfast.runs on runs.id = gone.run_id
             group by runs.task
         )
-        select run_id::text, %(job_id)s, map_id::text from gone
+        select run_id::text, (%(job_id)s::uuid)::text, map_id::text from gone
         """,
         {"job_id": job_id, "reason": reason, "limit": limit},
         _endings,
