@@ -111,3 +111,35 @@ def test_a_worker_that_cannot_reach_its_database_still_stops(
     assert heard[-1] == "worker.stopped"
     assert stage.client.get(run).status is Status.RUNNING
     stage.close()
+
+
+def test_a_database_that_says_nothing_is_as_good_as_gone(
+    database_url: str, tmp_path: Path, wire: Wire, heard: list[str]
+) -> None:
+    stage = Stage(database_url, tmp_path)
+    run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
+    with stage.worker(database_url=wire.url, slots=1) as worker:
+        stage.said("started", 1)
+        first = worker.id
+        wire.swallow()
+        eventually(lambda: "worker.fenced" in heard)
+        assert stage.client.get(run).lease_owner == first
+        wire.mend()
+        stage.file("go").touch()
+        ended = stage.ended(run)
+        assert worker.id != first
+    assert (ended.status, ended.attempt_count) == (Status.SUCCEEDED, 2)
+    stage.close()
+
+
+def test_a_worker_whose_database_says_nothing_still_stops(
+    database_url: str, tmp_path: Path, wire: Wire, heard: list[str]
+) -> None:
+    stage = Stage(database_url, tmp_path, lease_seconds=60, renew_seconds=0.2)
+    stage.submit("patient", started=str(stage.file("started")))
+    with stage.worker(database_url=wire.url):
+        stage.said("started")
+        wire.swallow()
+        eventually(lambda: "renewal.failed" in heard)
+    assert "worker.stopped" in heard
+    stage.close()

@@ -26,6 +26,7 @@ class Wire:
         self._whole.set()
         self._pairs: set[socket.socket] = set()
         self._closing = False
+        self._swallowing = False
         self._statements: list[tuple[str, str]] = []
         threading.Thread(target=self._accept, name="test-wire", daemon=True).start()
 
@@ -35,7 +36,12 @@ class Wire:
         for one in list(self._pairs):
             _end(one)
 
+    def swallow(self) -> None:
+        """Let nothing through any more, in either direction, without a word to anyone."""
+        self._swallowing = True
+
     def mend(self) -> None:
+        self._swallowing = False
         self._whole.set()
 
     def statements(self, name: str) -> list[str]:
@@ -83,6 +89,8 @@ class Wire:
     def _pass(self, source: socket.socket, target: socket.socket, sent: Statements | None = None) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
+                if self._swallowing:
+                    continue
                 if sent is not None:
                     self._statements += sent.feed(data)
                 target.sendall(data)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from holdfast.drivers import psycopg_async
 from holdfast.sql.statement import Op
@@ -37,36 +41,70 @@ def said(error: BaseException) -> str:
 class Database:
     """One connection, used by one at a time. An error of the connection closes it; the next use opens another."""
 
-    def __init__(self, url: str, use: str, *, patience: float = 30.0) -> None:
+    def __init__(self, url: str, use: str, *, patience: float = 15.0) -> None:
         self._url = url
         self._use = use
         self._patience = patience
         self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._work: asyncio.Future[Any] | None = None
+        self._since = 0.0
         self._lock = asyncio.Lock()
-        self.opened = 0
 
     async def transact(self, make_op: Callable[[], Op[T]], begin: LiteralString | None = None) -> T:
-        """Drive an operation. Raises psycopg.Error, or TimeoutError if the database does not answer in time."""
+        """Drive an operation. Raises one of UNREACHABLE if the database does not answer, or not in time."""
         async with self._lock:
+            self._since = monotonic()
+            work = self._work = asyncio.ensure_future(self._drive(make_op, begin))
+            timer = asyncio.get_running_loop().call_later(self._patience, self.cut)
             try:
-                async with asyncio.timeout(self._patience):
-                    connection = self._connection or await self._connect()
-                    return await psycopg_async.transact(connection, make_op, begin)
-            except UNREACHABLE:
+                return await asyncio.shield(work)
+            except asyncio.CancelledError:
+                if work.cancelled():
+                    raise TimeoutError("the database could not be reached in time") from None
+                # We were cancelled, and what became of the operation is not known.
+                self.cut()
+                await asyncio.wait({work}, timeout=1)
+                if work.done() and not work.cancelled():
+                    work.exception()  # has been seen
                 await self._drop()
                 raise
-            except BaseException:
-                if self._connection is not None and (
-                    self._connection.closed or self._connection.info.transaction_status != 0
-                ):
-                    await self._drop()
-                raise
+            finally:
+                timer.cancel()
+                self._work = None
+
+    async def _drive(self, make_op: Callable[[], Op[T]], begin: LiteralString | None) -> T:
+        try:
+            connection = self._connection or await self._connect()
+            return await psycopg_async.transact(connection, make_op, begin)
+        except UNREACHABLE:
+            await self._drop()
+            raise
+        except BaseException:
+            connection_left = self._connection
+            if connection_left is not None and connection_left.info.transaction_status != TransactionStatus.IDLE:
+                await self._drop()
+            raise
+
+    def cut(self, after: float = 0.0) -> None:
+        """Give up on an answer that has not come for so many seconds.
+
+        The socket is shut rather than the statement cancelled, which would itself take an answer.
+        """
+        if self._work is None or monotonic() - self._since < after:
+            return
+        if self._connection is None:
+            self._work.cancel()
+            return
+        with (
+            contextlib.suppress(OSError, psycopg.Error),
+            socket.socket(fileno=os.dup(self._connection.fileno())) as one,
+        ):
+            one.shutdown(socket.SHUT_RDWR)
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         self._connection = await psycopg.AsyncConnection.connect(
             self._url, autocommit=True, application_name=f"holdfast {self._use}", **KEEPALIVE
         )
-        self.opened += 1
         return self._connection
 
     async def _drop(self) -> None:

@@ -28,6 +28,7 @@ from holdfast.worker.upkeep import Upkeep
 TRANSACTIONS = "holdfast.worker.transactions:open_transaction"
 WATCH_EVERY = 0.5
 LAST_WORDS = 5.0
+HUNG_FOR = 1.0
 
 
 class Worker:
@@ -61,6 +62,8 @@ class Worker:
         if self._serving:
             self._exchange.claiming = False
             self._exchange.wake()
+            # A database that does not answer holds nobody for longer than the runs may take.
+            asyncio.get_running_loop().call_later(self.options.limits.grace, self._database.cut, HUNG_FOR)
 
     @property
     def id(self) -> str:
@@ -171,6 +174,9 @@ class Worker:
         for executor in self.executors:
             executor.kill()
         self._fenced = why
+        # Whoever still waits for the database waits on a connection that is as good as dead.
+        _later(loop, self._database.cut)
+        _later(loop, self._upkeep.database.cut)
         _later(loop, self._exchange.wake)
 
     async def _start_over(self) -> None:
@@ -179,7 +185,7 @@ class Worker:
         emit("worker.fenced", worker_id=exchange.tenure.id, reason=self._fenced, runs=len(exchange.tenure.held))
         exchange.endings.give_up(self._fenced or "its lease was lost")
         while not await exchange.settle_all():
-            if self._hurry.is_set():
+            if self._stopping:
                 return
         await self._deregister()
         exchange.begin_tenure()
@@ -209,6 +215,8 @@ class Worker:
                     await self._look_for_stops.wait()
             asked = self._look_for_stops.is_set()
             self._look_for_stops.clear()
+            if self._exchange.tenure.over:
+                continue
             held = self._exchange.tenure.held
             if asked or not before.isdisjoint(held):
                 self._upkeep.note_activity()
