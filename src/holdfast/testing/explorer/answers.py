@@ -73,19 +73,13 @@ def _expected(told: Told, error: Exception) -> bool:
             return isinstance(error, RunEnded) or (isinstance(error, RunNotFound) and missing)
         case "renew":
             return isinstance(error, LeaseLost)
-        case "submit_key" | "submit_other":
-            others = ("submit_key", "submit_other")
-            reused = told.program == "submit_other" or told.partner == "submit_other"
-            return (isinstance(error, KeyReused) and told.partner in (*others, *_ANY) and reused) or (
-                isinstance(error, RunNotFound) and told.pruned
-            )
+        case "submit_key" | "submit_other" | "submit_in":
+            reused = isinstance(error, KeyReused) and "submit_other" in (told.program, told.partner)
+            return reused or (isinstance(error, RunNotFound) and told.pruned)
         case "submit" | "submit_dedupe":
             return isinstance(error, RunNotFound) and told.pruned
         case _:
             return False
-
-
-_ANY = ("claim", "claim_by_id", "cancel", "prune", "submit_dedupe", "retry")
 
 
 def _submitted(told: Told) -> Complaints:
@@ -113,7 +107,7 @@ def _submitted(told: Told) -> Complaints:
 def _keyed(told: Told) -> Complaints:
     yield from _submitted(told)
     made = [run_id for run_id in told.case.others if told.runs[run_id].exists]
-    if told.partner in ("submit_key", "submit_other", "prune", "claim", "cancel") and len(made) > 1:
+    if told.partner != "submit_dedupe" and len(made) > 1:
         yield f"one key made {len(made)} runs"
     known = told.case.situation not in ("fresh", "key_expired") and told.case.month is None
     answer = told.answer.value
@@ -268,6 +262,7 @@ _CHECKS: dict[str, Callable[[Told], Complaints]] = {
     "submit": _submitted,
     "submit_key": _keyed,
     "submit_other": _keyed,
+    "submit_in": _keyed,
     "submit_dedupe": _deduplicated,
     "claim": _claimed,
     "claim_by_id": _claimed,

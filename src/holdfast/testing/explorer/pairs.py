@@ -11,6 +11,7 @@ _SPANS: dict[str, str] = {
     "submit": "fresh ready leased scheduled succeeded",
     "submit_key": "fresh ready leased failed succeeded key_expired",
     "submit_other": "fresh ready key_expired",
+    "submit_in": "fresh ready key_expired",
     "submit_dedupe": "fresh ready leased flagged resting failed withdrawn succeeded",
     "claim": "fresh ready leased flagged expired expiring due falling_due rested failed withdrawn stopped reopened",
     "claim_by_id": "fresh ready leased flagged expired expired_last expired_flagged expiring expiring_flagged due "
@@ -29,8 +30,10 @@ _SPANS: dict[str, str] = {
     "prune": "",
 }
 
-# Where keys are at stake, another payload under the same key is a case of its own; elsewhere it adds nothing.
-_WITH_OTHER = ("submit_key", "submit_other", "submit_dedupe", "claim", "cancel", "prune")
+# Where keys are at stake, another payload under the same key, or a request inside its caller's transaction, is a case
+# of its own; elsewhere they add nothing.
+_SPECIAL = {"submit_other", "submit_in"}
+_WITH_SPECIAL = {"submit_key", "submit_dedupe", "claim", "cancel", "prune"} | _SPECIAL
 
 
 def _situations(first: str, second: str) -> list[str]:
@@ -46,6 +49,6 @@ def meetings() -> list[Meeting]:
     return [
         Meeting(first, second, situation)
         for first, second in combinations_with_replacement(_SPANS, 2)
-        if "submit_other" not in (first, second) or {first, second} <= set(_WITH_OTHER)
+        if not _SPECIAL & {first, second} or {first, second} <= _WITH_SPECIAL
         for situation in _situations(first, second)
     ]

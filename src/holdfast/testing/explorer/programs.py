@@ -207,6 +207,7 @@ PROGRAMS: dict[str, Part] = dict(
         _repeated("submit", _submit),
         _repeated("submit_key", _submit_key),
         _repeated("submit_other", _submit_other),
+        _repeated("submit_in", _submit_key, begin=True),  # in a transaction of the caller's
         _repeated("submit_dedupe", _submit_dedupe),
         _part("claim", _claiming, _after_claim(_claiming)),
         _part("claim_by_id", _claiming_by_id, _after_claim(_claiming_by_id)),
