@@ -14,6 +14,7 @@ from holdfast.http.openapi import build
 from holdfast.http.problems import answer_to
 from holdfast.http.routes import Noun
 from holdfast.http.service import EXTENSION, Service
+from holdfast.http.telling import tell_failure
 from holdfast.settings import Settings, load
 
 NOUNS: list[Noun] = [
@@ -59,6 +60,8 @@ class Api(Flask):
                 answered = self._page()
         except Exception as error:  # noqa: BLE001 - this is where every error ends, in an answer
             answered = answer_to(error, call.request_id)
+            if answered.status >= 500:
+                tell_failure(error, call.request_id, ours=answered.status == 500)
         return guard.finish(call, answered, asked.url_rule)
 
     def _page(self) -> Any:

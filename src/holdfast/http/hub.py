@@ -1,6 +1,6 @@
-"""The hub: everyone in this process who waits for a run to change waits here.
+"""The hub: everyone in this process who waits for a run or a job to change waits here.
 
-One thread looks at all watched runs with one statement, several times a second, and at once when a notification says
+One thread looks at all of them with one statement, several times a second, and at once when a notification says
 that something happened. However many wait, Postgres is asked the same. A notification is only a hint and so is what the
 hub says: whoever is woken reads the truth from the tables.
 """
@@ -19,16 +19,17 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.http.database import Database
 from holdfast.sql import changes
 
-EVERY = 0.2
-AT_MOST_EVERY = 0.03
+EVERY = 0.1
+EVERY_FOR_EACH = 0.0005
+REST = 4
 RECONNECT = 5.0
 
 
 class Watch:
-    """Somebody's wait for one run."""
+    """Somebody's wait for one run or job."""
 
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
+    def __init__(self, watched: str) -> None:
+        self.watched = watched
         self.mark: str | None = None
         self.changed = threading.Event()
 
@@ -41,7 +42,7 @@ class Watch:
 
 
 class Hub:
-    """Wakes those who watch a run that changed."""
+    """Wakes those who watch what changed."""
 
     def __init__(self, database: Database, *, listen: bool) -> None:
         self._database = database
@@ -52,8 +53,8 @@ class Hub:
         self._closing = False
 
     @contextmanager
-    def watch(self, run_id: str) -> Iterator[Watch]:
-        one = Watch(run_id)
+    def watch(self, watched: str) -> Iterator[Watch]:
+        one = Watch(watched)
         with self._arrived:
             self._watches.add(one)
             if self._thread is None:
@@ -65,6 +66,13 @@ class Hub:
         finally:
             with self._arrived:
                 self._watches.discard(one)
+
+    def wake(self, watched: str) -> None:
+        """Somebody here changed it; those who wait for it need not wait for the next look."""
+        with self._arrived:
+            for watch in self._watches:
+                if watch.watched == watched:
+                    watch.changed.set()
 
     def wake_all(self) -> None:
         with self._arrived:
@@ -83,12 +91,13 @@ class Hub:
     def _serve(self) -> None:
         ear = Ear(self._database) if self._listen else None
         while self._someone_waits(ear):
-            self._look()
             began = monotonic()
-            if ear is None or not ear.hear(EVERY):
-                self._pause(EVERY - (monotonic() - began))
-            else:
-                self._pause(AT_MOST_EVERY)
+            self._look()
+            # However often it is called, it rests several times as long as looking takes.
+            self._pause(REST * (monotonic() - began))
+            next_at = began + EVERY + EVERY_FOR_EACH * len(self._watches)
+            if ear is None or not ear.hear(next_at - monotonic()):
+                self._pause(next_at - monotonic())
         if ear is not None:
             ear.close()
 
@@ -108,13 +117,13 @@ class Hub:
     def _look(self) -> None:
         with self._arrived:
             watches = list(self._watches)
-        ids = sorted({watch.run_id for watch in watches})
+        ids = sorted({watch.watched for watch in watches})
         try:
             marks = self._database.perform(lambda: iter(changes.marks(ids)))
         except (HoldfastError, psycopg.Error):
             return  # whoever waits finds out for itself, and the next look may succeed
         for watch in watches:
-            mark = marks.get(watch.run_id, "gone")
+            mark = marks.get(watch.watched, "gone")
             if mark != watch.mark:
                 watch.mark = mark
                 watch.changed.set()
@@ -130,7 +139,7 @@ class Ear:
 
     def hear(self, seconds: float) -> bool:
         """Wait for a notification; False if none came in time, or if there is no connection to hear it on."""
-        if self._connection is None and monotonic() < self._deaf_until:
+        if seconds <= 0 or (self._connection is None and monotonic() < self._deaf_until):
             return False
         try:
             if self._connection is None:

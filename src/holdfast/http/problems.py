@@ -6,7 +6,6 @@ SQL, addresses) is ever told; what helps to find it in the log is the request id
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,8 +19,6 @@ from holdfast.domain.strict_json import NotJson
 from holdfast.http.answers import Answer
 from holdfast.http.database import DatabaseBusy
 from holdfast.results.files import DamagedResult
-
-log = logging.getLogger("holdfast.http")
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -185,10 +182,6 @@ def answer_to(error: Exception, request_id: str) -> Answer:
     if isinstance(error, HTTPException):
         return _http_answer(error, request_id)
     kind = kind_of(error)
-    if kind == "internal-error":
-        log.error("a request failed", exc_info=error, extra={"request_id": request_id})
-    elif KINDS[kind].status >= 500:
-        log.warning("a request was refused: %s", error, extra={"request_id": request_id})
     headers = {**KINDS[kind].headers, **getattr(error, "headers", {})}
     return _answer(kind, str(error), headers, _members(error) | {"request_id": request_id})
 

@@ -21,11 +21,13 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.drivers import psycopg as driver
 from holdfast.http import create_app
 from holdfast.http.hosts import is_loopback
+from holdfast.observe.logs import configure_logging
 from holdfast.ops.tokens import count_tokens
 from holdfast.settings import Settings
 
 REQUEST_THREADS = 32
 KEPT_CONNECTIONS = 1000
+LOG_FORMATS = {"auto": None, "json": True, "pretty": False}
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 
 
@@ -131,6 +133,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             self.cfg.set(name, value)
 
     def load(self) -> Any:
+        configure_logging(LOG_FORMATS[self._settings.log_format], self._settings.log_level)
         return create_app(self._settings)
 
     def _ready(self, arbiter: Any) -> None:

@@ -20,6 +20,9 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 _LOUDNESS = {
     "run.claimed_inline": "debug",
     "run.settled_inline": "debug",
+    "run.submitted": "debug",
+    "request.failed": "error",
+    "request.refused": "warning",
     "run.lost": "warning",
     "run.refused": "warning",
     "lease.returned": "warning",

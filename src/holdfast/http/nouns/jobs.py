@@ -19,6 +19,7 @@ from holdfast.http.call import Call
 from holdfast.http.documents import job_document
 from holdfast.http.nouns import jobs_operations as operations
 from holdfast.http.routes import Noun, Route
+from holdfast.http.telling import tell
 from holdfast.http.versions import versioned
 from holdfast.jobs import specs
 from holdfast.jobs.calls import new_job
@@ -41,6 +42,7 @@ def create(call: Call) -> Answer:
     runs = specs.placed(parsed, series(new.id, FIRST_TASKS, len(parsed), first=True), new.id, {})
     job = here.database.perform(partial(ops.create_job, replace(new, submitted_by=call.principal.name), runs))
     here.database.ring({run.queue for run in runs})
+    tell("job.created", call, job_id=job.id, job=job.name, tasks=job.total)
     return answer(job_document(job), 201, {"Location": f"/jobs/{job.id}"})
 
 
@@ -122,6 +124,8 @@ def cancel(call: Call, job_id: str) -> Answer:
     said = reading.optional_object(call, ("reason",))
     reason = reading.short_text(said.get("reason"), "/reason") or f"the job was cancelled by {call.principal.name}"
     job = Jobs(call.service.database).cancel_job(_id(job_id), reason=reason)
+    call.service.hub.wake(job.id)
+    tell("job.cancelled", call, job_id=job.id, job=job.name, reason=reason)
     return answer(job_document(job.record), 200 if job.status.final else 202)
 
 
@@ -130,6 +134,8 @@ def retry(call: Call, job_id: str) -> Answer:
     reading.optional_object(call, ())
     jobs, id_ = Jobs(call.service.database), _id(job_id)
     reopened = jobs.retry_failed_tasks(id_, by=call.principal.name)
+    call.service.hub.wake(id_)
+    tell("job.reopened", call, job_id=id_, tasks=reopened)
     return answer(job_document(jobs.get_job(id_).record) | {"reopened": reopened})
 
 

@@ -16,6 +16,7 @@ from holdfast.http.call import Call
 from holdfast.http.nouns import runs_operations as operations
 from holdfast.http.routes import Noun, Route
 from holdfast.http.service import Service
+from holdfast.http.telling import tell_run
 from holdfast.sql.attempts import ResultRecord
 
 
@@ -49,8 +50,11 @@ def cancel(call: Call, run_id: str) -> Answer:
     said = reading.optional_object(call, ("reason",))
     reason = reading.short_text(said.get("reason"), "/reason") or f"cancelled by {call.principal.name}"
     run = here.database.perform(partial(ops.cancel, reading.run_id(run_id), reason))
+    here.hub.wake(run.id)
     if run.status is Status.CANCELLED:
+        tell_run("run.cancelled", call, run)
         return answer(run_document(run))
+    tell_run("run.cancel_requested", call, run)
     if run.lease_owner:
         here.database.ring((f"stop:{run.lease_owner}",))
     return answer(run_document(run), 202)
@@ -62,6 +66,8 @@ def retry(call: Call, run_id: str) -> Answer:
     reading.optional_object(call, ())
     run = here.database.perform(partial(ops.retry, reading.run_id(run_id), call.principal.name), repeatable=False)
     here.database.ring((run.queue,), (run,))
+    here.hub.wake(run.id)
+    tell_run("run.reopened", call, run)
     return answer(run_document(run))
 
 

@@ -21,6 +21,7 @@ from holdfast.http.openapi.parts import (
     says,
 )
 from holdfast.http.routes import Noun, Route
+from holdfast.http.telling import tell
 from holdfast.ops.queues import pause_queue, read_queue, resume_queue
 
 
@@ -40,6 +41,7 @@ def pause(call: Call, name: str) -> Answer:
     said = reading.optional_object(call, ("reason",))
     reason = reading.short_text(said.get("reason"), "/reason")
     paused = here.database.perform(partial(pause_queue, _checked(name), call.principal.name, reason))
+    tell("queue.paused", call, queue=name, reason=reason)
     return answer(queue_document(paused))
 
 
@@ -49,6 +51,7 @@ def resume(call: Call, name: str) -> Answer:
     reading.optional_object(call, ())
     resumed = here.database.perform(partial(resume_queue, _checked(name)))
     here.database.ring((name,))
+    tell("queue.resumed", call, queue=name)
     return answer(queue_document(resumed))
 
 

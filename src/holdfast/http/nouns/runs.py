@@ -19,6 +19,7 @@ from holdfast.http.asking import new_run, new_runs
 from holdfast.http.call import Call
 from holdfast.http.nouns import runs_operations as operations
 from holdfast.http.routes import Noun, Route
+from holdfast.http.telling import tell_run
 from holdfast.http.versions import versioned
 from holdfast.sql.runs import EVERYTHING
 
@@ -32,9 +33,10 @@ def submit(call: Call) -> Answer:
     new = new_run(call, reading.json_body(call), key)
     submitted = here.database.perform(partial(ops.submit, new))
     created = _is_new(new, submitted)
-    if created:
-        here.database.ring((submitted.run.queue,), (submitted.run,))
     run = submitted.run
+    if created:
+        here.database.ring((run.queue,), (run,))
+        tell_run("run.submitted", call, run)
     body = orjson.dumps(run_document(run))
     headers = {"Location": f"/runs/{run.id}", "ETag": etag_of(body)}
     if not created:
@@ -50,6 +52,8 @@ def submit_batch(call: Call) -> Answer:
     made = [one.run for one, fresh in zip(submitted, created, strict=True) if fresh]
     if made:
         here.database.ring({run.queue for run in made}, made)
+        for run in made:
+            tell_run("run.submitted", call, run)
     shown = [{"created": fresh, "run": run_document(one.run)} for one, fresh in zip(submitted, created, strict=True)]
     return answer({"items": shown}, 201 if made else 200)
 

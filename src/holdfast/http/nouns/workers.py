@@ -22,6 +22,7 @@ from holdfast.http.openapi.parts import (
     says,
 )
 from holdfast.http.routes import Noun, Route
+from holdfast.http.telling import tell
 
 STATUSES = ("active", "idle", "draining", "stopped")
 
@@ -41,6 +42,7 @@ def drain(call: Call, worker_id: str) -> Answer:
     id_ = parse_id(worker_id)
     if id_ is None or not here.database.drain_worker(id_):
         raise NotFound("no live worker has this id")
+    tell("worker.drain_requested", call, worker_id=id_)
     return answer({"id": id_, "status": "draining"}, 202)
 
 
