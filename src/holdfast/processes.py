@@ -73,9 +73,11 @@ def deferred_signals() -> Iterator[None]:
             os.kill(os.getpid(), came[0])
 
 
-def stop_with_parent() -> None:
-    """Have this process told to stop (SIGTERM) as soon as the one that started it is gone, however it went."""
-    parent = os.getppid()
+def stop_with_parent(parent: int) -> None:
+    """Have this process told to stop (SIGTERM) as soon as `parent`, which started it, is gone, however it went.
+
+    The id comes from the parent itself: by the time this is called it may be gone already.
+    """
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -27,14 +27,14 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Program:
-    """A command to keep running: its name for people, and the arguments of `holdfast`."""
+    """A command to keep running: its name for people, and the arguments of `holdfast`. It ends with its parent."""
 
     name: str
     arguments: tuple[str, ...]
 
     @property
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "holdfast", *self.arguments]
+        return [sys.executable, "-m", "holdfast", *self.arguments, "--with-parent", str(os.getpid())]
 
 
 def keep_running(programs: Sequence[Program], *, grace: float, tell: Tell) -> None:

@@ -147,6 +147,11 @@ def test_what_it_started_stops_even_if_it_is_killed(home: Path, tmp_path: Path, 
     eventually(lambda: not is_held(Places(home).server_lock))
 
 
+def test_a_worker_whose_parent_is_gone_before_it_looks_ends_too(database_url: str, tmp_path: Path) -> None:
+    answer = Cli(tmp_path, database_url=database_url)("worker", "--with-parent", "1")
+    assert answer.code in (0, 143), answer
+
+
 def test_without_a_usable_database_it_does_not_start(tmp_path: Path) -> None:
     away = Cli(tmp_path, database_url="postgresql://127.0.0.1:1/x")
     assert "does not answer" in away.refused("up", code=69)

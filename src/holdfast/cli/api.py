@@ -15,8 +15,8 @@ from holdfast.cli import output
 @click.option(
     "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="How many processes serve."
 )
-@click.option("--with-parent", is_flag=True, hidden=True, help="Stop when the process that started this one is gone.")
-def api(host: str | None, port: int | None, processes: int, with_parent: bool) -> None:
+@click.option("--with-parent", type=int, hidden=True, help="Stop when this process, which started it, is gone.")
+def api(host: str | None, port: int | None, processes: int, with_parent: int | None) -> None:
     """Serve the API over HTTP.
 
     Loopback may go without a token; anywhere else there has to be one.
@@ -29,10 +29,10 @@ def api(host: str | None, port: int | None, processes: int, with_parent: bool) -
         from holdfast.http.server import serve
     except ImportError as error:
         raise ConfigurationError(f"the API needs the extra: pip install 'holdfast[server]' ({error})") from error
-    if with_parent:
+    if with_parent is not None:
         from holdfast.processes import stop_with_parent
 
-        stop_with_parent()
+        stop_with_parent(with_parent)
     given = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
     serve(
         replace(settings, **given),  # type: ignore[arg-type]

@@ -30,16 +30,14 @@ def up(workers: int, slots: int | None, queues: tuple[str, ...] | None, no_api: 
     arguments += ["--queues", ",".join(queues)] if queues else []
     with Surroundings() as surroundings:
         settings = surroundings.settings
-        programs = [
-            Program(f"worker {number}", ("worker", "--with-parent", *arguments)) for number in range(1, workers + 1)
-        ]
+        programs = [Program(f"worker {number}", ("worker", *arguments)) for number in range(1, workers + 1)]
         output.note(
             f"database  {masked(surroundings.database_url)}" + ("" if settings.database_url else "  (embedded)")
         )
         output.note(f"workers   {workers}")
         url = None if no_api else _address(settings, surroundings.database_url)
         if url:
-            programs.append(Program("api", ("api", "--with-parent", "--port", url.rpartition(":")[2])))
+            programs.append(Program("api", ("api", "--port", url.rpartition(":")[2])))
             output.note(f"API       {url}")
         output.note("")
         output.note("try       holdfast submit mock -p seconds=2 --wait")

@@ -24,7 +24,7 @@ def names(text: str | None) -> tuple[str, ...] | None:
 @click.option("--tasks", metavar="MODULE", multiple=True, help="A module that registers tasks. May be repeated.")
 @click.option("--name", default="", help="A name for people; else host and process id.")
 @click.option("--until-empty", is_flag=True, help="Stop when there is nothing left to do.")
-@click.option("--with-parent", is_flag=True, hidden=True, help="Stop when the process that started this one is gone.")
+@click.option("--with-parent", type=int, hidden=True, help="Stop when this process, which started it, is gone.")
 def worker(
     queues: tuple[str, ...] | None,
     slots: int | None,
@@ -32,7 +32,7 @@ def worker(
     tasks: tuple[str, ...],
     name: str,
     until_empty: bool,
-    with_parent: bool,
+    with_parent: int | None,
 ) -> None:
     """Take runs from queues and execute them.
 
@@ -41,9 +41,9 @@ def worker(
     from holdfast.assembly import WorkerRequest, run_worker
     from holdfast.settings import load
 
-    if with_parent:
+    if with_parent is not None:
         from holdfast.processes import stop_with_parent
 
-        stop_with_parent()
+        stop_with_parent(with_parent)
     modules = tuple(module for given in tasks for module in names(given) or ())
     run_worker(load(), WorkerRequest(queues, slots, executor, modules, name, until_empty))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ class DemoProgram:
         self.log = directory / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", *arguments, "--with-parent"],
+                [sys.executable, "-m", "holdfast", *arguments, "--with-parent", str(os.getpid())],
                 cwd=directory,
                 env=environment(directory),
                 stdin=subprocess.DEVNULL,
