@@ -172,6 +172,23 @@ def test_a_body_must_be_what_its_digest_says(api: FlaskClient) -> None:
         assert (answer.status_code, problem(answer)) == (400, "bad-digest")
 
 
+def test_parameters_may_be_as_deep_wherever_they_lie(api: FlaskClient) -> None:
+    def nested(depth: int) -> object:
+        value: object = 1
+        for _ in range(depth - 1):
+            value = [value]
+        return {"x": value}
+
+    for depth, status in ((64, 201), (65, 422)):
+        asked = nested(depth)
+        answers = [
+            api.post("/runs", json={"model": "echo", "parameters": asked}),
+            api.post("/batches", json={"runs": [{"model": "echo", "parameters": asked, "dedupe": "off"}]}),
+            api.post("/jobs", json={"name": "deep", "tasks": [{"entrypoint": "echo", "kwargs": asked}]}),
+        ]
+        assert [answer.status_code for answer in answers] == [status] * 3
+
+
 def test_hostile_bodies_leave_nothing_behind(api: FlaskClient) -> None:
     hostile = [
         wrapped(b'{"x":' + b"9" * 500_000 + b"}"),

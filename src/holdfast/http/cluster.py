@@ -144,6 +144,9 @@ def _gauges(found: Measures) -> Iterator[Metric]:
     yield from (lag, depth, in_flight)
     yield GaugeMetricFamily("workers_active", "Workers that live.", value=len(found.workers))
     yield GaugeMetricFamily("worker_slots", "Slots of live workers.", value=sum(w.slots for w in found.workers))
+    yield GaugeMetricFamily("outbox_pending", "Events that were not delivered yet.", value=found.outbox.pending)
+    oldest = found.outbox.oldest_seconds
+    yield GaugeMetricFamily("outbox_oldest_seconds", "How long the oldest of them has waited.", value=oldest)
     for name in ("worker_heartbeat_age", "worker_heartbeat_age_seconds"):
         ages = GaugeMetricFamily(name, "Seconds since a live worker's last heartbeat.", labels=["worker"])
         for worker in found.workers:

@@ -48,15 +48,17 @@ def body_bytes(call: Call) -> bytes:
     return body
 
 
-def json_body(call: Call) -> Any:
-    """The body as a JSON value that can be stored; raises what says why it is none."""
+def json_body(call: Call, around: int = 1) -> Any:
+    """The body as a JSON value that can be stored; raises what says why it is none.
+
+    Parameters may be as deep as the limit says; `around` is how deep in the body they lie.
+    """
     _check_media_type(call)
     body = body_bytes(call)
     digest = call.header("HTTP_CONTENT_DIGEST")
     if digest is not None:
         _check_digest(digest, body)
-    # The parameters may be as deep as the limit says; the request's own object is around them.
-    return parse(body, max_depth=call.settings.max_json_depth + 1)
+    return parse(body, max_depth=call.settings.max_json_depth + around)
 
 
 def optional_object(call: Call, fields: Collection[str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import struct
 from secrets import token_hex
@@ -24,8 +25,17 @@ REASONS = {
 }
 
 
+def _worth_telling(record: logging.LogRecord) -> bool:
+    """A peer that was given up on is no error of the server."""
+    return not (record.exc_info and isinstance(record.exc_info[1], BlockingIOError))
+
+
 class ApiWorker(ThreadWorker):  # type: ignore[misc]
     """Serves requests, each in a thread."""
+
+    def init_process(self) -> None:
+        self.log.error_log.addFilter(_worth_telling)
+        super().init_process()
 
     def handle(self, conn: Any) -> Any:
         if not conn.initialized:

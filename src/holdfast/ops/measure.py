@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.sql import gauges, tallies
+from holdfast.sql import gauges, outbox, tallies
 from holdfast.sql.gauges import QueueGauge, WorkerGauge
+from holdfast.sql.outbox import Backlog
 from holdfast.sql.statement import Op
 from holdfast.sql.tallies import Tally
 
@@ -14,6 +15,7 @@ class Measures(NamedTuple):
     totals: dict[Tally, tuple[int, float]]
     queues: list[QueueGauge]
     workers: list[WorkerGauge]
+    outbox: Backlog
 
 
 def measure() -> Op[Measures]:
@@ -21,4 +23,5 @@ def measure() -> Op[Measures]:
     totals = yield from tallies.totals()
     queues = yield from gauges.queues()
     workers = yield from gauges.workers()
-    return Measures(totals, queues, workers)
+    backlog = yield from outbox.backlog()
+    return Measures(totals, queues, workers, backlog)

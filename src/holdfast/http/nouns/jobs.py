@@ -33,7 +33,7 @@ MOST_TASKS = 1000
 def create(call: Call) -> Answer:
     here = call.service
     reading.query(call)
-    asked = reading.checked_object(reading.json_body(call), ("name", "tasks", "description", "timeout"))
+    asked = reading.checked_object(reading.json_body(call, around=3), ("name", "tasks", "description", "timeout"))
     tasks = [] if asked.get("tasks") is None else asked["tasks"]
     if not isinstance(tasks, list) or len(tasks) > MOST_TASKS:
         raise reading.refused([Problem("/tasks", f"must be a list of at most {MOST_TASKS} tasks")])

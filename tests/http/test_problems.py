@@ -1,0 +1,77 @@
+"""Every error has a place in the table, and what it tells is for callers."""
+
+from __future__ import annotations
+
+import inspect
+
+import psycopg
+import pytest
+
+from holdfast.domain import errors
+from holdfast.http.problems import BY_ERROR, BY_STATUS, KINDS, answer_to, kind_of
+from holdfast.http_client.refusals import BY_TYPE, error_from
+
+# What only ever happens inside of a worker, or stops a server from starting.
+NOT_OVER_HTTP = {
+    errors.HoldfastError,
+    errors.ConfigurationError,
+    errors.ServerUnreachable,
+    errors.RunTimedOut,
+    errors.WaitTimeout,
+    errors.LeaseLost,
+    errors.Fatal,
+    errors.ResultNotStorable,
+}
+
+
+def test_every_error_was_thought_of() -> None:
+    known = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, errors.HoldfastError)]
+    for error in known:
+        if error in NOT_OVER_HTTP or error.__module__ != errors.__name__ or "Subscription" in error.__name__:
+            continue
+        kinds = [BY_ERROR[cls] for cls in error.__mro__ if cls in BY_ERROR]
+        assert kinds[0] != "internal-error", error
+
+
+def test_every_kind_is_used_and_known() -> None:
+    assert set(BY_ERROR.values()) | set(BY_STATUS.values()) <= set(KINDS)
+    for name, kind in KINDS.items():
+        assert 400 <= kind.status < 600
+        assert kind.title
+        assert kind.about.endswith(".")
+        assert name == name.lower()
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_client_knows_what_a_problem_means(kind: str) -> None:
+    body = f'{{"type": "/problems/{kind}", "status": {KINDS[kind].status}, "detail": "said"}}'.encode()
+    error = error_from(KINDS[kind].status, body)
+    assert isinstance(error, errors.HoldfastError)
+    assert error.problem is not None
+    assert kind in BY_TYPE or type(error) in (errors.HoldfastError, errors.ServerUnreachable)
+
+
+def test_a_pruned_result_is_gone() -> None:
+    answer = answer_to(errors.ResultPruned("the result of run x is past its retention"), "id")
+    assert answer.status == 410
+    assert b"result-pruned" in bytes(answer.body)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (psycopg.errors.UndefinedTable("relation holdfast.runs does not exist"), "schema-mismatch"),
+        (psycopg.errors.LockNotAvailable("x"), "database-busy"),
+        (psycopg.errors.QueryCanceled("x"), "database-busy"),
+        (psycopg.errors.ReadOnlySqlTransaction("x"), "database-unreachable"),
+        (psycopg.errors.CheckViolation("secret row"), "internal-error"),
+        (errors.SchemaMismatch("at 0001"), "schema-mismatch"),
+        (ValueError("secret"), "internal-error"),
+    ],
+)
+def test_what_the_database_says_is_not_passed_on(error: Exception, kind: str) -> None:
+    assert kind_of(error) == kind
+    body = bytes(answer_to(error, "id").body)  # type: ignore[arg-type]
+    assert str(error).encode() not in body or kind == "schema-mismatch"
+    assert b"secret" not in body
+    assert b"relation" not in body
