@@ -184,6 +184,9 @@ def test_many_runs_can_be_made_at_once(api: FlaskClient) -> None:
     assert [item["run"]["run_id"] for item in again.json["items"]] == [
         item["run"]["run_id"] for item in answer.json["items"]
     ]
+    plain = api.post("/batches", json={"runs": [{"model": "echo"}] * 1000})
+    assert len({item["run"]["run_id"] for item in plain.json["items"]}) == 1000
+    assert api.post("/batches", json={"runs": [{"model": "echo"}] * 1001}).status_code == 422
     bad = api.post("/batches", json={"runs": [{"model": "echo"}, {"model": "nope"}, {"model": "echo", "queue": 7}]})
     assert bad.status_code == 422
     assert pointers(bad) == ["/runs/1/model", "/runs/2/queue"]

@@ -14,8 +14,11 @@ from holdfast.http.reading import checked_object, instant, refused
 FIELDS = ("model", "parameters", *OPTIONS)
 
 
-def new_run(call: Call, body: Any, key: str | None, pointer: str = "") -> NewRun:
-    """Check a request for a run. Every problem is told with a pointer into the body."""
+def new_run(call: Call, body: Any, key: str | None = None, pointer: str = "", dedupe: str = "active") -> NewRun:
+    """Check a request for a run. Every problem is told with a pointer into the body.
+
+    `dedupe` holds where neither the request nor its task say anything about duplicates.
+    """
     asked = checked_object(body, FIELDS, pointer)
     model = asked.get("model")
     if not isinstance(model, str):
@@ -35,14 +38,13 @@ def new_run(call: Call, body: Any, key: str | None, pointer: str = "") -> NewRun
         task,
         parameters,
         asker=Asker(who.scope, who.name, call.traceparent),
-        # What the task says about duplicates goes before what the API does by default.
-        default_dedupe="active" if task.dedupe == "off" else None,
+        default_dedupe=dedupe if task.dedupe == "off" else None,
         **options,
     )
 
 
 def new_runs(call: Call, body: Any, most: int) -> list[NewRun]:
-    """Check a request for several runs, each as in `new_run`."""
+    """Check a request for several runs, each as in `new_run`; but of many, each is meant unless it says otherwise."""
     asked = checked_object(body, ("runs",)).get("runs")
     if not isinstance(asked, list) or not 1 <= len(asked) <= most:
         raise refused([Problem("/runs", f"must be a list of 1 to {most} requests")])
@@ -50,7 +52,7 @@ def new_runs(call: Call, body: Any, most: int) -> list[NewRun]:
     for index, one in enumerate(asked):
         pointer = f"/runs/{index}"
         try:
-            made.append(new_run(call, one, None, pointer))
+            made.append(new_run(call, one, None, pointer, dedupe="off"))
         except BadInput as error:
             problems += [Problem(_under(pointer, p.pointer), p.detail) for p in error.problems]
     if problems:

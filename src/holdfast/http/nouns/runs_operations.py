@@ -81,7 +81,7 @@ SUBMIT = operation(
 SUBMIT_BATCH = operation(
     "submitRuns",
     "Submit several runs",
-    "All of them are made or none. Each may have a `key` of its own.",
+    "All of them are made or none. Each may have a `key` or a `dedupe` of its own; without one, each makes a run.",
     requestBody=json_request(
         {
             "type": "object",
