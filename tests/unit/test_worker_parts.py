@@ -36,6 +36,7 @@ def test_a_mark_is_seen_by_whoever_shares_it() -> None:
     assert ours.get() == (7, 1.5)
     ours.close()
     theirs.close()
+    assert ours.get() == (7, 1.5)
 
 
 def test_long_runs_are_not_claimed_ahead_and_tiny_ones_by_the_hundred() -> None:

@@ -14,19 +14,26 @@ _MARK = struct.Struct("=qd")
 
 
 class Mark:
-    """Index of the last run that began, and the monotonic time when it did; -1 before the first."""
+    """Index of the last run that began, and the monotonic time when it did; -1 before the first.
+
+    Once it is closed it stays as it was.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, _MARK.size)
+        self._last: tuple[int, float] | None = None
 
     def set(self, index: int, at: float) -> None:
         _MARK.pack_into(self._memory, 0, index, at)
 
     def get(self) -> tuple[int, float]:
+        if self._last is not None:
+            return self._last
         index, at = _MARK.unpack_from(self._memory)
         return index, at
 
     def close(self) -> None:
+        self._last = self.get()
         self._memory.close()
 
 

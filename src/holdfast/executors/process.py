@@ -29,6 +29,7 @@ FRAME = 100
 FRAME_SECONDS = 0.01
 FRAMES_PER_CHILD = 2
 RUNS_PER_CHILD = 100_000
+READY_WITHIN = 120.0
 QUESTIONS = ("find_step", "record_step", "submit", "store")
 
 
@@ -70,6 +71,12 @@ class ProcessExecutor:
         seat = Seat(self._place, ended=self._end, unbegun=self._back, asked=self._asked, left=self._left)
         self._seats.append(seat)
         self._chore(seat.child.open())
+        self._loop.call_later(READY_WITHIN, self._expect_ready, seat)
+
+    def _expect_ready(self, seat: Seat) -> None:
+        if not seat.ready and seat in self._seats:
+            seat.complaint = f"it was not ready within {READY_WITHIN:g} s; do its task modules do work when imported?"
+            seat.child.kill()
 
     def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
         now = monotonic()

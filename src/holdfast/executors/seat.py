@@ -74,7 +74,7 @@ class Seat:
 
     @property
     def free(self) -> bool:
-        return self.ready and not self.leaving and not self.abandoned
+        return self.ready and not self.leaving and not self.abandoned and not self.child.dead
 
     def usable(self, now: float) -> bool:
         """Whether a run given now would begin soon."""
@@ -202,7 +202,7 @@ class Seat:
         """The child is dead: the run it performed died with it, and what had not begun goes elsewhere."""
         self.ready = False
         if not self.abandoned:
-            index, began_at = self.child.mark_at_death
+            index, began_at = self.child.mark.get()
             begun = [claim for at, claim in self._given.items() if at <= index]
             unbegun = [claim for at, claim in self._given.items() if at > index]
             elapsed = max(0.0, monotonic() - began_at)

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from time import monotonic
 from typing import Any
 
 from holdfast.domain.execution import Place
@@ -35,7 +34,7 @@ class Spawned(asyncio.Protocol):
         self._killing = threading.Lock()
         self._reaped = False
         self._closing = False
-        self.started_at = monotonic()
+        self.dead = False
         ours, theirs = socket.socketpair()
         descriptor, self.mark = make_mark()
         try:
@@ -98,6 +97,7 @@ class Spawned(asyncio.Protocol):
             self._died()
 
     def _died(self) -> None:
+        self.dead = True
         if hasattr(self, "_pidfd"):
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -116,7 +116,6 @@ class Spawned(asyncio.Protocol):
             self._transport.abort()
         else:
             self._socket.close()
-        self.mark_at_death = self.mark.get()
         self.mark.close()
         self._loop.call_soon(self._gone, code)
 
