@@ -37,7 +37,7 @@ _LINES = {
         where relnamespace = 'holdfast'::regnamespace and not tgisinternal and relname !~ %(monthly)s""",
     "function": """
         select proname || '(' || pg_get_function_identity_arguments(oid) || ') ' || provolatile::text
-               || case when prosrc <> '' then ' ' || md5(prosrc) else '' end
+               || case when prosqlbody is not null then ' ' || pg_get_function_sqlbody(oid) else ' ' || md5(prosrc) end
         from pg_proc where pronamespace = 'holdfast'::regnamespace""",
 }
 

@@ -24,6 +24,11 @@ def test_the_schema_is_written_down(database_url: str) -> None:
             "create or replace function holdfast.refuse() returns trigger language plpgsql as 'begin return new; end'",
             "missing: function refuse",
         ),
+        (
+            "create or replace function holdfast.now() returns timestamptz language sql stable parallel safe"
+            " return coalesce(current_setting('holdfast.now', true)::timestamptz, statement_timestamp())",
+            "missing: function now",
+        ),
     ],
 )
 def test_drift_is_told_by_name(database_url: str, change: str, told: str) -> None:
