@@ -25,8 +25,8 @@ def test_the_schema_is_written_down(database_url: str) -> None:
             "missing: function refuse",
         ),
         (
-            "create or replace function holdfast.now() returns timestamptz language sql stable parallel safe"
-            " return coalesce(current_setting('holdfast.now', true)::timestamptz, statement_timestamp())",
+            """create or replace function holdfast.now() returns timestamptz language sql stable parallel safe
+               return coalesce(current_setting('holdfast.now', true)::timestamptz, statement_timestamp())""",
             "missing: function now",
         ),
     ],
