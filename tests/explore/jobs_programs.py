@@ -114,6 +114,10 @@ class Setting:
         self.session.run(ops.finish(self.case.holder, [settlement]))
         return self
 
+    def succeed(self, name: str) -> Setting:
+        self.session.run(ops.finish(self.case.holder, [settle(self.case.claims[name], Succeeded("0"), 0.5)]))
+        return self
+
     def stopping(self) -> Setting:
         self.session.run(ops.stop_job(self.case.job_id, Status.CANCELLED, "enough"))
         return self
@@ -137,7 +141,8 @@ SITUATIONS: dict[str, Callable[[Setting], object]] = {
     "either": lambda at: at.job(a=(), b=(), c=(Dependency("a", "failure"), Dependency("b", "failure"))).lease("a", "b"),
     "map": lambda at: at.job().mapped().lease("chunk0", "chunk1"),
     "bare_map": lambda at: at.job(a=()).mapped(join=False).lease("a", "chunk0", "chunk1"),
-    "failed": lambda at: at.job(a=(), b=(), c=("a", "b")).lease("a", "b").fail("a"),
+    "half_map": lambda at: at.job(a=()).mapped(join=False).lease("a", "chunk0", "chunk1").succeed("chunk0"),
+    "failed": lambda at: at.job(a=(), b=(), c=("a", "b"), d=(Dependency("a", "always"), "b")).lease("a", "b").fail("a"),
     "over": lambda at: at.job(a=(), b=("a",)).lease("a").fail("a"),
     "map_failed": lambda at: at.job().mapped().lease("chunk0", "chunk1").fail("chunk0"),
     "stopping": lambda at: at.job(a=(), b=()).lease("a").stopping(),
@@ -219,7 +224,9 @@ _PARTS: dict[str, Part] = {
     "fail_chunk1": _finish("chunk1", Failed(ERROR, retryable=False)),
     "add": _repeated(lambda case, who: ops.add_tasks([case.run(f"added{who}")], None)),
     "add_same": _repeated(lambda case, who: ops.add_tasks([case.run("same")], None)),
-    "add_held": _repeated(lambda case, who: ops.add_tasks([case.run(f"held{who}")], case.claims["a"].ref)),
+    "add_held": _repeated(
+        lambda case, who: ops.add_tasks([case.run(f"held{who}", parent_id=case.ids["a"])], case.claims["a"].ref)
+    ),
     "after_a": _waiting_for("after_a", "a"),
     "after_c": _waiting_for("after_c", "c"),
     "join": _repeated(lambda case, who: ops.add_join(case.run("join", "map"), None)),
@@ -244,15 +251,17 @@ _MEETINGS = """
 
     succeed_a+add@last succeed_a+add_held@last succeed_a+stop@last adding_a+stop@last adding_a+add@last
     succeed_a+after_a@last fail_a+after_a@last crash_a+stop@last crash_a+after_a@last fail_a+stop@last
-    succeed_a+map@last adding_a+adding_a@last cancel_a+add_held@last cancel_a+after_a@last
+    add+stop@last succeed_a+map@last adding_a+adding_a@last cancel_a+add_held@last cancel_a+after_a@last
 
     succeed_a+succeed_b@two fail_a+succeed_b@two fail_a+fail_b@two succeed_a+cancel_c@two fail_a+cancel_c@two
     fail_a+after_a@two fail_a+after_c@two cancel_c+after_c@two succeed_a+heal@two fail_a+heal@two succeed_a+stop@two
+    succeed_a+add_held@two cancel_a+add_held@two succeed_a+after_a@two
     fail_a+stop@two after_c+stop@two heal+heal@two cancel_a+succeed_b@two cancel_a+fail_b@two
     fail_a+fail_b@either succeed_a+fail_b@either
 
     chunk0+chunk1@map chunk0+fail_chunk1@map chunk0+stop@map chunk0+heal@map
     chunk0+chunk1@bare_map chunk0+join@bare_map join+join@bare_map succeed_a+join@bare_map
+    chunk1+join@half_map fail_chunk1+join@half_map
 
     succeed_b+retry@failed fail_b+retry@failed retry+retry@failed retry+stop@failed retry+heal@failed
     retry+after_a@failed retry_a+retry@failed succeed_b+retry_a@failed retry+after_c@failed retry_a+fail_b@failed

@@ -7,8 +7,8 @@ from typing import Any
 from holdfast import Retry, task
 
 
-@task("echo", retry=Retry(max_attempts=2, delays=(0,)))
-def echo(**parameters: Any) -> dict[str, Any]:
+@task("mirror", retry=Retry(max_attempts=2, delays=(0,)))
+def mirror(**parameters: Any) -> dict[str, Any]:
     """Return what was given."""
     return parameters
 

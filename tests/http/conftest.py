@@ -68,7 +68,7 @@ def hands(database_url: str) -> Iterator[Hands]:
 def submit(api: FlaskClient) -> Submit:
     """Submits a run and returns its id."""
 
-    def make(model: str = "echo", parameters: Any = None, **options: Any) -> str:
+    def make(model: str = "mirror", parameters: Any = None, **options: Any) -> str:
         body = {"model": model, "parameters": parameters or {}, "dedupe": "off", **options}
         answer = api.post("/runs", json=body)
         assert answer.status_code == 201, answer.text

@@ -62,9 +62,9 @@ def shell(
 
 
 def test_runs_over_http(shell: Shell, hands: Hands) -> None:
-    run_id = shell.run("submit", "echo", "-p", "n=1", "--key", "k").strip()
+    run_id = shell.run("submit", "mirror", "-p", "n=1", "--key", "k").strip()
     assert shell.json("runs", "show", run_id)["parameters"] == {"n": 1}
-    assert shell.run("submit", "echo", "-p", "n=2", "--key", "k", code=8) == ""
+    assert shell.run("submit", "mirror", "-p", "n=2", "--key", "k", code=8) == ""
     assert shell.run("runs", "result", run_id, code=8) == ""
     claim = hands.claim(run_id)
     hands.log(claim, "half way")
@@ -81,7 +81,7 @@ def test_runs_over_http(shell: Shell, hands: Hands) -> None:
 
 
 def test_waiting_over_http(shell: Shell, hands: Hands) -> None:
-    run_id = shell.run("submit", "echo").strip()
+    run_id = shell.run("submit", "mirror").strip()
     timer = threading.Timer(1.0, lambda: hands.run(run_id, 42))
     timer.start()
     shell.run("runs", "wait", run_id)
@@ -108,8 +108,8 @@ def test_tokens(local: Shell, shell: Shell) -> None:
     # The server may have looked a moment ago whether there are any.
     until(lambda: shell.tried("runs", "list")[0] == 7)
     shell.run("runs", "list", HOLDFAST_TOKEN=made["token"])
-    shell.run("submit", "echo", code=7, HOLDFAST_TOKEN=made["token"])
-    shell.run("--token", token, "submit", "echo")
+    shell.run("submit", "mirror", code=7, HOLDFAST_TOKEN=made["token"])
+    shell.run("--token", token, "submit", "mirror")
     local.run("tokens", "revoke", made["id"])
     shell.run("runs", "list", code=7, HOLDFAST_TOKEN=made["token"])
     local.run("tokens", "revoke", "x", code=6)

@@ -33,7 +33,7 @@ from holdfast.domain.errors import (
 )
 from holdfast.http_client.patience import asked_for
 from holdfast.settings import Settings
-from tests.http.api_tasks import echo
+from tests.http.api_tasks import mirror
 from tests.http.conftest import Server
 from tests.http.hands import Hands
 
@@ -77,7 +77,7 @@ def test_a_run_from_submission_to_result(client: HttpClient, hands: Hands) -> No
 
 
 def test_wait_ends_with_the_run(client: HttpClient, hands: Hands) -> None:
-    run = client.submit("echo")
+    run = client.submit("mirror")
     timer = threading.Timer(0.3, lambda: hands.run(run.id, 1))
     timer.start()
     assert run.wait(timeout=20).status == "SUCCEEDED"
@@ -85,26 +85,26 @@ def test_wait_ends_with_the_run(client: HttpClient, hands: Hands) -> None:
 
 
 def test_every_submission_makes_a_run_unless_asked_otherwise(client: HttpClient) -> None:
-    assert len({client.submit("echo").id for _ in range(3)}) == 3
-    assert len({client.submit("echo", {"n": 1}, dedupe="active").id for _ in range(3)}) == 1
-    assert len({client.submit("echo", {"n": 2}, dedupe=timedelta(hours=1)).id for _ in range(3)}) == 1
+    assert len({client.submit("mirror").id for _ in range(3)}) == 3
+    assert len({client.submit("mirror", {"n": 1}, dedupe="active").id for _ in range(3)}) == 1
+    assert len({client.submit("mirror", {"n": 2}, dedupe=timedelta(hours=1)).id for _ in range(3)}) == 1
 
 
 def test_options_travel(client: HttpClient) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
-    assert client.submit("echo", run_after=at).run_after == at
-    soon = client.submit("echo", run_after=timedelta(minutes=5))
+    assert client.submit("mirror", run_after=at).run_after == at
+    soon = client.submit("mirror", run_after=timedelta(minutes=5))
     assert soon.run_after > datetime.now(UTC) + timedelta(minutes=4)
-    assert client.submit("echo", depends_on=[soon]).why()[0].code == "dependencies"
-    assert client.submit(echo, queue="slow").queue == "slow"
+    assert client.submit("mirror", depends_on=[soon]).why()[0].code == "dependencies"
+    assert client.submit(mirror, queue="slow").queue == "slow"
 
 
 def test_many_at_once(client: HttpClient) -> None:
-    many = client.submit_many("echo", [{"n": n} for n in range(10)])
+    many = client.submit_many("mirror", [{"n": n} for n in range(10)])
     assert [run.parameters["n"] for run in many] == list(range(10))
     assert all(run.created for run in many)
-    mixed = client.submit_many([Submission("echo", {"n": 1}), Submission("typed", {"scenario": "x"}, {"queue": "q"})])
-    assert [(run.model, run.queue) for run in mixed] == [("echo", "default"), ("typed", "q")]
+    mixed = client.submit_many([Submission("mirror", {"n": 1}), Submission("typed", {"scenario": "x"}, {"queue": "q"})])
+    assert [(run.model, run.queue) for run in mixed] == [("mirror", "default"), ("typed", "q")]
 
 
 def test_errors_are_those_of_the_other_clients(client: HttpClient, hands: Hands) -> None:
@@ -121,11 +121,11 @@ def test_errors_are_those_of_the_other_clients(client: HttpClient, hands: Hands)
         client.submit("typed", {"months": "many"})
     assert {problem.pointer for problem in bad.value.problems} == {"/parameters/scenario", "/parameters/months"}
     with pytest.raises(NotCanonical):
-        client.submit("echo", {"x": float("nan")})
+        client.submit("mirror", {"x": float("nan")})
     with pytest.raises(BadInput):
-        client.submit("echo", priority=1000)
+        client.submit("mirror", priority=1000)
     with pytest.raises(BadInput):
-        client.submit("echo", key="not a key")
+        client.submit("mirror", key="not a key")
     with pytest.raises(BadInput):
         client.list(status="DONE")
     for nobody in ("x", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"):
@@ -157,7 +157,7 @@ def test_operating(client: HttpClient, hands: Hands) -> None:
 
 
 def test_events_and_logs_are_followed(client: HttpClient, hands: Hands) -> None:
-    run = client.submit("echo")
+    run = client.submit("mirror")
     claim = hands.claim(run.id)
     hands.log(claim, "one")
     followed = client.follow_events(run)
@@ -175,12 +175,12 @@ def test_events_and_logs_are_followed(client: HttpClient, hands: Hands) -> None:
 
 async def test_the_asynchronous_one(server: Server, settings: Settings, hands: Hands) -> None:
     async with AsyncHttpClient(server.url, settings=settings) as client:
-        run = await client.submit("echo", {"n": 1})
+        run = await client.submit("mirror", {"n": 1})
         hands.run(run.id, {"n": 1})
         assert (await run.wait(timeout=10)).status == "SUCCEEDED"
         assert await run.result() == {"n": 1}
         assert [event.type async for event in client.follow_events(run)] == ["SUBMITTED", "CLAIMED", "SUCCEEDED"]
-        assert len(await client.submit_many("echo", [{}, {}])) == 2
+        assert len(await client.submit_many("mirror", [{}, {}])) == 2
         with pytest.raises(RunNotFound):
             await client.get("x")
         assert [found.id for found in await client.list(status="SUCCEEDED")] == [run.id]
@@ -219,7 +219,7 @@ class Moody(BaseHTTPRequestHandler):
 
 RUN = {
     "run_id": "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b",
-    "model": "echo",
+    "model": "mirror",
     "status": "PENDING",
     "parameters": {},
     "payload_hash": "",
@@ -262,7 +262,7 @@ def test_a_submission_is_repeated_with_its_key(moody: Any, settings: Settings) -
         lambda it: it.say(201, RUN),
     ]
     with HttpClient(moody.url, settings=settings) as client:
-        assert client.submit("echo", {"n": 1}).id == RUN["run_id"]
+        assert client.submit("mirror", {"n": 1}).id == RUN["run_id"]
     keys = {key for _, key, _ in moody.asked}
     assert len(moody.asked) == 5
     assert len(keys) == 1

@@ -11,8 +11,8 @@ from tests.http.hands import Hands
 from tests.http.test_submit import pointers, problem
 
 TWO = [
-    {"entrypoint": "echo", "kwargs": {"n": 1}, "key": "first"},
-    {"entrypoint": "echo", "kwargs": {"n": 2}, "key": "second", "depends_on": ["first"]},
+    {"entrypoint": "mirror", "kwargs": {"n": 1}, "key": "first"},
+    {"entrypoint": "mirror", "kwargs": {"n": 2}, "key": "second", "depends_on": ["first"]},
 ]
 
 
@@ -46,13 +46,13 @@ def test_a_job_ends_with_its_tasks(api: FlaskClient, hands: Hands) -> None:
 
 def test_a_job_grows_until_it_ends(api: FlaskClient, hands: Hands) -> None:
     job = made(api, tasks=TWO[:1])
-    added = api.post(job["links"]["tasks"], json={"entrypoint": "echo", "key": "more", "depends_on": ["first"]})
+    added = api.post(job["links"]["tasks"], json={"entrypoint": "mirror", "key": "more", "depends_on": ["first"]})
     assert added.status_code == 201, added.text
-    again = api.post(job["links"]["tasks"], json={"entrypoint": "echo", "key": "more", "depends_on": ["first"]})
+    again = api.post(job["links"]["tasks"], json={"entrypoint": "mirror", "key": "more", "depends_on": ["first"]})
     assert again.json["run_id"] == added.json["run_id"]
     for task in tasks(api, job):
         hands.run(task["run_id"], 1)
-    late = api.post(job["links"]["tasks"], json={"entrypoint": "echo"})
+    late = api.post(job["links"]["tasks"], json={"entrypoint": "mirror"})
     assert (late.status_code, problem(late)) == (409, "job-ended")
 
 
@@ -104,8 +104,8 @@ def test_jobs_are_listed(api: FlaskClient, hands: Hands) -> None:
         ({"name": "x", "tasks": [{"entrypoint": "nope"}]}, ["/tasks/0/entrypoint"]),
         ({"name": "x", "tasks": [{"entrypoint": 1}]}, ["/tasks/0/entrypoint"]),
         ({"name": "x", "tasks": [{"entrypoint": "typed", "kwargs": {}}]}, ["/tasks/0/kwargs/scenario"]),
-        ({"name": "x", "tasks": [{"entrypoint": "echo", "depends_on": ["who"]}]}, ["/tasks/0/depends_on/0"]),
-        ({"name": "x", "tasks": [{"entrypoint": "echo", "run_after": "soon"}]}, ["/tasks/0/run_after"]),
+        ({"name": "x", "tasks": [{"entrypoint": "mirror", "depends_on": ["who"]}]}, ["/tasks/0/depends_on/0"]),
+        ({"name": "x", "tasks": [{"entrypoint": "mirror", "run_after": "soon"}]}, ["/tasks/0/run_after"]),
         ({"name": "x", "timeout": -1}, ["/timeout"]),
         ({"name": "x", "timeout": 5e-324}, ["/timeout"]),
         ({"name": "x", "color": "red"}, ["/color"]),
@@ -120,14 +120,14 @@ def test_bad_jobs_are_refused_by_pointer(api: FlaskClient, body: Any, expected: 
 @pytest.mark.parametrize("path", ["/jobs/nope", "/jobs/01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"])
 def test_a_job_that_is_not_there(api: FlaskClient, path: str) -> None:
     asked = [api.get(path), api.get(f"{path}/tasks"), api.post(f"{path}/cancel"), api.post(f"{path}/retry")]
-    asked.append(api.post(f"{path}/tasks", json={"entrypoint": "echo"}))
+    asked.append(api.post(f"{path}/tasks", json={"entrypoint": "mirror"}))
     for answer in asked:
         assert (answer.status_code, problem(answer)) == (404, "job-not-found")
 
 
 def test_a_run_waits_for_others(api: FlaskClient, hands: Hands) -> None:
-    first = api.post("/runs", json={"model": "echo", "parameters": {"n": 1}}).json["run_id"]
-    second = api.post("/runs", json={"model": "echo", "parameters": {"n": 2}, "depends_on": [first]}).json["run_id"]
+    first = api.post("/runs", json={"model": "mirror", "parameters": {"n": 1}}).json["run_id"]
+    second = api.post("/runs", json={"model": "mirror", "parameters": {"n": 2}, "depends_on": [first]}).json["run_id"]
     assert api.get(f"/runs/{second}/why").json["items"][0]["code"] == "dependencies"
     hands.run(first, 1)
     hands.run(second, 2)

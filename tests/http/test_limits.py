@@ -24,7 +24,7 @@ def post(api: FlaskClient, data: Any, **options: Any) -> Any:
 
 
 def wrapped(parameters: bytes) -> bytes:
-    return b'{"model":"echo","dedupe":"off","parameters":' + parameters + b"}"
+    return b'{"model":"mirror","dedupe":"off","parameters":' + parameters + b"}"
 
 
 class Watched(io.BytesIO):
@@ -77,7 +77,7 @@ def test_a_length_that_is_none_is_refused(api: FlaskClient, length: str) -> None
     ["text/plain", "", "application/x-www-form-urlencoded", "application/json; charset=latin-1", "application/jsonx"],
 )
 def test_only_json_is_read(api: FlaskClient, given: str) -> None:
-    answer = api.post("/runs", data=b'{"model":"echo"}', headers={"Content-Type": given} if given else {})
+    answer = api.post("/runs", data=b'{"model":"mirror"}', headers={"Content-Type": given} if given else {})
     assert (answer.status_code, problem(answer)) == (415, "unsupported-media-type")
 
 
@@ -95,7 +95,7 @@ def test_json_with_a_charset_is_json(api: FlaskClient) -> None:
         b"{",
         b"nope",
         b'{"model":}',
-        b"{'model':'echo'}",
+        b"{'model':'mirror'}",
         b"\xef\xbb\xbf{}",
         b'{"model":"\xff"}',
         b'{"a":1}{"b":2}',
@@ -155,7 +155,7 @@ def test_what_is_accepted_comes_back_equal(api: FlaskClient, parameters: bytes) 
     read = api.get(made.headers["Location"])
     assert read.data == made.data
     assert read.json["parameters"] == orjson.loads(parameters)
-    again = post(api, orjson.dumps({"model": "echo", "parameters": orjson.loads(read.data)["parameters"]}))
+    again = post(api, orjson.dumps({"model": "mirror", "parameters": orjson.loads(read.data)["parameters"]}))
     assert again.json["payload_hash"] == made.json["payload_hash"]
 
 
@@ -182,9 +182,9 @@ def test_parameters_may_be_as_deep_wherever_they_lie(api: FlaskClient) -> None:
     for depth, status in ((64, 201), (65, 422)):
         asked = nested(depth)
         answers = [
-            api.post("/runs", json={"model": "echo", "parameters": asked}),
-            api.post("/batches", json={"runs": [{"model": "echo", "parameters": asked, "dedupe": "off"}]}),
-            api.post("/jobs", json={"name": "deep", "tasks": [{"entrypoint": "echo", "kwargs": asked}]}),
+            api.post("/runs", json={"model": "mirror", "parameters": asked}),
+            api.post("/batches", json={"runs": [{"model": "mirror", "parameters": asked, "dedupe": "off"}]}),
+            api.post("/jobs", json={"name": "deep", "tasks": [{"entrypoint": "mirror", "kwargs": asked}]}),
         ]
         assert [answer.status_code for answer in answers] == [status] * 3
 

@@ -164,16 +164,16 @@ def test_metrics_count_exactly(
             hands.run(run_id, 1)
         elif n == 2:
             hands.fail(hands.claim(run_id))
-    echo = (("model", "echo"),)
+    mirror = (("model", "mirror"),)
 
     def check() -> dict[str, Any]:
         found = metrics(api)
-        assert found["runs_created_total"][echo] == 5
-        assert found["runs_succeeded_total"][echo] == 2
-        assert found["runs_failed_total"][echo] == 1
-        assert found["tasks_created_total"][(("task", "echo"),)] == 5
-        assert found["run_duration_seconds_count"][(("model", "echo"), ("outcome", "SUCCEEDED"))] == 2
-        assert found["run_wait_seconds_count"][echo] == 3
+        assert found["runs_created_total"][mirror] == 5
+        assert found["runs_succeeded_total"][mirror] == 2
+        assert found["runs_failed_total"][mirror] == 1
+        assert found["tasks_created_total"][(("task", "mirror"),)] == 5
+        assert found["run_duration_seconds_count"][(("model", "mirror"), ("outcome", "SUCCEEDED"))] == 2
+        assert found["run_wait_seconds_count"][mirror] == 3
         assert found["metrics_db_up"][()] == 1
         return found
 

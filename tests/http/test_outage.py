@@ -51,14 +51,14 @@ def test_an_outage_is_told_and_ends_by_itself(app: Flask, proxy: Proxy) -> None:
     assert api.get("/runs").status_code == 200
     proxy.cut()
     for _ in range(20):
-        answer = api.post("/runs", json={"model": "echo"})
+        answer = api.post("/runs", json={"model": "mirror"})
         assert (answer.status_code, problem(answer)) == (503, "database-unreachable")
         assert int(answer.headers["Retry-After"]) >= 1
     assert api.get("/healthz").status_code == 503
     assert api.get("/livez").status_code == 200
     assert "metrics_db_up 0.0" in api.get("/metrics").text
     proxy.restore()
-    until(lambda: api.post("/runs", json={"model": "echo"}).status_code == 201)
+    until(lambda: api.post("/runs", json={"model": "mirror"}).status_code == 201)
     assert api.get("/healthz").status_code == 200
 
 
@@ -68,7 +68,7 @@ def test_connections_that_broke_cost_no_request(app: Flask, proxy: Proxy) -> Non
     for _ in range(3):
         proxy.cut()
         proxy.restore()
-        answer = api.post("/runs", json={"model": "echo", "dedupe": "off"})
+        answer = api.post("/runs", json={"model": "mirror", "dedupe": "off"})
         assert answer.status_code == 201, answer.text
 
 
@@ -81,7 +81,7 @@ def test_no_acknowledged_run_is_lost(app: Flask, proxy: Proxy, database_url: str
         api, count = app.test_client(), 0
         while not stop.is_set():
             key = f"{number}-{count}"
-            body = {"model": "echo", "parameters": {"key": key}}
+            body = {"model": "mirror", "parameters": {"key": key}}
             answer = api.post("/runs", json=body, headers={"Idempotency-Key": key})
             if answer.status_code in (200, 201):
                 acknowledged[key] = answer.json["run_id"]

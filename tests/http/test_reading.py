@@ -124,7 +124,7 @@ def test_a_wait_without_room_answers_at_once(settings: Any, make_app: Callable[.
 def test_pages_follow_each_other(api: FlaskClient, submit: Submit) -> None:
     ids = [submit(parameters={"n": n}) for n in range(5)][::-1]
     seen: list[str] = []
-    path = "/runs?limit=2&model=echo"
+    path = "/runs?limit=2&model=mirror"
     for expected in ([0, 1], [2, 3], [4]):
         page = api.get(path)
         assert [run["run_id"] for run in page.json["items"]] == [ids[n] for n in expected]
@@ -135,7 +135,7 @@ def test_pages_follow_each_other(api: FlaskClient, submit: Submit) -> None:
             break
         path = link[1 : link.index(">")]
         assert link.endswith('; rel="next"')
-        assert "model=echo" in path
+        assert "model=mirror" in path
     assert seen == ids
 
 

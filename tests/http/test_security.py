@@ -14,7 +14,7 @@ from holdfast.settings import Settings
 from tests.http.conftest import Server
 from tests.http.test_submit import problem
 
-BODY = {"model": "echo"}
+BODY = {"model": "mirror"}
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_who_says_nothing_does_not_hold_a_thread_for_ever(server: Server) -> Non
 
 def test_a_chunked_body_is_read(server: Server) -> None:
     with server.client() as client:
-        pieces = iter([b'{"model":', b'"echo"}'])
+        pieces = iter([b'{"model":', b'"mirror"}'])
         answer = client.post("/runs", content=pieces, headers={"Content-Type": "application/json"})
         assert answer.status_code == 201, answer.text
         large = client.post("/runs", content=iter([b"[" * 65536] * 40), headers={"Content-Type": "application/json"})

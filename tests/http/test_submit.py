@@ -96,7 +96,7 @@ def test_a_key_with_another_payload_is_a_conflict_that_tells_no_values(api: Flas
     assert problem(answer) == "key-reused"
     assert pointers(answer) == ["/parameters/scenario"]
     assert "hush" not in answer.text
-    model = api.post("/runs", json={"model": "echo"}, headers={"Idempotency-Key": "k"})
+    model = api.post("/runs", json={"model": "mirror"}, headers={"Idempotency-Key": "k"})
     assert "/model" in pointers(model)
 
 
@@ -165,7 +165,7 @@ def test_a_run_can_be_put_off(api: FlaskClient) -> None:
 
 def test_many_who_post_the_same_at_once_make_one_run(app: Flask) -> None:
     def ask(number: int) -> tuple[int, str]:
-        answer = app.test_client().post("/runs", json={"model": "echo", "parameters": {"round": 1}})
+        answer = app.test_client().post("/runs", json={"model": "mirror", "parameters": {"round": 1}})
         return answer.status_code, answer.json["run_id"]
 
     with ThreadPoolExecutor(16) as pool:
@@ -175,7 +175,7 @@ def test_many_who_post_the_same_at_once_make_one_run(app: Flask) -> None:
 
 
 def test_many_runs_can_be_made_at_once(api: FlaskClient) -> None:
-    body = {"runs": [{"model": "echo", "parameters": {"n": n}, "key": f"batch-{n}"} for n in range(5)]}
+    body = {"runs": [{"model": "mirror", "parameters": {"n": n}, "key": f"batch-{n}"} for n in range(5)]}
     answer = api.post("/batches", json=body)
     assert answer.status_code == 201
     assert [item["run"]["parameters"]["n"] for item in answer.json["items"]] == list(range(5))
@@ -184,10 +184,10 @@ def test_many_runs_can_be_made_at_once(api: FlaskClient) -> None:
     assert [item["run"]["run_id"] for item in again.json["items"]] == [
         item["run"]["run_id"] for item in answer.json["items"]
     ]
-    plain = api.post("/batches", json={"runs": [{"model": "echo"}] * 1000})
+    plain = api.post("/batches", json={"runs": [{"model": "mirror"}] * 1000})
     assert len({item["run"]["run_id"] for item in plain.json["items"]}) == 1000
-    assert api.post("/batches", json={"runs": [{"model": "echo"}] * 1001}).status_code == 422
-    bad = api.post("/batches", json={"runs": [{"model": "echo"}, {"model": "nope"}, {"model": "echo", "queue": 7}]})
+    assert api.post("/batches", json={"runs": [{"model": "mirror"}] * 1001}).status_code == 422
+    bad = api.post("/batches", json={"runs": [{"model": "mirror"}, {"model": "nope"}, {"model": "mirror", "queue": 7}]})
     assert bad.status_code == 422
     assert pointers(bad) == ["/runs/1/model", "/runs/2/queue"]
 

@@ -155,7 +155,7 @@ def test_every_route_asks_for_its_scope(api: FlaskClient, make_token: Mint, scop
 
 
 def test_keys_belong_to_whoever_sent_them(api: FlaskClient, make_token: Mint) -> None:
-    ask: dict[str, Any] = {"json": {"model": "echo", "dedupe": "off"}}
+    ask: dict[str, Any] = {"json": {"model": "mirror", "dedupe": "off"}}
     ids = set()
     for token in (make_token()[0], make_token()[0]):
         first = api.post("/runs", headers={**bearer(token), "Idempotency-Key": "same"}, **ask)
@@ -167,7 +167,7 @@ def test_keys_belong_to_whoever_sent_them(api: FlaskClient, make_token: Mint) ->
 
 def test_what_is_done_says_by_whom(api: FlaskClient, make_token: Mint) -> None:
     headers = bearer(make_token(name="alice")[0])
-    run = api.post("/runs", json={"model": "echo"}, headers=headers).json
+    run = api.post("/runs", json={"model": "mirror"}, headers=headers).json
     assert api.get(f"/runs/{run['run_id']}/provenance", headers=headers).json["submitted_by"] == "alice"
     assert api.post(f"/runs/{run['run_id']}/cancel", headers=headers).json["reason"] == "cancelled by alice"
     api.post(f"/runs/{run['run_id']}/retry", headers=headers)

@@ -154,6 +154,19 @@ CHECKS = {
         select id::text, total, outcome from holdfast.jobs
         where total > 0 and (outcome is not null) <> not exists (
             select from holdfast.run_status where job_id = jobs.id and status in ('PENDING', 'RUNNING'))""",
+    "a job that was stopped and ended otherwise": """
+        select id::text, outcome, stop_outcome from holdfast.jobs where outcome <> stop_outcome""",
+    "a run that nothing keeps from starting any more": """
+        select ended.run_id::text from holdfast.attempts as ended
+        where ended.outcome = 'CANCELLED' and ended.reopened_at is null and ended.details ->> 'unreachable' is not null
+          and exists (select from holdfast.dependencies where dependencies.run_id = ended.run_id)
+          and not exists (select from holdfast.dependencies where dependencies.run_id = ended.run_id
+                          and not coalesce(holdfast.meets(holdfast.ending_of(on_id), policy), true))""",
+    "a job that runs and has not started": """
+        select id::text from holdfast.jobs where started_at is null and (
+            exists (select from holdfast.leases where leases.job_id = jobs.id)
+            or exists (select from holdfast.runs join holdfast.attempts on attempts.run_id = runs.id
+                       where runs.job_id = jobs.id and attempts.number >= 1))""",
     "counters of a map": """
         select maps.id::text, maps.total, maps.open, maps.unsuccessful, told.*
         from holdfast.maps cross join lateral (
@@ -187,10 +200,5 @@ CHECKS = {
              and ended.reopened_at is null
         where attempts.number >= 1 and attempts.outcome is not null and attempts.reopened_at is null
           and (attempts.claimed_at < ended.finished_at or ended.outcome <> 'SUCCEEDED')""",
-    "a child that was added after its parent had ended": """
-        select child.id::text, child.parent_id::text from holdfast.runs as child
-        join holdfast.attempts on attempts.run_id = child.parent_id and attempts.outcome is not null
-        where attempts.finished_at < child.created_at and attempts.reopened_at is null
-          and child.xmin <> attempts.xmin""",
     "a run that is nowhere": "select id::text, task from holdfast.run_status where status is null",
 }

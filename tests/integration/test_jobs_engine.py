@@ -154,6 +154,8 @@ def test_children_of_a_task_whose_job_is_being_stopped_never_start(stage: Stage)
     stage.do(lambda: ops.stop_job(job_id, Status.CANCELLED, "enough"))
     child = replace(new_run(derived_id(parent.run_id, "child")), job_id=job_id)
     stage.finish([settle(parent, Succeeded("null"), 0.5)._replace(adds=(child,))])
+    stage.stop_job(job_id)
+    assert stage.claim() == []
     job = stage.get_job(job_id)
     assert (job.status, job.total, job.succeeded, job.cancelled) == (Status.CANCELLED, 2, 1, 1)
 
@@ -238,6 +240,21 @@ def test_retrying_one_run_reopens_its_job_unless_that_succeeded(stage: Stage) ->
     assert stage.get_job(lucky).status is Status.SUCCEEDED
     with pytest.raises(RunEnded, match="succeeded without it"):
         stage.do(lambda: ops.retry(stage.tasks(lucky)[0], "me"))
+
+
+def test_retrying_one_run_reopens_what_it_kept_from_starting(stage: Stage) -> None:
+    a, b, x = new_run(), new_run(), new_run()
+    c = new_run(on=[a.id])
+    d = new_run(on=[c.id])
+    e = new_run(on=[a.id, b.id])
+    after_x = new_run(on=[x.id])
+    stage.submit(a, b, x, c, d, e, after_x)
+    stage.fail(stage.claim())
+    stage.do(lambda: ops.retry(a.id, "me"))
+    assert stage.statuses(a.id, c.id, d.id, e.id, after_x.id) == ["PENDING"] * 3 + ["CANCELLED"] * 2
+    assert stage.drain() == [a.id, c.id, d.id]
+    stage.do(lambda: ops.retry(b.id, "me"))
+    assert stage.drain() == [b.id, e.id]
 
 
 def test_retrying_what_cannot_start_says_what_to_do(stage: Stage) -> None:

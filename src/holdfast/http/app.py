@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from flask import Flask
@@ -36,36 +37,49 @@ class Api(Flask):
     """Flask, with the way of a request through it written out.
 
     It passes the guard, its view is called, whatever was raised becomes a problem, and the guard adds the headers that
-    every answer has. Views of nouns take the call and return an Answer; others (pages) work as Flask's do.
+    every answer has. Views of nouns take the call and return an Answer; they use nothing of Flask's context, so a path
+    without parts to fill in is answered without one. Other views (pages) work as Flask's do.
     """
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, nouns: Iterable[Noun]) -> None:
         super().__init__("holdfast", static_folder=None)
-        self.guard = guard
         self.url_map.merge_slashes = False
+        self._guard = guard
+        self._direct: dict[tuple[str, str], str] = {}
+        for noun in nouns:
+            self.register_blueprint(noun.blueprint())
+            for endpoint, route in noun.endpoints().items():
+                if "{" not in route.path:
+                    self._direct[route.method, route.path] = endpoint
+
+    def wsgi_app(self, environ: dict[str, Any], start_response: Any) -> Any:
+        path = environ["PATH_INFO"]
+        endpoint = self._direct.get((environ["REQUEST_METHOD"], path))
+        if endpoint is None:
+            return super().wsgi_app(environ, start_response)
+        return self._answer(environ, endpoint, path, {})(environ, start_response)
 
     def full_dispatch_request(self) -> Any:
-        guard, asked = self.guard, request_ctx.request
-        call = guard.receive(asked.environ)
+        asked = request_ctx.request
+        rule = asked.url_rule
+        if rule is None:
+            return self._answer(asked.environ, None, "(none)", {})
+        return self._answer(asked.environ, rule.endpoint, rule.rule, asked.view_args or {})
+
+    def _answer(self, environ: dict[str, Any], endpoint: str | None, route: str, parts: dict[str, Any]) -> Any:
+        guard = self._guard
+        call = guard.receive(environ)
         try:
-            if asked.routing_exception is not None:
-                guard.check(call)
-                self.raise_routing_exception(asked)
-            rule = asked.url_rule
-            endpoint = rule.endpoint if rule is not None else ""
             guard.admit(call, endpoint)
-            if endpoint in guard.scopes:
-                answered = self.view_functions[endpoint](call, **(asked.view_args or {}))
-            else:
-                answered = self._page()
+            answered = self.view_functions[endpoint](call, **parts) if endpoint in guard.scopes else self._page()
         except Exception as error:  # noqa: BLE001 - this is where every error ends, in an answer
             answered = answer_to(error, call.request_id)
             if answered.status >= 500:
                 tell_failure(error, call.request_id, ours=answered.status == 500)
-        return guard.finish(call, answered, asked.url_rule)
+        return guard.finish(call, answered, route)
 
     def _page(self) -> Any:
-        """A view that is not of a noun, with all that Flask does around it."""
+        """A view that is not of a noun, with all that Flask does around it; or what routing had to say."""
         before = self.preprocess_request()
         return self.process_response(self.make_response(self.dispatch_request() if before is None else before))
 
@@ -76,8 +90,6 @@ def make(settings: Settings | None = None) -> Flask:
     load_modules(("holdfast.tasks", *settings.tasks))
     service = Service(settings)
     service.document = build(NOUNS, settings)
-    app = Api(Guard(service, NOUNS))
+    app = Api(Guard(service, NOUNS), NOUNS)
     app.extensions[EXTENSION] = service
-    for noun in NOUNS:
-        app.register_blueprint(noun.blueprint())
     return app

@@ -20,6 +20,7 @@ from holdfast.client.blocking import Asking
 from holdfast.client.surroundings import Surroundings, unreachable
 from holdfast.domain.errors import DatabaseUnreachable
 from holdfast.domain.values import RunRecord
+from holdfast.doorbells.bell import Bell, CoalescingBell
 from holdfast.drivers import psycopg as driver
 from holdfast.http.ringing import Notifier
 from holdfast.sql.statement import Op
@@ -62,9 +63,7 @@ class Database(Asking):
             open=True,
             name="holdfast-api",
         )
-        self._notifier = Notifier(self.connect)
-        # A message for RQ is there when the answer is; a mere hint may follow.
-        self._bell = surroundings.open_bell(self._notifier.send, waiting=self.settings.doorbell == "rq")
+        self._bell = self._open_bell()
         self._away_until = 0.0
         self._looking = threading.Lock()
 
@@ -106,9 +105,17 @@ class Database(Asking):
 
     def close(self) -> None:
         self._bell.close()
-        self._notifier.close()
         self.pool.close()
         self.surroundings.close()
+
+    def _open_bell(self) -> Bell:
+        """The bell that the settings ask for; where that is Postgres, one that no request waits for.
+
+        With RQ a request waits: whoever reads its answer finds the message in Redis.
+        """
+        notifier = Notifier(self.connect)
+        bell = self.surroundings.open_bell(notifier.ring, waiting=self.settings.doorbell == "rq")
+        return notifier if isinstance(bell, CoalescingBell) else bell
 
     def _look(self, *, force: bool = False) -> None:
         """Return if Postgres answers, else raise DatabaseUnreachable; at most one at a time asks."""

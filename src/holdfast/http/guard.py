@@ -41,17 +41,13 @@ class Guard:
             perf_counter(),
         )
 
-    def check(self, call: Call) -> None:
-        """Refuse what comes under a name that is not ours, or from a page of another site."""
+    def admit(self, call: Call, endpoint: str | None) -> None:
+        """Let the request in, and say who makes it; or raise the Refusal that says why not."""
         host = call.environ.get("HTTP_HOST")
         if host is not None and not self._hosts.knows(host):
             raise Refusal("unknown-host", "The Host header names no host of this server; list it in HOLDFAST_HOSTS.")
         check_origin(call.environ["REQUEST_METHOD"], call.environ)
-
-    def admit(self, call: Call, endpoint: str) -> None:
-        """Let the request in, and say who makes it; or raise the Refusal that says why not."""
-        self.check(call)
-        scope = self.scopes.get(endpoint)
+        scope = self.scopes.get(endpoint) if endpoint is not None else None
         if scope is not None:
             try:
                 call.principal = self._door.admit(call.environ.get("HTTP_AUTHORIZATION"), scope)
@@ -60,7 +56,7 @@ class Guard:
                     raise
                 call.principal = STRANGER
 
-    def finish(self, call: Call, answered: Any, rule: Any) -> Any:
+    def finish(self, call: Call, answered: Any, route: str) -> Any:
         """Add the headers that every answer has, and count it."""
         headers = answered.headers
         headers["X-Content-Type-Options"] = "nosniff"
@@ -71,6 +67,5 @@ class Guard:
             headers.setdefault("Content-Security-Policy", CONTENT_SECURITY)
             headers["Referrer-Policy"] = "no-referrer"
         status = getattr(answered, "status_code", None) or answered.status
-        route = rule.rule if rule is not None else "(none)"
         self._meters.leave(route, call.environ["REQUEST_METHOD"], status, perf_counter() - call.began)
         return answered

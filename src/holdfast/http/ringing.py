@@ -9,11 +9,13 @@ from typing import Any
 
 import psycopg
 
-PAUSE = 0.025
+from holdfast.domain.values import RunRecord
+
+PAUSE = 0.05
 
 
 class Notifier:
-    """Gathers hints and sends each kind of them at most every `PAUSE` seconds; the first goes out at once."""
+    """A bell that gathers hints and sends them at most every `PAUSE` seconds; the first goes out at once."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
         self._connect = connect
@@ -23,13 +25,17 @@ class Notifier:
         self._thread: threading.Thread | None = None
         self._closing = False
 
-    def send(self, hints: Iterable[str]) -> None:
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         with self._changed:
+            waits = not self._hints
             self._hints.update(hints)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="holdfast-notify", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            elif waits:
+                self._changed.notify()
+
+    ring_later = ring
 
     def close(self) -> None:
         with self._changed:

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from holdfast.domain.jobs import Ending
-from holdfast.sql import dependencies, jobs, maps, ready
+from holdfast.sql import dependencies, jobs, maps
 from holdfast.sql.jobs import Move
 from holdfast.sql.statement import Op
 
 
-def conclude(
-    endings: Sequence[Ending], added: Sequence[tuple[str, str]] = (), *, awaited: bool = True
-) -> Op[frozenset[str]]:
+def conclude(endings: Sequence[Ending], added: Sequence[str] = (), *, awaited: bool = True) -> Op[frozenset[str]]:
     """Draw the conclusions of these endings; tells the queues in which runs became ready.
 
-    `added` are (run, job) that came with them. `awaited=False`: the caller looked, and nobody waits for these runs.
+    `added` are the jobs of runs that came with them, one entry for each. `awaited=False`: the caller looked, and nobody
+    waits for these runs.
     """
     everything, released = list(endings), set[str]()
     mapped = yield from _count_maps(endings)
@@ -29,12 +28,7 @@ def conclude(
         everything += ended
     moves = yield from _moves(everything, added)
     if moves:
-        stopping = {job.id for job in (yield from jobs.settle(moves)) if job.stopping}
-        late = [run_id for run_id, job_id in added if job_id in stopping]
-        if late:
-            # The job was asked to stop before its task ended: what the task added never starts.
-            withdrawn = yield from ready.withdraw(late, "the job was asked to stop")
-            yield from count_jobs(withdrawn)
+        yield from jobs.settle(moves)
     return frozenset(released)
 
 
@@ -78,7 +72,7 @@ def _count_maps(endings: Iterable[Ending]) -> Op[list[Ending]]:
     return (yield from maps.settle(counts)) if counts else []
 
 
-def _moves(endings: Iterable[Ending], added: Iterable[tuple[str, str]] = ()) -> Op[dict[str, Move]]:
+def _moves(endings: Iterable[Ending], added: Iterable[str] = ()) -> Op[dict[str, Move]]:
     """How the counters of jobs move. A critical run that failed, or was cancelled for its own sake, breaks its job."""
     moves: dict[str, Move] = {}
     blamed = []
@@ -97,6 +91,6 @@ def _moves(endings: Iterable[Ending], added: Iterable[tuple[str, str]] = ()) -> 
             blamed.append(ending.id)
     for job_id in (yield from jobs.critical(blamed)) if blamed else []:
         moves[job_id].broken += 1
-    for _, job_id in added:
+    for job_id in added:
         moves.setdefault(job_id, Move()).added += 1
     return moves

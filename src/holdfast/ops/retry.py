@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from holdfast.domain.errors import JobEnded, RunEnded, RunNotFound
 from holdfast.domain.states import REOPENABLE, Status
@@ -13,12 +14,16 @@ from holdfast.ops.depend import hold
 from holdfast.ops.jobs import get_job
 from holdfast.sql import attempts, dependencies, jobs, maps, runs
 from holdfast.sql.attempts import Reopened
+from holdfast.sql.dependencies import Kept
 from holdfast.sql.jobs import Move
 from holdfast.sql.statement import Op
 
 
 def retry(run_id: str, by: str) -> Op[RunRecord]:
-    """Reopen the run: PENDING, due now, its attempts budget whole again, its attempt numbers going on."""
+    """Reopen the run: PENDING, due now, its attempts budget whole again, its attempt numbers going on.
+
+    Runs that could not start because of it are open again as well, and so is its job.
+    """
     reopened = yield from _reopen([run_id], by)
     run = yield from runs.read(run_id)
     if run is None:
@@ -47,24 +52,65 @@ def retry_failed_tasks(job_id: str, by: str) -> Op[int]:
 
 
 def _reopen(run_ids: Sequence[str], by: str) -> Op[list[Reopened]]:
-    """Reopen runs, and let maps, dependents and jobs know."""
+    """Reopen runs and those they kept from starting, and let maps, dependents and jobs know."""
+    back: list[Reopened] = []
+    opened: set[str] = set()
+    asked, fresh = set(run_ids), list(run_ids)
+    while fresh:
+        part = yield from _reopen_these(fresh, by)
+        back += part
+        mapped = Counter(run.map_id for run in part if run.map_id is not None)
+        if mapped:
+            opened.update((yield from maps.unsettle(mapped)))
+        # Somebody may have found them unreachable just now; so one looks until there are none.
+        kept = yield from dependencies.kept_from_starting([*(run.run_id for run in part), *mapped])
+        fresh = [
+            run_id for run_id in _reachable(kept, {run.run_id for run in back} | set(mapped)) if run_id not in asked
+        ]
+        asked.update(fresh)
+    if back:
+        dependents = yield from dependencies.hold_dependents([*(run.run_id for run in back), *opened])
+        uncounted = sorted({run.run_id for run in back if run.waits}.union(dependents))
+        ended = (yield from recount(uncounted)) if uncounted else []
+        if any(run.job_id is not None for run in back):
+            yield from _reopen_jobs(back)
+        yield from count_jobs(ended)
+    return back
+
+
+def _reopen_these(run_ids: Sequence[str], by: str) -> Op[list[Reopened]]:
     held = yield from attempts.hold_endings(run_ids)
     if not held:
         return []
     # What they wait for must not end while it is counted. What is about to be reopened itself has ended, and stays.
     awaited = yield from dependencies.targets(held)
     yield from hold(set(awaited) - set(held))
-    back = yield from attempts.reopen(held, by)
-    mapped = Counter(run.map_id for run in back if run.map_id is not None)
-    opened = (yield from maps.unsettle(mapped)) if mapped else []
-    waiting = [run.run_id for run in back if run.waits]
-    dependents = yield from dependencies.hold_dependents([*(run.run_id for run in back), *opened])
-    uncounted = sorted({*waiting, *dependents})
-    ended = (yield from recount(uncounted)) if uncounted else []
-    if any(run.job_id is not None for run in back):
-        yield from _reopen_jobs(back)
-    yield from count_jobs(ended)
-    return back
+    return (yield from attempts.reopen(held, by))
+
+
+def _reachable(kept: Sequence[Kept], opened: AbstractSet[str]) -> list[str]:
+    """Those that may start after all, now that these are open again: nothing else stands in their way."""
+    possible = {edge.run_id for edge in kept}
+    while True:
+        open_again = opened | possible
+        hindered = {
+            edge.run_id
+            for edge in kept
+            if edge.run_id in possible and edge.on_id not in open_again and not _may_be_met(edge)
+        }
+        if not hindered:
+            return sorted(possible)
+        possible -= hindered
+
+
+def _may_be_met(edge: Kept) -> bool:
+    match edge.policy:
+        case "success":
+            return edge.ending in (None, "SUCCEEDED")
+        case "failure":
+            return edge.ending in (None, "FAILED")
+        case _:
+            return True
 
 
 def _reopen_jobs(back: Sequence[Reopened]) -> Op[None]:

@@ -52,14 +52,17 @@ def submit_many(many: Sequence[NewRun]) -> Op[list[Submitted]]:
     return [answer for _, answer in answers]
 
 
-def add_to_jobs(many: Sequence[NewRun]) -> Op[list[tuple[str, str]]]:
-    """Make runs of jobs without counting them, for a caller that will. Tells (run, job) of those that are new."""
+def add_to_jobs(many: Sequence[NewRun]) -> Op[list[str]]:
+    """Make runs of jobs without counting them, for a caller that will. Tells the jobs of those that are new.
+
+    A job that was asked to stop takes them as well: whoever stops it ends them.
+    """
     many = list({new.id: new for new in many}.values())
     states = yield from hold_awaited(many)
     answers = yield from make(many, together=True)
     new = [new for new, answer in answers if answer.created]
     yield from link(new, states)
-    return [(one.id, one.job_id) for one in new if one.job_id is not None]
+    return [one.job_id for one in new if one.job_id is not None]
 
 
 def make(many: Sequence[NewRun], together: bool) -> Op[list[tuple[NewRun, Submitted]]]:

@@ -134,7 +134,7 @@ def hold_endings(run_ids: Sequence[str]) -> Statement[list[str]]:
 
 
 def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
-    """Take back the endings of FAILED and CANCELLED runs that this transaction holds, with their whole budget again.
+    """Take back the endings of runs that this transaction holds (`hold_endings`), with their whole budget again.
 
     A run without dependencies is ready; the others wait until somebody counts what they wait for. A run whose job
     succeeded without it stays as it is.
@@ -153,8 +153,7 @@ def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
         ), reopened as (
             update holdfast.attempts set reopened_at = holdfast.now(), reopened_by = %(by)s
             from past
-            where attempts.run_id = past.id and attempts.outcome in ('FAILED', 'CANCELLED')
-              and attempts.reopened_at is null
+            where attempts.run_id = past.id and attempts.outcome is not null and attempts.reopened_at is null
             returning attempts.run_id, attempts.outcome, attempts.details ->> 'unreachable' is null as own
         ), back as (
             select past.*, reopened.outcome, reopened.own from reopened join past on past.id = reopened.run_id

@@ -24,8 +24,8 @@ def _states(found: Rows) -> dict[str, str | None]:
 def hold(ids: Sequence[str]) -> Statement[dict[str, str | None]]:
     """How these runs and maps stand: OPEN, how they ended, or None for one that is nowhere to be found.
 
-    Those that are open stay open until the transaction ends: whoever would end them waits. One that was just on its way
-    from one place to the next is nowhere; ask again.
+    They stay as they stand until the transaction ends: whoever would end or reopen them waits. One that was just on its
+    way from one place to the next is nowhere; ask again.
     """
     return Statement(
         """
@@ -36,15 +36,20 @@ def hold(ids: Sequence[str]) -> Statement[dict[str, str | None]]:
         ), running as (
             select run_id from holdfast.leases where run_id = any(%(ids)s::uuid[]) order by run_id for key share
         ), mapped as (
-            select id, open from holdfast.maps where id = any(%(ids)s::uuid[]) order by id for share
-        ), live as (
-            select run_id from queued union all select run_id from idle union all select run_id from running
-            union all select id from mapped where open > 0
+            select id, open, unsuccessful from holdfast.maps where id = any(%(ids)s::uuid[]) order by id for share
+        ), ended as (
+            select run_id, outcome from holdfast.attempts
+            where run_id = any(%(ids)s::uuid[]) and outcome is not null and reopened_at is null
+            order by run_id for key share
+        ), found (id, state) as (
+            select run_id, 'OPEN' from queued union all select run_id, 'OPEN' from idle
+            union all select run_id, 'OPEN' from running
+            union all select id, case when open > 0 then 'OPEN' when unsuccessful > 0 then 'FAILED' else 'SUCCEEDED' end
+                      from mapped
+            union all select run_id, outcome from ended
         )
-        select asked.id::text,
-               case when exists (select from live where live.run_id = asked.id) then 'OPEN'
-                    else holdfast.ending_of(asked.id) end
-        from unnest(%(ids)s::uuid[]) as asked (id)
+        select asked.id::text, found.state
+        from unnest(%(ids)s::uuid[]) as asked (id) left join found on found.id = asked.id
         """,
         {"ids": plain_array(sorted(ids))},
         _states,
@@ -234,6 +239,41 @@ def recount(run_ids: Sequence[str]) -> Statement[Decided]:
         + _APPLY,
         {"run_ids": plain_array(run_ids)},
         _decided,
+        together=True,
+    )
+
+
+class Kept(NamedTuple):
+    """An edge of a run that could not start because of what it depended on, and how that has ended, if it has."""
+
+    run_id: str
+    on_id: str
+    policy: str
+    ending: str | None
+
+
+def kept_from_starting(ids: Sequence[str]) -> Statement[list[Kept]]:
+    """The runs that ended as unreachable and depend on these runs or maps, directly or through others: their edges."""
+    return Statement(
+        """
+        with recursive kept (run_id) as (
+            select ending.run_id from holdfast.dependencies
+            join holdfast.attempts as ending on ending.run_id = dependencies.run_id
+            where dependencies.on_id = any(%(ids)s::uuid[]) and ending.outcome = 'CANCELLED'
+              and ending.reopened_at is null and ending.details ->> 'unreachable' is not null
+            union
+            select ending.run_id from kept
+            join holdfast.dependencies on dependencies.on_id = kept.run_id
+            join holdfast.attempts as ending on ending.run_id = dependencies.run_id
+            where ending.outcome = 'CANCELLED' and ending.reopened_at is null
+              and ending.details ->> 'unreachable' is not null
+        )
+        select dependencies.run_id::text, dependencies.on_id::text, dependencies.policy,
+               holdfast.ending_of(dependencies.on_id)
+        from kept join holdfast.dependencies on dependencies.run_id = kept.run_id
+        """,
+        {"ids": plain_array(ids)},
+        each(Kept._make),
         together=True,
     )
 

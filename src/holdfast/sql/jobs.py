@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple
 
 from holdfast.domain.jobs import JobRecord, NewJob
 from holdfast.domain.states import Status
@@ -120,14 +119,6 @@ class Move:
     added: int = 0
 
 
-class Moved(NamedTuple):
-    """A job after its counters moved: how it ended, if it did, and whether it was asked to stop."""
-
-    id: str
-    outcome: str | None
-    stopping: bool
-
-
 def critical(run_ids: Sequence[str]) -> Statement[list[str]]:
     """The jobs of those of these runs that are critical, one entry for each run."""
     return Statement(
@@ -142,7 +133,7 @@ def critical(run_ids: Sequence[str]) -> Statement[list[str]]:
     )
 
 
-def settle(moves: Mapping[str, Move]) -> Statement[list[Moved]]:
+def settle(moves: Mapping[str, Move]) -> Statement[None]:
     """Move the counters of jobs. A job of which nothing is open has ended, FAILED if anything critical is broken."""
     ids = sorted(moves)
     return Statement(
@@ -169,14 +160,12 @@ def settle(moves: Mapping[str, Move]) -> Statement[list[Moved]]:
                                                                      else 'SUCCEEDED' end) end
             from told join held on held.id = told.id
             where jobs.id = told.id
-            returning jobs.id, jobs.outcome, jobs.stop_outcome is not null as stopping,
+            returning jobs.outcome,
                       extract(epoch from holdfast.now() - coalesce(jobs.started_at, jobs.created_at))::float8 as seconds
-        ), counted as (
-            insert into holdfast.tallies (task, kind, bucket, amount, seconds)
-            select '', 'job ' || outcome, width_bucket(seconds, %(bounds)s::float8[]), 1, seconds
-            from moved where outcome is not null
         )
-        select id::text, outcome, stopping from moved
+        insert into holdfast.tallies (task, kind, bucket, amount, seconds)
+        select '', 'job ' || outcome, width_bucket(seconds, %(bounds)s::float8[]), 1, seconds
+        from moved where outcome is not null
         """,
         {
             "ids": plain_array(ids),
@@ -187,7 +176,7 @@ def settle(moves: Mapping[str, Move]) -> Statement[list[Moved]]:
             "added": plain_array([moves[id_].added for id_ in ids]),
             "bounds": plain_array(BOUNDS),
         },
-        each(Moved._make),
+        nothing,
         together=True,
     )
 
@@ -227,28 +216,16 @@ def reopen(moves: Mapping[str, Move]) -> Statement[int]:
 
 
 def to_retry(job_id: str) -> Statement[list[str]]:
-    """The runs of a job that failed or were cancelled with it, and those that could not start because of them."""
+    """The runs of a job that failed, or were cancelled with it."""
     return Statement(
         """
-        with recursive job as (
-            select id, cancel_reason, holdfast.job_floor(id) as low, holdfast.job_ceiling(id) as high
-            from holdfast.jobs where id = %(job_id)s::uuid
-        ), ended as (
-            select attempts.run_id, runs.map_id, attempts.details ->> 'unreachable' is not null as unreachable,
-                   attempts.outcome = 'FAILED' or coalesce(attempts.reason = job.cancel_reason, false) as wrong
-            from job join holdfast.attempts on attempts.run_id between job.low and job.high
-            join holdfast.runs on runs.id = attempts.run_id and runs.job_id = job.id
-            where attempts.outcome in ('FAILED', 'CANCELLED') and attempts.reopened_at is null
-        ), again (run_id) as (
-            select run_id from ended where wrong
-            union
-            select follower.run_id
-            from again join ended on ended.run_id = again.run_id
-            cross join lateral unnest(array[ended.run_id, ended.map_id]) as node (id)
-            join holdfast.dependencies on dependencies.on_id = node.id
-            join ended as follower on follower.run_id = dependencies.run_id and follower.unreachable
-        )
-        select run_id::text from again order by run_id
+        select attempts.run_id::text
+        from holdfast.jobs
+        join holdfast.attempts on attempts.run_id between holdfast.job_floor(jobs.id) and holdfast.job_ceiling(jobs.id)
+        join holdfast.runs on runs.id = attempts.run_id and runs.job_id = jobs.id
+        where jobs.id = %(job_id)s::uuid and attempts.reopened_at is null
+          and (attempts.outcome = 'FAILED' or (attempts.outcome = 'CANCELLED' and attempts.reason = jobs.cancel_reason))
+        order by attempts.run_id
         """,
         {"job_id": job_id},
         each(lambda row: str(row[0])),
