@@ -1,0 +1,31 @@
+"""Files that a run leaves beside its result, in the artifacts directory, and tells of in its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any
+
+from holdfast import Fatal, current_run
+from holdfast.settings import load
+
+
+@contextmanager
+def attached(name: str) -> Iterator[Path]:
+    """A place for a file of this run. Each attempt has its own, so that one that lost its lease spoils nothing."""
+    artifacts = load().artifacts
+    if "://" in artifacts:
+        raise Fatal(f"this example keeps its files in a directory, and HOLDFAST_ARTIFACTS is {artifacts}")
+    run = current_run()
+    path = Path(artifacts).absolute() / run.id / f"{run.attempt}-{name}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    yield path
+
+
+def attach(path: Path, media_type: str) -> dict[str, Any]:
+    """What a result says about a file: where it is, and how to tell that it is still the same."""
+    with path.open("rb") as file:
+        digest = file_digest(file, "sha256").hexdigest()
+    return {"path": str(path), "media_type": media_type, "bytes": path.stat().st_size, "sha256": digest}
