@@ -10,7 +10,7 @@ FINGERPRINT := $(shell printf '%s|%s|%s' "$(CURDIR)" "$(PYTHON)" "$(EXTRAS)" | c
 READY = $(VENV)/.ready-$(FINGERPRINT)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check format bench chaos constraints schema clean
+.PHONY: help setup demo up test explore check format bench chaos constraints schema clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -29,6 +29,9 @@ up: $(READY) ## start everything and stay
 
 test: $(READY) ## every test
 	@$(BIN)/python -m pytest -n 2 -m 'not chaos' $(ARGS) $(or $(TESTS),tests)
+
+explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point: hours
+	@$(BIN)/python -m pytest -n 2 --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py
 
 check: $(READY) ## format, lint, strict types, import direction
 	@$(BIN)/ruff format --check .

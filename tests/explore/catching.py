@@ -36,12 +36,13 @@ class Explored:
 
     meeting: str
     crashes: bool = False
+    at_most: int = AT_MOST
 
     def complaints(self, url: str, rewrite: Callable[[str], str]) -> list[str]:
         stage = Stage(url, rewrite, batch=5)
         play = partial(stage.play, parse(self.meeting + ":").meeting, Crashes.BRIEF if self.crashes else Crashes.NONE)
         try:
-            for _ in islice(search.every(play), AT_MOST):
+            for _ in islice(search.every(play), self.at_most):
                 if stage.violations:
                     break
             stage.judge()

@@ -254,7 +254,7 @@ MONTHS = [
         "whether a month is live is asked again once nobody can change it",
         "        continue when holdfast.is_live(part.month);\n        low :=",
         "        low :=",
-        Explored("retry+prune@old_failed"),
+        Explored("retry+prune@old_failed", at_most=150),
     ),
     mutant(
         "month-key",

@@ -201,8 +201,8 @@ MUTANTS = {name: (Mutation(name, guard, where, old, new), parse(f"{met}:").meeti
 def test_a_missing_guard_is_noticed(stage_url: str, name: str) -> None:
     mutation, meeting = MUTANTS[name]
     rewriting = Rewriting(mutation) if mutation.where == SQL else unchanged
-    stage = JobStage(stage_url, rewriting, batch=4)
     with nullcontext() if mutation.where == SQL else mutated(mutation):
+        stage = JobStage(stage_url, rewriting, batch=4)
         try:
             plays = partial(stage.play, meeting, Crashes.NONE)
             for _ in islice(search.sampled(plays, name, AT_MOST, 1), AT_MOST):

@@ -54,7 +54,8 @@ def test_the_named_tests_are_silent_while_nothing_is_missing(catcher: Told, data
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "meeting", sorted({str(m.caught_by.meeting) for m in MUTANTS if isinstance(m.caught_by, Explored)})
+    ("meeting", "at_most"),
+    sorted({(m.caught_by.meeting, m.caught_by.at_most) for m in MUTANTS if isinstance(m.caught_by, Explored)}),
 )
-def test_the_explorer_is_silent_while_nothing_is_missing(meeting: str, stage_url: str) -> None:
-    assert Explored(meeting).complaints(stage_url, str) == []
+def test_the_explorer_is_silent_while_nothing_is_missing(meeting: str, at_most: int, stage_url: str) -> None:
+    assert Explored(meeting, at_most=at_most).complaints(stage_url, str) == []
