@@ -167,19 +167,18 @@ class TestRetry:
 
 class TestCancel:
     tasks = size(60, 1000)
-    running = size(10, 100)
+    slots = size(2, 8)
 
     def test_nothing_starts_after_the_acknowledgement(self, stage: Stage, jobs: Jobs) -> None:
         """Some runs stop when asked, some never look and are killed, most have not begun."""
-        stage.start("--slots", "4", "--queues", "default", grace_seconds=1)
-        stage.start("--slots", str(self.running), "--executor", "inline", "--queues", "many")
+        for _ in range(2):
+            stage.start("--slots", str(self.slots))
         path, deaf = str(stage.file("held")), str(stage.file("deaf"))
         tasks: list[dict[str, Any]] = [{"entrypoint": "deaf", "kwargs": {"started": deaf}, "priority": 1}] * 2
-        held = {"entrypoint": "job.hold", "kwargs": {"path": path}}
-        tasks += [{**held, "queue": "many" if number % 2 else "default"} for number in range(self.tasks - 2)]
+        tasks += [{"entrypoint": "job.hold", "kwargs": {"path": path}}] * (self.tasks - 2)
         job = jobs.create_job("to be cancelled", tasks)
         stage.said("deaf", 2)
-        stage.said("held", self.running)
+        stage.said("held", 2 * self.slots - 2)
         ((running,),) = stage.query("select count(*) from holdfast.leases")
         jobs.cancel_job(job)
         ((acknowledged,),) = stage.query("select clock_timestamp()")
