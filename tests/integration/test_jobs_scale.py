@@ -9,6 +9,7 @@ Every judgement is made from the rows of the attempts, not from what tasks say o
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import time
@@ -20,6 +21,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast import task
 from holdfast.client.surroundings import Surroundings
 from holdfast.jobs import Job, Jobs
 from holdfast.services import services
@@ -31,6 +33,12 @@ TASKS = ("tests.integration.job_tasks", "tests.integration.worker_tasks")
 SEED = 20
 
 pytestmark = pytest.mark.timeout(1800 if FULL else 120)
+
+
+@task("scale.hold_together", executor="inline")
+async def hold_together() -> None:
+    """Runs until it is stopped; a worker can hold hundreds."""
+    await asyncio.Event().wait()
 
 
 def size(small: int, full: int) -> int:
@@ -167,18 +175,26 @@ class TestRetry:
 
 class TestCancel:
     tasks = size(60, 1000)
-    slots = size(2, 8)
+    slots, together = size(2, 8), size(10, 400)
 
     def test_nothing_starts_after_the_acknowledgement(self, stage: Stage, jobs: Jobs) -> None:
         """Some runs stop when asked, some never look and are killed, most have not begun."""
         for _ in range(2):
-            stage.start("--slots", str(self.slots))
+            stage.start("--slots", str(self.slots), "--queues", "default")
         path, deaf = str(stage.file("held")), str(stage.file("deaf"))
         tasks: list[dict[str, Any]] = [{"entrypoint": "deaf", "kwargs": {"started": deaf}, "priority": 1}] * 2
-        tasks += [{"entrypoint": "job.hold", "kwargs": {"path": path}}] * (self.tasks - 2)
+        for number in range(self.tasks - 2):
+            one = {"entrypoint": "job.hold", "kwargs": {"path": path}}
+            tasks.append(one if number % 2 else {"entrypoint": hold_together, "queue": "together"})
         job = jobs.create_job("to be cancelled", tasks)
+        with stage.worker("inline", slots=self.together, queues=("together",)):
+            self._cancel(stage, jobs, job)
+
+    def _cancel(self, stage: Stage, jobs: Jobs, job: Job) -> None:
         stage.said("deaf", 2)
         stage.said("held", 2 * self.slots - 2)
+        most = 2 * self.slots + self.together
+        eventually(lambda: stage.query("select count(*) from holdfast.leases") >= [(most,)])
         ((running,),) = stage.query("select count(*) from holdfast.leases")
         jobs.cancel_job(job)
         ((acknowledged,),) = stage.query("select clock_timestamp()")
