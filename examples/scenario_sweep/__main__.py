@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from pathlib import Path
 from examples.scenario_sweep import tasks
 from examples.scenario_sweep.inputs import write_sets
 
+from holdfast import WaitTimeout
 from holdfast.jobs import sync
 
 
@@ -26,7 +28,8 @@ from holdfast.jobs import sync
 def workers(amount: int) -> Iterator[None]:
     """Workers of our own, stopped in the end."""
     command = [sys.executable, "-m", "holdfast", "worker", "--tasks", tasks.__name__]
-    started = [subprocess.Popen(command) for _ in range(amount)]
+    environment = {"HOLDFAST_LOG_LEVEL": "warning", **os.environ}
+    started = [subprocess.Popen(command, env=environment) for _ in range(amount)]
     try:
         yield
     finally:
@@ -42,7 +45,11 @@ def sweep(path: Path, chunk_size: int, paths: int, timeout: float) -> bool:
     job = sync.create_job(
         "scenario sweep", [{"entrypoint": tasks.plan, "kwargs": given, "key": "plan"}], timeout=timeout
     )
-    job = sync.wait_for_job(job)
+    while not job.status.final:
+        with contextlib.suppress(WaitTimeout):
+            sync.wait_for_job(job, timeout=2)
+        job = sync.get_job(job)
+        print(f"{job.completed_tasks} of {job.total_tasks} tasks", file=sys.stderr)
     print(f"job {job.id}: {job.status}, {job.completed_tasks} of {job.total_tasks} tasks")
     if job.status != "SUCCEEDED":
         for one in job.tasks:

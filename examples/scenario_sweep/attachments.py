@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,7 @@ from holdfast import Fatal, current_run
 from holdfast.settings import load
 
 
-@contextmanager
-def attached(name: str) -> Iterator[Path]:
+def place_for(name: str) -> Path:
     """A place for a file of this run. Each attempt has its own, so that one that lost its lease spoils nothing."""
     artifacts = load().artifacts
     if "://" in artifacts:
@@ -21,7 +18,7 @@ def attached(name: str) -> Iterator[Path]:
     run = current_run()
     path = Path(artifacts).absolute() / run.id / f"{run.attempt}-{name}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    yield path
+    return path
 
 
 def attach(path: Path, media_type: str) -> dict[str, Any]:

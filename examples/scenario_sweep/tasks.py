@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from examples.scenario_sweep.attachments import attach, attached
+from examples.scenario_sweep.attachments import attach, place_for
 from examples.scenario_sweep.chart import scatter
 
 from holdfast import Retry, current_run, task
@@ -42,8 +42,8 @@ def forecast_chunk(view: View, paths: int) -> list[dict[str, Any]]:
 async def make_table(results: Sequence[list[dict[str, Any]]]) -> dict[str, Any]:
     """Write one table of everything, in the order of the sets, and have it drawn once this has succeeded."""
     rows = [row for chunk in results for row in chunk]
-    with attached("table.parquet") as path:
-        table = ParquetFiles.write(path, rows)
+    path = place_for("table.parquet")
+    table = ParquetFiles.write(path, rows)
     view = View.of(table).reference()
     chart = await add_task_to_current_job("sweep.chart", {"view": view}, key="chart", when="finish")
     best = sorted(rows, key=lambda row: -row["objective"])[:5]
@@ -55,6 +55,6 @@ def draw_chart(view: View) -> dict[str, Any]:
     """Draw growth against loss, a dot for each set."""
     points = [(row["scenario"], row["loss"], row["expected_growth"]) for row in view.read()]
     current_run().log(f"{len(points)} dots")
-    with attached("chart.svg") as path:
-        path.write_text(scatter(points, x="loss in the worst 5 %", y="expected growth"), encoding="utf-8")
+    path = place_for("chart.svg")
+    path.write_text(scatter(points, x="loss in the worst 5 %", y="expected growth"), encoding="utf-8")
     return {"dots": len(points), "artifact": attach(path, "image/svg+xml")}
