@@ -13,7 +13,7 @@ from holdfast.jobs import upkeep as jobs
 from holdfast.jobs.procedures import Procedure, follow_async
 from holdfast.ops import ring
 from holdfast.outbox.publisher import Publisher, in_thread
-from holdfast.worker.upkeep import Service, Upkeep, every
+from holdfast.worker.upkeep import ONLY_WHEN_CALLED, Service, Upkeep, every
 
 PUBLISH_EVERY = 1.0
 RING_EVERY = 1.0
@@ -31,19 +31,19 @@ def services(surroundings: Surroundings) -> tuple[Service, ...]:
     async def forget_deliveries(upkeep: Upkeep) -> None:
         await publisher.forget(upkeep.database.transact)
 
-    made = [every(PUBLISH_EVERY, publish), every(FORGET_EVERY, forget_deliveries)]
-    made += [every(seconds, _following(procedure)) for seconds, procedure in JOB_SERVICES]
+    made = [every(PUBLISH_EVERY, publish, idle=ONLY_WHEN_CALLED), every(FORGET_EVERY, forget_deliveries)]
+    made += [every(pace, _following(procedure), idle=idle) for pace, idle, procedure in JOB_SERVICES]
     if surroundings.settings.doorbell == "rq":
         made += [every(RING_EVERY, _ring(surroundings)), every(FORGET_EVERY, _forget_single_workers)]
     return tuple(made)
 
 
-# How often each is done, in seconds.
-JOB_SERVICES: list[tuple[float, Callable[[], Procedure[int]]]] = [
-    (2.0, jobs.stop_overdue_jobs),
-    (2.0, jobs.end_held_jobs),
-    (5.0, jobs.remove_resources),
-    (30.0, jobs.heal_dependencies),
+# How often each is done, in seconds, and how often while the worker is idle.
+JOB_SERVICES: list[tuple[float, float, Callable[[], Procedure[int]]]] = [
+    (2.0, ONLY_WHEN_CALLED, jobs.stop_overdue_jobs),
+    (2.0, ONLY_WHEN_CALLED, jobs.end_held_jobs),
+    (5.0, ONLY_WHEN_CALLED, jobs.remove_resources),
+    (30.0, 120.0, jobs.heal_dependencies),
 ]
 
 

@@ -50,9 +50,8 @@ _MUTANTS = [
         "hold-ended",
         "what a new run depends on, and has ended, cannot be reopened before the run is there",
         SQL,
-        "where run_id = any(%(ids)s::uuid[]) and outcome is not null and reopened_at is null\n"
-        "            order by run_id for key share",
-        "where run_id = any(%(ids)s::uuid[]) and outcome is not null and reopened_at is null",
+        "and outcome is not null and reopened_at is null\n            order by run_id for key share",
+        "and outcome is not null and reopened_at is null",
         "retry+after_a@failed",
     ),
     (

@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import psycopg
-import pyarrow.parquet as pq
+import pytest
 from examples.scenario_sweep.chart import scatter
 from examples.scenario_sweep.inputs import write_sets
 
@@ -21,6 +21,9 @@ from holdfast.jobs.datasets import ParquetFiles
 from tests.integration.cli_support import FOREIGN
 from tests.integration.jobs_support import disagreements
 from tests.integration.worker_support import ROOT
+
+pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra: data")
+pytest.importorskip("numpy", reason="needs the extra: models")
 
 SETS, CHUNK = 40, 15
 SVG = "{http://www.w3.org/2000/svg}"

@@ -299,6 +299,7 @@ def test_the_settings_of_the_source_mean_the_same_here(tmp_path: Path) -> None:
 
 
 def test_every_block_of_the_page_runs(tmp_path: Path, database_url: str) -> None:
+    pytest.importorskip("pyarrow", reason="needs the extra: data")
     module, *blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     (tmp_path / "flow.py").write_text(module)
     (tmp_path / "page.py").write_text("\n".join(blocks))

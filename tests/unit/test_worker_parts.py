@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+from pathlib import Path
 
 import pytest
 
+from holdfast.client.surroundings import Surroundings
 from holdfast.domain.errors import ResultNotStorable
 from holdfast.domain.execution import Limits
 from holdfast.executors.frames import Unframer, frame
@@ -16,6 +18,10 @@ from holdfast.executors.pace import Pace
 from holdfast.executors.performing import clean, describe, storable
 from holdfast.observe import emit, heard, span, subscribe
 from holdfast.observe.logs import configure_logging
+from holdfast.services import services
+from holdfast.settings import Settings
+from holdfast.sql import chores
+from holdfast.worker.upkeep import SERVICES
 
 
 def test_frames_come_together_from_any_pieces() -> None:
@@ -37,6 +43,22 @@ def test_a_mark_is_seen_by_whoever_shares_it() -> None:
     ours.close()
     theirs.close()
     assert ours.get() == (7, 1.5)
+
+
+def test_what_a_dead_process_did_not_send_is_found() -> None:
+    descriptor, ours = make_mark()
+    theirs = Mark(descriptor)
+    os.close(descriptor)
+    assert theirs.keep(b'["ok",0]')
+    assert theirs.keep(b'["ok",1]')
+    assert ours.kept() == [b'["ok",0]', b'["ok",1]']
+    theirs.forget()
+    assert ours.kept() == []
+    assert theirs.keep(b"x" * 60_000)
+    assert not theirs.keep(b"x" * 6_000)
+    assert ours.kept() == [b"x" * 60_000]
+    ours.close()
+    theirs.close()
 
 
 def test_long_runs_are_not_claimed_ahead_and_tiny_ones_by_the_hundred() -> None:
@@ -134,3 +156,9 @@ def test_a_line_for_people_cannot_be_faked() -> None:
     emit("run.settled_inline", error="one\r\ntwo")
     stop()
     assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_whatever_can_be_due_has_a_service(database_url: str, tmp_path: Path) -> None:
+    with Surroundings(Settings(database_url=database_url, artifacts=str(tmp_path))) as surroundings:
+        names = {service.name for service in (*SERVICES, *services(surroundings))}
+    assert names >= chores.NAMES

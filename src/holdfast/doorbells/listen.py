@@ -20,7 +20,7 @@ from holdfast.observe import emit
 CHANNEL = "holdfast"
 TEST = "test:"
 TEST_WITHIN = 2.0
-CHECK_EVERY = 30.0
+CHECK_EVERY = 60.0
 ANSWER_WITHIN = 5.0
 PAUSES = (0.1, 5.0)
 DEAF_PAUSE = 60.0

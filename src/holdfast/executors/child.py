@@ -64,7 +64,7 @@ class Child:
             self._mark.set(index, started)
             self._link.worker_id = worker_id
             outcome = self._perform(assignment, started)
-            self._link.put(_told(index, outcome))
+            self._link.put_ending(_told(index, outcome))
             self._after(outcome)
 
     def _after(self, outcome: Outcome | Settled) -> None:
@@ -235,7 +235,7 @@ def main() -> None:
     except HoldfastError as error:
         channel.sendall(frame([["broken", str(error)]]))
         return
-    link = ChildLink(channel, settings["transactions"], settings["url"])
+    link = ChildLink(channel, mark, settings["transactions"], settings["url"])
     channel.sendall(frame([["ready"]]))
     Child(channel, mark, Limits(**settings["limits"]), link).serve()
 

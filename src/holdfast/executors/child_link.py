@@ -20,6 +20,7 @@ from holdfast.domain.execution import transactions_of
 from holdfast.domain.values import AttemptRef, StoredResult
 from holdfast.executors.crossing import sent_options
 from holdfast.executors.frames import frame
+from holdfast.executors.mark import Mark
 from holdfast.executors.performing import clean
 
 MESSAGE_LENGTH = 16_000
@@ -41,10 +42,11 @@ ANSWERS = {
 class ChildLink:
     """Gathers messages until they are flushed; a question flushes them and waits for its answer."""
 
-    def __init__(self, channel: socket.socket, transactions: str, url: str) -> None:
+    def __init__(self, channel: socket.socket, mark: Mark, transactions: str, url: str) -> None:
         self.worker_id = ""
         self.flushed_at = 0.0
         self._channel = channel
+        self._mark = mark
         self._transactions = transactions
         self.database_url = url
         self._messages: deque[Any] = deque()
@@ -55,11 +57,21 @@ class ChildLink:
     def put(self, message: list[Any]) -> None:
         self._messages.append(message)
 
+    def put_ending(self, message: list[Any]) -> None:
+        """Like `put`; and if this process dies before it flushes, its worker finds the ending all the same."""
+        text = orjson.dumps(message)
+        with self._lock:
+            kept = self._mark.keep(text)
+            self._messages.append(orjson.Fragment(text))
+        if not kept:
+            self.flush()
+
     def flush(self) -> None:
         with self._lock:
             messages = [self._messages.popleft() for _ in range(len(self._messages))]
             if messages:
                 self._channel.sendall(frame(messages))
+            self._mark.forget()
         self.flushed_at = monotonic()
 
     def _tell(self, kind: str, ref: AttemptRef, *rest: Any) -> None:

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+import orjson
+
 from holdfast.domain.execution import Place
 from holdfast.executors.frames import Unframer, frame
 from holdfast.executors.mark import make_mark
@@ -112,6 +114,8 @@ class Spawned(asyncio.Protocol):
             code = self._process.wait()
             self._reaped = True
         self._drain()
+        for line in self.mark.kept():
+            self._heard(orjson.loads(line))
         if self._transport is not None:
             self._transport.abort()
         else:

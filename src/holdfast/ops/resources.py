@@ -8,8 +8,6 @@ from holdfast.sql import resources
 from holdfast.sql.resources import Resource
 from holdfast.sql.statement import Op
 
-AGAIN_AFTER = 60.0
-
 
 def add_resource(job_id: str, resource: str, keep_for_retry: bool) -> Op[None]:
     """Note something that has to be removed with a job. Raises JobEnded if that has happened already."""
@@ -20,7 +18,7 @@ def add_resource(job_id: str, resource: str, keep_for_retry: bool) -> Op[None]:
 
 def resources_to_remove(limit: int = 100) -> Op[list[Resource]]:
     """Resources of jobs that have ended. Whoever asked removes them, and says how it went."""
-    return (yield from resources.to_remove(limit, AGAIN_AFTER))
+    return (yield from resources.to_remove(limit))
 
 
 def resource_removed(resource: Resource, error: str | None = None) -> Op[None]:

@@ -31,12 +31,9 @@ class Held(NamedTuple):
     secret: str | None
 
 
-def hold(holder: str, seconds: float) -> Statement[Held | None]:
-    """Take a subscription whose next delivery is due and that nobody else holds."""
-    return Statement(
-        """
-        with due as (
-            select subscriptions.id from holdfast.subscriptions
+# Subscriptions whose next delivery, `head`, is due and that nobody holds.
+DUE = """
+            from holdfast.subscriptions
             cross join lateral (select deliveries.due_at from holdfast.deliveries
                                 where deliveries.subscription_id = subscriptions.id and deliveries.status = 'PENDING'
                                 order by deliveries.id limit 1) as head
@@ -44,6 +41,17 @@ def hold(holder: str, seconds: float) -> Statement[Held | None]:
               and not exists (select from holdfast.publishing
                               where publishing.subscription_id = subscriptions.id
                                 and publishing.held_until > holdfast.now())
+"""
+
+
+def hold(holder: str, seconds: float) -> Statement[Held | None]:
+    """Take a subscription whose next delivery is due and that nobody else holds."""
+    return Statement(
+        """
+        with due as (
+            select subscriptions.id"""
+        + DUE
+        + """
             order by head.due_at limit 1
         ), held as (
             insert into holdfast.publishing (subscription_id, holder, held_until)

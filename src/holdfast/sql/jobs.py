@@ -95,12 +95,17 @@ def let_go(job_id: str) -> Statement[None]:
     )
 
 
+HELD_FOR_NOTHING = """
+        from holdfast.jobs
+        where finished_at is null and held_until <= holdfast.now() and total = succeeded + failed + cancelled
+"""
+
+
 def held_for_nothing(limit: int) -> Statement[list[str]]:
     """Jobs that were kept from ending, and whose maker added nothing any more."""
     return Statement(
-        """
-        select id::text from holdfast.jobs
-        where finished_at is null and held_until <= holdfast.now() and total = succeeded + failed + cancelled
+        f"""
+        select id::text {HELD_FOR_NOTHING}
         order by id limit %(limit)s
         """,
         {"limit": limit},

@@ -31,23 +31,29 @@ class Resource(NamedTuple):
     resource: str
 
 
-def to_remove(limit: int, again_after: float) -> Statement[list[Resource]]:
-    """Take up to `limit` resources of jobs that have ended, each at most once in `again_after` seconds."""
-    return Statement(
-        """
-        with due as (
-            select resources.job_id, resources.name from holdfast.resources
+# Resources of jobs that have ended; one that could not be removed is tried again after a while.
+TO_REMOVE = """
+            from holdfast.resources
             join holdfast.jobs on jobs.id = resources.job_id
             where jobs.finished_at is not null
               and (jobs.outcome = 'SUCCEEDED' or not resources.keep_for_retry)
-              and coalesce(resources.tried_at < holdfast.now() - %(again_after)s * interval '1 second', true)
+              and coalesce(resources.tried_at < holdfast.now() - interval '1 minute', true)
+"""
+
+
+def to_remove(limit: int) -> Statement[list[Resource]]:
+    """Take up to `limit` resources of jobs that have ended, each at most once in a minute."""
+    return Statement(
+        f"""
+        with due as (
+            select resources.job_id, resources.name {TO_REMOVE}
             order by resources.created_at limit %(limit)s for update of resources skip locked
         )
         update holdfast.resources set tried_at = holdfast.now() from due
         where resources.job_id = due.job_id and resources.name = due.name
         returning resources.job_id::text, resources.name, resources.resource::text
         """,
-        {"limit": limit, "again_after": again_after},
+        {"limit": limit},
         each(Resource._make),
     )
 

@@ -128,6 +128,22 @@ def startable(job_id: str) -> Statement[int]:
     )
 
 
+# Jobs that were asked to stop and have runs that could still start, and jobs whose time is over.
+TO_STOP = """
+        from holdfast.jobs
+        where finished_at is null and (
+            (cancel_requested_at is null and deadline_at <= holdfast.now())
+            or (cancel_requested_at is not null and (
+                exists (select from holdfast.ready where run_id between holdfast.job_floor(jobs.id)
+                        and holdfast.job_ceiling(jobs.id) and ready.job_id = jobs.id)
+                or exists (select from holdfast.waiting where run_id between holdfast.job_floor(jobs.id)
+                           and holdfast.job_ceiling(jobs.id) and waiting.job_id = jobs.id)
+                or exists (select from holdfast.leases where run_id between holdfast.job_floor(jobs.id)
+                           and holdfast.job_ceiling(jobs.id) and leases.job_id = jobs.id
+                           and leases.cancel_requested_at is null))))
+"""
+
+
 class Stopping(NamedTuple):
     """A job that was asked to stop and has not ended, or whose time is over."""
 
@@ -142,18 +158,9 @@ def to_stop(limit: int) -> Statement[list[Stopping]]:
         """
         select jobs.id::text,
                coalesce(jobs.cancel_reason, format('timed out: not ended %%s after it was made', timeout)),
-               jobs.cancel_requested_at is not null
-        from holdfast.jobs
-        where finished_at is null and (
-            (cancel_requested_at is null and deadline_at <= holdfast.now())
-            or (cancel_requested_at is not null and (
-                exists (select from holdfast.ready where run_id between holdfast.job_floor(jobs.id)
-                        and holdfast.job_ceiling(jobs.id) and ready.job_id = jobs.id)
-                or exists (select from holdfast.waiting where run_id between holdfast.job_floor(jobs.id)
-                           and holdfast.job_ceiling(jobs.id) and waiting.job_id = jobs.id)
-                or exists (select from holdfast.leases where run_id between holdfast.job_floor(jobs.id)
-                           and holdfast.job_ceiling(jobs.id) and leases.job_id = jobs.id
-                           and leases.cancel_requested_at is null))))
+               jobs.cancel_requested_at is not null"""
+        + TO_STOP
+        + """
         order by jobs.id limit %(limit)s
         """,
         {"limit": limit},

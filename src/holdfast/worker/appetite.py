@@ -73,7 +73,7 @@ class Appetite:
         """Put on the errand what is due. A look costs little, so anything else that is due takes it along."""
         errand.promote = now >= self._promote_at
         idle = not self._hungry and not errand.promote
-        errand.look = idle and (now >= self._look_at or errand.find_orphans)
+        errand.look = idle and (now >= self._look_at or errand.survey)
         if room > 0 and not idle:
             errand.limit = room
             errand.positions = self._picker.positions()

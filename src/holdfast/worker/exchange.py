@@ -44,7 +44,7 @@ class Exchange:
         self._bell = asyncio.Event()
         self._appetite = Appetite(options)
         self._failures = 0
-        self._orphans_at = 0.0
+        self._survey_at = 0.0
         self.claiming = True
         self.endings = self._new_endings()
         self.desk = AttemptDesk(database, options.prepare, lambda: self.tenure, self.wake)
@@ -129,7 +129,7 @@ class Exchange:
 
     def _wait(self) -> float:
         now = monotonic()
-        times = [self._orphans_at - now]
+        times = [self._survey_at - now]
         if self.claiming:
             times.append(self._appetite.wait(now, self._options.executor.room()))
         if self.completions:
@@ -141,7 +141,7 @@ class Exchange:
 
     def _errand(self) -> Errand:
         now = monotonic()
-        errand = Errand(self.tenure.id, settlements=self.completions.take(), find_orphans=now >= self._orphans_at)
+        errand = Errand(self.tenure.id, settlements=self.completions.take(), survey=now >= self._survey_at)
         if errand.settlements or self.desk.due_in() == 0.0:
             errand.progress, errand.lines = self.desk.take()
         if self.claiming:
@@ -161,6 +161,8 @@ class Exchange:
             await self._spread(answer.verdicts.released)
         if answer.orphans:
             self._upkeep.rescue(answer.orphans)
+        if answer.chores:
+            self._upkeep.call(answer.chores)
 
     async def _spread(self, queues: frozenset[str]) -> None:
         """Runs became ready because others ended: look for them here, and let other workers know."""
@@ -187,8 +189,8 @@ class Exchange:
             endings.completions.doubt(errand.settlements)
             raise
         now = monotonic()
-        if errand.find_orphans:
-            self._orphans_at = now + self._options.rescue_pause
+        if errand.survey:
+            self._survey_at = now + self._options.rescue_pause
         if errand.settlements or answer.claims:
             self._upkeep.note_activity()
         endings.settled(errand.settlements, answer.verdicts)

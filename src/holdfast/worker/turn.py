@@ -8,7 +8,7 @@ from typing import LiteralString
 
 from holdfast import ops
 from holdfast.domain.values import AttemptRef, Claim, Position, Settlement, Verdicts
-from holdfast.sql import leases, logs, ready
+from holdfast.sql import chores, leases, logs, ready
 from holdfast.sql.leases import Orphan
 from holdfast.sql.logs import LogLine
 from holdfast.sql.statement import Op
@@ -29,14 +29,14 @@ class Errand:
     limit: int = 0
     promote: bool = False
     look: bool = False
-    find_orphans: bool = False
+    survey: bool = False
 
     def begin(self, careful: LiteralString) -> LiteralString | None:
         """How to begin the transaction: with care for plans where runs move, else at all only if it takes several."""
         if self.positions or self.settlements:
             return careful
-        several = self.look + self.promote + self.find_orphans + bool(self.progress) + bool(self.lines) > 1
-        return "begin" if several else None
+        several = self.look + self.promote + bool(self.progress) + bool(self.lines) > 1
+        return "begin" if several or self.survey else None
 
 
 @dataclass(slots=True)
@@ -49,6 +49,7 @@ class Answer:
     next_due: float | None = None
     queues: list[str] | None = None
     orphans: list[Orphan] = field(default_factory=list)
+    chores: list[str] = field(default_factory=list)
 
 
 def turn(errand: Errand) -> Op[Answer]:
@@ -66,6 +67,7 @@ def turn(errand: Errand) -> Op[Answer]:
         answer.claims = yield from ops.claim(errand.worker_id, errand.positions, errand.limit)
     if errand.look:
         answer.queues, answer.next_due = yield from ready.look()
-    if errand.find_orphans:
+    if errand.survey:
         answer.orphans = yield from ops.find_orphans(RESCUED_AT_ONCE)
+        answer.chores = yield from chores.due()
     return answer

@@ -7,7 +7,7 @@ others waiting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from random import random, uniform
@@ -29,11 +29,13 @@ from holdfast.worker.options import WorkerOptions
 FOLDED_AT_ONCE = 5000
 # A worker counts as busy for so long after it had something to do.
 ACTIVE_FOR = 5.0
+# The pause of a service that the worker is called to when there is something to do: see `sql.chores`.
+ONLY_WHEN_CALLED = 86_400.0
 
 
 @dataclass(frozen=True)
 class Service:
-    """Something to do every so many seconds, or every `idle` seconds while the worker has nothing to do.
+    """Something to do when called, every so many seconds, or every `idle` seconds while the worker has nothing to do.
 
     The first time comes within `first` seconds, so that not all workers do it at once.
     """
@@ -68,12 +70,19 @@ class Upkeep:
         self._busy = True
         self.rescued: Callable[[], None] = _nobody
         self._orphans: list[Orphan] = []
+        self._called: set[str] = set()
         self._bell = asyncio.Event()
 
     def rescue(self, orphans: list[Orphan]) -> None:
         """Leases that have passed, found on the way."""
         self._orphans = orphans
         self._bell.set()
+
+    def call(self, names: Iterable[str]) -> None:
+        """These services have something to do, as was seen on the way."""
+        self._called.update(names)
+        self._bell.set()
+        self.note_activity()
 
     def note_activity(self) -> None:
         """The worker has something to do: services come at their usual pace."""
@@ -96,7 +105,10 @@ class Upkeep:
                 due[service] = monotonic() + pause * uniform(0.9, 1.1)
             else:
                 self._bell.clear()
-                due = {one: min(at, monotonic() + one.every) if self._busy else at for one, at in due.items()}
+                now = monotonic()
+                due = {one: min(at, now + one.every) if self._busy else at for one, at in due.items()}
+                due |= {one: min(due[one], now) for one in due if one.name in self._called}
+                self._called.clear()
                 if self._orphans:
                     await self._attempt("rescue", _rescue)
 
@@ -171,7 +183,7 @@ async def make_partitions(upkeep: Upkeep) -> None:
 
 
 SERVICES = (
-    every(3, fold, idle=30),
+    every(3, fold, idle=ONLY_WHEN_CALLED),
     every(3600, prune, first=600),
     every(86400, make_partitions, first=60),
 )

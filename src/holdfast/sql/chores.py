@@ -1,0 +1,30 @@
+"""Chores: which of the things that every worker does for all are due now. One look, so that idling is cheap."""
+
+from __future__ import annotations
+
+from holdfast.sql.deliveries import DUE
+from holdfast.sql.jobs import HELD_FOR_NOTHING
+from holdfast.sql.resources import TO_REMOVE
+from holdfast.sql.statement import Statement, each
+from holdfast.sql.stopping import TO_STOP
+
+_CHORES = {
+    "fold": "from holdfast.tallies",
+    "publish": "from holdfast.outbox",
+    "publish again": DUE,
+    "stop_overdue_jobs": TO_STOP,
+    "end_held_jobs": HELD_FOR_NOTHING,
+    "remove_resources": TO_REMOVE,
+}
+NAMES = frozenset(name.partition(" ")[0] for name in _CHORES)
+
+
+def due() -> Statement[list[str]]:
+    """The names of the services that have something to do now."""
+    return Statement(
+        " union all ".join(
+            f"select '{name.partition(' ')[0]}' where exists (select {sql})" for name, sql in _CHORES.items()
+        ),
+        {},
+        each(lambda row: str(row[0])),
+    )
