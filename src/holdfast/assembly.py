@@ -42,7 +42,7 @@ def run_worker(settings: Settings, request: WorkerRequest) -> None:
     settings = replace(settings, tasks=(*settings.tasks, *request.tasks))
     with ExitStack() as stack:
         stack.callback(start_logging(settings))
-        surroundings = stack.enter_context(Surroundings(settings))
+        surroundings = stack.enter_context(Surroundings(settings, lasting=True))
         Worker(replace(worker_options(surroundings, request), services=services(surroundings))).run()
 
 
@@ -55,7 +55,7 @@ def run_sweep(settings: Settings) -> None:
     """Do what workers do for all, and execute nothing, until told to stop."""
     with ExitStack() as stack:
         stack.callback(start_logging(settings))
-        surroundings = stack.enter_context(Surroundings(settings))
+        surroundings = stack.enter_context(Surroundings(settings, lasting=True))
         request = WorkerRequest(queues=(), executor="inline", name=f"sweep {os.getpid()}")
         Sweep(replace(worker_options(surroundings, request), services=services(surroundings))).run()
 

@@ -41,8 +41,14 @@ def current(connection: psycopg.Connection[Any]) -> str | None:
     found = connection.execute("select to_regclass('holdfast.migration')").fetchone()
     if not found or found[0] is None:
         return None
-    row = connection.execute("select version_num from holdfast.migration").fetchone()
-    return str(row[0]) if row else None
+    row = connection.execute("select max(version_num) from holdfast.migration").fetchone()
+    return str(row[0]) if row and row[0] is not None else None
+
+
+def is_behind(connection: psycopg.Connection[Any]) -> bool:
+    """Whether there is a migration that the database has not seen."""
+    at = current(connection)
+    return at is None or int(at) < int(latest())
 
 
 def require(connection: psycopg.Connection[Any]) -> None:
@@ -60,7 +66,11 @@ def require(connection: psycopg.Connection[Any]) -> None:
 
 
 def upgrade(url: str) -> None:
-    """Bring the database to the newest schema. Safe to call from many processes at once."""
+    """Bring the database to the newest schema that this code knows. Safe to call from many processes at once."""
     from holdfast.alembic_run import run
 
+    with psycopg.connect(url, autocommit=True) as connection:
+        if current(connection) is not None and not is_behind(connection):
+            require(connection)
+            return
     run(url, migrations())

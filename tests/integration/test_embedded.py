@@ -14,7 +14,9 @@ import pytest
 
 from holdfast.embedded import ensure_running, stop_if_unused
 from holdfast.embedded.places import Places
+from holdfast.embedded.postmaster import find
 from tests.integration.embedded_support import USER, execute, leave, line, postmaster, runs
+from tests.integration.worker_support import eventually
 
 Spawn = Callable[..., subprocess.Popen[str]]
 
@@ -74,6 +76,18 @@ def test_a_killed_server_comes_back_with_its_data(home: Path) -> None:
         os.kill(postmaster(home), signal.SIGKILL)
         server.revive()
         assert execute(server.url, "table kept") == [(42,)]
+    assert not runs(home)
+
+
+def test_a_server_that_is_kept_up_comes_back_by_itself(home: Path) -> None:
+    with ensure_running(home) as server, contextlib.closing(psycopg.connect(server.url)) as connection:
+        connection.pgconn.send_query(b"do $$ begin loop end loop; end $$")
+        server.keep_up()
+        killed = postmaster(home)
+        os.kill(killed, signal.SIGKILL)
+        eventually(lambda: find(Places(home)) not in (None, killed))
+        server.revive()
+        assert execute(server.url, "select 1") == [(1,)]
     assert not runs(home)
 
 

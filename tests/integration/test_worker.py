@@ -143,12 +143,14 @@ def test_a_full_disk_is_a_failure_that_is_retried(stage: Stage, executor: str) -
     assert ended.status is Status.SUCCEEDED
 
 
-def test_an_unknown_task_is_a_failed_attempt_and_never_an_import(stage: Stage) -> None:
+@pytest.mark.parametrize("executor", ["process", "inline"])
+def test_an_unknown_task_is_left_to_others_and_never_an_import(stage: Stage, executor: str) -> None:
     run = as_stored(stage, "echo", {}, task="antigravity.fly", policy='{"max_attempts": 1}')
-    with stage.worker():
-        ended = stage.ended(run)
-    assert ended.error is not None
-    assert ended.error["class"] == "holdfast.domain.errors.UnknownTask"
+    with stage.worker(executor):
+        eventually(lambda: stage.attempts(run) == [(1, "CANCELLED", None, "unknown-task")])
+        found = stage.client.get(run)
+        assert [reason.code for reason in stage.client.why(run)] == ["retry", "no-worker-for-task"]
+    assert found.status is Status.PENDING
     assert "antigravity" not in sys.modules
 
 

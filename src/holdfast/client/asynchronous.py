@@ -19,7 +19,7 @@ from holdfast.client.blocking import TRIES
 from holdfast.client.calls import run_id
 from holdfast.client.handles import AsyncRun
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
-from holdfast.client.waiting import pauses, timed_out
+from holdfast.client.waiting import in_transaction, pauses, timed_out
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg_async as driver
@@ -148,7 +148,8 @@ class AsyncAsking:
             found = await self.get(run)
         if found.status.final:
             return found
-        raise timed_out(run_id(run), timeout)
+        reasons = await self.why(run)
+        raise timed_out(run_id(run), timeout, reasons[0].detail)
 
 
 class AsyncClient(AsyncAsking):
@@ -240,6 +241,10 @@ class AsyncBorrowedClient(AsyncAsking):
         self.settings = owner.settings
         self._owner = owner
         self._connection = connection
+
+    async def wait(self, run: object, timeout: float | None = None) -> AsyncRun:
+        """Refused: nobody can execute the run before the transaction that it is part of has committed."""
+        raise in_transaction(run_id(run))
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         return await driver.run(self._connection, make_op())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
@@ -17,7 +18,7 @@ from holdfast.client import subscriptions as subscribing
 from holdfast.client.calls import run_id
 from holdfast.client.handles import Run
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
-from holdfast.client.waiting import pauses, timed_out
+from holdfast.client.waiting import in_transaction, pauses, timed_out
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg as driver
@@ -147,7 +148,7 @@ class Asking:
             found = self.get(run)
         if found.status.final:
             return found
-        raise timed_out(run_id(run), timeout)
+        raise timed_out(run_id(run), timeout, self.why(run)[0].detail)
 
 
 class Client(Asking):
@@ -166,6 +167,8 @@ class Client(Asking):
             name="holdfast",
         )
         self._bell = self.surroundings.open_bell(self._notify)
+        # A program that ends without closing its client is not held up by the threads of the pool.
+        weakref.finalize(self, self._pool.close)
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         """Drive an operation on a connection of the pool."""
@@ -218,6 +221,10 @@ class BorrowedClient(Asking):
         self._owner = owner
         self._connection = connection
         self._drive = _driver_for(connection)
+
+    def wait(self, run: object, timeout: float | None = None) -> Run:
+        """Refused: nobody can execute the run before the transaction that it is part of has committed."""
+        raise in_transaction(run_id(run))
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         result: T = self._drive(self._connection, make_op())

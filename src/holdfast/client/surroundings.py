@@ -22,9 +22,12 @@ CONNECT_TIMEOUT = 10
 
 
 class Surroundings:
-    """Opened once per process; holds the embedded server, if that is what the settings lead to."""
+    """Opened once per process; holds the embedded server, if that is what the settings lead to.
 
-    def __init__(self, settings: Settings | None = None, *, check: bool = True) -> None:
+    With `lasting` that server is started again if it dies: for processes that are there to stay.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, check: bool = True, lasting: bool = False) -> None:
         self.settings = settings or load()
         load_modules(("holdfast.tasks", *self.settings.tasks))
         self._server: Any = None
@@ -33,16 +36,18 @@ class Surroundings:
             if check:
                 self._require()
         else:
-            self._start_embedded()
+            self._start_embedded(lasting)
         self._store: ResultStore | None = None
 
-    def _start_embedded(self) -> None:
+    def _start_embedded(self, lasting: bool) -> None:
         from holdfast.embedded import ensure_running
 
         self._server = ensure_running(Path(self.settings.home))
+        if lasting:
+            self._server.keep_up()
         self.database_url = self._server.url
         with connect(self.database_url) as connection:
-            behind = migrate.current(connection) != migrate.latest()
+            behind = migrate.is_behind(connection)
         if behind:
             migrate.upgrade(self.database_url)
         self._require()
@@ -101,13 +106,15 @@ def connect(url: str) -> psycopg.Connection[Any]:
     try:
         return psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT)
     except psycopg.ProgrammingError as error:
-        raise ConfigurationError(f"the database URL {masked(url)} cannot be used: {error}") from error
+        raise ConfigurationError(f"the database URL {masked(url)} cannot be used: {str(error).strip()}") from error
     except psycopg.OperationalError as error:
         raise unreachable(url, error) from error
 
 
 def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = " ".join(str(error).split()).rstrip(".?") or type(error).__name__
+    # The server's own words begin like this: whoever says them has answered.
+    how = "lets nobody in" if "FATAL:" in said else "does not answer"
     return DatabaseUnreachable(
-        f"Postgres at {masked(url)} does not answer: {said}. Check HOLDFAST_DATABASE_URL and that the server runs."
+        f"Postgres at {masked(url)} {how}: {said}. Check HOLDFAST_DATABASE_URL and that the server runs."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from holdfast.domain.errors import WaitTimeout
+from holdfast.domain.errors import BadInput, WaitTimeout
 
 FIRST = 0.01
 LONGEST = 0.5
@@ -21,5 +21,12 @@ def pauses(timeout: float | None) -> Iterator[float]:
         pause = min(pause * GROWTH, LONGEST)
 
 
-def timed_out(run_id: str, timeout: float | None) -> WaitTimeout:
-    return WaitTimeout(f"run {run_id} had not ended after {timeout:g} s; it goes on")
+def timed_out(run_id: str, timeout: float | None, why: str | None = None) -> WaitTimeout:
+    return WaitTimeout(f"run {run_id} had not ended after {timeout:g} s; it goes on" + (f": {why}" if why else ""))
+
+
+def in_transaction(run_id: str) -> BadInput:
+    return BadInput(
+        f"run {run_id} is part of your transaction, and starts only after you commit; then wait with the client "
+        "itself: client.wait(run)"
+    )

@@ -43,9 +43,11 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The worker gave the run back unfinished; this costs no attempt of the budget."""
+    """The worker gave the run back unfinished; this costs no attempt of the budget. It may be tried after `delay`."""
 
     elapsed: float = 0.0
+    reason: str = "handed-back"
+    delay: float = 0.0
 
 
 Outcome = Succeeded | Failed | Stopped | HandedBack
@@ -102,8 +104,9 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
                 task=claim.task,
                 elapsed=outcome.elapsed,
                 lag=lag,
+                delay=outcome.delay,
                 excuse=True,
-                reason="handed-back",
+                reason=outcome.reason,
             )
         case Failed():
             ends, delay = after_failure(

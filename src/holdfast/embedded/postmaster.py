@@ -53,7 +53,7 @@ def stop(places: Places) -> None:
         deadline = time.monotonic() + seconds
         asked = False
         while locks.is_held(places.server_lock):
-            pid = _postmaster(places)
+            pid = find(places)
             if pid is None:
                 _end_orphans(places)
             elif not asked:
@@ -153,7 +153,7 @@ def _check(places: Places, runner: account.Account) -> None:
         )
 
 
-def _postmaster(places: Places) -> int | None:
+def find(places: Places) -> int | None:
     """The process id of the server's first process, as far as it can be seen from here."""
     try:
         pid = int((places.data / "postmaster.pid").read_text().split("\n", 1)[0])
@@ -170,7 +170,7 @@ def _arguments(pid: int) -> list[str]:
 
 def _end_orphans(places: Places) -> None:
     """A killed postmaster may leave a busy process behind, which keeps the data from being opened again."""
-    if sys.platform != "linux" or _postmaster(places) is not None:
+    if sys.platform != "linux" or find(places) is not None:
         return
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
         if "".join(_arguments(pid)).startswith(f"postgres: {places.mark}: "):

@@ -18,6 +18,7 @@ from holdfast.embedded.places import Places
 
 # Longer than a start that has to recover: whoever waits behind one must not give up before it.
 TURN_SECONDS = postmaster.START_SECONDS + 60.0
+LOOK_SECONDS = 1.0
 
 
 class Server:
@@ -28,6 +29,7 @@ class Server:
         self._hold: int | None = hold
         self._durable = durable
         self._leaving = threading.Lock()
+        self._left = threading.Event()
 
     @property
     def url(self) -> str:
@@ -41,10 +43,22 @@ class Server:
     def revive(self) -> None:
         """Start the server again if it died under us; return once it answers."""
         with locks.exclusively(self._places.start_lock, TURN_SECONDS) as turn:
-            postmaster.start(self._places, turn, durable=self._durable)
+            if not self._left.is_set():
+                postmaster.start(self._places, turn, durable=self._durable)
+
+    def keep_up(self) -> None:
+        """From now on start the server again whenever it died, until released."""
+        threading.Thread(target=self._guard, name="holdfast-embedded", daemon=True).start()
+
+    def _guard(self) -> None:
+        while not self._left.wait(LOOK_SECONDS):
+            if postmaster.find(self._places) is None:
+                with contextlib.suppress(ConfigurationError, OSError):
+                    self.revive()
 
     def release(self) -> None:
         """Leave; the last one stops the server and returns once it is gone. Leaving twice does nothing."""
+        self._left.set()
         with self._leaving:
             hold, self._hold = self._hold, None
             _open.discard(self)

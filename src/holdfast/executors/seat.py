@@ -18,7 +18,8 @@ from holdfast.executors.spawning import Spawned
 
 # A run that was asked to stop and does not is interrupted after this part of the grace, and killed after all of it.
 INTERRUPT_AFTER = 0.2
-TIMEOUT_GRACE = 5.0
+# A cancelled run that does not stop is killed, so that whoever cancelled sees it end within five seconds.
+TIMEOUT_GRACE, CANCEL_GRACE = 5.0, 4.0
 # Runs that have waited this long behind one that turned out to be long go elsewhere.
 BEHIND = 0.02
 
@@ -135,6 +136,7 @@ class Seat:
         if stop.kind == "timeout":
             grace, interrupt_after = min(grace, TIMEOUT_GRACE), 0.0
         else:
+            grace = min(grace, CANCEL_GRACE)
             interrupt_after = grace * INTERRUPT_AFTER
         if asked_for >= grace:
             self.child.kill()

@@ -64,7 +64,7 @@ def serve(
     started: Callable[[str], None] | None = None,
 ) -> None:
     """Serve the API until SIGTERM or SIGINT; `started` is told its URL. Ends by SystemExit, as gunicorn does."""
-    with Surroundings(settings) as surroundings:
+    with Surroundings(settings, lasting=True) as surroundings:
         if not is_loopback(settings.host):
             require_token(surroundings.database_url, settings.host)
         listener = listener or listen(settings.host, settings.port)

@@ -25,6 +25,7 @@ _LOUDNESS = {
     "request.refused": "warning",
     "run.lost": "warning",
     "run.refused": "warning",
+    "run.unknown_task": "warning",
     "lease.returned": "warning",
     "ending.refused": "error",
     "turn.refused": "error",

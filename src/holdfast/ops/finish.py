@@ -50,7 +50,8 @@ def record(settlements: Sequence[Settlement], accepted: Iterable[Verdict]) -> Op
         made = (yield from add_to_jobs(added)) if added else []
         if awaited or made or any(v.job_id is not None for v in ended):
             endings = [Ending(v.ref.run_id, str(v.outcome), v.job_id, v.map_id) for v in ended]
-            verdicts.released = yield from conclude(endings, made, awaited=awaited)
+            released = yield from conclude(endings, made, awaited=awaited)
+            verdicts.released = released.union(new.queue for new in added)
     return verdicts
 
 

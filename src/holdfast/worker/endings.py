@@ -19,6 +19,9 @@ from holdfast.sql.statement import Op
 from holdfast.worker.completion import Completions
 from holdfast.worker.tenure import Tenure
 
+# How long a run whose task is not known here is left to others, at first and at most.
+UNKNOWN_FIRST, UNKNOWN_LONGEST = 5.0, 300.0
+
 
 def about(claim: Claim, worker_id: str, status: str) -> dict[str, Any]:
     """What every line about a run has."""
@@ -64,6 +67,13 @@ class Endings:
     def hand_back(self, claims: Iterable[Claim]) -> None:
         """These have not been performed, or not to the end."""
         self.completions.add([Ended(claim, HandedBack()) for claim in claims])
+
+    def hand_back_unknown(self, claims: Iterable[Claim]) -> None:
+        """Nobody here knows the tasks of these; another worker may, now or after the next deploy."""
+        for claim in claims:
+            delay = min(UNKNOWN_FIRST * 2.0 ** min(claim.number - 1, 10), UNKNOWN_LONGEST)
+            emit("run.unknown_task", **about(claim, self.tenure.id, Status.PENDING))
+            self.completions.add([Ended(claim, HandedBack(reason="unknown-task", delay=delay))])
 
     def hand_back_all(self) -> int:
         """Whatever has not ended goes back; tells how many."""

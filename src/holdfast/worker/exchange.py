@@ -205,6 +205,11 @@ class Exchange:
             endings.hand_back(claims)
             self.wake()
             return
+        unknown = [claim for claim in claims if registry.find(claim.task) is None]
+        if unknown:
+            endings.hand_back_unknown(unknown)
+            claims = [claim for claim in claims if registry.find(claim.task) is not None]
+            self.wake()
         endings.began(claims)
         inline = self._options.inline
         if self._options.executor is not inline:

@@ -1,0 +1,63 @@
+"""What clients leave behind: programs that end without closing theirs, and runs that are part of a transaction."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast import AsyncClient, Client, WaitTimeout
+from holdfast.domain.errors import BadInput
+from holdfast.settings import Settings
+
+PROGRAM = """
+from holdfast import Client
+client = Client()
+for n in range(5):
+    client.submit("mock", {"seconds": 0, "payload": n})
+print("submitted")
+"""
+
+
+def test_a_program_may_end_without_closing_its_client(database_url: str, tmp_path: Path) -> None:
+    environment = {"HOLDFAST_DATABASE_URL": database_url, "HOLDFAST_ARTIFACTS": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    # Whatever holds a program up at its end complains about that.
+    assert (done.stdout, done.stderr) == ("submitted\n", "")
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> Settings:
+    return Settings(database_url=database_url, artifacts=str(tmp_path))
+
+
+def test_nobody_waits_for_their_own_transaction(settings: Settings) -> None:
+    with Client(settings) as client, psycopg.connect(settings.database_url) as connection:
+        run = client.on(connection).submit("mock", {"seconds": 0})
+        with pytest.raises(BadInput, match="after you commit"):
+            run.wait(timeout=60)
+        connection.commit()
+        assert client.get(run).status == "PENDING"
+
+
+async def test_nor_awaits_it(settings: Settings) -> None:
+    async with AsyncClient(settings) as client:
+        connection = await psycopg.AsyncConnection.connect(settings.database_url)
+        async with connection:
+            run = await client.on(connection).submit("mock", {"seconds": 0})
+            with pytest.raises(BadInput, match="after you commit"):
+                await run.wait(timeout=60)
+
+
+async def test_who_waited_in_vain_is_told_why(settings: Settings) -> None:
+    with Client(settings) as client, pytest.raises(WaitTimeout, match="no worker is alive"):
+        client.submit("mock", {"seconds": 0}).wait(timeout=0.01)
+    async with AsyncClient(settings) as client:
+        run = await client.submit("mock", {"seconds": 0})
+        with pytest.raises(WaitTimeout, match="no worker is alive"):
+            await run.wait(timeout=0.01)
