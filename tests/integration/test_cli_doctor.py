@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,6 +78,34 @@ def test_what_is_wrong_on_this_machine(here: Inside, env: dict[str, str], name: 
     assert found[name]["state"] == "fail"
     assert told in found[name]["detail"]
     assert "hunter2" not in str(found)
+
+
+def test_a_full_disk_wants_room_and_not_rights(here: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    found = findings(here)["artifacts"]
+    assert "No space left on device" in found["detail"]
+    assert found["fix"] == "free some space, or set HOLDFAST_ARTIFACTS to a place with room"
+
+
+def test_broken_tasks_are_told_once_and_the_database_is_examined_all_the_same(here: Inside) -> None:
+    found = findings(here, HOLDFAST_TASKS="no.such.module")
+    assert [name for name, item in found.items() if "no.such.module" in item["detail"]] == ["tasks"]
+    assert found["database"]["state"] == found["schema"]["state"] == "ok"
+
+
+def test_a_database_that_breaks_on_the_way_is_a_finding(here: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    from holdfast.client import surroundings
+
+    def break_down(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("the migration broke")
+
+    monkeypatch.setattr(surroundings.Surroundings, "__init__", break_down)
+    found = findings(here)
+    assert "RuntimeError: the migration broke" in found["database"]["detail"]
+    assert found["the rest"]["state"] == "skip"
 
 
 @pytest.mark.parametrize(("step", "state"), [(-1, "fail"), (1, "warn"), (2, "fail")])

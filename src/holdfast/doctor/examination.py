@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.doctor import database, machine, work
@@ -12,36 +13,50 @@ from holdfast.settings import Settings, load
 
 T = TypeVar("T")
 
+CONNECT = "start the server, or correct HOLDFAST_DATABASE_URL"
+BROKEN = "holdfast --traceback db upgrade shows where it breaks; or set HOLDFAST_DATABASE_URL to another database"
+
 
 def examine() -> Iterator[Finding]:
     """Check everything, and tell each finding as soon as it is known."""
     yield machine.python()
     try:
         settings = load()
-    except HoldfastError as error:
-        yield fail("settings", str(error), "correct it; holdfast config show lists all settings")
+    except (HoldfastError, OSError) as error:
+        yield fail("settings", _said(error), "correct it; holdfast config show lists all settings")
         return
     given = len(settings.origins)
     yield ok("settings", f"{given} set, the others are the defaults" if given else "all are the defaults")
+    told: set[str] = set()
     for check in machine.CHECKS:
-        yield _guarded(check, settings)
-    yield from _examine_database(settings)
+        finding = _guarded(check, settings)
+        told.add(finding.detail)
+        if finding.name == "tasks" and finding.state is State.FAIL:
+            settings = replace(settings, tasks=())
+        yield finding
+    try:
+        yield from _examine_database(settings, told)
+    except Exception as error:  # noqa: BLE001 - whatever breaks on the way is a finding too
+        yield fail("database", f"could not be examined: {_said(error)}", BROKEN)
+        yield skip("the rest", "not asked, because of that")
 
 
-def _examine_database(settings: Settings) -> Iterator[Finding]:
+def _examine_database(settings: Settings, told: Collection[str]) -> Iterator[Finding]:
+    """Examine the database; what was `told` before is not told again."""
     from holdfast.client.surroundings import Surroundings, connect
 
     try:
         surroundings = Surroundings(settings, check=False)
     except HoldfastError as error:
-        yield fail("database", str(error), "correct what it says, or set HOLDFAST_DATABASE_URL")
-        yield skip("the rest", "not asked, because there is no database")
+        if str(error) not in told:
+            yield fail("database", str(error), "correct what it says, or set HOLDFAST_DATABASE_URL")
+        yield skip("the rest", "not asked, because of that")
         return
     with surroundings:
         try:
             connection = connect(surroundings.database_url)
         except HoldfastError as error:
-            yield fail("database", str(error), "start the server, or correct HOLDFAST_DATABASE_URL")
+            yield fail("database", str(error), CONNECT)
             yield skip("the rest", "not asked, because the database does not answer")
             return
         with connection:
@@ -63,6 +78,12 @@ def _guarded(check: Callable[[T], Finding], subject: T) -> Finding:
     try:
         return check(subject)
     except Exception as error:  # noqa: BLE001 - a check that breaks is a finding, and must not hide the others
-        said = " ".join(str(error).split()) or type(error).__name__
         fix = "see whether the role may read this, and the server's log"
-        return fail(check.__name__.replace("_", " "), f"could not be checked: {said}", fix)
+        return fail(check.__name__.replace("_", " "), f"could not be checked: {_said(error)}", fix)
+
+
+def _said(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    if isinstance(error, HoldfastError):
+        return said
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import platform
 import shutil
 import sys
@@ -16,6 +17,8 @@ from holdfast.settings import Settings
 OLDEST_PYTHON = (3, 11)
 LOW_SPACE = 1024**3
 NO_SPACE = 64 * 1024**2
+FULL = (errno.ENOSPC, errno.EDQUOT)
+MORE_ROOM = "free some space, or set HOLDFAST_ARTIFACTS to a place with room"
 # A result at this place belongs to no run: it is only written to see whether writing works.
 PROBE = "00000000-0000-0000-0000-000000000000"
 
@@ -43,28 +46,28 @@ def artifacts(settings: Settings) -> Finding:
         return _object_store(settings.artifacts)
     place = Path(settings.artifacts).absolute()
     missing = [parent for parent in (place, *place.parents) if not parent.exists()]
+    probe = place / f".{PROBE}"
     try:
         place.mkdir(parents=True, exist_ok=True)
-        probe = place / f".{PROBE}"
         probe.write_bytes(b"null")
-        probe.unlink()
         free = shutil.disk_usage(place).free
     except OSError as error:
-        return fail("artifacts", f"{place}: {error.strerror}", "make it writable, or set HOLDFAST_ARTIFACTS")
+        fix = MORE_ROOM if error.errno in FULL else "make it writable, or set HOLDFAST_ARTIFACTS"
+        return fail("artifacts", f"{place}: {error.strerror}", fix)
     finally:
+        with suppress(OSError):
+            probe.unlink()
         for made in missing:
             with suppress(OSError):
                 made.rmdir()
-    return _room("artifacts", place, free)
+    return _room("artifacts", f"{place} can be written", free, MORE_ROOM)
 
 
-def _room(name: str, place: Path, free: int) -> Finding:
-    detail = f"{place} can be written, {free / 1024**3:.1f} GiB free"
+def _room(name: str, detail: str, free: int, fix: str) -> Finding:
+    detail = f"{detail}, {free / 1024**3:.1f} GiB free"
     if free < NO_SPACE:
-        return fail(name, detail, "free some space: results that cannot be stored fail their runs")
-    if free < LOW_SPACE:
-        return warn(name, detail, "free some space before results cannot be stored")
-    return ok(name, detail)
+        return fail(name, detail, fix)
+    return warn(name, detail, fix) if free < LOW_SPACE else ok(name, detail)
 
 
 def _object_store(location: str) -> Finding:
@@ -115,9 +118,8 @@ def embedded(settings: Settings) -> Finding:
         return ok("embedded server", f"not made yet; it will be in {places.home}")
     running = places.server_lock.exists() and is_held(places.server_lock)
     state = "running" if running else "stopped; any command starts it"
-    return _room("embedded server", places.home, shutil.disk_usage(places.home).free)._replace(
-        detail=f"{places.home}, {state}"
-    )
+    fix = "free some space, or set HOLDFAST_HOME to a place with room"
+    return _room("embedded server", f"{places.home}, {state}", shutil.disk_usage(places.home).free, fix)
 
 
 CHECKS: tuple[Callable[[Settings], Finding], ...] = (tasks, artifacts, redis, embedded)
