@@ -16,8 +16,8 @@ import click
 
 from holdfast.cli import exits, output
 from holdfast.cli.app import COMMANDS, app
+from holdfast.cli.program import PROGRAM
 
-PROGRAM = "holdfast"
 # Set by the shell when it asks how a word might go on.
 COMPLETING = "_HOLDFAST_COMPLETE"
 

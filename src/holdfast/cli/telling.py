@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output
+from holdfast.cli.program import called
 from holdfast.cli.watching import bar, fraction, headline, how_far
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class Teller:
         text = f"{sum(self._promises)} of {len(self._promises)} promises kept, in {seconds:.1f} s"
         self._line("")
         self._line(output.styled(text, bold=True, fg="green" if self.kept() else "red"))
-        self._line(output.styled("next: holdfast up, and in another terminal holdfast submit mock --wait", dim=True))
+        program = called()
+        self._line(output.styled(f"next: {program} up, and in another terminal {program} submit mock --wait", dim=True))
 
     def scene(self, number: int, title: str, about: str) -> None:
         self._line("")
@@ -62,9 +64,10 @@ class Teller:
         for part in parts[1:]:
             self._line(f"{INDENT}  {part}")
 
-    def progress(self, run: RunFields) -> None:
+    def progress(self, run: RunFields, name: str = "") -> None:
         part = fraction(run.progress) if run.status == "RUNNING" else 1.0 if run.status == "SUCCEEDED" else None
-        words = [headline(run), bar(part) if part is not None else "", how_far(run.progress) if part else ""]
+        told = f"{name}: {headline(run)}" if name else headline(run)
+        words = [told, bar(part) if part is not None else "", how_far(run.progress) if part else ""]
         if self._redraws:
             self._redraw("  ".join(word for word in words if word), output.COLOURS[str(run.status)])
         elif self._last != words[0]:

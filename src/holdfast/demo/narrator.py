@@ -19,8 +19,8 @@ class Narrator(Protocol):
     def say(self, text: str) -> None:
         """Something happened."""
 
-    def progress(self, run: RunFields) -> None:
-        """How a run gets on; told again and again."""
+    def progress(self, run: RunFields, name: str = "") -> None:
+        """How a run gets on, by the name it has in this scene; told again and again."""
 
     def counted(self, done: int, total: int, unit: str) -> None:
         """How many of something are done; told again and again."""

@@ -50,11 +50,13 @@ def failure(stage: Stage) -> None:
     """
     client, narrator = stage.client, stage.narrator
     failing = client.submit("mock", {"seconds": 0.6, "steps": 6, "fail_times": 1}, tags=["demo"])
-    failing = stage.until(failing, lambda run: run.status is Status.PENDING and run.attempt_count == 1)
+    failing = stage.until(
+        failing, lambda run: run.status is Status.PENDING and run.attempt_count == 1, name="the failing run"
+    )
     narrator.promise(True, f"attempt 1 failed as it was told to: {failing.last_error}")
     narrator.say("it rests for 5 s before attempt 2; meanwhile, one request is sent twice")
     _same_request_twice(stage)
-    failing = stage.until(failing, lambda run: run.status.final)
+    failing = stage.until(failing, lambda run: run.status.final, name="the failing run")
     attempts = [attempt.status for attempt in client.attempts(failing)]
     narrator.promise(attempts == ["FAILED", "SUCCEEDED"], f"attempts of run {failing.id}: {', '.join(attempts)}")
 
@@ -74,7 +76,7 @@ def _same_request_twice(stage: Stage) -> None:
         narrator.promise("/parameters/seconds" in refusal.fields, f"another payload is refused: {refusal.fields[0]}")
     else:
         narrator.promise(False, "another payload under the same key is refused")
-    stage.until(first, lambda run: run.status.final)
+    stage.until(first, lambda run: run.status.final, name="the run of report-42")
     made = [run for run in client.list(tag="demo") if run.model == "mock" and run.parameters == parameters]
     narrator.promise(len(made) == 1 and made[0].attempt_count == 1, "there is one such run, and it was executed once")
 

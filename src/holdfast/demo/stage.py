@@ -79,13 +79,13 @@ class Stage:
         return self.programs[names[run.record.lease_owner or ""]]
 
     def until(
-        self, run: Run | HttpRun, holds: Callable[[Run | HttpRun], bool], seconds: float = PATIENCE
+        self, run: Run | HttpRun, holds: Callable[[Run | HttpRun], bool], seconds: float = PATIENCE, name: str = ""
     ) -> Run | HttpRun:
         """Show how the run gets on until something holds for it."""
         ends = time.monotonic() + seconds
         while True:
             run = self.client.get(run)
-            self.narrator.progress(run)
+            self.narrator.progress(run, name)
             if holds(run):
                 return run
             if time.monotonic() > ends:
