@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import psycopg
@@ -149,6 +150,28 @@ def test_a_run_that_ended_is_told_in_every_way(cli: Cli) -> None:
     assert cli("runs", "wait", failing).code == 3
     assert "simulated failure" in cli.refused("runs", "result", failing, code=3)
     assert "Traceback" in cli.ok("runs", "attempts", failing, "--traceback").out
+    assert f"holdfast runs attempts {failing} --traceback" in cli.ok("runs", "show", failing).err
+
+
+def test_a_worker_is_shown_by_name_and_times_in_one_way(cli: Cli) -> None:
+    later = cli.submit("--run-after", "1h")
+    (reason,) = [one for one in cli.ok("runs", "why", later, "--json").json["items"] if one["code"] == "scheduled"]
+    assert re.search(r" at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$", reason["detail"])
+    assert reason["detail"] in cli.ok("runs", "why", later).out
+    run_id = cli.submit("-p", "seconds=60")
+    worker = cli.start("worker", "--slots", "1", "--name", "anna")
+    try:
+        waiting = cli.start("runs", "wait", run_id)
+        assert waiting.stderr is not None
+        assert any("RUNNING" in line for line in waiting.stderr)
+        owner = cli.ok("runs", "show", run_id, "--json").json["lease_owner"]
+        assert f"anna ({owner})" in cli.ok("runs", "show", run_id).out
+        assert f"worker anna ({owner}), lease until" in cli.ok("runs", "why", run_id).out
+        cli.ok("runs", "cancel", run_id)
+        waiting.communicate(timeout=60)
+        assert f"anna ({owner})" in cli.ok("runs", "attempts", run_id).out
+    finally:
+        finish(worker)
 
 
 def test_two_runs_are_compared_by_pointer(cli: Cli) -> None:

@@ -186,10 +186,15 @@ def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column[
     return "  ".join(shown).rstrip()
 
 
+def exact(at: datetime) -> str:
+    """A time as RFC 3339 text in UTC."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def when(at: datetime) -> str:
     """A time: as people say it on a terminal, exact elsewhere."""
     if not is_terminal():
-        return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return exact(at)
     local, today = at.astimezone(), datetime.now().astimezone()
     if local.date() == today.date():
         return f"{local:%H:%M:%S}"

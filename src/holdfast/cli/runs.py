@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli import output, runs_check, runs_steer
 from holdfast.cli.output import Column
+from holdfast.cli.retelling import retold, worker, worker_names
 from holdfast.cli.runs_logs import logs
 from holdfast.cli.session import json_option, open_client
 
@@ -79,13 +81,16 @@ def show(run_id: str, as_json: bool) -> None:
     """Show a run."""
     with open_client() as client:
         run = client.get(run_id)
+        names = worker_names(client) if run.lease_owner and not as_json else {}
     if as_json:
         output.document(run.as_dict())
-    else:
-        output.fields(_shown(run))
+        return
+    output.fields(_shown(run, names))
+    if run.status == "FAILED":
+        output.note(runs_steer.where_it_failed(run.id))
 
 
-def _shown(run: Run) -> list[tuple[str, object]]:
+def _shown(run: Run, names: Mapping[str, str]) -> list[tuple[str, object]]:
     from holdfast.cli.watching import how_far
 
     took = (run.finished_at - run.started_at).total_seconds() if run.finished_at and run.started_at else None
@@ -108,7 +113,7 @@ def _shown(run: Run) -> list[tuple[str, object]]:
         ("finished", run.finished_at),
         ("took", output.duration(took) if took is not None else None),
         ("result", run.result_ref),
-        ("worker", run.lease_owner),
+        ("worker", worker(run.lease_owner, names)),
         ("lease until", run.lease_expires_at),
         ("stop asked", run.cancel_requested_at),
         ("job", run.job_id),
@@ -152,17 +157,23 @@ def events(run_id: str, as_json: bool) -> None:
         output.table(EVENTS, found)
 
 
-ATTEMPTS: list[Column[AttemptRecord]] = [
-    Column("ATTEMPT", lambda attempt: attempt.number, right=True),
-    Column("STATUS", lambda attempt: attempt.status),
-    Column("WORKER", lambda attempt: attempt.worker_id),
-    Column("EXECUTOR", lambda attempt: attempt.executor),
-    Column("STARTED", lambda attempt: attempt.started_at or attempt.claimed_at),
-    Column("FINISHED", lambda attempt: attempt.finished_at),
-    Column("EXIT", lambda attempt: attempt.exit_code, right=True),
-    Column("REASON", lambda attempt: attempt.reason),
-    Column("ERROR", lambda a: f"{a.error['class']}: {a.error['message']}" if a.error else None, wide=True),
-]
+def _attempt_columns(names: Mapping[str, str]) -> list[Column[AttemptRecord]]:
+    # On a narrow terminal the worker gives way first: its name is what comes first in there.
+    return [
+        Column("ATTEMPT", lambda attempt: attempt.number, right=True),
+        Column("STATUS", lambda attempt: attempt.status),
+        Column("WORKER", lambda attempt: worker(attempt.worker_id, names), wide=True),
+        Column("EXECUTOR", lambda attempt: attempt.executor),
+        Column("STARTED", lambda attempt: attempt.started_at or attempt.claimed_at),
+        Column("FINISHED", lambda attempt: attempt.finished_at),
+        Column("EXIT", lambda attempt: attempt.exit_code, right=True),
+        Column("REASON", lambda attempt: attempt.reason),
+        Column("ERROR", _error, wide=True),
+    ]
+
+
+def _error(attempt: AttemptRecord) -> str | None:
+    return f"{attempt.error['class']}: {attempt.error['message']}" if attempt.error else None
 
 
 @runs.command()
@@ -175,13 +186,17 @@ def attempts(run_id: str, traceback: bool, as_json: bool) -> None:
 
     with open_client() as client:
         found = client.attempts(run_id)
+        names = {} if as_json else worker_names(client)
     if as_json:
         output.document({"items": [attempt_document(attempt) for attempt in found]})
         return
-    output.table(ATTEMPTS, found)
-    for attempt in found if traceback else ():
-        if attempt.error and attempt.error.get("traceback"):
-            output.data(f"\nattempt {attempt.number}:\n{output.visible(attempt.error['traceback'].rstrip())}")
+    output.table(_attempt_columns(names), found)
+    failed = [attempt for attempt in found if attempt.error]
+    for attempt in failed if traceback else ():
+        told = (attempt.error or {}).get("traceback") or _error(attempt) or ""
+        output.data(f"\nattempt {attempt.number}:\n{output.visible(told.rstrip())}")
+    if failed and not traceback:
+        output.hint(runs_steer.where_it_failed(run_id))
 
 
 WHY: list[Column[Reason]] = [
@@ -197,6 +212,11 @@ def why(run_id: str, as_json: bool) -> None:
     """Say what exactly a run waits for, the decisive reason first."""
     with open_client() as client:
         found = client.why(run_id)
+        names = worker_names(client) if any(reason.code == "running" for reason in found) else {}
+    found = [
+        reason._replace(detail=retold(reason.detail, names, output.exact if as_json else output.when))
+        for reason in found
+    ]
     if as_json:
         output.document({"items": [reason._asdict() for reason in found]})
     else:

@@ -25,7 +25,14 @@ def wait(run_id: str, timeout: float | None, as_json: bool) -> int:
     with open_client() as client:
         run = follow(client, client.get(run_id), timeout)
     output.document(run.as_dict()) if as_json else output.data(f"{run.id}  {run.status}")
+    if run.status == "FAILED":
+        output.hint(where_it_failed(run.id))
     return exits.BY_STATUS[run.status]
+
+
+def where_it_failed(run_id: str) -> str:
+    """The way from a run that failed to the traceback."""
+    return f"holdfast runs attempts {run_id} --traceback shows where in its code it failed"
 
 
 @click.command()

@@ -73,6 +73,7 @@ def submit(
 
 
 def _wait(client: Any, run: Any, timeout: float | None) -> int:
+    from holdfast.cli.runs_steer import where_it_failed
     from holdfast.cli.watching import follow
 
     output.note(f"run {run.id}")
@@ -81,5 +82,7 @@ def _wait(client: Any, run: Any, timeout: float | None) -> int:
     except KeyboardInterrupt:
         output.note(f"the run goes on; holdfast runs wait {run.id} follows it, holdfast runs cancel {run.id} stops it")
         raise
+    if run.status == "FAILED":
+        output.hint(where_it_failed(run.id))
     output.document(client.result(run))
     return exits.OK

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.cli import output
+from holdfast.cli.retelling import retold
 
 if TYPE_CHECKING:
     from holdfast.client import Client, Run
@@ -41,7 +42,7 @@ def follow(client: Client, run: Run, timeout: float | None = None) -> Run:
             if run.status != "PENDING":
                 hint = None
             elif elapsed - asked_why > PATIENCE:
-                hint, asked_why = client.why(run)[0].detail, elapsed
+                hint, asked_why = retold(client.why(run)[0].detail, {}), elapsed
             board.show(run, hint)
             if run.status.final:
                 return run
