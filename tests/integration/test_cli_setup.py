@@ -93,7 +93,7 @@ def test_the_database_is_upgraded_only_when_asked(
         fresh = {"HOLDFAST_DATABASE_URL": urlsplit(server_url)._replace(path=f"/{name}").geturl()}
         assert "run: holdfast db upgrade" in here.refused("runs", "list", code=1, env=fresh)
         assert here("db", "current", env=fresh).out == "none\n"
-        assert here("db", "upgrade", env=fresh).code == 0
+        assert here("db", "upgrade", env=fresh).err.endswith("; it was empty\n")
         assert "already" in here("db", "upgrade", env=fresh).err
         assert here("db", "current", "--json", env=fresh).json == {
             "current": migrate.latest(),

@@ -51,3 +51,11 @@ def test_every_error_of_ours_was_thought_of() -> None:
 def test_every_ending_of_a_run_has_its_code() -> None:
     assert exits.BY_STATUS.keys() == FINAL
     assert exits.code_of(RuntimeError()) == 1
+
+
+def test_every_code_has_a_meaning_that_help_tells() -> None:
+    from holdfast.cli.app import app
+
+    codes = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
+    assert exits.MEANINGS.keys() == codes
+    assert all(f"{code} {meaning}" in (app.epilog or "") for code, meaning in exits.MEANINGS.items())

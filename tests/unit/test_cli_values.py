@@ -44,6 +44,12 @@ def test_a_pair_that_is_none_is_refused(pair: str) -> None:
         values.parameters([pair], None)
 
 
+def test_a_long_value_is_not_repeated_in_full() -> None:
+    with pytest.raises(click.UsageError) as refused:
+        values.parameters(["a:=" + "1" * 5000], None)
+    assert len(str(refused.value)) < 300
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("90", 90), ("1.5", 1.5), ("90s", 90), ("10m", 600), ("10min", 600), ("2h", 7200), ("1 d", 86400), ("+5m", 300)],

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import click
 
+from holdfast.cli import exits
 from holdfast.cli.remote import url_option
 
 
@@ -75,10 +76,18 @@ def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> No
         ctx.exit()
 
 
+def _epilog() -> str:
+    codes = ", ".join(f"{code} {meaning}" for code, meaning in exits.MEANINGS.items())
+    return (
+        "Settings come from HOLDFAST_* variables or holdfast.toml; `holdfast config show` lists them."
+        f"\n\nExit codes: {codes}."
+    )
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Settings come from HOLDFAST_* variables or holdfast.toml; `holdfast config show` lists them.",
+    epilog=_epilog(),
 )
 @url_option
 @click.option("--traceback", is_flag=True, help="Show where in the code an error came from.")

@@ -30,7 +30,8 @@ def upgrade() -> None:
         migrate.upgrade(surroundings.database_url)
         with connect(surroundings.database_url) as connection:
             after = migrate.current(connection)
-    output.note(f"the database is at schema {after}" + (" already" if after == before else f"; it was at {before}"))
+    was = "empty" if before is None else f"at {before}"
+    output.note(f"the database is at schema {after}" + (" already" if after == before else f"; it was {was}"))
 
 
 @db.command()

@@ -22,6 +22,22 @@ INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 TERMINATED: Final = 143
 
+MEANINGS = {
+    OK: "done",
+    ERROR: "error",
+    USAGE: "bad usage or input",
+    RUN_FAILED: "the run failed",
+    RUN_CANCELLED: "the run was cancelled",
+    WAIT_TIMED_OUT: "the wait was over first",
+    NOT_FOUND: "not found",
+    NOT_ALLOWED: "not allowed",
+    CONFLICT: "conflict",
+    UNREACHABLE: "no answer from the database or the API",
+    INTERRUPTED: "interrupted",
+    PIPE_CLOSED: "the reader left",
+    TERMINATED: "terminated",
+}
+
 # The class nearest to the error's own decides.
 BY_ERROR: dict[type[BaseException], int] = {
     errors.HoldfastError: ERROR,

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+SHOWN = 60
 _DURATION = re.compile(r"\+?(\d+(?:\.\d+)?)\s*(s|m|min|h|d|)")
 
 
@@ -23,7 +24,7 @@ def duration(text: str) -> float:
     """A length of time."""
     found = seconds(text)
     if found is None:
-        raise click.BadParameter(f"{text!r} is no duration; write 90, 1.5s, 10m, 2h or 1d")
+        raise click.BadParameter(f"{_short(text)} is no duration; write 90, 1.5s, 10m, 2h or 1d")
     return found
 
 
@@ -35,7 +36,7 @@ def moment(text: str) -> datetime | timedelta:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no time; write 10m, or 2030-01-31T08:00:00Z") from None
+        raise click.BadParameter(f"{_short(text)} is no time; write 10m, or 2030-01-31T08:00:00Z") from None
     if at.tzinfo is None:
         raise click.BadParameter(f"{text!r} names no zone; write {text}Z for UTC, or {text}+10:00")
     return at
@@ -45,7 +46,7 @@ def dedupe(text: str) -> str | float:
     """`active`, `off`, or a window."""
     found = text if text in ("active", "off") else seconds(text)
     if not found:
-        raise click.BadParameter(f"{text!r} is neither active, off, nor a duration such as 10m")
+        raise click.BadParameter(f"{_short(text)} is neither active, off, nor a duration such as 10m")
     return found
 
 
@@ -56,7 +57,7 @@ def parameters(pairs: Iterable[str], file: bytes | None) -> dict[str, Any]:
     for pair in pairs:
         name, value = _pair(pair)
         if name in given:
-            raise click.UsageError(f"parameter {name!r} is given twice")
+            raise click.UsageError(f"parameter {_short(name)} is given twice")
         given[name] = value
     return found | given
 
@@ -81,10 +82,15 @@ def _pair(pair: str) -> tuple[str, Any]:
     exact = name.endswith(":")
     name = name.removesuffix(":")
     if not equals or not name:
-        raise click.UsageError(f"-p {pair!r} is not key=value")
+        raise click.UsageError(f"-p {_short(pair)} is not key=value")
     try:
         return name, parse(text)
     except NotCanonical as error:
         if exact:
-            raise click.UsageError(f"-p {pair!r}: after := there has to be JSON; {error}") from error
+            raise click.UsageError(f"-p {_short(pair)}: after := there has to be JSON; {error}") from error
         return name, text
+
+
+def _short(text: str) -> str:
+    """A word as an error shows it: enough to find it again."""
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
