@@ -111,6 +111,20 @@ def test_the_api_is_up_too_and_comes_back_on_its_port(database_url: str, tmp_pat
     assert running.end(signal.SIGINT) == 0
 
 
+def test_the_modules_it_is_told_are_known_to_workers_and_the_api(
+    database_url: str, tmp_path: Path, up: Callable[..., Up]
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        'from holdfast import task\n\n@task("twice")\ndef twice(n: int) -> int:\n    return 2 * n\n'
+    )
+    cli = Cli(tmp_path, database_url=database_url, port="0")
+    running = up(cli, "--slots", "1", "--tasks", "mine")
+    eventually(lambda: running.request("/livez"))
+    run = running.request("/runs", b'{"model": "twice", "parameters": {"n": 21}}')
+    assert running.request(f"/runs/{run['run_id']}?wait=60")["status"] == "SUCCEEDED"
+    assert running.request(f"/runs/{run['run_id']}/result") == 42
+
+
 def test_a_port_that_is_taken_is_told_at_once(database_url: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         cli = Cli(tmp_path, database_url=database_url, port=str(taken.getsockname()[1]))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import click
 
 from holdfast.cli import output
+from holdfast.cli.worker import tasks_option
 
 
 @click.command()
@@ -15,8 +16,9 @@ from holdfast.cli import output
 @click.option(
     "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="How many processes serve."
 )
+@tasks_option
 @click.option("--with-parent", type=int, hidden=True, help="Stop when this process, which started it, is gone.")
-def api(host: str | None, port: int | None, processes: int, with_parent: int | None) -> None:
+def api(host: str | None, port: int | None, processes: int, tasks: tuple[str, ...], with_parent: int | None) -> None:
     """Serve the API over HTTP.
 
     Loopback may go without a token; anywhere else there has to be one.
@@ -35,7 +37,7 @@ def api(host: str | None, port: int | None, processes: int, with_parent: int | N
         stop_with_parent(with_parent)
     given = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
     serve(
-        replace(settings, **given),  # type: ignore[arg-type]
+        replace(settings, tasks=(*settings.tasks, *tasks), **given),  # type: ignore[arg-type]
         processes=processes,
         started=lambda url: output.note(f"the API listens on {url}"),
     )

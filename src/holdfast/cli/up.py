@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli import output
-from holdfast.cli.worker import names
+from holdfast.cli.program import called
+from holdfast.cli.worker import names, tasks_option
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -19,28 +21,31 @@ REQUEST = '{"model": "mock", "parameters": {"seconds": 2}}'
 @click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="How many workers.")
 @click.option("--slots", type=click.IntRange(1, 10_000), help="Runs at once per worker; else one per processor.")
 @click.option("--queues", metavar="A,B", type=names, help="Only these queues; else every queue.")
+@tasks_option
 @click.option("--no-api", is_flag=True, help="Without the API.")
-def up(workers: int, slots: int | None, queues: tuple[str, ...] | None, no_api: bool) -> None:
+def up(workers: int, slots: int | None, queues: tuple[str, ...] | None, tasks: tuple[str, ...], no_api: bool) -> None:
     """Start everything here and stay until Ctrl-C. What crashes is started again."""
     from holdfast.client.surroundings import Surroundings
-    from holdfast.settings import masked
+    from holdfast.settings import load, masked
     from holdfast.supervise import Program, keep_running
 
+    modules = ("--tasks", ",".join(tasks)) if tasks else ()
     arguments = ["--slots", str(slots)] if slots else []
     arguments += ["--queues", ",".join(queues)] if queues else []
-    with Surroundings() as surroundings:
-        settings = surroundings.settings
-        programs = [Program(f"worker {number}", ("worker", *arguments)) for number in range(1, workers + 1)]
+    settings = load()
+    settings = replace(settings, tasks=(*settings.tasks, *tasks))
+    with Surroundings(settings, lasting=True) as surroundings:
+        programs = [Program(f"worker {number}", ("worker", *arguments, *modules)) for number in range(1, workers + 1)]
         output.note(
             f"database  {masked(surroundings.database_url)}" + ("" if settings.database_url else "  (embedded)")
         )
         output.note(f"workers   {workers}")
         url = None if no_api else _address(settings, surroundings.database_url)
         if url:
-            programs.append(Program("api", ("api", "--port", url.rpartition(":")[2])))
+            programs.append(Program("api", ("api", "--port", url.rpartition(":")[2], *modules)))
             output.note(f"API       {url}")
         output.note("")
-        output.note("try       holdfast submit mock -p seconds=2 --wait")
+        output.note(f"try       {called()} submit mock -p seconds=2 --wait")
         if url:
             output.note(f"          curl -s {url}/runs -H 'Content-Type: application/json' -d '{REQUEST}'")
         output.note("Ctrl-C stops everything; runs go on at the next start")

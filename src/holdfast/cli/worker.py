@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 EXECUTORS = ("process", "inline")
@@ -17,11 +19,21 @@ def names(text: str | None) -> tuple[str, ...] | None:
     return found
 
 
+def tasks_option(command: Any) -> Any:
+    """The option that names modules with tasks, beside those of HOLDFAST_TASKS."""
+    told = "A module that registers tasks. May be repeated."
+    return click.option("--tasks", metavar="MODULE", multiple=True, callback=_modules, help=told)(command)
+
+
+def _modules(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(module for some in given for module in names(some) or ())
+
+
 @click.command()
 @click.option("--queues", metavar="A,B", type=names, help="Only these queues; else every queue, new ones too.")
 @click.option("--slots", type=click.IntRange(1, 10_000), help="How many runs at once; else one per processor.")
 @click.option("--executor", type=click.Choice(EXECUTORS), default="process", show_default=True, help="Where runs run.")
-@click.option("--tasks", metavar="MODULE", multiple=True, help="A module that registers tasks. May be repeated.")
+@tasks_option
 @click.option("--name", default="", help="A name for people; else host and process id.")
 @click.option("--until-empty", is_flag=True, help="Stop when there is nothing left to do.")
 @click.option("--with-parent", type=int, hidden=True, help="Stop when this process, which started it, is gone.")
@@ -45,5 +57,4 @@ def worker(
         from holdfast.processes import stop_with_parent
 
         stop_with_parent(with_parent)
-    modules = tuple(module for given in tasks for module in names(given) or ())
-    run_worker(load(), WorkerRequest(queues, slots, executor, modules, name, until_empty))
+    run_worker(load(), WorkerRequest(queues, slots, executor, tasks, name, until_empty))
