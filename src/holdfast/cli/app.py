@@ -28,6 +28,7 @@ COMMANDS = {
     "doctor": Entry("holdfast.cli.doctor:doctor", "Name what is wrong here, and how to fix it."),
     "submit": Entry("holdfast.cli.submit:submit", "Make a run of a task."),
     "runs": Entry("holdfast.cli.runs:runs", "List, follow and steer runs."),
+    "jobs": Entry("holdfast.cli.jobs:jobs", "List, show and steer jobs."),
     "queues": Entry("holdfast.cli.queues:queues", "List, pause and resume queues."),
     "workers": Entry("holdfast.cli.workers:workers", "List and drain workers."),
     "subscriptions": Entry("holdfast.cli.subscriptions:subscriptions", "Choose who hears that runs ended."),

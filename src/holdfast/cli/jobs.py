@@ -1,0 +1,220 @@
+"""holdfast jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from holdfast.cli import exits, output
+from holdfast.cli.output import Column
+from holdfast.cli.retelling import retold, worker_names
+from holdfast.cli.session import json_option, open_client
+
+if TYPE_CHECKING:
+    from holdfast.cli.jobs_remote import ApiJobs
+    from holdfast.domain.values import RunRecord
+    from holdfast.jobs import Job, Jobs
+    from holdfast.ops.explain import Reason
+
+STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "COMPLETED")
+SHOWN = 50
+EVERY = 1_000_000_000
+_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+
+
+@click.group()
+def jobs() -> None:
+    """List jobs, show what they wait for, and steer them."""
+
+
+def _age(job: Job) -> str:
+    return output.duration(max((datetime.now(UTC) - job.created_at).total_seconds(), 0))
+
+
+JOBS: list[Column[Job]] = [
+    Column("JOB", lambda job: job.id),
+    Column("NAME", lambda job: job.name, wide=True),
+    Column("STATUS", lambda job: job.status),
+    Column("DONE", lambda job: f"{job.completed_tasks}/{job.total_tasks}", right=True),
+    Column("FAILED", lambda job: job.failed_tasks, right=True),
+    Column("AGE", _age, right=True),
+]
+
+
+@jobs.command("list")
+@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only jobs in this status.")
+@click.option("--name", help="Only jobs of this name.")
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="How many at most.")
+@click.option("--cursor", metavar="JOB_ID", help="Go on after this job.")
+@json_option
+def list_jobs(limit: int, as_json: bool, **filters: str | None) -> None:
+    """List jobs, newest first."""
+    from holdfast.cli.jobs_remote import jobs_of
+    from holdfast.http.documents import job_document
+
+    with open_client() as client:
+        found = jobs_of(client).list_jobs(limit=limit, **filters)
+    more = found[-1].id if len(found) == limit else None
+    if as_json:
+        output.document({"items": [job_document(job.record) for job in found], "next_cursor": more})
+        return
+    output.table(JOBS, found)
+    if more:
+        output.note(f"there may be more: add --cursor {more}")
+
+
+class Shown(NamedTuple):
+    """A task of a job, and what it waits for, if it does and somebody looked."""
+
+    run: RunRecord
+    reasons: Sequence[Reason] = ()
+
+
+@jobs.command()
+@click.argument("job_id")
+@click.option("--all", "everything", is_flag=True, help=f"All its tasks, not only the first {SHOWN}.")
+@json_option
+def show(job_id: str, everything: bool, as_json: bool) -> None:
+    """Show a job, its tasks, and what each of them waits for."""
+    from holdfast.cli.jobs_remote import jobs_of
+    from holdfast.http.documents import job_document
+
+    with open_client() as client:
+        asked = jobs_of(client)
+        job = asked.get_job(job_id)
+        tasks = _with_reasons(client, asked.load_tasks(job.id, None, EVERY if everything else SHOWN))
+        names = {} if as_json else worker_names(client)
+    if as_json:
+        output.document(job_document(job.record) | {"tasks": [_document(task) for task in tasks]})
+        return
+    output.fields(_fields(job))
+    if tasks:
+        output.data("")
+        output.table(_columns(tasks, names), tasks)
+    if len(tasks) < job.total_tasks:
+        output.note(f"these are {len(tasks)} of {job.total_tasks} tasks; --all shows every one")
+
+
+def _with_reasons(client: Any, tasks: Sequence[RunRecord]) -> list[Shown]:
+    """The tasks, the first that wait with their reasons: each is a question, so a job of thousands is not asked out."""
+    waiting = [task.id for task in tasks if task.status == "PENDING"][:SHOWN]
+    reasons: dict[str, list[Reason]] = {id_: client.why(id_) for id_ in waiting}
+    return [Shown(task, reasons.get(task.id, ())) for task in tasks]
+
+
+def _document(task: Shown) -> dict[str, Any]:
+    from holdfast.client.documents import run_document
+
+    reasons = [
+        {"code": reason.code, "detail": retold(reason.detail, {}, output.exact)}
+        for reason in task.reasons
+        # What has started meanwhile waits for nothing.
+        if reason.code not in ("running", "stopping", "ended")
+    ]
+    return run_document(task.run) | {"key": task.run.child_key, "waits_for": reasons}
+
+
+def _fields(job: Job) -> list[tuple[str, object]]:
+    took = (job.finished_at - job.started_at).total_seconds() if job.finished_at and job.started_at else None
+    return [
+        ("job", job.id),
+        ("name", job.name),
+        ("description", job.description),
+        ("status", job.status),
+        ("reason", job.reason),
+        ("done", f"{job.completed_tasks} of {job.total_tasks}"),
+        ("failed", job.failed_tasks or None),
+        ("cancelled", job.cancelled_tasks or None),
+        ("created", job.created_at),
+        ("started", job.started_at),
+        ("finished", job.finished_at),
+        ("took", output.duration(took) if took is not None else None),
+        ("deadline", job.deadline_at),
+        ("stop asked", job.record.cancel_requested_at),
+        ("submitted by", job.record.submitted_by),
+    ]
+
+
+def _columns(tasks: Sequence[Shown], names: Mapping[str, str]) -> list[Column[Shown]]:
+    keys = {task.run.id: task.run.child_key for task in tasks if task.run.child_key}
+
+    def remark(task: Shown) -> str:
+        told = _remark(task)
+        return retold(_ID.sub(lambda found: keys.get(found[0], found[0]), told), names)
+
+    return [
+        Column("TASK", lambda task: task.run.id),
+        Column("KEY", lambda task: task.run.child_key),
+        Column("ENTRYPOINT", lambda task: task.run.task),
+        Column("STATUS", lambda task: task.run.status),
+        Column("ATTEMPTS", lambda task: f"{task.run.attempt_count}/{task.run.max_attempts}", right=True),
+        Column("REMARK", remark, wide=True),
+    ]
+
+
+def _remark(task: Shown) -> str:
+    from holdfast.cli.watching import how_far
+
+    run = task.run
+    if run.status == "PENDING":
+        return "; ".join(reason.detail for reason in task.reasons) or f"waits for {run.reason or 'a worker'}"
+    if run.status == "RUNNING":
+        return how_far(run.progress) or run.reason or ""
+    return "" if run.status == "SUCCEEDED" else run.last_error or run.reason or ""
+
+
+@jobs.command()
+@click.argument("job_ids", nargs=-1, required=True, metavar="JOB_ID...")
+@click.option("--reason", help="Kept with the job and its tasks.")
+@json_option
+def cancel(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
+    """Cancel jobs: what is pending of them ends at once, what runs is asked to stop."""
+    from holdfast.http.documents import job_document
+
+    def ask(asked: Jobs | ApiJobs, job_id: str) -> None:
+        job = asked.cancel_job(job_id, reason=reason)
+        said = job.status if job.status.final else "asked to stop"
+        output.document(job_document(job.record)) if as_json else output.data(f"{job.id}  {said}")
+
+    return _each(job_ids, ask)
+
+
+@jobs.command()
+@click.argument("job_ids", nargs=-1, required=True, metavar="JOB_ID...")
+@json_option
+def retry(job_ids: tuple[str, ...], as_json: bool) -> int:
+    """Do again what failed of jobs, and what could not start because of it. Finished work is kept."""
+    from holdfast.http.documents import job_document
+
+    def ask(asked: Jobs | ApiJobs, job_id: str) -> None:
+        reopened = asked.retry_failed_tasks(job_id)
+        job = asked.get_job(job_id)
+        if as_json:
+            output.document(job_document(job.record) | {"reopened": reopened})
+        else:
+            output.data(f"{job.id}  {job.status}  {reopened} task{'s' * (reopened != 1)} reopened")
+
+    return _each(job_ids, ask)
+
+
+def _each(job_ids: tuple[str, ...], ask: Callable[[Jobs | ApiJobs, str], None]) -> int:
+    """Ask the same of each job. One that refuses does not keep the others; the first refusal is the exit code."""
+    from holdfast.cli.jobs_remote import jobs_of
+    from holdfast.domain.errors import DatabaseUnreachable, HoldfastError, ServerUnreachable
+
+    code = exits.OK
+    with open_client() as client:
+        asked = jobs_of(client)
+        for job_id in job_ids:
+            try:
+                ask(asked, job_id)
+            except (DatabaseUnreachable, ServerUnreachable):
+                raise
+            except HoldfastError as error:
+                output.error(str(error))
+                code = code or exits.code_of(error)
+    return code
