@@ -195,7 +195,7 @@ def attempts(run_id: str, traceback: bool, as_json: bool) -> None:
     for attempt in failed if traceback else ():
         told = (attempt.error or {}).get("traceback") or _error(attempt) or ""
         output.data(f"\nattempt {attempt.number}:\n{output.visible(told.rstrip())}")
-    if failed and not traceback:
+    if not traceback and any((attempt.error or {}).get("traceback") for attempt in failed):
         output.hint(runs_steer.where_it_failed(run_id))
 
 
