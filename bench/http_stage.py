@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ def stage(**settings: str) -> Iterator[Stage]:
         try:
             assert server.stderr is not None
             said = server.stderr.readline()
+            # Nobody reads its log, and it must not wait for anybody to.
+            threading.Thread(target=server.stderr.read, daemon=True).start()
             yield Stage(said.rpartition(" ")[2].strip(), database_url, postgres)
         finally:
             server.terminate()

@@ -69,7 +69,9 @@ with told as (
 _SETTLE_TAIL = """
     returning leases.run_id, leases.number, leases.worker_id, leases.claimed_at, leases.progress, leases.details,
               leases.excused + told.excuse as excused, told.delay,
-              greatest(leases.claimed_at, holdfast.now() - told.elapsed * interval '1 second') as started_at,
+              case when told.status = 'LOST' then coalesce(leases.started_at, leases.claimed_at)
+                   else greatest(leases.claimed_at, holdfast.now() - told.elapsed * interval '1 second')
+                   end as started_at,
               case when leases.cancel_requested_at is not null and told.status = 'SUCCEEDED' then 'CANCELLED'
                    else told.status end as status,
               case when leases.cancel_requested_at is not null then 'CANCELLED' else told.outcome end as outcome,
