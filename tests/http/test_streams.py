@@ -11,7 +11,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from holdfast.http import streams
+from holdfast.http import hub, streams
 from holdfast.http.service import EXTENSION
 from holdfast.settings import Settings
 from tests.http.conftest import Server, Submit
@@ -122,6 +122,17 @@ def test_a_stream_is_kept_alive_and_ends_by_itself(
     assert text.startswith("retry: ")
     assert ": still here" in text
     assert "event: end" not in text
+    answer.close()
+
+
+def test_a_stream_that_is_woken_all_the_time_is_kept_alive_too(
+    api: FlaskClient, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "HEARTBEAT", 0.02)
+    monkeypatch.setattr(streams, "LIFETIME", 0.2)
+    monkeypatch.setattr(hub.Watch, "wait", lambda watch, timeout: True)
+    answer = api.get(f"/runs/{submit()}/events", headers=SSE, buffered=False)
+    assert b": still here" in b"".join(answer.iter_encoded())
     answer.close()
 
 

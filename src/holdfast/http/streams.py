@@ -88,6 +88,9 @@ def event_stream(streams: Streams, hub: Hub, run_id: str, feed: Feed, last: int)
 
 def _written(streams: Streams, hub: Hub, run_id: str, feed: Feed, chunk: Chunk, last: int) -> Iterator[bytes]:
     closes_at = monotonic() + LIFETIME
+    # Kept apart from the wakes: a run that reports progress wakes the watch and often has nothing to send, and only
+    # what is sent tells that nobody reads any more.
+    beats_at = monotonic() + HEARTBEAT
     pause = HEARTBEAT
     yield b"retry: %d\n\n" % RETRY_MILLISECONDS
     with hub.watch(run_id) as watch:
@@ -95,11 +98,15 @@ def _written(streams: Streams, hub: Hub, run_id: str, feed: Feed, chunk: Chunk, 
             for number, item in chunk.items:
                 last = number
                 yield b"id: %d\ndata: %s\n\n" % (number, orjson.dumps(item))
+                beats_at = monotonic() + HEARTBEAT
             if chunk.end is not None:
                 yield b"id: %d\nevent: end\ndata: %s\n\n" % (last, orjson.dumps({"status": chunk.end}))
                 return
-            if not chunk.more and not watch.wait(min(pause, max(closes_at - monotonic(), 0.01))):
+            if not chunk.more:
+                watch.wait(max(min(pause, beats_at - monotonic(), closes_at - monotonic()), 0.01))
+            if monotonic() >= beats_at:
                 yield b": still here\n\n"
+                beats_at = monotonic() + HEARTBEAT
             if streams.closing or monotonic() >= closes_at:
                 return
             chunk, pause = _next(feed, last)
