@@ -56,6 +56,13 @@ async def grow(path: str, depth: int = 1, when: str = "now", fail_first: bool = 
     return depth
 
 
+@task("job.astray", retry=QUICK)
+async def astray(path: str) -> None:
+    """Leaves a task to be added that depends on a run which is nowhere."""
+    nowhere = "01890000-0000-7000-8000-000000000000"
+    await add_task_to_current_job(entrypoint="job.note", kwargs={"path": path}, depends_on=[nowhere], when="finish")
+
+
 @task("job.grow_unnamed", retry=QUICK)
 def grow_unnamed(path: str, children: int) -> None:
     for number in range(children):

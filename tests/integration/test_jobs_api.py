@@ -87,6 +87,13 @@ class TestRunning:
         job = ended(sync.create_job("growing", [{"entrypoint": "job.grow", "kwargs": kwargs}]))
         assert (job.status, job.total_tasks) == ("SUCCEEDED", 7)
 
+    def test_a_child_that_cannot_be_added_fails_its_parent_and_nobody_else(self, stage: Stage) -> None:
+        path = str(stage.file("notes"))
+        tasks = [{"entrypoint": "job.note", "kwargs": {"path": path, "text": n}} for n in range(20)]
+        job = ended(sync.create_job("astray", [{"entrypoint": "job.astray", "kwargs": {"path": path}}, *tasks]))
+        assert (job.status, job.completed_tasks, job.failed_tasks) == ("FAILED", 20, 1)
+        assert "no run or map has this id" in str(job.tasks[0].error_message)
+
     def test_children_without_a_key_are_known_by_the_order_of_calls(self, stage: Stage) -> None:
         path = stage.file("notes")
         kwargs = {"path": str(path), "children": 3}

@@ -18,7 +18,7 @@ from holdfast.client.requests import prepare
 from holdfast.domain.errors import RunCancelled, RunFailed
 from holdfast.domain.states import Status
 from holdfast.drivers import psycopg as driver
-from tests.integration.worker_support import Stage, eventually
+from tests.integration.worker_support import DEADLINE, Stage, eventually
 
 EXECUTORS = ("process", "inline")
 
@@ -151,7 +151,15 @@ def test_an_unknown_task_is_left_to_others_and_never_an_import(stage: Stage, exe
         found = stage.client.get(run)
         assert [reason.code for reason in stage.client.why(run)] == ["retry", "no-worker-for-task"]
     assert found.status is Status.PENDING
+    assert stage.event_types(run) == ["SUBMITTED", "CLAIMED", "HANDED_BACK"]
     assert "antigravity" not in sys.modules
+
+
+def test_nobody_waits_for_a_task_that_only_others_know(stage: Stage) -> None:
+    run = as_stored(stage, "echo", {}, task="antigravity.fly")
+    worker = stage.start("--until-empty")
+    assert worker.wait(DEADLINE) == 0
+    assert stage.client.get(run).status is Status.PENDING
 
 
 def test_a_pending_run_is_cancelled_at_once(stage: Stage) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.doorbells.listen import NotifyListener
+from holdfast.executors import spawning
 from holdfast.executors.process import ProcessExecutor
 from holdfast.worker import supervisor
 from tests.integration.wire import Wire
@@ -50,6 +52,24 @@ def test_a_crash_in_the_midst_of_tiny_runs_costs_only_its_own_attempt(stage: Sta
         assert [stage.ended(run).result() for run in innocent] == list(range(100))
         assert stage.ended(poison).attempt_count == 2
     assert {stage.client.get(run).attempt_count for run in innocent} == {1}
+
+
+def test_a_child_that_cannot_be_started_is_started_later(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    starting = spawning.Spawned._start
+    refused = []
+
+    def refuse(channel: int, mark: int) -> Any:
+        if len(refused) < 2:
+            refused.append(channel)
+            raise OSError(12, "Cannot allocate memory")
+        return starting(channel, mark)
+
+    with stage.worker(slots=1):
+        assert stage.ended(stage.submit("echo", value=1)).result() == 1
+        monkeypatch.setattr(spawning.Spawned, "_start", staticmethod(refuse))
+        run = stage.submit("leave_once", code=3)
+        assert stage.ended(run).attempt_count == 2
+    assert len(refused) == 2
 
 
 def test_a_child_is_replaced_after_so_many_runs(stage: Stage) -> None:

@@ -52,6 +52,7 @@ class ProcessExecutor:
         self._waiting: deque[Waiting] = deque()
         self._ended: list[Ended] = []
         self._held = 0
+        self._storing = 0
         self._worker_id = ""
         self._look: asyncio.TimerHandle | None = None
         self._open = False
@@ -168,7 +169,11 @@ class ProcessExecutor:
     async def _keep(self, one: Ended) -> None:
         outcome = one.outcome
         if isinstance(outcome, Succeeded):
-            stored = await asyncio.to_thread(kept, self._place.store, one.claim.ref, outcome)
+            self._storing += 1
+            try:
+                stored = await asyncio.to_thread(kept, self._place.store, one.claim.ref, outcome)
+            finally:
+                self._storing -= 1
             self._held -= 1
             self._place.report([Ended(one.claim, stored)])
 
@@ -219,12 +224,20 @@ class ProcessExecutor:
         if seat.complaint or not (seat.performed or seat.abandoned):
             self._failures += 1
             emit("child.failed", pid=seat.child.pid, exit_code=code, error=seat.complaint)
-        pause = 0.0 if self._failures < 2 else min(5.0, 0.1 * 2.0 ** min(self._failures, 10))
-        self._loop.call_later(pause, self._refill)
+        self._loop.call_later(self._pause(), self._refill)
 
     def _refill(self) -> None:
-        if self._open and len(self._seats) < self.slots:
+        if not self._open or len(self._seats) >= self.slots:
+            return
+        try:
             self._spawn()
+        except OSError as error:  # no memory, no process, no descriptor to be had: later there may be
+            self._failures += 1
+            emit("child.failed", pid=None, exit_code=None, error=str(error))
+            self._loop.call_later(self._pause(), self._refill)
+
+    def _pause(self) -> float:
+        return 0.0 if self._failures < 2 else min(5.0, 0.1 * 2.0 ** min(self._failures, 10))
 
     def stop(self, ref: AttemptRef, reason: str) -> None:
         for one in list(self._waiting):
@@ -277,7 +290,7 @@ class ProcessExecutor:
     def _forget(self) -> None:
         self._waiting.clear()
         self._ended.clear()
-        self._held = sum(seat.load for seat in self._seats if not seat.abandoned)
+        self._held = self._storing + sum(seat.load for seat in self._seats if not seat.abandoned)
 
     async def close(self) -> None:
         self._open = False

@@ -41,6 +41,10 @@ class Spawned(asyncio.Protocol):
         descriptor, self.mark = make_mark()
         try:
             self._process = self._start(theirs.fileno(), descriptor)
+        except OSError:
+            ours.close()
+            self.mark.close()
+            raise
         finally:
             theirs.close()
             os.close(descriptor)
@@ -114,8 +118,9 @@ class Spawned(asyncio.Protocol):
             code = self._process.wait()
             self._reaped = True
         self._drain()
-        for line in self.mark.kept():
-            self._heard(orjson.loads(line))
+        with suppress(ValueError):  # user code may have written over it; then nothing was kept
+            for line in self.mark.kept():
+                self._heard(orjson.loads(line))
         if self._transport is not None:
             self._transport.abort()
         else:

@@ -35,6 +35,7 @@ _LOUDNESS = {
     "watch.postponed": "debug",
     "renewal.failed": "warning",
     "worker.fenced": "error",
+    "worker.broken": "error",
     "worker.left_silently": "warning",
     "database.away": "warning",
     "listener.lost": "warning",
@@ -44,6 +45,7 @@ _LOUDNESS = {
 
 
 _UNHAPPY = ("FAILED", "PENDING")
+_EXCUSED = ("handed-back", "unknown-task")
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 
 
@@ -88,7 +90,7 @@ def configure_logging(
 
     def write(event: str, fields: dict[str, Any]) -> None:
         level = level_of(event)
-        if event == "run.settled" and fields["status"] in _UNHAPPY and fields.get("reason") != "handed-back":
+        if event == "run.settled" and fields["status"] in _UNHAPPY and fields.get("reason") not in _EXCUSED:
             level = logging.WARNING
         log.log(level, event, **fields)
 

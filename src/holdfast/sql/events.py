@@ -77,7 +77,8 @@ def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
             from holdfast.events where run_id = %(run_id)s::uuid
             union all
             select finished_at, 3, number,
-                   case when outcome is not null then outcome when reason = 'handed-back' then 'HANDED_BACK'
+                   case when outcome is not null then outcome
+                        when reason in ('handed-back', 'unknown-task') then 'HANDED_BACK'
                         when status = 'LOST' then 'LOST' else 'RETRIED' end,
                    case when number >= 1 then 'RUNNING' else 'PENDING' end, coalesce(outcome, 'PENDING'),
                    coalesce(reason, error ->> 'class')

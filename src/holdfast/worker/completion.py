@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from random import random
 from time import monotonic
 
+from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import Ended, Settled
 from holdfast.domain.settling import settle
 from holdfast.domain.states import AttemptStatus, Status
@@ -21,11 +22,12 @@ BATCH = 1000
 WINDOW = 0.003
 
 
-def unstorable(settlement: Settlement) -> Settlement:
-    """The same attempt, failed because of what its ending held."""
+def unstorable(settlement: Settlement, refusal: Exception | None) -> Settlement:
+    """The same attempt, failed because of what its ending held; the database's own words might repeat all of it."""
+    ours = isinstance(refusal, HoldfastError)
     error = {
-        "class": "ResultNotStorable",
-        "message": "the database refused to keep how this attempt ended",
+        "class": type(refusal).__name__ if ours else "ResultNotStorable",
+        "message": str(refusal) if ours else "the database refused to keep how this attempt ended",
         "traceback": None,
     }
     return Settlement(

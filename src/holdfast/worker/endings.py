@@ -21,6 +21,7 @@ from holdfast.worker.tenure import Tenure
 
 # How long a run whose task is not known here is left to others, at first and at most.
 UNKNOWN_FIRST, UNKNOWN_LONGEST = 5.0, 300.0
+UNKNOWN_TASK = "unknown-task"
 
 
 def about(claim: Claim, worker_id: str, status: str) -> dict[str, Any]:
@@ -71,9 +72,9 @@ class Endings:
     def hand_back_unknown(self, claims: Iterable[Claim]) -> None:
         """Nobody here knows the tasks of these; another worker may, now or after the next deploy."""
         for claim in claims:
-            delay = min(UNKNOWN_FIRST * 2.0 ** min(claim.number - 1, 10), UNKNOWN_LONGEST)
+            delay = min(UNKNOWN_FIRST * 2.0 ** min(claim.excused, 10), UNKNOWN_LONGEST)
             emit("run.unknown_task", **about(claim, self.tenure.id, Status.PENDING))
-            self.completions.add([Ended(claim, HandedBack(reason="unknown-task", delay=delay))])
+            self.completions.add([Ended(claim, HandedBack(reason=UNKNOWN_TASK, delay=delay))])
 
     def hand_back_all(self) -> int:
         """Whatever has not ended goes back; tells how many."""
@@ -114,7 +115,9 @@ class Endings:
             else:
                 claim = None
             if verdict.accepted:
-                if verdict.outcome is None:
+                if settlement.reason == UNKNOWN_TASK:
+                    pass  # it goes again elsewhere
+                elif verdict.outcome is None:
                     self._again(claim.queue if claim else None, settlement.delay)
                 elif verdict.outcome == Status.FAILED:
                     self.tenure.failed += 1

@@ -14,6 +14,7 @@ from time import monotonic
 
 import psycopg
 
+from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import Ended, Executor
 from holdfast.domain.states import Status
 from holdfast.domain.tasks import registry
@@ -180,7 +181,7 @@ class Exchange:
             self._appetite.restart()
             await self._away(error)
             return None
-        except psycopg.Error as error:
+        except (psycopg.Error, HoldfastError) as error:
             emit("turn.refused", worker_id=errand.worker_id, error=f"{type(error).__name__}: {error}")
             self._appetite.restart()
             await self._one_by_one(errand.settlements)
@@ -227,14 +228,17 @@ class Exchange:
     async def _one_by_one(self, settlements: Sequence[Settlement]) -> None:
         """Something in this batch cannot be written. Each by itself, so that it is the only one to suffer."""
         for settlement in settlements:
-            for attempt in (settlement, unstorable(settlement)):
+            refusal: Exception | None = None
+            for whole in (True, False):
+                attempt = settlement if whole else unstorable(settlement, refusal)
                 errand = Errand(self.tenure.id, [attempt])
                 try:
                     answer = await self._database.transact(lambda errand=errand: turn(errand), INDEXED)  # type: ignore[misc]
                 except UNREACHABLE:
                     self.completions.doubt([attempt])
                     break
-                except psycopg.Error as error:
+                except (psycopg.Error, HoldfastError) as error:
+                    refusal = error
                     claim = self.tenure.held.get(attempt.ref.run_id)
                     if claim is not None:
                         fields = about(claim, self.tenure.id, Status.RUNNING)

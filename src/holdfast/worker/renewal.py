@@ -74,7 +74,9 @@ class RenewalThread:
         stopped = asyncio.create_task(self._stopping.wait())
         done, _ = await asyncio.wait({*ends, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if stopped not in done:
-            self._fence(next(one.result() for one in ends if one in done))
+            ended = next(one for one in ends if one in done)
+            error = ended.exception()
+            self._fence(ended.result() if error is None else f"renewing failed: {type(error).__name__}: {error}")
         for task in {*ends, stopped} - done:
             task.cancel()
         await asyncio.wait({*ends, stopped}, timeout=1)

@@ -29,6 +29,7 @@ TRANSACTIONS = "holdfast.worker.transactions:open_transaction"
 WATCH_EVERY = 0.5
 LAST_WORDS = 5.0
 HUNG_FOR = 1.0
+AWAY_PAUSE = 0.5
 
 
 class Worker:
@@ -94,6 +95,8 @@ class Worker:
                 asyncio.create_task(self._upkeep.serve()),
                 asyncio.create_task(self._watch()),
             ]
+            for helper in helpers:
+                helper.add_done_callback(self._helper_ended)
             while not self._done():
                 await self._exchange.serve(self._done)
                 if self._exchange.tenure.over:
@@ -104,6 +107,12 @@ class Worker:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
             await self._let_go()
+
+    def _helper_ended(self, helper: asyncio.Task[None]) -> None:
+        """None of them ends by itself. Without one of them a worker is no good: another takes its place."""
+        if not helper.cancelled() and (error := helper.exception()) is not None:
+            emit("worker.broken", worker_id=self.id, error=f"{type(error).__name__}: {error}")
+            self.stop()
 
     async def _begin(self) -> None:
         """Nothing: this worker looks for its runs. One that was told which run to execute claims it here."""
@@ -187,6 +196,7 @@ class Worker:
         while not await exchange.settle_all():
             if self._stopping:
                 return
+            await asyncio.sleep(AWAY_PAUSE)
         await self._deregister()
         exchange.begin_tenure()
         await self._register(waiting=True)

@@ -117,7 +117,7 @@ class Upkeep:
             await run(self)
         except UNREACHABLE as error:
             emit("upkeep.postponed", service=name, error=said(error))
-        except psycopg.Error as error:
+        except Exception as error:  # noqa: BLE001 - whatever fails in one service, the others go on
             emit("upkeep.failed", service=name, error=f"{type(error).__name__}: {error}")
 
     async def close(self) -> None:
@@ -185,5 +185,5 @@ async def make_partitions(upkeep: Upkeep) -> None:
 SERVICES = (
     every(3, fold, idle=ONLY_WHEN_CALLED),
     every(3600, prune, first=600),
-    every(86400, make_partitions, first=60),
+    every(3600, make_partitions, first=0),
 )
