@@ -236,6 +236,27 @@ async def test_a_receiver_that_drips_is_left_too(floor: Floor, database_url: str
     assert "within 0.5 s" in delivery.error
 
 
+async def test_what_nobody_can_read_is_not_written_down(floor: Floor, settings: Settings) -> None:
+    """The database refuses a NUL: the try would not be counted, and the event sent again without end."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 500 Not\0 \x1b[31mtoday\r\ncontent-length: 0\r\n\r\n")
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    floor.subscribe("hook", "webhook", f"http://127.0.0.1:{listening.getsockname()[1]}/", SECRET)
+    floor.complete(1)
+    assert await sent(settings) == 0
+    thread.join()
+    listening.close()
+    (delivery,) = floor.do(ops.outbox.list_deliveries("hook", "PENDING", None, 10))
+    assert (delivery.attempts, delivery.error) == (1, "answered 500 Not   [31mtoday")
+
+
 async def test_a_private_address_is_refused_when_it_is_called(
     floor: Floor, receiver: Receiver, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,7 +306,7 @@ async def test_only_the_address_that_was_looked_at_is_called(
     [
         "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
         "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1%eth0", "fd00::1", "ff02::1", "::ffff:127.0.0.1",
-        "2002:7f00:1::", "64:ff9b::7f00:1",
+        "2002:7f00:1::", "64:ff9b::7f00:1", "fec0::1", "::127.0.0.1", "::10.0.0.1", "::ffff:0:127.0.0.1",
     ],
 )  # fmt: skip
 def test_addresses_that_are_not_public(address: str) -> None:

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from holdfast.domain.errors import BadInput, Problem
 
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# Networks whose addresses hold an IPv4 address in their last 32 bits: NAT64, IPv4-compatible, IPv4-translated.
+_WRAPPING = [ipaddress.IPv6Network(network) for network in ("64:ff9b::/96", "::/96", "::ffff:0:0:0/96")]
 _LONGEST = 2048
 
 
@@ -74,10 +75,12 @@ def is_public(address: str) -> bool:
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
-        if inner is None and ip in _NAT64:
+        if inner is None and any(ip in network for network in _WRAPPING):
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(str(inner))
+        if ip.is_site_local:
+            return False
     return ip.is_global and not ip.is_multicast
 
 

@@ -18,7 +18,7 @@ from holdfast.domain.ids import new_id
 from holdfast.observe import emit
 from holdfast.ops import outbox
 from holdfast.outbox.stream import StreamSink
-from holdfast.outbox.verdicts import GONE, Answer
+from holdfast.outbox.verdicts import GONE, Answer, readable
 from holdfast.outbox.webhook import WebhookSink
 from holdfast.settings import Settings
 from holdfast.sql.deliveries import Delivery, Held, Try
@@ -117,7 +117,7 @@ class Publisher:
             batch = taken.deliveries[start : start + sink.batch]
             began = monotonic()
             answer = await in_thread(partial(sink.send, taken.held, batch))
-            tried = Try(monotonic() - began, answer.code, answer.error)
+            tried = Try(monotonic() - began, answer.code, readable(answer.error) if answer.error else None)
             self._tell(taken.held, batch, tried)
             if not await transact(partial(self._settle, taken, sink, batch, answer, tried)):
                 break

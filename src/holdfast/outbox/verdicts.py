@@ -22,6 +22,11 @@ class Answer(NamedTuple):
     retry_after: float | None = None
 
 
+def readable(text: str) -> str:
+    """What a receiver said, with a space for each character that nobody can read: the database refuses some of them."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 def delay_of(attempts: int, answer: Answer, random: float) -> float | None:
     """Seconds until a webhook is tried again after `attempts` earlier tries; None when it is time to give up."""
     if attempts >= len(SCHEDULE):
