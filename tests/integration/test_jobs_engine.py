@@ -15,6 +15,7 @@ from holdfast.domain.ids import derived_id, new_id
 from holdfast.domain.settling import Failed, Succeeded, settle
 from holdfast.domain.states import Status
 from holdfast.domain.values import Dependency
+from holdfast.sql import jobs
 from tests.integration.jobs_support import ERROR, Stage, disagreements, new_run
 
 
@@ -305,6 +306,23 @@ def test_a_job_retried_runs_what_failed_and_then_the_join(stage: Stage) -> None:
     assert stage.drain() == [*(claim.run_id for claim in claims[100:107]), join]
     job = stage.get_job(job_id)
     assert (job.status, job.succeeded, job.broken) == (Status.SUCCEEDED, 1001, 0)
+
+
+def test_a_job_that_two_would_end_is_ended_and_counted_once(stage: Stage) -> None:
+    job_id = stage.job(new_run())
+    stage.do(lambda: iter(jobs.hold(job_id, timedelta(hours=1))))
+    stage.drain()
+    assert stage.get_job(job_id).finished_at is None
+    stage.connection.execute("update holdfast.jobs set held_until = now() - interval '1 second'")
+    slow = ops.end_held_jobs()
+    looked = next(slow)
+    found = stage.connection.execute(looked.sql, looked.params).fetchall()
+    assert stage.do(ops.end_held_jobs) == 1
+    ended = stage.get_job(job_id)
+    late = slow.send(found)
+    stage.connection.execute(late.sql, late.params)
+    assert stage.get_job(job_id) == ended
+    assert stage.rows("select sum(amount) from holdfast.tallies where kind = 'job SUCCEEDED'") == [(1,)]
 
 
 def test_the_database_holds_jobs_to_their_rules(stage: Stage) -> None:

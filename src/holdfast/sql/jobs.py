@@ -139,7 +139,10 @@ def critical(run_ids: Sequence[str]) -> Statement[list[str]]:
 
 
 def settle(moves: Mapping[str, Move]) -> Statement[None]:
-    """Move the counters of jobs. A job of which nothing is open has ended, FAILED if anything critical is broken."""
+    """Move the counters of jobs. A job of which nothing is open has ended, FAILED if anything critical is broken.
+
+    A job that has ended has no run left that could end; whoever comes second to end it changes nothing.
+    """
     ids = sorted(moves)
     return Statement(
         """
@@ -148,7 +151,8 @@ def settle(moves: Mapping[str, Move]) -> Statement[None]:
                                  %(cancelled)s::integer[], %(broken)s::integer[], %(added)s::integer[])
                           as told (id, succeeded, failed, cancelled, broken, added)
         ), held as (
-            select id from holdfast.jobs where id = any(%(ids)s::uuid[]) order by id for update
+            select id from holdfast.jobs
+            where id = any(%(ids)s::uuid[]) and finished_at is null order by id for update
         ), moved as (
             update holdfast.jobs
             set total = jobs.total + told.added, succeeded = jobs.succeeded + told.succeeded,
