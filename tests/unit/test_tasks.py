@@ -1,22 +1,19 @@
-"""Tasks: the decorator, the registry, and how parameters meet a signature."""
+"""Tasks: the decorator, the registry, and modules that register them."""
 
 from __future__ import annotations
 
 import asyncio
-import enum
 import functools
 import importlib
 import inspect
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, timedelta
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pytest
-from annotated_types import Ge
 
 from holdfast.domain import tasks
 from holdfast.domain.errors import BadParameters, ConfigurationError, UnknownTask
@@ -208,217 +205,6 @@ class TestLoading:
         )
         with pytest.raises(ConfigurationError, match=r"hf\.vague.*Nowhere"):
             load_modules(["hf_vague"])
-
-
-class Colour(enum.Enum):
-    RED = "red"
-
-
-@dataclass
-class Point:
-    x: int
-    y: int
-
-
-class TestCheck:
-    def test_what_fits(self) -> None:
-        task_of(greet).check({"name": "you"})
-        task_of(greet).check({"name": "you", "times": 2})
-
-    def test_all_problems_are_told_at_once(self) -> None:
-        told = problems(task_of(greet), {"times": "2", "nmae": "you", "x/y": 1})
-        assert told == {
-            "/name": "missing",
-            "/nmae": "unknown parameter; did you mean name?",
-            "/x~1y": "unknown parameter",
-            "/times": "Input should be a valid integer",
-        }
-
-    def test_the_message_names_the_task(self) -> None:
-        with pytest.raises(BadParameters, match=r"'under_test': /name: missing"):
-            task_of(greet).check({})
-
-    @pytest.mark.parametrize(
-        ("hint", "good", "bad"),
-        [
-            (int, [1, -5, 2**64 - 1, 1.0], ["1", True, 1.5, None]),
-            (float, [1, 1.5], ["1", True]),
-            (str, ["", "x"], [1, None]),
-            (bool, [True], [1, "true"]),
-            (dict, [{}, {"a": 1}], [[], "x"]),
-            (list[int], [[], [1, 2]], [["1"], {}]),
-            (int | None, [1, None], ["1"]),
-            (Literal["a", "b"], ["a"], ["c", 1]),
-            (date, ["2026-01-05"], ["yesterday", 5]),
-            (Colour, ["red"], ["blue"]),
-            (Point, [{"x": 1, "y": 2}], [{"x": 1}, {"x": "1", "y": 2}, [1, 2]]),
-            (tuple[int, str], [[1, "a"]], [["a", 1], [1]]),
-            (Annotated[int, Ge(1)], [1], [0]),
-            (Any, [1, None, {}], []),
-        ],
-        ids=str,
-    )
-    def test_types_are_strict_json(self, hint: Any, good: list[Any], bad: list[Any]) -> None:
-        def fn(value: Any) -> None: ...
-
-        fn.__annotations__ = {"value": hint}
-        checked = task_of(fn)
-        for value in good:
-            checked.check({"value": value})
-        for value in bad:
-            assert {pointer.split("/")[1] for pointer in problems(checked, {"value": value})} == {"value"}
-
-    def test_pointers_lead_to_the_spot(self) -> None:
-        def fn(points: list[Point], choice: int | list[bool], by_name: dict[str, Point]) -> None: ...
-
-        parameters = {
-            "points": [{"x": 1, "y": 2}, {"x": 1}],
-            "choice": [True, "x"],
-            "by_name": {"a/b": {"x": 1, "y": ""}},
-        }
-        told = problems(task_of(fn), parameters)
-        assert told["/points/1/y"] == "missing"
-        assert told["/by_name/a~1b/y"] == "Input should be a valid integer"
-        assert "/choice/1" in told
-        assert all(not pointer.endswith(("int", "bool")) for pointer in told)
-
-    def test_a_default_of_none_admits_null(self) -> None:
-        def fn(note: str = None) -> None: ...  # noqa: RUF013
-
-        task_of(fn).check({"note": None})
-        assert problems(task_of(fn), {"note": 1})
-
-    def test_any_further_names_go_to_kwargs(self) -> None:
-        def fn(a: int, **rest: Any) -> None: ...
-
-        task_of(fn).check({"a": 1, "b": 2})
-        assert problems(task_of(fn), {"b": 2}) == {"/a": "missing"}
-
-    def test_without_annotations_only_names_count(self) -> None:
-        def fn(a, *, b=None): ...
-
-        task_of(fn).check({"a": object})
-        assert problems(task_of(fn), {"b": 1, "c": 1}) == {"/a": "missing", "/c": "unknown parameter"}
-
-    def test_names_that_pydantic_keeps_for_itself(self) -> None:
-        def fn(schema: str, model_config: int, copy: bool, _private: int) -> None: ...
-
-        fine = {"schema": "x", "model_config": 1, "copy": True, "_private": 1}
-        task_of(fn).check(fine)
-        assert list(problems(task_of(fn), {**fine, "_private": "1"})) == ["/_private"]
-
-    def test_the_canonical_text_may_be_handed_in(self) -> None:
-        with pytest.raises(BadParameters):
-            task_of(greet).check({"name": 1}, '{"name":1}')
-
-    def test_a_return_type_that_only_a_checker_knows(self) -> None:
-        def fn(a: int) -> Nowhere: ...  # type: ignore[name-defined]  # noqa: F821
-
-        assert problems(task_of(fn), {"a": "1"})
-
-    def test_callables_of_other_kinds(self) -> None:
-        class Adder:
-            def __call__(self, a: int, b: date) -> Any:
-                return a, b
-
-        async def later(a: int) -> int:
-            return a
-
-        for fn in (Adder(), functools.partial(Adder())):
-            assert problems(task_of(fn), {"a": "1", "b": "2026-01-05"}).keys() == {"/a"}
-            assert task_of(fn).call({"a": 1, "b": "2026-01-05"}) == (1, date(2026, 1, 5))
-        assert task_of(functools.partial(later, a=1)).is_async
-
-    def test_a_type_that_json_cannot_hold(self) -> None:
-        class Odd: ...
-
-        def fn(x: Any) -> None: ...
-
-        fn.__annotations__ = {"x": Odd}
-        with pytest.raises(ConfigurationError, match=r"under_test.*JSON"):
-            task_of(fn).check({"x": 1})
-
-    def test_ignored_fields_may_be_sent_to_a_function_that_does_not_take_them(self) -> None:
-        noted = task_of(greet, ignore_in_hash=("requested_at", "client.name"))
-        sent = {"name": "you", "requested_at": "now", "client": {"name": "x"}}
-        noted.check(sent)
-        assert noted.bind(sent) == {"name": "you"}
-        assert noted.call(sent) == "hello you"
-
-
-class TestBind:
-    @pytest.mark.parametrize(
-        "hint",
-        [
-            str,
-            int,
-            float,
-            bool,
-            dict,
-            list,
-            Any,
-            None,
-            dict[str, Any],
-            list[dict[str, int]],
-            str | None,
-            int | list[str],
-            Literal["a", 1],
-            Annotated[int, Ge(0)],
-            Sequence[int],
-            Mapping[str, float],
-        ],
-        ids=str,
-    )
-    def test_plain_types_are_handed_on_unchanged(self, hint: Any) -> None:
-        def fn(value: Any) -> None: ...
-
-        fn.__annotations__ = {"value": hint}
-        parameters = {"value": object()}
-        assert task_of(fn).bind(parameters) is parameters
-
-    def test_others_are_converted(self) -> None:
-        def fn(on: date, at: Point, which: Colour, pair: tuple[int, int], plain: str, late: date | None = None) -> Any:
-            return on, at, which, pair, plain, late
-
-        sent = {"on": "2026-01-05", "at": {"x": 1, "y": 2}, "which": "red", "pair": [1, 2], "plain": "x"}
-        assert task_of(fn).call(sent) == (date(2026, 1, 5), Point(1, 2), Colour.RED, (1, 2), "x", None)
-        assert sent["on"] == "2026-01-05"
-
-    def test_what_does_not_fit_any_more_is_refused(self) -> None:
-        def fn(on: date) -> None: ...
-
-        with pytest.raises(BadParameters) as caught:
-            task_of(fn).bind({"on": "never"})
-        assert caught.value.problems[0].pointer == "/on"
-
-    def test_kwargs_are_kept(self) -> None:
-        def fn(on: date, **rest: Any) -> Any:
-            return on, rest
-
-        assert task_of(fn).call({"on": "2026-01-05", "more": [1]}) == (date(2026, 1, 5), {"more": [1]})
-
-
-class TestSchema:
-    def test_it_tells_names_types_and_defaults(self) -> None:
-        def fn(
-            n: Annotated[int, Ge(1)], at: Point, anything, when: date = date(2026, 1, 5), note: str = "x"
-        ) -> None: ...
-
-        schema = task_of(fn, ignore_in_hash=("client",)).schema()
-        assert schema["type"] == "object"
-        assert schema["required"] == ["n", "at", "anything"]
-        assert schema["additionalProperties"] is False
-        assert list(schema["properties"]) == ["n", "at", "anything", "when", "note", "client"]
-        assert schema["properties"]["n"] == {"minimum": 1, "type": "integer"}
-        assert schema["properties"]["when"] == {"format": "date", "type": "string"}
-        assert schema["properties"]["note"] == {"type": "string", "default": "x"}
-        assert schema["properties"]["at"] == {"$ref": "#/$defs/Point"}
-        assert schema["$defs"]["Point"]["required"] == ["x", "y"]
-
-    def test_kwargs_leave_it_open(self) -> None:
-        def fn(**rest: Any) -> None: ...
-
-        assert task_of(fn).schema()["additionalProperties"] is True
 
 
 def test_pydantic_is_not_loaded_for_tasks_without_annotations() -> None:
