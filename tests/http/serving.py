@@ -10,6 +10,11 @@ from holdfast.settings import load
 
 if __name__ == "__main__":
     processes = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+    if len(sys.argv) > 2:
+        # Only here: metrics of several processes need the server to choose their directory before this is imported.
+        from holdfast.http import threads
+
+        threads.PATIENCE_SECONDS = int(sys.argv[2])
     try:
         serve(load(), processes=processes, started=lambda url: print(url, flush=True))
     except HoldfastError as error:

@@ -155,6 +155,28 @@ def test_who_says_nothing_does_not_hold_a_thread_for_ever(server: Server) -> Non
         one.close()
 
 
+def test_a_request_that_is_sent_by_half_is_told_so(start_server: Callable[..., Server]) -> None:
+    server = start_server("1", "1")
+    parts = urlsplit(server.url)
+    head = b"POST /runs HTTP/1.1\r\nHost: localhost\r\n"
+    typed = head + b"Content-Type: application/json\r\n"
+    halves = [
+        head,
+        typed + b'Content-Length: 100\r\n\r\n{"model":',
+        typed + b"Transfer-Encoding: chunked\r\n\r\n50\r\n{",
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" + head,
+    ]
+    for half in halves:
+        with socket.create_connection((parts.hostname, parts.port), timeout=20) as one:
+            one.sendall(half)
+            told = b"".join(iter(lambda: one.recv(65536), b"")).decode()
+        refusal = told[told.rindex("HTTP/1.1 ") :]
+        assert refusal.startswith("HTTP/1.1 408 Request")
+        assert "/problems/request-timeout" in refusal
+        assert "connection: close" in refusal.lower()
+    assert server.stop() == (0, "")
+
+
 def test_a_chunked_body_is_read(server: Server) -> None:
     with server.client() as client:
         pieces = iter([b'{"model":', b'"mirror"}'])

@@ -49,6 +49,7 @@ KINDS: dict[str, Kind] = {
     "run-not-found": Kind(404, "No such run", "No run has this id; it may have been pruned."),
     "method-not-allowed": Kind(405, "Method not allowed", "This path has other methods; Allow lists them."),
     "not-acceptable": Kind(406, "Not acceptable", "This answer exists in other media types only."),
+    "request-timeout": Kind(408, "Request timeout", "The rest of the request did not come in time."),
     "key-reused": Kind(
         409, "Key reused", "The key already belongs to another request. Use a new key for a new request."
     ),

@@ -5,19 +5,22 @@ from __future__ import annotations
 import logging
 import socket
 import struct
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
 import orjson
 from gunicorn.http import errors  # type: ignore[import-untyped]
-from gunicorn.workers.gthread import ThreadWorker  # type: ignore[import-untyped]
+from gunicorn.http.unreader import SocketUnreader  # type: ignore[import-untyped]
+from gunicorn.workers.gthread import TConn, ThreadWorker  # type: ignore[import-untyped]
 
-from holdfast.http.problems import KINDS, MEDIA_TYPE, document
+from holdfast.http.problems import KINDS, MEDIA_TYPE, Refusal, document
 from holdfast.http.service import EXTENSION, Service
 
-# A peer that says nothing in the middle of a request, or takes nothing of its answer, frees its thread after this.
-PATIENCE_SECONDS = 30
-_PATIENCE = struct.pack("ll", PATIENCE_SECONDS, 0)
+# A peer that says nothing in the middle of a request frees its thread after this,
+PATIENCE_SECONDS = 10
+# and one that takes nothing of its answer after this.
+SEND_PATIENCE_SECONDS = 30
 
 REASONS = {
     errors.LimitRequestLine: ("uri-too-long", "The request line is longer than 8190 bytes."),
@@ -39,8 +42,12 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
 
     def handle(self, conn: Any) -> Any:
         if not conn.initialized:
-            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-                conn.sock.setsockopt(socket.SOL_SOCKET, option, _PATIENCE)
+            for option, seconds in (
+                (socket.SO_RCVTIMEO, PATIENCE_SECONDS),
+                (socket.SO_SNDTIMEO, SEND_PATIENCE_SECONDS),
+            ):
+                conn.sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
+            conn.init = partial(_begin, conn)
         return super().handle(conn)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
@@ -51,12 +58,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         """Answer what never became a request as a problem too."""
-        kind, detail = next(
-            (reason for cls, reason in REASONS.items() if isinstance(exc, cls)),
-            ("bad-request", "This is not a valid HTTP request.")
-            if isinstance(exc, errors.ParseException)
-            else ("internal-error", ""),
-        )
+        kind, detail = _reason(exc)
         if kind == "internal-error":
             self.log.error("a connection failed", exc_info=exc)
         try:
@@ -74,6 +76,39 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
         app = getattr(self, "wsgi", None)
         found: Service | None = app.extensions[EXTENSION] if app is not None else None
         return found
+
+
+class _Patient(SocketUnreader):  # type: ignore[misc]
+    """Reads a connection's requests. One that stops in the middle is refused, be it in its head or in its body."""
+
+    def __init__(self, parser: Any) -> None:
+        super().__init__(parser.unreader.sock)
+        self._parser = parser
+
+    def chunk(self, *size_hint: Any) -> bytes:
+        try:
+            read: bytes = super().chunk(*size_hint)
+            return read
+        except BlockingIOError:
+            if self._parser.mesg is not None:
+                self._parser.mesg.force_close()
+            detail = f"The rest of the request did not come within {PATIENCE_SECONDS} seconds. Send it again."
+            raise Refusal("request-timeout", detail) from None
+
+
+def _begin(conn: Any) -> None:
+    if not conn.initialized:
+        TConn.init(conn)
+        conn.parser.unreader = _Patient(conn.parser)
+
+
+def _reason(error: BaseException) -> tuple[str, str]:
+    if isinstance(error, Refusal):
+        return error.kind, str(error)
+    if isinstance(error, errors.ParseException):
+        known = (reason for cls, reason in REASONS.items() if isinstance(error, cls))
+        return next(known, ("bad-request", "This is not a valid HTTP request."))
+    return "internal-error", ""
 
 
 def _written(kind: str, detail: str) -> bytes:
