@@ -16,6 +16,7 @@ from holdfast.domain.settling import Failed, Succeeded, settle
 from holdfast.domain.states import Status
 from holdfast.domain.values import Dependency
 from holdfast.sql import jobs
+from holdfast.sql.jobs import Move
 from tests.integration.jobs_support import ERROR, Stage, disagreements, new_run
 
 
@@ -241,6 +242,60 @@ def test_retrying_one_run_reopens_its_job_unless_that_succeeded(stage: Stage) ->
     assert stage.get_job(lucky).status is Status.SUCCEEDED
     with pytest.raises(RunEnded, match="succeeded without it"):
         stage.do(lambda: ops.retry(stage.tasks(lucky)[0], "me"))
+
+
+def test_retrying_one_run_of_a_cancelled_job_strands_none_of_the_others(stage: Stage) -> None:
+    a = new_run()
+    job_id = stage.job(a, *(new_run() for _ in range(4)), new_run(on=[a.id]))
+    first, running, *others, alone, after = stage.tasks(job_id)
+    claims = stage.claim(2)
+    stage.do(lambda: ops.cancel(alone, "not this one"))
+    stage.stop_job(job_id)
+    stage.stop(claims)
+    stage.do(lambda: ops.retry(first, "me"))
+    assert stage.drain() == [first]
+    assert stage.get_job(job_id).status is Status.FAILED
+    assert stage.do(lambda: ops.retry_failed_tasks(job_id, "me")) == 4
+    assert stage.drain() == [running, *others, after]
+    assert stage.status(alone) == "CANCELLED"
+
+
+def test_nothing_is_retried_while_its_job_is_being_stopped(stage: Stage) -> None:
+    job_id = stage.job(new_run(), new_run(), new_run())
+    failed, running, _ = stage.tasks(job_id)
+    claims = {claim.run_id: claim for claim in stage.claim(2)}
+    stage.fail([claims[failed]])
+    stage.stop_job(job_id)
+    for attempt in (lambda: ops.retry(failed, "me"), lambda: ops.retry_failed_tasks(job_id, "me")):
+        with pytest.raises(JobEnded, match="is being stopped; retry what was cancelled once it has ended"):
+            stage.do(attempt)
+    stage.stop([claims[running]])
+    assert stage.get_job(job_id).status is Status.CANCELLED
+    assert stage.do(lambda: ops.retry_failed_tasks(job_id, "me")) == 3
+    assert sorted(stage.drain()) == stage.tasks(job_id)
+
+
+def test_a_stop_that_begins_during_a_retry_wins(stage: Stage) -> None:
+    job_id = stage.job(new_run(), new_run())
+    failed, _ = stage.tasks(job_id)
+    stage.fail(stage.claim(1))
+    reopening = iter(jobs.reopen({job_id: Move(failed=1, broken=1)}))
+    stage.do(lambda: ops.stop_job(job_id, Status.CANCELLED, "enough"))
+    assert stage.do(lambda: reopening) == 0
+    assert stage.get_job(job_id).cancel_requested_at is not None
+    stage.stop_job(job_id)
+    assert stage.status(failed) == "FAILED"
+
+
+def test_a_stop_that_comes_late_leaves_a_retried_job_alone(stage: Stage) -> None:
+    job_id = stage.job(new_run(), new_run())
+    stage.stop_job(job_id)
+    stage.do(lambda: ops.retry_failed_tasks(job_id, "me"))
+    claims = stage.claim(1)
+    assert stage.do(lambda: ops.stop_some(job_id, "enough")) == (True, [])
+    stage.end(claims)
+    assert len(stage.drain()) == 1
+    assert stage.get_job(job_id).status is Status.SUCCEEDED
 
 
 def test_retrying_one_run_reopens_what_it_kept_from_starting(stage: Stage) -> None:

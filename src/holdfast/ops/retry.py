@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from holdfast.domain.errors import JobEnded, RunEnded, RunNotFound
+from holdfast.domain.jobs import JobRecord
 from holdfast.domain.states import REOPENABLE, Status
 from holdfast.domain.values import RunRecord
 from holdfast.ops.conclude import count_jobs, recount
@@ -29,6 +30,8 @@ def retry(run_id: str, by: str) -> Op[RunRecord]:
     if run is None:
         raise RunNotFound(f"no run has the id {run_id}")
     if not reopened and run.status in REOPENABLE:
+        if run.job_id is not None:
+            _refuse_while_stopping((yield from get_job(run.job_id)))
         raise RunEnded(f"the job of run {run_id} succeeded without it; submit a new run to compute it again")
     if not reopened:
         raise RunEnded(
@@ -48,7 +51,13 @@ def retry_failed_tasks(job_id: str, by: str) -> Op[int]:
     job = yield from get_job(job_id)
     if job.status is Status.SUCCEEDED:
         raise JobEnded(f"job {job_id} ({job.name}) succeeded; there is nothing to retry")
+    _refuse_while_stopping(job)
     return len((yield from _reopen((yield from jobs.to_retry(job_id)), by)))
+
+
+def _refuse_while_stopping(job: JobRecord) -> None:
+    if job.cancel_requested_at is not None and job.finished_at is None:
+        raise JobEnded(f"job {job.id} ({job.name}) is being stopped; retry what was cancelled once it has ended")
 
 
 def _reopen(run_ids: Sequence[str], by: str) -> Op[list[Reopened]]:
@@ -124,4 +133,6 @@ def _reopen_jobs(back: Sequence[Reopened]) -> Op[None]:
                 move.cancelled += 1
             move.broken += run.blamed
     if (yield from jobs.reopen(moves)) < len(moves):
+        for job_id in moves:
+            _refuse_while_stopping((yield from get_job(job_id)))
         raise JobEnded("the job of this run succeeded without it; submit a new run to compute it again")

@@ -137,7 +137,7 @@ def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
     """Take back the endings of runs that this transaction holds (`hold_endings`), with their whole budget again.
 
     A run without dependencies is ready; the others wait until somebody counts what they wait for. A run whose job
-    succeeded without it stays as it is.
+    succeeded without it, or is being stopped, stays as it is.
     """
     return Statement(
         """
@@ -150,6 +150,7 @@ def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
                     where attempts.run_id = runs.id) as number
             from holdfast.runs left join holdfast.jobs on jobs.id = runs.job_id
             where runs.id = any(%(run_ids)s::uuid[]) and jobs.outcome is distinct from 'SUCCEEDED'
+              and (jobs.finished_at is not null or jobs.cancel_requested_at is null)
         ), reopened as (
             update holdfast.attempts set reopened_at = holdfast.now(), reopened_by = %(by)s
             from past

@@ -193,14 +193,16 @@ def settle(moves: Mapping[str, Move]) -> Statement[None]:
 def reopen(moves: Mapping[str, Move]) -> Statement[int]:
     """Take back the endings of jobs whose runs were reopened, with their whole time again; `moves` says how many runs.
 
-    A job that succeeded is left as it is: tells how many were not.
+    A job that succeeded, or is being stopped, is left as it is: tells how many were not.
     """
     ids = sorted(moves)
     return Statement(
         """
         with held as (
             select id from holdfast.jobs
-            where id = any(%(ids)s::uuid[]) and outcome is distinct from 'SUCCEEDED' order by id for update
+            where id = any(%(ids)s::uuid[]) and outcome is distinct from 'SUCCEEDED'
+              and (finished_at is not null or cancel_requested_at is null)
+            order by id for update
         ), moved as (
             update holdfast.jobs
             set failed = jobs.failed - told.failed, cancelled = jobs.cancelled - told.cancelled,
@@ -225,7 +227,7 @@ def reopen(moves: Mapping[str, Move]) -> Statement[int]:
 
 
 def to_retry(job_id: str) -> Statement[list[str]]:
-    """The runs of a job that failed, or were cancelled with it."""
+    """The runs of a job that failed, or were cancelled with it: ended when it was stopped, or asked to stop then."""
     return Statement(
         """
         select attempts.run_id::text
@@ -233,7 +235,12 @@ def to_retry(job_id: str) -> Statement[list[str]]:
         join holdfast.attempts on attempts.run_id between holdfast.job_floor(jobs.id) and holdfast.job_ceiling(jobs.id)
         join holdfast.runs on runs.id = attempts.run_id and runs.job_id = jobs.id
         where jobs.id = %(job_id)s::uuid and attempts.reopened_at is null
-          and (attempts.outcome = 'FAILED' or (attempts.outcome = 'CANCELLED' and attempts.reason = jobs.cancel_reason))
+          and (attempts.outcome = 'FAILED'
+               or (attempts.outcome = 'CANCELLED' and (
+                   attempts.details ->> 'stopped' is not null
+                   or exists (select from holdfast.events
+                              where events.run_id = attempts.run_id and events.attempt = attempts.number
+                                and events.type = 'CANCEL_REQUESTED' and events.data ->> 'stopped' is not null))))
         order by attempts.run_id
         """,
         {"job_id": job_id},

@@ -36,24 +36,36 @@ def stop(job_id: str, outcome: str, reason: str) -> Statement[str | None]:
     )
 
 
+# Somebody may have retried the job since it was found; then it is open again, and its runs are left alone. A job is
+# reopened together with its runs, so one look at both is enough.
+_STOPPING = """
+              and exists (select from holdfast.jobs where jobs.id = %(job_id)s::uuid
+                          and jobs.cancel_requested_at is not null and jobs.finished_at is null)
+"""
+
+
 def _endings(found: Rows) -> list[Ending]:
     return [Ending(row[0], "CANCELLED", row[1], row[2]) for row in found]
 
 
 def withdraw(job_id: str, reason: str, limit: int) -> Statement[list[Ending]]:
-    """End up to `limit` pending runs of a job."""
+    """End up to `limit` pending runs of a job that is being stopped."""
     return Statement(
         """
         with held_ready as (
             select run_id from holdfast.ready
             where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
-              and job_id = %(job_id)s::uuid
-            order by run_id limit %(limit)s for update
+              and job_id = %(job_id)s::uuid"""
+        + _STOPPING
+        + """
+            order by run_id limit %(limit)s for update of ready
         ), held_waiting as (
             select run_id from holdfast.waiting
             where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
-              and job_id = %(job_id)s::uuid
-            order by run_id limit %(limit)s for update
+              and job_id = %(job_id)s::uuid"""
+        + _STOPPING
+        + """
+            order by run_id limit %(limit)s for update of waiting
         ), queued as (
             delete from holdfast.ready using held_ready where ready.run_id = held_ready.run_id
             returning ready.run_id, ready.map_id
@@ -63,8 +75,9 @@ def withdraw(job_id: str, reason: str, limit: int) -> Statement[list[Ending]]:
         ), gone as (
             select run_id, map_id from queued union all select run_id, map_id from idle
         ), ended as (
-            insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason)
-            select gone.run_id, least(1, lowest.number) - 1, holdfast.now(), 'CANCELLED', 'CANCELLED', %(reason)s
+            insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason, details)
+            select gone.run_id, least(1, lowest.number) - 1, holdfast.now(), 'CANCELLED', 'CANCELLED', %(reason)s,
+                   '{"stopped": true}'
             from gone """
         + LOWEST
         + """
@@ -82,21 +95,23 @@ def withdraw(job_id: str, reason: str, limit: int) -> Statement[list[Ending]]:
 
 
 def ask_to_stop(job_id: str, reason: str) -> Statement[list[str]]:
-    """Ask the running attempts of a job to stop, each once; tells whose they are."""
+    """Ask the running attempts of a job that is being stopped to stop, each once; tells whose they are."""
     return Statement(
         """
         with held as (
             select run_id from holdfast.leases
             where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
-              and job_id = %(job_id)s::uuid and cancel_requested_at is null
-            order by run_id for update
+              and job_id = %(job_id)s::uuid and cancel_requested_at is null"""
+        + _STOPPING
+        + """
+            order by run_id for update of leases
         ), asked as (
             update holdfast.leases set cancel_requested_at = holdfast.now(), cancel_reason = %(reason)s
             from held where leases.run_id = held.run_id
             returning leases.run_id, leases.number, leases.worker_id
         ), noted as (
-            insert into holdfast.events (run_id, at, attempt, type, reason)
-            select run_id, holdfast.now(), number, 'CANCEL_REQUESTED', %(reason)s from asked
+            insert into holdfast.events (run_id, at, attempt, type, reason, data)
+            select run_id, holdfast.now(), number, 'CANCEL_REQUESTED', %(reason)s, '{"stopped": true}' from asked
         )
         select distinct worker_id::text from asked
         """,
@@ -107,14 +122,16 @@ def ask_to_stop(job_id: str, reason: str) -> Statement[list[str]]:
 
 
 def startable(job_id: str) -> Statement[int]:
-    """How many runs of a job could still start: pending ones, and running ones that nobody asked to stop.
+    """How many runs of a job that is being stopped could still start: pending ones, and running ones that nobody asked
+    to stop.
 
     One look at one moment: a run is always in exactly one of these places.
     """
     return Statement(
         """
         with span as (
-            select holdfast.job_floor(%(job_id)s::uuid) as low, holdfast.job_ceiling(%(job_id)s::uuid) as high
+            select holdfast.job_floor(id) as low, holdfast.job_ceiling(id) as high from holdfast.jobs
+            where id = %(job_id)s::uuid and jobs.cancel_requested_at is not null and finished_at is null
         )
         select (select count(*) from holdfast.ready, span where run_id between low and high
                   and job_id = %(job_id)s::uuid)
