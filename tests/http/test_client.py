@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from holdfast.domain.errors import (
     UnknownTask,
     WaitTimeout,
 )
-from holdfast.http_client.patience import asked_for
+from holdfast.http_client.patience import asked_for, rest
 from holdfast.settings import Settings
 from tests.http.api_tasks import mirror
 from tests.http.conftest import Server
@@ -251,6 +252,45 @@ def moody() -> Iterator[type[Moody]]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+def no_room(it: Moody) -> None:
+    it.say(200, RUN, Retry_After="1")
+
+
+def ended(it: Moody) -> None:
+    it.say(200, RUN | {"status": "SUCCEEDED"})
+
+
+def test_a_server_without_room_to_wait_is_not_asked_all_the_time(
+    moody: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moody.script[:] = [no_room, no_room, no_room, ended]
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    with HttpClient(moody.url, settings=settings) as client:
+        assert client.wait(RUN["run_id"]).status == "SUCCEEDED"
+    assert pauses == [1.0, 1.0]
+    assert ["wait=" in path for path, _, _ in moody.asked] == [False, True, True, True]
+
+
+async def test_the_asynchronous_one_pauses_too(moody: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    moody.script[:] = [no_room, no_room, ended]
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("holdfast.http_client.asynchronous.asyncio.sleep", pause)
+    async with AsyncHttpClient(moody.url, settings=settings) as client:
+        assert (await client.wait(RUN["run_id"])).status == "SUCCEEDED"
+    assert 1.0 in pauses
+
+
+def test_a_wait_that_was_whole_is_followed_by_no_pause() -> None:
+    assert rest(1.0, monotonic()) == 0.0
+    assert rest(None, monotonic() + 60) == 1.0
+    assert rest(5.0, monotonic() + 60) == 5.0
 
 
 def test_a_submission_is_repeated_with_its_key(moody: Any, settings: Settings) -> None:

@@ -19,6 +19,7 @@ from holdfast.domain.errors import BadInput, HoldfastError, Problem
 from holdfast.domain.ids import new_id
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.http_client import records
+from holdfast.http_client.patience import asked_for
 from holdfast.ops.explain import Reason
 from holdfast.sql.attempts import AttemptRecord
 from holdfast.sql.events import EventRecord
@@ -143,6 +144,14 @@ def get(run: object, wait: float = 0.0) -> Ask[RunRecord]:
     """Read one run; with `wait`, once it has ended or these seconds are over."""
     query = {"wait": f"{wait:.3f}"} if wait > 0 else {}
     return Ask("GET", f"/runs/{run_id(run)}", _run, query)
+
+
+def awaited(run: object, wait: float) -> Ask[tuple[RunRecord, float | None]]:
+    """As `get`, and the seconds after which the server would be asked again, if it says so."""
+    plain = get(run, wait)
+    return Ask(
+        plain.method, plain.path, lambda reply: (_run(reply), asked_for(reply.headers.get("retry-after"))), plain.query
+    )
 
 
 def list_runs(**filters: Any) -> Ask[list[RunRecord]]:

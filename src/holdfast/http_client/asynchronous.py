@@ -14,7 +14,7 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.http_client import asks, records
 from holdfast.http_client.asks import MAX_WAIT, Ask, Reply
-from holdfast.http_client.patience import PASSING, Patience
+from holdfast.http_client.patience import PASSING, Patience, rest
 from holdfast.http_client.refusals import error_from
 from holdfast.http_client.runs import AsyncHttpRun
 from holdfast.http_client.sse import Reader
@@ -103,10 +103,14 @@ class AsyncHttpClient:
         ends = None if timeout is None else time.monotonic() + timeout
         found = await self.get(run)
         while not found.status.final:
-            left = MAX_WAIT if ends is None else min(MAX_WAIT, ends - time.monotonic())
+            now = time.monotonic()
+            left = MAX_WAIT if ends is None else min(MAX_WAIT, ends - now)
             if left <= 0:
                 raise timed_out(run_id(run), timeout)
-            found = await self.get(run, wait=left)
+            record, told = await self.perform(asks.awaited(run, left))
+            found = AsyncHttpRun(self, record)
+            if not found.status.final:
+                await asyncio.sleep(rest(told, now + left))
         return found
 
     def follow_events(self, run: object, after: int = 0) -> AsyncIterator[EventRecord]:

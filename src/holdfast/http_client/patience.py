@@ -11,6 +11,7 @@ from time import monotonic
 PASSING = frozenset({429, 502, 503, 504})
 FIRST = 0.1
 LONGEST = 5.0
+UNTOLD = 1.0
 
 
 class Patience:
@@ -27,6 +28,11 @@ class Patience:
         asked = asked_for(headers.get("retry-after") if headers else None)
         pause = grown if asked is None else asked + uniform(0.0, 0.2) * max(asked, grown)
         return pause if monotonic() + pause < self._ends else None
+
+
+def rest(told: float | None, until: float) -> float:
+    """Seconds to pause before asking again when an answer did not wait until then, as one does that had no room to."""
+    return max(0.0, min(UNTOLD if told is None else told, until - monotonic()))
 
 
 def asked_for(header: str | None) -> float | None:
