@@ -56,6 +56,19 @@ def test_without_any_token_this_machine_may_do_everything(api: FlaskClient, make
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
 
 
+def test_revoking_the_last_token_lets_nobody_in(
+    settings: Settings, make_app: Callable[[Settings], Flask], connection: psycopg.Connection, make_token: Mint
+) -> None:
+    token, token_id = make_token()
+    transact(connection, lambda: revoke_token(token_id))
+    api = make_app(settings).test_client()
+    for headers in ({}, bearer(token)):
+        answer = api.get("/runs", headers=headers)
+        assert (answer.status_code, problem(answer)) == (401, "unauthenticated")
+        assert "holdfast tokens create" in answer.json["detail"]
+    assert api.get("/runs", headers=bearer(make_token()[0])).status_code == 200
+
+
 def test_beyond_this_machine_a_token_is_always_asked_for(
     settings: Settings, make_app: Callable[[Settings], Flask]
 ) -> None:

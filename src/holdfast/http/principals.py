@@ -1,4 +1,4 @@
-"""Who asks. With tokens, whoever holds one; on this machine without any, everyone who can reach us.
+"""Who asks. With tokens, whoever holds one; on this machine, until the first is made, everyone who can reach us.
 
 A token is looked up for every request, so one that was revoked is refused at once.
 """
@@ -11,11 +11,12 @@ from typing import NamedTuple
 from holdfast.domain.tokens import SCOPES, allows, digest_of, is_token
 from holdfast.http.problems import Refusal
 from holdfast.http.service import Service
-from holdfast.ops.tokens import authenticate, count_tokens
+from holdfast.ops.tokens import authenticate, list_tokens
 
 REALM = 'Bearer realm="holdfast"'
 # How long it may take until a server that was open asks for the first token ever made.
 OPEN_SECONDS = 1.0
+MAKE_ONE = "Make one where the database is: holdfast tokens create NAME"
 
 
 class Principal(NamedTuple):
@@ -36,6 +37,7 @@ class Door:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._open_until = 0.0
+        self._closed = not service.loopback
 
     def admit(self, authorization: str | None, scope: str) -> Principal:
         """Return who asks, or raise the Refusal that says what is missing."""
@@ -52,7 +54,7 @@ class Door:
         if authorization is None:
             if self._is_open():
                 return ANYONE
-            raise Refusal("unauthenticated", "This needs a token.", headers={"WWW-Authenticate": REALM})
+            raise Refusal("unauthenticated", f"This needs a token. {MAKE_ONE}", headers={"WWW-Authenticate": REALM})
         scheme, _, token = authorization.strip().partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer":
@@ -62,18 +64,16 @@ class Door:
         digest = digest_of(token)
         found = self._service.database.perform(lambda: authenticate(digest))
         if found is None:
-            raise _invalid("The token is unknown, was revoked, or has expired.")
+            raise _invalid(f"The token is unknown, was revoked, or has expired. {MAKE_ONE}")
         return Principal(f"token:{found.id}", found.name, found.scopes)
 
     def _is_open(self) -> bool:
-        """On loopback, as long as no token was ever made or all were revoked."""
-        if not self._service.loopback:
-            return False
-        if monotonic() < self._open_until:
-            return True
-        is_open = self._service.database.perform(count_tokens).kept == 0
-        self._open_until = monotonic() + OPEN_SECONDS if is_open else 0.0
-        return is_open
+        """On loopback, until the first token is made. Whoever revokes the last one wants nobody in, not everyone."""
+        if not self._closed and monotonic() >= self._open_until:
+            if self._service.database.perform(list_tokens):
+                self._closed = True
+            self._open_until = monotonic() + OPEN_SECONDS
+        return not self._closed
 
 
 def _invalid(detail: str) -> Refusal:
