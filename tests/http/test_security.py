@@ -9,6 +9,8 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from holdfast import AsyncHttpClient, HttpClient
+from holdfast.domain.errors import ConfigurationError
 from holdfast.http.app import NOUNS
 from holdfast.settings import Settings
 from tests.http.conftest import Server
@@ -172,3 +174,13 @@ def test_what_is_no_http_gets_a_problem_as_well(server: Server) -> None:
     assert b"8190" in body
     many = b"".join(b"X-%d: 1\r\n" % number for number in range(200))
     assert said(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + many + b"\r\n")[0] == 431
+
+
+@pytest.mark.parametrize("token", ["hf_se cret", "hf_secret\n", "hf_secret\r\nX-Admin: 1", "hf_secret\0", "hf_secret…"])
+@pytest.mark.parametrize("client", [HttpClient, AsyncHttpClient])
+def test_a_token_that_no_header_can_carry_is_refused_untold(
+    settings: Settings, client: type[HttpClient | AsyncHttpClient], token: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="HOLDFAST_TOKEN") as refused:
+        client("http://localhost:1", token, settings=settings)
+    assert "hf_" not in str(refused.value)

@@ -18,7 +18,7 @@ NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 def headers_for(token: str | None) -> dict[str, str]:
     headers = {"User-Agent": f"holdfast/{_version()}", "Content-Type": "application/json"}
-    return headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
+    return headers if token is None else {**headers, "Authorization": f"Bearer {_token(token)}"}
 
 
 def open_blocking(url: str, headers: Mapping[str, str], timeout: float) -> httpx2.Client:
@@ -42,6 +42,15 @@ def _checked(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         raise ConfigurationError(f"{url!r} is no address of an API; it starts with http:// or https://")
     return url
+
+
+def _token(token: str) -> str:
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigurationError(
+            "the token has a space, a line break or another character that no token has; "
+            "check HOLDFAST_TOKEN, or what was given as token"
+        )
+    return token
 
 
 def _version() -> str:
