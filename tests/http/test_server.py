@@ -177,6 +177,18 @@ def test_a_request_that_is_sent_by_half_is_told_so(start_server: Callable[..., S
     assert server.stop() == (0, "")
 
 
+def test_two_keys_are_none(server: Server) -> None:
+    ask = {"content": b'{"model":"mirror"}'}
+    typed = ("Content-Type", "application/json")
+    with server.client() as client:
+        for keys in (("a", "b"), ("a", "a"), ('"a"', '"b"')):
+            headers = [typed, *(("Idempotency-Key", key) for key in keys)]
+            answer = client.post("/runs", headers=headers, **ask)
+            assert (answer.status_code, answer.json()["type"]) == (400, "/problems/bad-key")
+        assert client.get("/runs").json()["items"] == []
+        assert client.post("/runs", headers=[typed, ("Idempotency-Key", "a,b")], **ask).status_code == 201
+
+
 def test_a_chunked_body_is_read(server: Server) -> None:
     with server.client() as client:
         pieces = iter([b'{"model":', b'"mirror"}'])

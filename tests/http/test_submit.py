@@ -209,3 +209,17 @@ def test_the_trace_goes_on(api: FlaskClient, hands: Hands) -> None:
 def test_the_request_id_is_kept_if_it_is_plain(api: FlaskClient) -> None:
     assert api.get("/livez", headers={"X-Request-Id": "req-1"}).headers["X-Request-Id"] == "req-1"
     assert api.get("/livez", headers={"X-Request-Id": "a b"}).headers["X-Request-Id"] != "a b"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        ("/batches", {"runs": [{"model": "mirror"}]}, "runs[].key"),
+        ("/jobs", {"name": "nightly", "tasks": [{"entrypoint": "mirror"}]}, "Jobs take none"),
+    ],
+)
+def test_a_key_that_would_do_nothing_is_refused(api: FlaskClient, path: str, body: Any, told: str) -> None:
+    answer = api.post(path, json=body, headers={"Idempotency-Key": "k"})
+    assert (answer.status_code, problem(answer)) == (400, "bad-key")
+    assert told in answer.json["detail"]
+    assert api.get("/runs").json["items"] == []

@@ -37,7 +37,11 @@ _SOON = {"Retry-After": "1"}
 
 KINDS: dict[str, Kind] = {
     "not-json": Kind(400, "Not JSON", "The body is not JSON: its syntax or its encoding is broken."),
-    "bad-key": Kind(400, "Malformed key", "An Idempotency-Key has 1 to 255 visible ASCII characters, quoted or bare."),
+    "bad-key": Kind(
+        400,
+        "Malformed key",
+        "An Idempotency-Key has 1 to 255 visible ASCII characters, quoted or bare; it is sent once, and to POST /runs.",
+    ),
     "bad-digest": Kind(400, "Digest mismatch", "The body is not what its Content-Digest says; it was damaged."),
     "bad-request": Kind(400, "Bad request", "The request is not valid HTTP."),
     "unauthenticated": Kind(401, "Token needed", "Send a valid token: `Authorization: Bearer hf_…`."),

@@ -123,7 +123,13 @@ def idempotency_key(call: Call) -> str | None:
         given = given[1:-1]
     if 1 <= len(given) <= most and given.isascii() and given.isprintable() and " " not in given:
         return given
-    raise Refusal("bad-key", f"An Idempotency-Key has 1 to {most} visible ASCII characters.")
+    raise Refusal("bad-key", f"A request has one Idempotency-Key, of 1 to {most} visible ASCII characters.")
+
+
+def no_idempotency_key(call: Call, instead: str) -> None:
+    """Refuse a key that would do nothing: whoever sends one relies on it. `instead` says what there is."""
+    if call.header("HTTP_IDEMPOTENCY_KEY") is not None:
+        raise Refusal("bad-key", f"An Idempotency-Key has no meaning here. {instead}")
 
 
 def query(call: Call, *names: str) -> Mapping[str, str]:

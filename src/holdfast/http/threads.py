@@ -21,6 +21,7 @@ from holdfast.http.service import EXTENSION, Service
 PATIENCE_SECONDS = 10
 # and one that takes nothing of its answer after this.
 SEND_PATIENCE_SECONDS = 30
+KEY = "IDEMPOTENCY-KEY"
 
 REASONS = {
     errors.LimitRequestLine: ("uri-too-long", "The request line is longer than 8190 bytes."),
@@ -49,6 +50,13 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
                 conn.sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
             conn.init = partial(_begin, conn)
         return super().handle(conn)
+
+    def handle_request(self, req: Any, conn: Any) -> Any:
+        """Keep two keys apart: WSGI would join them by a comma alone, which one key may have in it."""
+        keys = [value for name, value in req.headers if name == KEY]
+        if len(keys) > 1:
+            req.headers = [header for header in req.headers if header[0] != KEY] + [(KEY, ", ".join(keys))]
+        return super().handle_request(req, conn)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         service = self._service()

@@ -33,6 +33,7 @@ MOST_TASKS = 1000
 def create(call: Call) -> Answer:
     here = call.service
     reading.query(call)
+    reading.no_idempotency_key(call, "Jobs take none: the same request twice makes two jobs.")
     asked = reading.checked_object(reading.json_body(call, around=3), ("name", "tasks", "description", "timeout"))
     tasks = [] if asked.get("tasks") is None else asked["tasks"]
     if not isinstance(tasks, list) or len(tasks) > MOST_TASKS:

@@ -47,7 +47,8 @@ NEXT = {
 CREATE = operation(
     "createJob",
     "Create a job",
-    "Makes a job with its first tasks, all or none. `depends_on` names other tasks by key.",
+    "Makes a job with its first tasks, all or none. `depends_on` names other tasks by key. "
+    "Jobs take no `Idempotency-Key`; one is refused.",
     requestBody=json_request(
         {
             "type": "object",
@@ -70,7 +71,7 @@ CREATE = operation(
     ),
     answers={
         201: says("The job was made.", JOB, headers={"Location": header("The path of the job.")}, links=NEXT),
-        400: problem("not-json", "bad-digest", "bad-request"),
+        400: problem("not-json", "bad-key", "bad-digest", "bad-request"),
         413: problem("body-too-large"),
         415: problem("unsupported-media-type"),
         422: problem("bad-input", "refused-value"),

@@ -46,6 +46,7 @@ def submit(call: Call) -> Answer:
 
 def submit_batch(call: Call) -> Answer:
     here = call.service
+    reading.no_idempotency_key(call, "Keys of a batch are per run: runs[].key.")
     news = new_runs(call, reading.json_body(call, around=3), MAX_BATCH)
     submitted = here.database.perform(partial(ops.submit_many, news))
     created = [_is_new(new, one) for new, one in zip(news, submitted, strict=True)]

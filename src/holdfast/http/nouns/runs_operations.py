@@ -81,7 +81,8 @@ SUBMIT = operation(
 SUBMIT_BATCH = operation(
     "submitRuns",
     "Submit several runs",
-    "All of them are made or none. Each may have a `key` or a `dedupe` of its own; without one, each makes a run.",
+    "All of them are made or none. Each may have a `key` or a `dedupe` of its own; without one, each makes a run. "
+    "Keys are per run (`runs[].key`), so an `Idempotency-Key` is refused.",
     requestBody=json_request(
         {
             "type": "object",
@@ -96,7 +97,7 @@ SUBMIT_BATCH = operation(
         for status, about in ((201, "At least one run was made."), (200, "All of them existed already."))
     }
     | {
-        400: problem("not-json", "bad-digest", "bad-request"),
+        400: problem("not-json", "bad-key", "bad-digest", "bad-request"),
         409: problem("key-reused"),
         413: problem("body-too-large"),
         415: problem("unsupported-media-type"),
