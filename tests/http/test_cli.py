@@ -24,6 +24,7 @@ class Shell:
         self.monkeypatch = monkeypatch
         self.database = settings.database_url or ""
         self.url: str | None = None
+        self.errors = ""
 
     def run(self, *words: str, code: int = 0, **environment: str) -> str:
         found, said = self.tried(*words, **environment)
@@ -41,7 +42,9 @@ class Shell:
                 patch.setenv(name, value)
             self.capsys.readouterr()
             code = invoke([*(["--url", self.url] if self.url else []), *words])
-            return code, self.capsys.readouterr().out
+            said = self.capsys.readouterr()
+            self.errors = said.err
+            return code, said.out
 
     def json(self, *words: str) -> Any:
         return json.loads(self.run(*words, "--json"))
@@ -114,6 +117,32 @@ def test_tokens(local: Shell, shell: Shell) -> None:
     shell.run("runs", "list", code=7, HOLDFAST_TOKEN=made["token"])
     local.run("tokens", "revoke", "x", code=6)
     local.run("tokens", "create", "bad", "--scopes", "root", code=2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("subscriptions", "list"),
+        ("subscriptions", "deliveries"),
+        ("subscriptions", "remove", "x"),
+        ("tokens", "create", "x"),
+        ("tokens", "list"),
+    ],
+)
+def test_what_needs_the_database_says_so(local: Shell, words: tuple[str, ...]) -> None:
+    database, api = local.database, "http://127.0.0.1:1"
+    for given, environment in (
+        (("--url", api), {"HOLDFAST_DATABASE_URL": database}),
+        ((), {"HOLDFAST_URL": api, "HOLDFAST_DATABASE_URL": ""}),
+    ):
+        assert local.run(*given, *words, code=2, **environment) == ""
+        assert f"needs the database, and cannot ask the API at {api}" in local.errors
+    assert local.json("tokens", "list") == {"items": []}
+
+
+def test_an_address_for_other_commands_is_not_in_the_way(local: Shell) -> None:
+    assert local.run("subscriptions", "list", HOLDFAST_URL="http://127.0.0.1:1") is not None
+    assert local.run("tokens", "list", HOLDFAST_URL="http://127.0.0.1:1") is not None
 
 
 def test_the_document_is_printed(local: Shell) -> None:

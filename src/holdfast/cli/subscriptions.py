@@ -8,7 +8,8 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.output import Column
-from holdfast.cli.session import json_option, open_client
+from holdfast.cli.session import json_option
+from holdfast.cli.tokens import open_only_database
 
 if TYPE_CHECKING:
     from holdfast.sql.deliveries import DeliveryRecord
@@ -46,7 +47,7 @@ def subscriptions() -> None:
 @json_option
 def list_subscriptions(as_json: bool) -> None:
     """List the subscriptions. Secrets are not shown."""
-    with open_client() as client:
+    with open_only_database() as client:
         found = client.subscriptions()
     if not as_json:
         output.table(SUBSCRIPTIONS, found)
@@ -71,7 +72,7 @@ def list_subscriptions(as_json: bool) -> None:
 def add(name: str, secret_file: TextIO | None, **options: Any) -> None:
     """Subscribe as NAME. A secret that was made for a webhook is printed, now and never again."""
     secret = secret_file.read().strip() if secret_file else None
-    with open_client() as client:
+    with open_only_database() as client:
         made = client.add_subscription(name, secret=secret, **options)
     output.note(f"subscription {name}: {made.kind} {made.target}")
     if made.secret and secret is None:
@@ -82,7 +83,7 @@ def add(name: str, secret_file: TextIO | None, **options: Any) -> None:
 @click.argument("name")
 def remove(name: str) -> None:
     """Unsubscribe NAME; what was not delivered is forgotten."""
-    with open_client() as client:
+    with open_only_database() as client:
         client.remove_subscription(name)
     output.note(f"subscription {name} is gone")
 
@@ -92,7 +93,7 @@ def remove(name: str) -> None:
 @click.option("--reason", help="Shown in the list.")
 def pause(name: str, reason: str | None) -> None:
     """Deliver nothing to NAME for now; events are collected."""
-    with open_client() as client:
+    with open_only_database() as client:
         client.pause_subscription(name, reason=reason)
     output.note(f"subscription {name} is paused; holdfast subscriptions resume {name} goes on")
 
@@ -101,7 +102,7 @@ def pause(name: str, reason: str | None) -> None:
 @click.argument("name")
 def resume(name: str) -> None:
     """Deliver to NAME again, where it stopped."""
-    with open_client() as client:
+    with open_only_database() as client:
         client.resume_subscription(name)
     output.note(f"subscription {name} goes on")
 
@@ -110,7 +111,7 @@ def resume(name: str) -> None:
 @click.argument("name")
 def rotate(name: str) -> None:
     """Sign with a new secret, and with the old one too until the next rotation. Prints the new one."""
-    with open_client() as client:
+    with open_only_database() as client:
         secret = client.rotate_secret(name)
     output.data(secret)
 
@@ -122,7 +123,7 @@ def rotate(name: str) -> None:
 @json_option
 def deliveries(name: str | None, status: str | None, limit: int, as_json: bool) -> None:
     """Show the delivery log, newest first."""
-    with open_client() as client:
+    with open_only_database() as client:
         found = client.deliveries(name, status=status.upper() if status else None, limit=limit)
     if as_json:
         output.document({"items": [_plain(one) for one in found]})
@@ -134,7 +135,7 @@ def deliveries(name: str | None, status: str | None, limit: int, as_json: bool) 
 @click.argument("delivery", type=int)
 def redeliver(delivery: int) -> None:
     """Deliver number DELIVERY once more."""
-    with open_client() as client:
+    with open_only_database() as client:
         client.redeliver(delivery)
     output.note(f"delivery {delivery} is due now")
 

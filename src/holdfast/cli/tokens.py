@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from holdfast.cli.output import Column
 from holdfast.cli.session import json_option, open_database
 
 if TYPE_CHECKING:
+    from holdfast.client import Client
     from holdfast.sql.tokens import TokenRecord
 
 TOKENS: list[Column[TokenRecord]] = [
@@ -27,6 +30,25 @@ TOKENS: list[Column[TokenRecord]] = [
 TIMES = ("created_at", "expires_at", "revoked_at", "last_used_at")
 DEFAULT = "runs:read,runs:write"
 DAY = 86_400
+
+
+@contextmanager
+def open_only_database() -> Iterator[Client]:
+    """A client on the database, for what the API does not do; raises if it is an API that was chosen.
+
+    With --url it was. HOLDFAST_URL may be there for other commands, as long as a database is named too.
+    """
+    from holdfast.settings import load
+
+    settings = load()
+    given = (click.get_current_context().find_root().obj or {}).get("url")
+    if given or (settings.url and not settings.database_url):
+        raise click.UsageError(
+            f"this command needs the database, and cannot ask the API at {given or settings.url}; "
+            "run it where the database is, with HOLDFAST_DATABASE_URL and without --url"
+        )
+    with open_database() as client:
+        yield client
 
 
 @click.group()
@@ -59,7 +81,7 @@ def create(name: str, scopes: str, expires: float | None, as_json: bool) -> None
     wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     days = expires / DAY if expires is not None else None
     text, stored = mint(secrets.token_bytes(SECRET_BYTES), new_id(), name, wanted, by=person(), days=days)
-    with open_database() as client:
+    with open_only_database() as client:
         made = client.perform(partial(create_token, stored))
     if as_json:
         output.document({"token": text} | _plain(made))
@@ -74,7 +96,7 @@ def list_tokens(as_json: bool) -> None:
     """List the tokens, those that were revoked or have expired included."""
     from holdfast.ops.tokens import list_tokens as listing
 
-    with open_database() as client:
+    with open_only_database() as client:
         found = client.perform(listing)
     if as_json:
         output.document({"items": [_plain(token) for token in found]})
@@ -93,7 +115,7 @@ def revoke(token_id: str) -> None:
     id_ = parse_id(token_id)
     if id_ is None:
         raise NotFound(f"{token_id!r} is not the id of a token; holdfast tokens list shows them")
-    with open_database() as client:
+    with open_only_database() as client:
         gone = client.perform(partial(revoke_token, id_))
     output.note(f"token {gone.id} ({gone.name}) can be used no more")
 
