@@ -18,6 +18,8 @@ class Proxy:
         self._listener: socket.socket | None = None
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
+        self._flows = threading.Event()
+        self._flows.set()
         self.port = 0
         self.restore()
         self.url = make_conninfo(url, host="127.0.0.1", port=self.port)
@@ -30,6 +32,7 @@ class Proxy:
 
     def cut(self) -> None:
         """Close everything. Whoever asks now is refused."""
+        self._flows.set()
         listener, self._listener = self._listener, None
         if listener is not None:
             with suppress(OSError):
@@ -43,6 +46,13 @@ class Proxy:
                     end.shutdown(socket.SHUT_RDWR)
 
     close = cut
+
+    def hang(self) -> None:
+        """Take what comes and pass nothing on, as a server does that is stopped."""
+        self._flows.clear()
+
+    def go_on(self) -> None:
+        self._flows.set()
 
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):
@@ -59,6 +69,7 @@ class Proxy:
         return far
 
     def _pass(self, near: socket.socket) -> None:
+        self._flows.wait()
         with near, suppress(OSError), self._connect() as far, selectors.DefaultSelector() as ready:
             pair = (near, far)
             with self._lock:
@@ -70,4 +81,5 @@ class Proxy:
                     data = key.fileobj.recv(65536)  # type: ignore[union-attr]
                     if not data:
                         return
+                    self._flows.wait()
                     key.data.sendall(data)

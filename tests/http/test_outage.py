@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from flask import Flask
 
+from holdfast.http import silence
 from holdfast.http.service import EXTENSION
 from holdfast.settings import Settings
 from tests.http.conftest import Submit
@@ -60,6 +61,34 @@ def test_an_outage_is_told_and_ends_by_itself(app: Flask, proxy: Proxy) -> None:
     proxy.restore()
     until(lambda: api.post("/runs", json={"model": "mirror"}).status_code == 201)
     assert api.get("/healthz").status_code == 200
+
+
+def test_a_server_that_hangs_is_told_and_comes_back(app: Flask, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = app.test_client()
+    assert api.post("/runs", json={"model": "mirror"}).status_code == 201
+    monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.3)
+    proxy.hang()
+    for _ in range(5):
+        answer = api.post("/runs", json={"model": "mirror"})
+        assert (answer.status_code, problem(answer)) == (503, "database-unreachable")
+    assert api.get("/livez").status_code == 200
+    monkeypatch.undo()
+    proxy.go_on()
+    until(lambda: api.post("/runs", json={"model": "mirror", "dedupe": "off"}).status_code == 201)
+
+
+def test_a_statement_that_takes_too_long_is_not_asked_again(
+    app: Flask, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = app.test_client()
+    assert api.get("/runs").status_code == 200
+    with psycopg.connect(database_url) as other:
+        other.execute("lock table holdfast.runs in access exclusive mode")
+        monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.3)
+        answer = api.get("/runs")
+        assert (answer.status_code, problem(answer)) == (503, "database-busy")
+    monkeypatch.undo()
+    assert api.get("/runs").status_code == 200
 
 
 def test_connections_that_broke_cost_no_request(app: Flask, proxy: Proxy) -> None:

@@ -23,6 +23,7 @@ from holdfast.domain.values import RunRecord
 from holdfast.doorbells.bell import Bell, CoalescingBell
 from holdfast.drivers import psycopg as driver
 from holdfast.http.ringing import Notifier
+from holdfast.http.silence import ImpatientConnection, Silence
 from holdfast.sql.statement import Op
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ CONNECTION: dict[str, Any] = {
 
 
 class DatabaseBusy(DatabaseUnreachable):
-    """Every connection was in use for longer than a request may wait."""
+    """Every connection, or the statement itself, took longer than a request may wait."""
 
 
 class Database(Asking):
@@ -57,6 +58,7 @@ class Database(Asking):
             self.url,
             min_size=0,
             max_size=size,
+            connection_class=ImpatientConnection,
             kwargs=CONNECTION,
             timeout=BUSY_SECONDS,
             reconnect_timeout=1.0,
@@ -78,6 +80,10 @@ class Database(Asking):
             except PoolTimeout as error:
                 self._look(force=True)
                 raise DatabaseBusy(f"all {self.pool.max_size} connections were busy for {BUSY_SECONDS:g} s") from error
+            except Silence as error:
+                # Not asked again if the server is there: what took too long once would do so again.
+                self._look(force=True)
+                raise DatabaseBusy(str(error)) from error
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 if not _broken(error):
                     raise
@@ -101,7 +107,7 @@ class Database(Asking):
 
     def connect(self) -> psycopg.Connection[Any]:
         """A connection outside of the pool, for whoever needs one of its own."""
-        return psycopg.connect(self.url, **CONNECTION)
+        return ImpatientConnection.connect(self.url, **CONNECTION)
 
     def close(self) -> None:
         self._bell.close()
