@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -128,3 +129,64 @@ def test_the_months_to_come_are_made_ahead(timeline: Timeline, connection: psyco
     timeline.perform(lambda: ops.submit(new))
     found = connection.execute("select relname from holdfast.runs join pg_class on pg_class.oid = runs.tableoid")
     assert found.fetchone() == (f"runs_{timeline.now():%Y_%m}",)
+
+
+def test_a_month_that_came_too_late_does_not_keep_others_from_being_made(
+    timeline: Timeline, connection: psycopg.Connection
+) -> None:
+    """A run came before its month was made: it stays in the default partition, and so does its month."""
+    late = timeline.now() + timedelta(days=100)
+    run = timeline.submit(id=old_id(late))
+    assert timeline.perform(lambda: ops.make_partitions(timedelta(days=250))) >= 20
+    assert timeline.perform(lambda: ops.make_partitions(timedelta(days=250))) == 0
+    months = months_made(connection)
+    assert f"runs_{late:%Y_%m}" not in months
+    assert f"runs_{late + timedelta(days=62):%Y_%m}" in months
+    worker = timeline.worker("a")
+    worker.succeeds(worker.claims(run))
+    assert timeline.status(run) == "SUCCEEDED"
+
+
+def test_whoever_reads_and_writes_a_month_does_not_hinder_the_next(
+    timeline: Timeline, connection: psycopg.Connection
+) -> None:
+    run = timeline.submit()
+    with connection.transaction():
+        connection.execute(f"select from holdfast.runs where id = '{run}'")
+        connection.execute(f"delete from holdfast.logs where run_id = '{run}'")
+        assert timeline.perform(lambda: ops.make_partitions(timedelta(days=250))) >= 25
+
+
+def test_months_wait_for_nobody(timeline: Timeline, connection: psycopg.Connection, month: str) -> None:
+    """Somebody reads for long: all others would wait as well, behind whoever waits for the reader."""
+    ended(timeline)
+    with connection.transaction():
+        connection.execute("select count(*) from holdfast.runs")
+        assert timeline.perform(lambda: ops.prune(RETENTION)).months == []
+        assert timeline.perform(lambda: ops.make_partitions(timedelta(days=250))) == 0
+    assert timeline.perform(lambda: ops.prune(RETENTION)).months == [month]
+    assert timeline.perform(lambda: ops.make_partitions(timedelta(days=250))) >= 25
+
+
+def test_months_are_made_by_one_at_a_time(timeline: Timeline, connection: psycopg.Connection) -> None:
+    with connection.transaction(force_rollback=True):
+        made = connection.execute("select holdfast.make_partitions(holdfast.now() + interval '250 days')").fetchone()
+        assert timeline.perform(lambda: ops.make_partitions(timedelta(days=250))) == 0
+    assert made == (timeline.perform(lambda: ops.make_partitions(timedelta(days=250))),)
+
+
+def test_months_are_those_of_utc_wherever_the_database_is(timeline: Timeline, connection: psycopg.Connection) -> None:
+    connection.execute("set timezone = 'America/New_York'")
+    connection.execute("select holdfast.make_partitions(holdfast.now() + interval '400 days')")
+    bounds = connection.execute(
+        """select pg_get_expr(relpartbound, oid) from pg_class
+           where relname ~ '^runs_2' and relkind = 'r' order by relname"""
+    ).fetchall()
+    spans = [re.findall(r"'([-0-9a-f]+)'", text) for (text,) in bounds]
+    assert len(spans) >= 13
+    assert [upto for _, upto in spans[:-1]] == [since for since, _ in spans[1:]]
+
+
+def months_made(connection: psycopg.Connection) -> set[str]:
+    found = connection.execute("select relname from pg_class where relname ~ '^runs_2' and relkind = 'r'")
+    return {name for (name,) in found.fetchall()}

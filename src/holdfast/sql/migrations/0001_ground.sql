@@ -48,7 +48,7 @@ create table holdfast.runs (
     traceparent     text
 ) partition by range (id);
 
-create index runs_payload_hash on holdfast.runs (payload_hash);
+create index runs_payload_hash on holdfast.runs (payload_hash, created_at);
 
 -- For each row, like every guard of a partitioned table that can be: its partitions then have it as well.
 create trigger runs_never_change before update on holdfast.runs
@@ -534,24 +534,42 @@ begin
                    'for each statement execute function holdfast.guard_attempt()', name);
 end $$;
 
-create function holdfast.make_partitions(upto timestamptz) returns integer language plpgsql as $$
+-- A month's tables are made apart and attached, which leaves everybody who reads and writes the others undisturbed. Only
+-- the default partition has to be had alone, for a moment; where somebody keeps it, the months are left for the next time.
+-- So are they if somebody else is making them now. A month of which runs are in the default partition already has to
+-- stay there, and does not keep later ones from being made.
+create function holdfast.make_partitions(upto timestamptz) returns integer language plpgsql
+    set lock_timeout = '200ms' set timezone = 'UTC' as $$
 declare
     month timestamptz := date_trunc('month', holdfast.now(), 'UTC');
     parent text;
+    name text;
     made integer := 0;
+    before integer;
 begin
+    if not pg_try_advisory_xact_lock(hashtextextended('holdfast.make_partitions', 0)) then
+        return 0;
+    end if;
     while month <= upto loop
-        foreach parent in array array['runs', 'attempts', 'events', 'logs', 'steps'] loop
-            if to_regclass(format('holdfast.%I', parent || to_char(month at time zone 'UTC', '_YYYY_MM'))) is null then
-                execute format('create table holdfast.%I partition of holdfast.%I for values from (%L) to (%L)',
-                    parent || to_char(month at time zone 'UTC', '_YYYY_MM'), parent,
-                    holdfast.id_floor(month), holdfast.id_floor(month + interval '1 month'));
+        before := made;
+        begin
+            foreach parent in array array['runs', 'attempts', 'events', 'logs', 'steps'] loop
+                name := parent || to_char(month at time zone 'UTC', '_YYYY_MM');
+                continue when to_regclass(format('holdfast.%I', name)) is not null;
+                execute format('create table holdfast.%I (like holdfast.%I including all excluding identity)', name, parent);
                 if parent = 'attempts' then
-                    perform holdfast.guard_partition(parent || to_char(month at time zone 'UTC', '_YYYY_MM'));
+                    perform holdfast.guard_partition(name);
                 end if;
+                execute format('alter table holdfast.%I attach partition holdfast.%I for values from (%L) to (%L)',
+                    parent, name, holdfast.id_floor(month), holdfast.id_floor(month + interval '1 month'));
                 made := made + 1;
-            end if;
-        end loop;
+            end loop;
+        exception
+            when check_violation then
+                made := before;
+            when lock_not_available then
+                return before;
+        end;
         month := date_trunc('month', month + interval '32 days', 'UTC');
     end loop;
     return made;
@@ -567,10 +585,11 @@ $$;
 
 -- Drop the partitions whose runs were all made before an instant. One that still has a live run, or a run that an
 -- idempotency key points to, stays: whoever makes or reopens a run of that month has done so by the second look, or
--- waits for the lock. Only the first lock is waited for. Who waits while holding others can end in a deadlock with
--- those who work; to be refused and to try again cannot.
+-- waits for the lock. Everybody queues behind a lock that is waited for, so none is waited for long, and what could not
+-- be had is left for the next time. That is sooner than a deadlock would be looked for, too: the month's own tables are
+-- locked while others are held.
 create function holdfast.drop_partitions(before timestamptz) returns setof text language plpgsql
-    set lock_timeout = '2s' as $$
+    set lock_timeout = '200ms' set timezone = 'UTC' as $$
 declare
     part record;
     parent text;
@@ -582,13 +601,17 @@ begin
         order by 1
     loop
         continue when part.month + interval '1 month' > before or holdfast.is_live(part.month);
-        lock table only holdfast.runs in access exclusive mode;
-        lock table only holdfast.attempts, only holdfast.events, only holdfast.logs, only holdfast.steps
-            in access exclusive mode nowait;
-        continue when holdfast.is_live(part.month);
-        foreach parent in array array['runs', 'attempts', 'events', 'logs', 'steps'] loop
-            execute format('drop table holdfast.%I', parent || right(part.relname, 8));
-        end loop;
+        begin
+            lock table only holdfast.runs in access exclusive mode;
+            lock table only holdfast.attempts, only holdfast.events, only holdfast.logs, only holdfast.steps
+                in access exclusive mode nowait;
+            continue when holdfast.is_live(part.month);
+            foreach parent in array array['runs', 'attempts', 'events', 'logs', 'steps'] loop
+                execute format('drop table holdfast.%I', parent || right(part.relname, 8));
+            end loop;
+        exception when lock_not_available then
+            return;
+        end;
         return next right(part.relname, 7);
     end loop;
 end $$;

@@ -142,7 +142,7 @@ create or replace function holdfast.is_live(month timestamptz) returns boolean l
 $$;
 
 create or replace function holdfast.drop_partitions(before timestamptz) returns setof text language plpgsql
-    set lock_timeout = '2s' as $$
+    set lock_timeout = '200ms' set timezone = 'UTC' as $$
 declare
     part record;
     parent text;
@@ -156,19 +156,23 @@ begin
         order by 1
     loop
         continue when part.month + interval '1 month' > before or holdfast.is_live(part.month);
-        lock table only holdfast.runs in access exclusive mode;
-        lock table only holdfast.attempts, only holdfast.events, only holdfast.logs, only holdfast.steps
-            in access exclusive mode nowait;
-        continue when holdfast.is_live(part.month);
-        low := holdfast.id_floor(part.month);
-        high := holdfast.id_floor(part.month + interval '1 month');
-        foreach parent in array array['runs', 'attempts', 'events', 'logs', 'steps'] loop
-            execute format('drop table holdfast.%I', parent || right(part.relname, 8));
-        end loop;
-        delete from holdfast.dependencies where run_id >= low and run_id < high;
-        delete from holdfast.maps where id >= low and id < high;
-        delete from holdfast.jobs where id >= low and id < high
-            and not exists (select from holdfast.resources where resources.job_id = jobs.id);
+        begin
+            lock table only holdfast.runs in access exclusive mode;
+            lock table only holdfast.attempts, only holdfast.events, only holdfast.logs, only holdfast.steps
+                in access exclusive mode nowait;
+            continue when holdfast.is_live(part.month);
+            low := holdfast.id_floor(part.month);
+            high := holdfast.id_floor(part.month + interval '1 month');
+            foreach parent in array array['runs', 'attempts', 'events', 'logs', 'steps'] loop
+                execute format('drop table holdfast.%I', parent || right(part.relname, 8));
+            end loop;
+            delete from holdfast.dependencies where run_id >= low and run_id < high;
+            delete from holdfast.maps where id >= low and id < high;
+            delete from holdfast.jobs where id >= low and id < high
+                and not exists (select from holdfast.resources where resources.job_id = jobs.id);
+        exception when lock_not_available then
+            return;
+        end;
         return next right(part.relname, 7);
     end loop;
 end $$;
