@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import timedelta
 
 import psycopg
@@ -10,6 +11,7 @@ import pytest
 from holdfast import ops
 from holdfast.domain.errors import ConfigurationError
 from holdfast.drivers.psycopg import run as drive
+from holdfast.sql import payloads
 from holdfast.testing.timeline import Timeline, new_run
 from tests.conformance.drivers import Driver
 
@@ -107,3 +109,24 @@ def test_whoever_asks_meanwhile_waits_for_the_answer(
             with pytest.raises(psycopg.errors.LockNotAvailable), other.transaction():
                 drive(other, ops.submit(new_run({"n": 1}, dedupe="active")))
     assert timeline.submitted({"n": 1}, dedupe="active").run.id == first.run.id
+
+
+def test_runs_from_before_the_window_cost_nothing(connection: psycopg.Connection) -> None:
+    """Many runs had this payload and ended: only those within the window are looked at."""
+    connection.execute(
+        """
+        insert into holdfast.runs (id, created_at, payload_hash, task, queue, parameters)
+        select overlay(gen_random_uuid()::text placing left(holdfast.id_floor(at)::text, 13) from 1)::uuid, at,
+               sha256('{}'), 'mock', 'default', '{}'
+        from (select holdfast.now() - n * interval '1 minute' as at from generate_series(1, 5000) as n) as made
+        """
+    )
+    connection.execute("analyze holdfast.runs")
+    connection.execute("set enable_seqscan = off")
+    for look in (payloads.active, payloads.recent):
+        asked = look("mock", hashlib.sha256(b"{}").hexdigest(), timedelta(minutes=10))
+        plan = connection.execute("explain (costs off) " + asked.sql, asked.params).fetchall()
+        lines = [line for (line,) in plan]
+        conditions = [line for line in lines if "Index Cond" in line and "payload_hash" in line]
+        assert conditions
+        assert all("created_at >" in line for line in conditions), lines

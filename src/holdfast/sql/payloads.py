@@ -31,7 +31,7 @@ def active(task: str, payload_hash: str, within: timedelta) -> Statement[str | N
                or exists (select from holdfast.waiting where waiting.run_id = runs.id)
                or exists (select from holdfast.leases where leases.run_id = runs.id
                           and leases.cancel_requested_at is null))
-        order by runs.id desc limit 1
+        order by runs.created_at desc, runs.id desc limit 1
         """,
         {"task": task, "payload_hash": payload_hash, "within": within},
         first(lambda row: str(row[0])),
@@ -49,7 +49,7 @@ def recent(task: str, payload_hash: str, within: timedelta) -> Statement[str | N
                           and attempts.outcome in ('FAILED', 'CANCELLED') and attempts.reopened_at is null)
           and not exists (select from holdfast.leases where leases.run_id = runs.id
                           and leases.cancel_requested_at is not null)
-        order by runs.id desc limit 1
+        order by runs.created_at desc, runs.id desc limit 1
         """,
         {"task": task, "payload_hash": payload_hash, "within": within},
         first(lambda row: str(row[0])),
