@@ -12,6 +12,7 @@ import itertools
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,6 +27,8 @@ from holdfast.embedded import ensure_running, locks, stop_if_unused
 # Set by the process that pytest was started as, inherited by the workers of pytest-xdist.
 RUN_DIRECTORY = "HOLDFAST_TEST_RUN_DIRECTORY"
 PREFIX = "holdfast-test-"
+# The property under which tests of the explorer say how much they played.
+EXPLORED = "explored"
 
 # A busy machine is no failure.
 hypothesis.settings.register_profile(
@@ -153,3 +156,19 @@ def database_url(
         yield with_database(server_url, name)
     finally:
         drop_database(server_connection, name)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    total: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, counts in getattr(report, "user_properties", ()):
+                if name == EXPLORED and getattr(report, "when", "") == "call":
+                    total.update(counts)
+    if total:
+        terminalreporter.write_line(
+            f"explored: {total['pairs']} pairs in {total['meetings']} situations, {total['schedules']} schedules "
+            f"({total['crashes']} with a crash, {total['waits']} with a wait), {total['transients']} deadlocks and "
+            f"refused locks; {total['as_expected']} of {total['formulas']} counts agree with the closed formula; "
+            f"{total['violations']} violations"
+        )

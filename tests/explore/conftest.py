@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 import psycopg
@@ -10,8 +9,6 @@ import pytest
 
 from holdfast.testing import clock
 from holdfast.testing.explorer.stage import Stage
-
-COUNTS = "explored"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,19 +32,3 @@ def stage(stage_url: str) -> Iterator[Stage]:
     stage = Stage(stage_url)
     yield stage
     stage.close()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    total: Counter[str] = Counter()
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            for name, counts in getattr(report, "user_properties", ()):
-                if name == COUNTS and getattr(report, "when", "") == "call":
-                    total.update(counts)
-    if total:
-        terminalreporter.write_line(
-            f"explored: {total['pairs']} pairs in {total['meetings']} situations, {total['schedules']} schedules "
-            f"({total['crashes']} with a crash, {total['waits']} with a wait), {total['transients']} deadlocks and "
-            f"refused locks; {total['as_expected']} of {total['formulas']} counts agree with the closed formula; "
-            f"{total['violations']} violations"
-        )

@@ -12,7 +12,7 @@ from holdfast.testing.explorer import search
 from holdfast.testing.explorer.explore import Tally, every_crash, every_interleaving, some
 from holdfast.testing.explorer.schedule import Meeting, parse
 from holdfast.testing.explorer.stage import Crashes
-from tests.explore.conftest import COUNTS
+from tests.conftest import EXPLORED
 from tests.explore.jobs_programs import MEETINGS
 from tests.explore.jobs_stage import JobStage
 
@@ -41,7 +41,7 @@ def test_a_pair_breaks_no_job(
     for tally in tallies:
         total.update(schedules=tally.schedules, crashes=tally.crashes, waits=tally.waits)
         total.update(transients=tally.transients, violations=len(tally.violations))
-    record_property(COUNTS, dict(total))  # type: ignore[operator]
+    record_property(EXPLORED, dict(total))  # type: ignore[operator]
     violations = [str(violation) for tally in tallies for violation in tally.violations]
     assert not violations, "\n".join(violations[:20])
 

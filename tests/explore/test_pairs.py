@@ -13,7 +13,7 @@ from holdfast.testing.explorer.pairs import meetings
 from holdfast.testing.explorer.schedule import Meeting
 from holdfast.testing.explorer.situations import SITUATIONS
 from holdfast.testing.explorer.stage import Stage
-from tests.explore.conftest import COUNTS
+from tests.conftest import EXPLORED
 
 PAIRS = {pair: list(group) for pair, group in groupby(meetings(), key=lambda m: f"{m.first}+{m.second}")}
 
@@ -57,5 +57,5 @@ def test_a_pair_breaks_nothing(stage: Stage, pair: str, full: bool, record_prope
             if tally.expected is not None:
                 total.update(formulas=1, as_expected=tally.schedules == tally.expected)
                 assert tally.schedules == tally.expected, f"{meeting}: not every interleaving was played"
-    record_property(COUNTS, dict(total))  # type: ignore[operator]
+    record_property(EXPLORED, dict(total))  # type: ignore[operator]
     assert not violations, "replay with: holdfast.testing.explorer.explore.replay\n" + "\n".join(map(str, violations))
