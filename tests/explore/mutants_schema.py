@@ -252,8 +252,8 @@ MONTHS = [
     mutant(
         "month-live-twice",
         "whether a month is live is asked again once nobody can change it",
-        "        continue when holdfast.is_live(part.month);\n        low :=",
-        "        low :=",
+        "            continue when holdfast.is_live(part.month);\n            low :=",
+        "            low :=",
         Explored("retry+prune@old_failed", at_most=150),
     ),
     mutant(
