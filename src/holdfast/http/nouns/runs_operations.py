@@ -189,6 +189,6 @@ RETRY = operation(
     answers={
         200: says("The run is pending again.", RUN, links=NEXT),
         404: problem("run-not-found"),
-        409: problem("run-ended"),
+        409: problem("run-ended", "job-ended"),
     },
 )
