@@ -63,7 +63,7 @@ KINDS: dict[str, Kind] = {
     "run-failed": Kind(409, "Run failed", "The run ended FAILED, so it has no result."),
     "run-cancelled": Kind(409, "Run cancelled", "The run was cancelled, so it has no result."),
     "run-ended": Kind(409, "Run ended", "The run's status does not allow this."),
-    "job-ended": Kind(409, "Job ended", "The job has ended, or is being stopped: nothing can be added to it or retried."),
+    "job-ended": Kind(409, "Job ended", "The job has ended or is being stopped; it takes nothing more."),
     "conflict": Kind(409, "Conflict", "The thing's state does not allow this."),
     "result-pruned": Kind(410, "Result pruned", "The run succeeded, but its result is past its retention."),
     "body-too-large": Kind(413, "Body too large", "The body exceeds HOLDFAST_MAX_BODY_BYTES."),
