@@ -2,8 +2,8 @@
 
     python -m bench.http_throughput [ROUNDS] [REQUESTS] [CONNECTIONS]
 
-The two take turns; the figure is the median of the ratios of neighbouring rounds. HOLDFAST_DATABASE_URL names the
-database; it is upgraded, and filled with runs.
+The two take turns; the figure is the median of the ratios of neighbouring rounds. Runs on HOLDFAST_DATABASE_URL if that
+is set (it is upgraded, and filled with runs), else on an embedded server of its own, with fsync on.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import orjson
+import psycopg
 
+from holdfast.embedded import ensure_running
 from holdfast.migrate import upgrade
 from holdfast.settings import load
 
@@ -92,11 +96,17 @@ def measure(server: int, url: str, path: str, requests: int, connections: int, r
 
 def main() -> None:
     rounds, requests, connections = ([int(word) for word in sys.argv[1:]] + [7, 3000, 16][len(sys.argv) - 1 :])[:3]
-    url = load().database_url
-    assert url, "set HOLDFAST_DATABASE_URL"
-    upgrade(url)
-    import psycopg
+    given = load().database_url
+    with tempfile.TemporaryDirectory(prefix="holdfast-http-") as directory, ExitStack() as stack:
+        Path(directory).chmod(0o711)
+        url = given or stack.enter_context(ensure_running(Path(directory) / "home")).url
+        os.environ["HOLDFAST_DATABASE_URL"] = url
+        os.environ["HOLDFAST_ARTIFACTS"] = directory
+        compare(url, rounds, requests, connections)
 
+
+def compare(url: str, rounds: int, requests: int, connections: int) -> None:
+    upgrade(url)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
             "create table if not exists bare_runs (id uuid primary key, model text not null, parameters json not null,"
