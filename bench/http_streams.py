@@ -96,6 +96,8 @@ async def measure(url: str, count: int, rate: int, seconds: int) -> None:
         _, answer = await ask(host, port, post(parts.netloc, "/runs", body))
         streams.append(Stream(host, port, orjson.loads(answer)["run_id"]))
     await asyncio.gather(*(stream.open() for stream in streams))
+    # What is measured is open streams: opening so many in an instant takes the server half a second.
+    await asyncio.sleep(2)
     busy = await load(host, port, rate, seconds, "busy")
     for stream in streams:
         await ask(host, port, post(parts.netloc, f"/runs/{stream.run_id}/cancel", b"{}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from random import uniform
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -90,7 +91,7 @@ def _written(streams: Streams, hub: Hub, run_id: str, feed: Feed, chunk: Chunk, 
     closes_at = monotonic() + LIFETIME
     # Kept apart from the wakes: a run that reports progress wakes the watch and often has nothing to send, and only
     # what is sent tells that nobody reads any more.
-    beats_at = monotonic() + HEARTBEAT
+    beats_at = monotonic() + _beat()
     pause = HEARTBEAT
     yield b"retry: %d\n\n" % RETRY_MILLISECONDS
     with hub.watch(run_id) as watch:
@@ -98,7 +99,7 @@ def _written(streams: Streams, hub: Hub, run_id: str, feed: Feed, chunk: Chunk, 
             for number, item in chunk.items:
                 last = number
                 yield b"id: %d\ndata: %s\n\n" % (number, orjson.dumps(item))
-                beats_at = monotonic() + HEARTBEAT
+                beats_at = monotonic() + _beat()
             if chunk.end is not None:
                 yield b"id: %d\nevent: end\ndata: %s\n\n" % (last, orjson.dumps({"status": chunk.end}))
                 return
@@ -106,10 +107,15 @@ def _written(streams: Streams, hub: Hub, run_id: str, feed: Feed, chunk: Chunk, 
                 watch.wait(max(min(pause, beats_at - monotonic(), closes_at - monotonic()), 0.01))
             if monotonic() >= beats_at:
                 yield b": still here\n\n"
-                beats_at = monotonic() + HEARTBEAT
+                beats_at = monotonic() + _beat()
             if streams.closing or monotonic() >= closes_at:
                 return
             chunk, pause = _next(feed, last)
+
+
+def _beat() -> float:
+    """Seconds until the next sign of life. Streams that were opened together do not all look together for ever."""
+    return HEARTBEAT * uniform(0.3, 1.0)
 
 
 def _next(feed: Feed, last: int) -> tuple[Chunk, float]:
