@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -186,13 +187,15 @@ def test_a_running_run_is_cancelled_whatever_it_does(stage: Stage, task: str, ex
         ended.result()
 
 
-def test_code_that_is_made_to_stop_can_clean_up(stage: Stage) -> None:
-    run = stage.submit("tidy", started=str(stage.file("started")), cleaned=str(stage.file("cleaned")))
-    with stage.worker():
-        stage.said("started")
-        run.cancel()
-        assert stage.ended(run).status is Status.CANCELLED
-    assert stage.said("cleaned") == ["clean"]
+def test_code_that_is_made_to_stop_can_clean_up(database_url: str, tmp_path: Path) -> None:
+    # With as much time between being asked and being killed as users have.
+    with closing(Stage(database_url, tmp_path, grace_seconds=10.0)) as stage:
+        run = stage.submit("tidy", started=str(stage.file("started")), cleaned=str(stage.file("cleaned")))
+        with stage.worker():
+            stage.said("started")
+            run.cancel()
+            assert stage.ended(run).status is Status.CANCELLED
+        assert stage.said("cleaned") == ["clean"]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
