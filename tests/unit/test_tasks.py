@@ -8,7 +8,6 @@ import importlib
 import inspect
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from typing import Any
 import pytest
 
 from holdfast.domain import tasks
-from holdfast.domain.errors import BadParameters, ConfigurationError, UnknownTask
+from holdfast.domain.errors import ConfigurationError, UnknownTask
 from holdfast.domain.policies import Retry
-from holdfast.domain.tasks import Registry, Task, load_modules
+from holdfast.domain.tasks import Registry, load_modules
 from holdfast.domain.tasks import registry as global_registry
 
 
@@ -30,17 +29,6 @@ def registry() -> Registry:
 def greet(name: str, times: int = 1) -> str:
     """Say hello."""
     return " ".join([f"hello {name}"] * times)
-
-
-def task_of(fn: Callable[..., Any], **policies: Any) -> Task:
-    made: Task = Registry().task("under_test", **policies)(fn)
-    return made
-
-
-def problems(task: Task, parameters: Mapping[str, Any]) -> dict[str, str]:
-    with pytest.raises(BadParameters) as caught:
-        task.check(parameters)
-    return {problem.pointer: problem.detail for problem in caught.value.problems}
 
 
 class TestDecorator:
