@@ -184,6 +184,10 @@ class Huey(RedisPeer):
     package = "huey"
     config = "Redis, blocking pop, 4 threads, results stored"
 
+    def client_command(self) -> list[str]:
+        # Tasks are named by their module, which must not be `__main__`: the consumer knows it by its name.
+        return [str(outfit.PEERS_PYTHON), "-c", "from bench.programs import huey; huey.main()"]
+
     def worker_commands(self, workers: int) -> list[list[str]]:
         consumer = str(outfit.PEERS_PYTHON.parent / "huey_consumer")
         return [[consumer, "bench.programs.huey.huey", "-w", "4", "-k", "thread", "-q", "-n"]] * workers

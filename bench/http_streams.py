@@ -1,6 +1,6 @@
-"""Requests beside open streams: 50 a second with none, and with 200 streams open.
+"""Requests beside open streams: 50 a second with none, and with 200 streams open, by turns.
 
-    python -m bench.http_streams [STREAMS] [RATE] [SECONDS]
+    python -m bench.http_streams [STREAMS] [RATE] [SECONDS] [ROUNDS]
 
 Each request is a POST or a GET of a run, sent at its time whether or not the last one was answered.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from statistics import median
 from time import perf_counter
 from urllib.parse import urlsplit
 
@@ -85,36 +86,48 @@ class Stream:
             self.writer.close()
 
 
-async def measure(url: str, count: int, rate: int, seconds: int) -> None:
-    parts = urlsplit(url)
-    host, port = str(parts.hostname), int(parts.port or 0)
-    await load(host, port, rate, 3, "warm")
-    quiet = await load(host, port, rate, seconds, "quiet")
+async def beside(host: str, port: int, count: int, rate: int, seconds: int, name: str) -> Outcome:
+    """The same load beside open streams, each of which is told the end of its run when the load is over."""
     streams = []
     for number in range(count):
         body = b'{"model":"mock","parameters":{"seconds":%d},"run_after":"2099-01-01T00:00:00Z"}' % number
-        _, answer = await ask(host, port, post(parts.netloc, "/runs", body))
+        _, answer = await ask(host, port, post(f"{host}:{port}", "/runs", body))
         streams.append(Stream(host, port, orjson.loads(answer)["run_id"]))
     await asyncio.gather(*(stream.open() for stream in streams))
     # What is measured is open streams: opening so many in an instant takes the server half a second.
     await asyncio.sleep(2)
-    busy = await load(host, port, rate, seconds, "busy")
+    busy = await load(host, port, rate, seconds, name)
     for stream in streams:
-        await ask(host, port, post(parts.netloc, f"/runs/{stream.run_id}/cancel", b"{}"))
+        await ask(host, port, post(f"{host}:{port}", f"/runs/{stream.run_id}/cancel", b"{}"))
     ended = await asyncio.gather(*(stream.end() for stream in streams))
-    for name, outcome in (("without streams", quiet), (f"with {count} streams", busy)):
-        p50, p99 = outcome.percentile(0.5) * 1000, outcome.percentile(0.99) * 1000
-        print(f"{name}: answers {dict(outcome.statuses)}, p50 {p50:.1f} ms, p99 {p99:.1f} ms")
-    ratio = busy.percentile(0.99) / quiet.percentile(0.99)
-    print(f"p99 ratio {ratio:.2f} (goal at most 3.0); {sum(ended)} of {count} streams were told the end")
-    assert set(quiet.statuses) | set(busy.statuses) <= {200, 201}
-    assert all(ended)
+    assert all(ended), f"{ended.count(False)} of {count} streams were not told the end"
+    return busy
+
+
+def told(name: str, outcome: Outcome) -> str:
+    assert set(outcome.statuses) <= {200, 201}, f"{name}: answers {dict(outcome.statuses)}"
+    p50, p99 = outcome.percentile(0.5) * 1000, outcome.percentile(0.99) * 1000
+    return f"{name}: {sum(outcome.statuses.values())} answers, p50 {p50:.1f} ms, p99 {p99:.1f} ms"
+
+
+async def measure(url: str, count: int, rate: int, seconds: int, rounds: int) -> None:
+    parts = urlsplit(url)
+    host, port = str(parts.hostname), int(parts.port or 0)
+    await load(host, port, rate, 3, "warm")
+    ratios = []
+    for turn in range(rounds):
+        quiet = await load(host, port, rate, seconds, f"quiet-{turn}")
+        busy = await beside(host, port, count, rate, seconds, f"busy-{turn}")
+        ratios.append(busy.percentile(0.99) / quiet.percentile(0.99))
+        print(f"{told('no streams', quiet)}; {told(f'{count} streams', busy)}; p99 ratio {ratios[-1]:.2f}", flush=True)
+    print(f"p99 ratio {median(ratios):.2f} (median of {rounds}, goal at most 3.0); every stream was told its end")
 
 
 def main() -> None:
-    count, rate, seconds = ([int(word) for word in sys.argv[1:]] + [200, 50, 20][len(sys.argv) - 1 :])[:3]
+    given = [int(word) for word in sys.argv[1:]]
+    count, rate, seconds, rounds = given + [200, 50, 20, 5][len(given) :]
     with stage() as here:
-        asyncio.run(measure(here.url, count, rate, seconds))
+        asyncio.run(measure(here.url, count, rate, seconds, rounds))
 
 
 if __name__ == "__main__":

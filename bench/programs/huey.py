@@ -22,5 +22,5 @@ def one(first: int, count: int) -> None:
         noop(number)
 
 
-if __name__ == "__main__":
+def main() -> None:
     serve(one, one)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 
 import psycopg
 import pytest
 
+from holdfast.testing.databases import scratch
 from holdfast.testing.explorer import search
-from holdfast.testing.explorer.mutation import SQL, Mutation, Rewriting, mutated
+from holdfast.testing.explorer.mutation import SCHEMA, SQL, Mutation, Rewriting, migrate, mutated
 from holdfast.testing.explorer.schedule import parse
 from holdfast.testing.explorer.stage import Crashes, Violation
 from holdfast.testing.explorer.wire import unchanged
+from tests.explore.catching import install_clock
 from tests.explore.jobs_stage import JobStage
 
 AT_MOST = 400
 CONCLUDE, CREATE, DEPEND = "holdfast.ops.conclude", "holdfast.ops.create", "holdfast.ops.depend"
-STOP, RETRY, CANCEL, CLAIM = "holdfast.ops.stop", "holdfast.ops.retry", "holdfast.ops.cancel", "holdfast.ops.claim"
+STOP, RETRY, CANCEL = "holdfast.ops.stop", "holdfast.ops.retry", "holdfast.ops.cancel"
 
 # A name, the guard, where it is, what is taken away, what is put there, and the meeting that notices.
 _MUTANTS = [
@@ -161,9 +163,9 @@ _MUTANTS = [
     (
         "jobs-start",
         "a job starts with its first claim",
-        CLAIM,
-        "    if job_ids:\n",
-        "    if job_ids and not job_ids:\n",
+        SCHEMA,
+        "    if ids <> '{}' then\n        with held",
+        "    if ids = '{}' then\n        with held",
         "claim+claim@pending",
     ),
     (
@@ -197,10 +199,16 @@ MUTANTS = {name: (Mutation(name, guard, where, old, new), parse(f"{met}:").meeti
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_missing_guard_is_noticed(stage_url: str, name: str) -> None:
+def test_a_missing_guard_is_noticed(stage_url: str, server_url: str, name: str) -> None:
     mutation, meeting = MUTANTS[name]
     rewriting = Rewriting(mutation) if mutation.where == SQL else unchanged
-    with nullcontext() if mutation.where == SQL else mutated(mutation):
+    with ExitStack() as stack:
+        if mutation.where == SCHEMA:
+            stage_url = stack.enter_context(scratch(server_url))
+            migrate(stage_url, mutation)
+            install_clock(stage_url)
+        elif mutation.where != SQL:
+            stack.enter_context(mutated(mutation))
         stage = JobStage(stage_url, rewriting, batch=4)
         try:
             plays = partial(stage.play, meeting, Crashes.NONE)

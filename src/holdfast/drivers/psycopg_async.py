@@ -34,11 +34,25 @@ async def run(connection: psycopg.AsyncConnection[Any], op: Op[T]) -> T:
 # grown: a claim of 500 from 16,000 took 14 ms instead of 5. With these, only reading by key is left to choose. A plan
 # made for the values at hand compares each of 500 endings with each lease, which takes ten times as long; generic ones
 # are as good from the first execution on, whether statements are prepared or not.
-INDEXED: LiteralString = (
-    "begin; set local enable_seqscan = off; set local enable_bitmapscan = off; set local enable_sort = off; "
-    "set local enable_hashjoin = off; set local enable_mergejoin = off; set local enable_material = off; "
-    "set local plan_cache_mode = force_generic_plan"
+_BY_KEY: LiteralString = (
+    "enable_seqscan = off; set {0}enable_bitmapscan = off; set {0}enable_sort = off; set {0}enable_hashjoin = off; "
+    "set {0}enable_mergejoin = off; set {0}enable_material = off; set {0}plan_cache_mode = force_generic_plan"
 )
+INDEXED: LiteralString = "begin; set local " + _BY_KEY.format("local ")
+_INDEXED_FOR_GOOD: LiteralString = "set " + _BY_KEY.format("")
+
+
+async def plan_by_key(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Have a connection make such plans for good, if it is nobody else's. False if it leads to a pooler.
+
+    A pooler tells its clients a process that is not the server's, and lends the server to others between transactions.
+    """
+    cursor = await connection.execute("select pg_backend_pid()")
+    row = await cursor.fetchone()
+    if row is None or row[0] != connection.info.backend_pid:
+        return False
+    await connection.execute(_INDEXED_FOR_GOOD)
+    return True
 
 
 async def transact(

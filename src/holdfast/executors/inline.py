@@ -7,6 +7,7 @@ then refused. Tasks that may hang, or hold the interpreter for long, belong in t
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,8 +23,10 @@ from holdfast.executors.lanes import AsyncLane, Lane, Running, SyncLane, Waiting
 from holdfast.executors.pace import Pace
 from holdfast.executors.performing import kept
 
-MOST = 1000
+MOST = 2000
 LOOK_EVERY = 0.2
+# Runs compute in a thread beside the worker's loop, which would wait 5 ms for each of its turns at the interpreter.
+SWITCH_SECONDS = 0.001
 
 
 class InlineExecutor:
@@ -43,6 +46,7 @@ class InlineExecutor:
         self._look: asyncio.TimerHandle | None = None
 
     async def open(self, place: Place) -> None:
+        sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
         self._place = place
         self._loop = asyncio.get_running_loop()
         self._link: InlineLink | None = None

@@ -41,23 +41,6 @@ def insert(new: NewJob, first_tasks: int) -> Statement[int]:
     )
 
 
-def start(job_ids: Sequence[str]) -> Statement[None]:
-    """Note that runs of these jobs were claimed; a job starts once."""
-    return Statement(
-        """
-        with held as (
-            select id from holdfast.jobs
-            where id = any(%(ids)s::uuid[]) and started_at is null order by id for no key update
-        )
-        update holdfast.jobs set started_at = holdfast.now() from held
-        where jobs.id = held.id and jobs.started_at is null
-        """,
-        {"ids": plain_array(job_ids)},
-        nothing,
-        together=True,
-    )
-
-
 def grow(job_id: str, amount: int) -> Statement[int]:
     """Count runs that were added. 0 if the job has ended or was asked to stop: then nothing may be added."""
     return Statement(

@@ -82,7 +82,6 @@ def claim(worker_id: str, positions: Sequence[Position], limit: int) -> Statemen
             "limit": limit,
         },
         each(_claim),
-        together=True,
     )
 
 
@@ -92,7 +91,6 @@ def claim_one(worker_id: str, run_id: str) -> Statement[list[Claim]]:
         _TAKE_HEAD + _PICK_ONE + _TAKE_TAIL,
         {"worker_id": worker_id, "run_id": run_id},
         each(_claim),
-        together=True,
     )
 
 

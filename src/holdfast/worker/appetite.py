@@ -79,6 +79,12 @@ class Appetite:
             errand.positions = self._picker.positions()
             errand.look = now >= self._discovered_at + DISCOVER_EVERY or not errand.positions
 
+    def plan_more(self, errand: Errand, room: int) -> None:
+        """Put on the errand what can be taken beside another turn, which does everything else that is due."""
+        if self._hungry and room > 0:
+            errand.limit = room
+            errand.positions = self._picker.positions()
+
     def learn(self, errand: Errand, answer: Answer, now: float) -> None:
         """Draw conclusions from a turn."""
         if answer.promoted >= PROMOTED_AT_ONCE:

@@ -39,22 +39,30 @@ def said(error: BaseException) -> str:
 
 
 class Database:
-    """One connection, used by one at a time. An error of the connection closes it; the next use opens another."""
+    """One connection, used by one at a time. An error of the connection closes it; the next use opens another.
 
-    def __init__(self, url: str, use: str, *, patience: float = 15.0) -> None:
+    With `moving`, it is the one on which runs move in batches: its plans read by key only.
+    """
+
+    def __init__(self, url: str, use: str, *, patience: float = 15.0, moving: bool = False) -> None:
         self._url = url
         self._use = use
         self._patience = patience
+        self._moving = moving
+        self._plans_by_key = False
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._work: asyncio.Future[Any] | None = None
         self._since = 0.0
         self._lock = asyncio.Lock()
 
-    async def transact(self, make_op: Callable[[], Op[T]], begin: LiteralString | None = None) -> T:
-        """Drive an operation. Raises one of UNREACHABLE if the database does not answer, or not in time."""
+    async def transact(self, make_op: Callable[[], Op[T]], *, several: bool = False, moves: bool = False) -> T:
+        """Drive an operation. Raises one of UNREACHABLE if the database does not answer, or not in time.
+
+        With `several`, all its statements share a transaction; one that `moves` runs has its plans made by key.
+        """
         async with self._lock:
             self._since = monotonic()
-            work = self._work = asyncio.ensure_future(self._drive(make_op, begin))
+            work = self._work = asyncio.ensure_future(self._drive(make_op, several, moves))
             timer = asyncio.get_running_loop().call_later(self._patience, self.cut)
             try:
                 return await asyncio.shield(work)
@@ -72,9 +80,12 @@ class Database:
                 timer.cancel()
                 self._work = None
 
-    async def _drive(self, make_op: Callable[[], Op[T]], begin: LiteralString | None) -> T:
+    async def _drive(self, make_op: Callable[[], Op[T]], several: bool, moves: bool) -> T:
         try:
             connection = self._connection or await self._connect()
+            begin: LiteralString | None = "begin" if several else None
+            if moves and not self._plans_by_key:
+                begin = psycopg_async.INDEXED
             return await psycopg_async.transact(connection, make_op, begin)
         except UNREACHABLE:
             await self._drop()
@@ -105,6 +116,7 @@ class Database:
         self._connection = await psycopg.AsyncConnection.connect(
             self._url, autocommit=True, application_name=f"holdfast {self._use}", **KEEPALIVE
         )
+        self._plans_by_key = self._moving and await psycopg_async.plan_by_key(self._connection)
         return self._connection
 
     async def _drop(self) -> None:

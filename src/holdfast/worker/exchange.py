@@ -1,8 +1,9 @@
 """The exchange: the loop of turns at the database, where ended runs are handed in and new ones taken.
 
 Under load every turn settles what ended since the last one and claims what fits, in one transaction; the batches grow
-by themselves with the time that a turn takes. Idle, it looks every few seconds, or when the doorbell rings. When the
-database is away it keeps what it has and tries again.
+by themselves with the time that a turn takes. If enough for another batch has gathered while a turn is under way, a
+second one is taken beside it, on a connection of its own: so this process works while the server does. Idle, it looks
+every few seconds, or when the doorbell rings. When the database is away it keeps what it has and tries again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from holdfast.domain.execution import Ended, Executor
 from holdfast.domain.states import Status
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import AttemptRef, Claim, Settlement
-from holdfast.drivers.psycopg_async import INDEXED
 from holdfast.observe import emit
 from holdfast.sql import ready
 from holdfast.worker.appetite import Appetite
@@ -35,13 +35,19 @@ from holdfast.worker.upkeep import Upkeep
 HAND_BACK_AFTER = 1.0
 LONGEST_PAUSE = 2.0
 TRY_AGAIN_AFTER = 5.0
+# So many endings, or so much room, are worth a turn beside another one.
+CROWD = 100
 
 
 class Exchange:
-    def __init__(self, options: WorkerOptions, database: Database, upkeep: Upkeep) -> None:
+    def __init__(self, options: WorkerOptions, database: Database, second: Database, upkeep: Upkeep) -> None:
         self._options = options
         self._database = database
+        self._second = second
         self._upkeep = upkeep
+        self._under_way: Errand | None = None
+        self._beside: asyncio.Task[None] | None = None
+        self._coming = 0
         self._bell = asyncio.Event()
         self._appetite = Appetite(options)
         self._failures = 0
@@ -61,7 +67,7 @@ class Exchange:
     @property
     def idle(self) -> bool:
         """There is nothing to do, here or in the queues."""
-        busy = self.tenure.held or self.completions or self.completions.doubtful
+        busy = self.tenure.held or self.completions or self.completions.doubtful or self._beside
         return not busy and self._appetite.sated(monotonic())
 
     def begin_tenure(self) -> None:
@@ -89,6 +95,7 @@ class Exchange:
     def report(self, ended: Sequence[Ended], executor: str | None = None) -> None:
         """Executors tell here how runs ended; `executor` names another than the worker's usual one."""
         self.endings.report(ended, executor)
+        self._relieve()
         self.wake()
 
     def return_strangers(self, refs: Iterable[AttemptRef]) -> None:
@@ -108,10 +115,13 @@ class Exchange:
 
     async def serve(self, until: Callable[[], bool]) -> None:
         """Take turns until `until` says that it is enough."""
-        while not until():
-            await self._pause()
-            if not until():
-                await self._take_turn()
+        try:
+            while not until():
+                await self._pause()
+                if not until():
+                    await self._take_turn()
+        finally:
+            await self._alone()
 
     async def _pause(self) -> None:
         """Wait until a turn is worth it, or somebody wants to be heard."""
@@ -131,8 +141,10 @@ class Exchange:
     def _wait(self) -> float:
         now = monotonic()
         times = [self._survey_at - now]
+        if self._beside is not None and not self._crowded():
+            return max(times[0], 0.001)
         if self.claiming:
-            times.append(self._appetite.wait(now, self._options.executor.room()))
+            times.append(self._appetite.wait(now, self._room()))
         if self.completions:
             times.append(self.completions.wait(others=len(self.tenure.held) > len(self.completions)))
         notes = self.desk.due_in()
@@ -146,14 +158,64 @@ class Exchange:
         if errand.settlements or self.desk.due_in() == 0.0:
             errand.progress, errand.lines = self.desk.take()
         if self.claiming:
-            self._appetite.plan(errand, now, self._options.executor.room())
+            self._appetite.plan(errand, now, self._room())
         return errand
+
+    def _room(self) -> int:
+        """How many runs can be taken, besides those that are on their way."""
+        return self._options.executor.room() - self._coming
 
     async def _take_turn(self) -> None:
         if not await self._clear_up():
             return
+        self._under_way = self._errand()
+        try:
+            await self._turn(self._database, self._under_way)
+        finally:
+            self._under_way = None
+
+    def _crowded(self) -> bool:
+        """There is enough for a turn of its own."""
+        hungry = self.claiming and self._appetite.wait(monotonic(), self._room()) <= 0
+        return len(self.completions) >= CROWD or (hungry and self._room() >= CROWD)
+
+    def _relieve(self) -> None:
+        """Take a turn beside the one that is under way, if there is enough for it.
+
+        It carries no notes. Those that tell of a run must not come after its ending, so while there are any it waits.
+        """
+        one = self._under_way
+        if one is None or self._beside is not None or self._failures or self.completions.doubtful or self.tenure.over:
+            return
+        if one.progress or one.lines or self.desk.due_in() is not None or not self._crowded():
+            return
+        errand = Errand(self.tenure.id, settlements=self.completions.take())
+        if self.claiming:
+            self._appetite.plan_more(errand, self._room())
+        self._beside = asyncio.create_task(self._turn(self._second, errand))
+        self._beside.add_done_callback(self._relieved)
+
+    def _relieved(self, beside: asyncio.Task[None]) -> None:
+        if not beside.cancelled() and beside.exception() is None:
+            self._beside = None
+            self._relieve()
+        self.wake()
+
+    async def _alone(self) -> None:
+        """Wait until no turn is under way beside this one's caller."""
+        while (beside := self._beside) is not None:
+            await asyncio.wait({beside})
+            if self._beside is beside:
+                self._beside = None
+                beside.result()
+
+    async def _turn(self, database: Database, errand: Errand) -> None:
         endings = self.endings
-        answer = await self._do(self._errand())
+        self._coming += errand.limit
+        try:
+            answer = await self._do(database, errand)
+        finally:
+            self._coming -= errand.limit
         if answer is None:
             return
         if answer.claims:
@@ -171,11 +233,11 @@ class Exchange:
         with contextlib.suppress(*UNREACHABLE):
             await self._database.transact(lambda: iter(ready.ring(queues)))
 
-    async def _do(self, errand: Errand) -> Answer | None:
+    async def _do(self, database: Database, errand: Errand) -> Answer | None:
         """Do an errand. None if the database did not answer, or would not take it as a whole."""
         endings = self.endings
         try:
-            answer = await self._database.transact(lambda: turn(errand), errand.begin(INDEXED))
+            answer = await database.transact(lambda: turn(errand), several=errand.several, moves=errand.moves)
         except UNREACHABLE as error:
             endings.completions.doubt(errand.settlements)
             self._appetite.restart()
@@ -233,7 +295,11 @@ class Exchange:
                 attempt = settlement if whole else unstorable(settlement, refusal)
                 errand = Errand(self.tenure.id, [attempt])
                 try:
-                    answer = await self._database.transact(lambda errand=errand: turn(errand), INDEXED)  # type: ignore[misc]
+                    answer = await self._database.transact(
+                        lambda errand=errand: turn(errand),  # type: ignore[misc]
+                        several=True,
+                        moves=True,
+                    )
                 except UNREACHABLE:
                     self.completions.doubt([attempt])
                     break
@@ -267,6 +333,7 @@ class Exchange:
         """Settle what is in doubt, once the database answers again."""
         if not self._failures and not self.completions.doubtful:
             return True
+        await self._alone()
         endings = self.endings
         try:
             written, held = await self._database.transact(endings.clear_up)
@@ -285,7 +352,7 @@ class Exchange:
                 return False
             progress, lines = self.desk.take()
             errand = Errand(self.tenure.id, self.completions.take(), progress, lines)
-            if errand.settlements and await self._do(errand) is None and self._failures:
+            if errand.settlements and await self._do(self._database, errand) is None and self._failures:
                 return False
         return True
 

@@ -64,7 +64,8 @@ class Worker:
             self._exchange.claiming = False
             self._exchange.wake()
             # A database that does not answer holds nobody for longer than the runs may take.
-            asyncio.get_running_loop().call_later(self.options.limits.grace, self._database.cut, HUNG_FOR)
+            for database in (self._database, self._second):
+                asyncio.get_running_loop().call_later(self.options.limits.grace, database.cut, HUNG_FOR)
 
     @property
     def id(self) -> str:
@@ -78,9 +79,10 @@ class Worker:
     async def serve(self) -> None:
         """Work until stopped. Raises DatabaseUnreachable if the database is away at the start."""
         load_modules(self.options.task_modules)
-        self._database = Database(self.options.database_url, "worker")
+        self._database = Database(self.options.database_url, "worker", moving=True)
+        self._second = Database(self.options.database_url, "worker", moving=True)
         self._upkeep = Upkeep(self.options)
-        self._exchange = Exchange(self.options, self._database, self._upkeep)
+        self._exchange = Exchange(self.options, self._database, self._second, self._upkeep)
         self._upkeep.rescued = self._exchange.look_soon
         self._serving = True
         self._exchange.claiming = not self._stopping
@@ -184,8 +186,8 @@ class Worker:
             executor.kill()
         self._fenced = why
         # Whoever still waits for the database waits on a connection that is as good as dead.
-        _later(loop, self._database.cut)
-        _later(loop, self._upkeep.database.cut)
+        for database in (self._database, self._second, self._upkeep.database):
+            _later(loop, database.cut)
         _later(loop, self._exchange.wake)
 
     async def _start_over(self) -> None:
@@ -262,6 +264,7 @@ class Worker:
         if self._renewal is not None:
             await self._renewal.stop()
         await self._upkeep.close()
+        await self._second.close()
         await self._database.close()
         emit("worker.stopped", worker_id=exchange.tenure.id)
 

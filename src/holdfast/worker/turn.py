@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import LiteralString
 
 from holdfast import ops
 from holdfast.domain.values import AttemptRef, Claim, Position, Settlement, Verdicts
@@ -31,12 +30,16 @@ class Errand:
     look: bool = False
     survey: bool = False
 
-    def begin(self, careful: LiteralString) -> LiteralString | None:
-        """How to begin the transaction: with care for plans where runs move, else at all only if it takes several."""
-        if self.positions or self.settlements:
-            return careful
-        several = self.look + self.promote + bool(self.progress) + bool(self.lines) > 1
-        return "begin" if several or self.survey else None
+    @property
+    def moves(self) -> bool:
+        """Whether runs move, by statements whose plans matter."""
+        return bool(self.positions or self.settlements)
+
+    @property
+    def several(self) -> bool:
+        """Whether it takes several statements, which then share a transaction."""
+        asks = bool(self.positions) + self.look + self.promote + bool(self.progress) + bool(self.lines)
+        return asks > 1 or self.survey or bool(self.settlements)
 
 
 @dataclass(slots=True)

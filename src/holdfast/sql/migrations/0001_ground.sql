@@ -286,7 +286,8 @@ create table holdfast.summary (
 
 -- The guards: what no key can say. Each looks at a whole statement at once and asks by key for all of its runs together,
 -- so a batch pays little. They bring their own planner settings: a join with the rows that arrived, planned while a table
--- was empty, walked all of that table for each batch once it had grown, and the plan was kept.
+-- was empty, walked all of that table for each batch once it had grown, and the plan was kept. The lowest and the highest
+-- id tell which months can hold attempts of these runs, so that the others are not opened.
 
 create function holdfast.refuse_run(offender uuid, what text) returns void language plpgsql as $$
 begin
@@ -296,7 +297,9 @@ end $$;
 create function holdfast.guard_pending() returns trigger language plpgsql
     set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan as $$
 declare
-    ids uuid[] := array(select run_id from arrived);
+    ids uuid[] := array(select run_id from arrived order by run_id);
+    lowest uuid := ids[1];
+    highest uuid := ids[cardinality(ids)];
     offender uuid;
 begin
     if ids = '{}' then
@@ -306,7 +309,8 @@ begin
         (select l.run_id from holdfast.leases l where l.run_id = any (ids) limit 1)
         union all
         (select a.run_id from holdfast.attempts a
-         where a.run_id = any (ids) and a.outcome is not null and a.reopened_at is null limit 1)
+         where a.run_id between lowest and highest and a.run_id = any (ids)
+           and a.outcome is not null and a.reopened_at is null limit 1)
         union all
         (select w.run_id from holdfast.waiting w where tg_table_name = 'ready' and w.run_id = any (ids) limit 1)
         union all
@@ -322,7 +326,9 @@ end $$;
 create function holdfast.guard_lease() returns trigger language plpgsql
     set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan as $$
 declare
-    ids uuid[] := array(select run_id from arrived);
+    ids uuid[] := array(select run_id from arrived order by run_id);
+    lowest uuid := ids[1];
+    highest uuid := ids[cardinality(ids)];
     offender uuid;
 begin
     if ids = '{}' then
@@ -335,7 +341,8 @@ begin
     if not found then
         perform from arrived where number > 1 limit 1;
         if not found then
-            perform from holdfast.attempts a where a.run_id = any (ids) limit 1;
+            perform from holdfast.attempts a
+            where a.run_id between lowest and highest and a.run_id = any (ids) limit 1;
         end if;
         if found then
             select n.run_id into offender from arrived n
@@ -416,7 +423,8 @@ declare
 begin
     select array_agg(run_id order by run_id), array_agg(number order by run_id) into ids, numbers from departed;
     if numbers is distinct from (select array_agg(a.number order by a.run_id) from holdfast.attempts a
-                                 where a.run_id = any (ids) and a.outcome is not null and a.reopened_at is null) then
+                                 where a.run_id between ids[1] and ids[cardinality(ids)] and a.run_id = any (ids)
+                                   and a.outcome is not null and a.reopened_at is null) then
         select o.run_id into offender from departed o
         left join holdfast.attempts a on a.run_id = o.run_id and a.number = o.number
         where a.run_id is null

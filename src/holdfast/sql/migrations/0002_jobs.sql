@@ -105,6 +105,26 @@ alter table holdfast.waiting add column job_id uuid, add column map_id uuid,
 
 create index waiting_blocked on holdfast.waiting (run_id) where blockers > 0;
 
+-- A job starts with the first claim of one of its runs. Here, and not in a statement of its own after the claim: so a
+-- claim is one statement, which needs no transaction around it.
+create function holdfast.start_jobs() returns trigger language plpgsql
+    set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan as $$
+declare
+    ids uuid[] := array(select distinct job_id from arrived where job_id is not null);
+begin
+    if ids <> '{}' then
+        with held as (
+            select id from holdfast.jobs where id = any (ids) and started_at is null order by id for no key update
+        )
+        update holdfast.jobs set started_at = holdfast.now() from held
+        where jobs.id = held.id and jobs.started_at is null;
+    end if;
+    return null;
+end $$;
+
+create trigger leases_start_jobs after insert on holdfast.leases referencing new table as arrived
+    for each statement execute function holdfast.start_jobs();
+
 
 -- The range of the ids of a job's runs.
 create function holdfast.job_floor(job uuid) returns uuid
