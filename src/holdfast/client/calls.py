@@ -11,10 +11,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from itertools import count
+from typing import Any, TypeVar
 
 from holdfast import ops
-from holdfast.client.requests import NOBODY, Asker, Submission, prepare, prepare_batch
+from holdfast.client.requests import NOBODY, Asker, Submission, prepare, prepare_batches
 from holdfast.domain.errors import BadInput, Problem, RunNotFound
 from holdfast.domain.ids import new_ids, parse_id
 from holdfast.domain.tasks import Task
@@ -30,6 +31,8 @@ from holdfast.sql.events import EventRecord
 from holdfast.sql.queues import QueueRecord
 from holdfast.sql.statement import Op
 from holdfast.sql.workers import WorkerRecord
+
+T = TypeVar("T")
 
 AnyTask = Task | str | Callable[..., Any]
 STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
@@ -60,7 +63,7 @@ def submit(
     **options: Any,
 ) -> Callable[[], Op[Submitted]]:
     """Make a run, or find the one that the same key or payload made before."""
-    return partial(ops.submit, prepare(settings, task, parameters, asker=asker, **options))
+    return _repeatable(partial(ops.submit, prepare(settings, task, parameters, asker=asker, **options)))
 
 
 def submit_many(
@@ -86,15 +89,21 @@ def submit_many(
     return partial(ops.submit_many, made)
 
 
+def _repeatable(make: Callable[..., Op[T]]) -> Callable[[], Op[T]]:
+    """Only when it is performed again may it find what it made before: the ids were made here, for it alone."""
+    tries = count()
+    return lambda: make(again=next(tries) > 0)
+
+
 def _submit_alike(
     settings: Settings, task: AnyTask, many: Sequence[Any], asker: Asker, options: Mapping[str, Any]
 ) -> Callable[[], Op[list[Submitted]]]:
     if not many:
         return partial(ops.submit_many, ())
-    head, payloads = prepare_batch(settings, task, many, asker=asker, **options)
+    head, batches = prepare_batches(settings, task, many, asker=asker, **options)
     if head.key is None and head.dedupe == "off" and not head.depends_on:
-        return partial(ops.submit_batch, head, payloads)
-    return partial(ops.submit_many, [replace(head, **payload._asdict()) for payload in payloads])
+        return _repeatable(partial(ops.submit_batches, head, batches, together=len(batches) > 1))
+    return partial(ops.submit_many, [replace(head, **payload._asdict()) for batch in batches for payload in batch])
 
 
 def get(settings: Settings, /, run: object) -> Op[RunRecord]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -44,6 +45,9 @@ class Asker:
 
 
 NOBODY = Asker()
+
+# So many runs are written by one statement: enough to be cheap, and few enough that most are prepared meanwhile.
+BATCH = 250
 
 
 def prepare(
@@ -95,20 +99,52 @@ def prepare(
     )
 
 
-def prepare_batch(
+class Batches:
+    """The payloads of runs that share everything else, by the batch; the next is prepared while one is written.
+
+    It can be gone through again, and then has the very same payloads.
+    """
+
+    def __init__(self, task: Task, many: Sequence[Any], first: Payload) -> None:
+        self._task = task
+        self._many = many
+        self._first = first
+        self._made: list[list[Payload]] = []
+
+    def __len__(self) -> int:
+        return len(range(0, len(self._many), BATCH))
+
+    def __iter__(self) -> Iterator[list[Payload]]:
+        with ThreadPoolExecutor(1, "holdfast-prepare") as pool:
+            coming: Future[list[Payload]] | None = None
+            for number in range(len(self)):
+                if number == len(self._made):
+                    self._made.append(coming.result() if coming else self._prepare(number))
+                more = len(self) > number + 1 == len(self._made)
+                coming = pool.submit(self._prepare, number + 1) if more else None
+                yield self._made[number]
+
+    def _prepare(self, number: int) -> list[Payload]:
+        begun = [self._first] if number == 0 else []
+        asked = self._many[number * BATCH + len(begun) : (number + 1) * BATCH]
+        ids = new_ids(len(asked))
+        return begun + [_payload(self._task, one, id_) for one, id_ in zip(asked, ids, strict=True)]
+
+
+def prepare_batches(
     settings: Settings,
     task: Task | str | Callable[..., Any],
     many: Sequence[Any],
     *,
     asker: Asker = NOBODY,
     **options: Any,
-) -> tuple[NewRun, list[Payload]]:
-    """Check requests that share their options, at least one: the first in whole, of the others the parameters."""
-    ids = new_ids(len(many))
-    head = prepare(settings, task, many[0], asker=asker, id=ids[0], **options)
-    found = resolve(task)
-    rest = [_payload(found, parameters, id_) for parameters, id_ in zip(many[1:], ids[1:], strict=True)]
-    return head, [Payload(head.id, head.parameters, head.payload_hash), *rest]
+) -> tuple[NewRun, Batches]:
+    """Check requests that share their options, at least one: the first in whole, of the others the parameters.
+
+    Those are checked as the batches are gone through.
+    """
+    head = prepare(settings, task, many[0], asker=asker, **options)
+    return head, Batches(resolve(task), many, Payload(head.id, head.parameters, head.payload_hash))
 
 
 def _payload(task: Task, parameters: Any, id_: str) -> Payload:

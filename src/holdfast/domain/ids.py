@@ -13,6 +13,8 @@ import uuid
 
 _lock = threading.Lock()
 _last = 0
+# The digit of the variant (binary 10xx) for a digit of noise.
+_VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 
 
 def new_id() -> str:
@@ -28,7 +30,18 @@ def new_ids(count: int) -> list[str]:
         tick = max(tick, _last + 1)
         _last = tick + count - 1
     noise = os.urandom(8 * count).hex()
-    return [_text(tick + i, noise[16 * i : 16 * i + 16]) for i in range(count)]
+    ids: list[str] = []
+    while len(ids) < count:
+        # All that share their milliseconds at once.
+        share = min(count - len(ids), 4096 - (tick & 0xFFF))
+        head, low, at = f"{tick >> 12:012x}", tick & 0xFFF, 16 * len(ids)
+        head = f"{head[:8]}-{head[8:]}-7"
+        ids += [
+            f"{head}{low + i:03x}-{_VARIANTS[noise[at]]}{noise[at + 1 : at + 4]}-{noise[at + 4 : at + 16]}"
+            for i, at in enumerate(range(at, at + 16 * share, 16))
+        ]
+        tick += share
+    return ids
 
 
 def derived_id(origin: str, name: str) -> str:
@@ -58,8 +71,7 @@ def series(origin: str, name: str, count: int, *, first: bool = False) -> list[s
 
 def _text(tick: int, noise: str) -> str:
     head = f"{tick >> 12:012x}"
-    variant = "89ab"[int(noise[0], 16) & 3]
-    return f"{head[:8]}-{head[8:]}-7{tick & 0xFFF:03x}-{variant}{noise[1:4]}-{noise[4:16]}"
+    return f"{head[:8]}-{head[8:]}-7{tick & 0xFFF:03x}-{_VARIANTS[noise[0]]}{noise[1:4]}-{noise[4:16]}"
 
 
 def parse_id(text: object) -> str | None:

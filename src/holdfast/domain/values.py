@@ -202,6 +202,10 @@ class RunRecord(NamedTuple):
     tags: tuple[str, ...] = ()
     version: str = ""
 
+    def alike(self, id: str, parameters: Any, payload_hash: str) -> RunRecord:  # noqa: A002
+        """Another run that differs in nothing else. For runs by the thousand: `_replace` takes six times as long."""
+        return tuple.__new__(RunRecord, (id, self.task, self.status, parameters, payload_hash, *self[5:]))
+
 
 class Submitted(NamedTuple):
     """The answer to a submission: the run, and whether this submission made it."""

@@ -20,7 +20,7 @@ from holdfast.ops.rescue import find_orphans, rescue
 from holdfast.ops.resources import add_resource, resource_removed, resources_to_remove
 from holdfast.ops.retry import retry, retry_failed_tasks
 from holdfast.ops.stop import jobs_to_stop, stop_job, stop_some
-from holdfast.ops.submit import submit, submit_batch, submit_many
+from holdfast.ops.submit import submit, submit_batches, submit_many
 from holdfast.ops.workers import deregister_worker, heartbeat, list_workers, register_worker
 
 __all__ = [
@@ -66,6 +66,6 @@ __all__ = [
     "stop_job",
     "stop_some",
     "submit",
-    "submit_batch",
+    "submit_batches",
     "submit_many",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -27,11 +27,14 @@ _OWN = {"id", "parameters", "payload_hash", "child_key", "depends_on"}
 _shared = attrgetter(*(field.name for field in fields(NewRun) if field.name not in _OWN))
 
 
-def submit(new: NewRun) -> Op[Submitted]:
-    """Make one run. A key decides alone; without one, `dedupe` may find a run to return instead."""
+def submit(new: NewRun, *, again: bool = True) -> Op[Submitted]:
+    """Make one run. A key decides alone; without one, `dedupe` may find a run to return instead.
+
+    Unless it is asked for `again`, nobody else can have made a run with this id, and it is not looked for.
+    """
     if new.job_id is not None or new.depends_on:
         return (yield from submit_many([new]))[0]
-    return (yield from _submit(new, together=False))
+    return (yield from _submit(new, together=False, again=again))
 
 
 def submit_many(many: Sequence[NewRun]) -> Op[list[Submitted]]:
@@ -82,16 +85,16 @@ def make(many: Sequence[NewRun], together: bool) -> Op[list[tuple[NewRun, Submit
     return [(new, answers[new.id]) for new in many]
 
 
-def _submit(new: NewRun, together: bool) -> Op[Submitted]:
+def _submit(new: NewRun, together: bool, again: bool = True) -> Op[Submitted]:
     if new.key is not None:
         return (yield from _submit_keyed(new, together))
     if new.dedupe != "off":
         return (yield from _submit_deduplicated(new))
-    return (yield from _insert([new], together))[0]
+    return (yield from _insert([new], together, again))[0]
 
 
-def _insert(group: Sequence[NewRun], together: bool) -> Op[list[Submitted]]:
-    made = yield from runs.insert(group, together=together)
+def _insert(group: Sequence[NewRun], together: bool, again: bool = True) -> Op[list[Submitted]]:
+    made = yield from runs.insert(group, together=together, again=again)
     answers = []
     for new in group:
         if made.has(new.id):
@@ -101,22 +104,23 @@ def _insert(group: Sequence[NewRun], together: bool) -> Op[list[Submitted]]:
     return answers
 
 
-def submit_batch(head: NewRun, payloads: Sequence[Payload]) -> Op[list[Submitted]]:
-    """Make runs that differ from `head` and from each other in their payload alone, in one statement.
+def submit_batches(
+    head: NewRun, batches: Iterable[Sequence[Payload]], *, together: bool, again: bool = True
+) -> Op[list[Submitted]]:
+    """Make runs that differ from `head` and from each other in their payload alone, in one statement for each batch.
 
-    For runs that stand on their own, without key, dedupe rule, job and dependencies.
+    For runs that stand on their own, without key, dedupe rule, job and dependencies. Those of several batches are made
+    all or none, if they are made `together`. Unless they are asked for `again`, nobody else can have made them.
     """
-    if not payloads:
-        return []
-    made = yield from runs.insert_batch(head, payloads)
-    like = _fresh(head, made) if made.created_at else None
-    answers = []
-    for id_, parameters, payload_hash in payloads:
-        if like is not None and made.has(id_):
-            run = like._replace(id=id_, parameters=orjson.loads(parameters), payload_hash=payload_hash)
-            answers.append(Submitted(run, True))
-        else:
-            answers.append(Submitted((yield from _existing(id_)), False))
+    answers: list[Submitted] = []
+    for batch in batches:
+        made = yield from runs.insert_batch(head, batch, together=together, again=again)
+        like = _fresh(head, made) if made.created_at else None
+        for id_, parameters, payload_hash in batch:
+            if like is not None and made.has(id_):
+                answers.append(Submitted(like.alike(id_, orjson.loads(parameters), payload_hash), True))
+            else:
+                answers.append(Submitted((yield from _existing(id_)), False))
     return answers
 
 

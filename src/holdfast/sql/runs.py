@@ -24,6 +24,9 @@ _INSERT = """
          as told (id, parameters, payload_hash, child_key)
 """
 
+# A run that exists already is left alone. To look for it costs a tenth of the statement.
+_UNLESS_MADE = "on conflict (id) do nothing "
+
 _QUEUE = """
 , queued as (
     insert into holdfast.ready (run_id, rank_at, number, ord, queue)
@@ -87,30 +90,33 @@ def _made(found: Rows) -> Made:
     return Made._make(found[0]) if found else Made(None, None, ())
 
 
-def insert(submissions: Sequence[NewRun], *, together: bool = False) -> Statement[Made]:
+def insert(submissions: Sequence[NewRun], *, together: bool = False, again: bool = True) -> Statement[Made]:
     """Make runs that share everything but id, parameters, child key and what they depend on, if all or none do.
 
-    Runs that exist already are left alone.
+    Runs that exist already are left alone; unless this is done `again`, there can be none.
     """
     if len(submissions) == 1 and _is_plain(submissions[0]):
-        return _insert_now(submissions[0], together=together)
+        return _insert_now(submissions[0], together=together, again=again)
     payloads = [Payload(s.id, s.parameters, s.payload_hash) for s in submissions]
     told = _told(submissions[0], payloads) | {"child_keys": text_array([s.child_key for s in submissions])}
     if submissions[0].depends_on:
         told["blockers"] = plain_array([len(s.depends_on) for s in submissions])
-    return _insert(submissions[0], told, together=together)
+    return _insert(submissions[0], told, together=together, again=again)
 
 
-def insert_batch(head: NewRun, payloads: Sequence[Payload]) -> Statement[Made]:
+def insert_batch(
+    head: NewRun, payloads: Sequence[Payload], *, together: bool = False, again: bool = True
+) -> Statement[Made]:
     """Make runs that differ in nothing but their payload."""
-    return _insert(head, _told(head, payloads), together=False)
+    return _insert(head, _told(head, payloads), together=together, again=again)
 
 
-def _insert(head: NewRun, told: dict[str, object], *, together: bool) -> Statement[Made]:
+def _insert(head: NewRun, told: dict[str, object], *, together: bool, again: bool) -> Statement[Made]:
     return Statement(
         "with made as ("
         + _INSERT
-        + "on conflict (id) do nothing returning id, created_at, run_after, priority, queue)"
+        + (_UNLESS_MADE if again else "")
+        + "returning id, created_at, run_after, priority, queue)"
         + _place(head)
         + _COUNT,
         told,
@@ -141,8 +147,9 @@ def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Mad
         + """
         ), made as ("""
         + _INSERT
-        + "join key on key.run_id = told.id on conflict (id) do nothing"
-        + " returning id, created_at, run_after, priority, queue)"
+        + "join key on key.run_id = told.id "
+        + _UNLESS_MADE
+        + "returning id, created_at, run_after, priority, queue)"
         + _place(submission)
         + _COUNT,
         _told(submission, [Payload(submission.id, submission.parameters, submission.payload_hash)])
@@ -176,7 +183,6 @@ _NOW_GIVEN = """
                %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s, %(traceparent)s
 """
 _NOW_TAIL = """
-        on conflict (id) do nothing
         returning id, created_at, run_after, priority, queue, task
     ), queued as (
         insert into holdfast.ready (run_id, rank_at, number, ord, queue)
@@ -188,12 +194,13 @@ _NOW_TAIL = """
 """
 
 
-def _insert_now(new: NewRun, *, together: bool) -> Statement[Made]:
+def _insert_now(new: NewRun, *, together: bool, again: bool) -> Statement[Made]:
     return Statement(
         "with"
         + _NOW
         + "select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,"
         + _NOW_GIVEN
+        + (_UNLESS_MADE if again else "")
         + _NOW_TAIL,
         _told_now(new),
         _made,
@@ -208,7 +215,8 @@ def _insert_keyed_now(new: NewRun, *, together: bool) -> Statement[Made]:
         + _NOW
         + "select run_id, created_at, payload_hash, task,"
         + _NOW_GIVEN
-        + "from key"
+        + "from key "
+        + _UNLESS_MADE
         + _NOW_TAIL,
         _told_now(new) | {"scope": new.scope, "key": new.key, "key_ttl": new.key_ttl},
         _made,
