@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from holdfast.domain.jobs import Ending
@@ -60,23 +60,25 @@ def _adds(settlement: Settlement, verdict: Verdict) -> bool:
 
 
 def _counted(settlements: Sequence[Settlement], verdicts: Sequence[Verdict]) -> dict[tallies.Tally, tuple[int, float]]:
-    counted: dict[tallies.Tally, tuple[int, float]] = {}
-
-    def add(task: str, kind: str, seconds: float) -> None:
-        key = (task, kind, bisect_left(tallies.BOUNDS, seconds))
-        amount, total = counted.get(key, (0, 0.0))
-        counted[key] = (amount + 1, total + seconds)
-
+    seconds: dict[tuple[str, str], list[float]] = {}
     for settlement, verdict in zip(settlements, verdicts, strict=True):
+        task = settlement.task
         if not verdict.accepted:
-            add(settlement.task, "fenced", 0.0)
+            seconds.setdefault((task, "fenced"), []).append(0.0)
             continue
         if settlement.lag is not None:
-            add(settlement.task, "lag", settlement.lag)
-        if verdict.outcome is not None:
-            add(settlement.task, verdict.outcome, settlement.elapsed)
-        else:
-            add(settlement.task, "retried", settlement.elapsed)
+            seconds.setdefault((task, "lag"), []).append(settlement.lag)
+        seconds.setdefault((task, verdict.outcome or "retried"), []).append(settlement.elapsed)
         if verdict.status == AttemptStatus.LOST:
-            add(settlement.task, "lost", 0.0)
+            seconds.setdefault((task, "lost"), []).append(0.0)
+    counted: dict[tallies.Tally, tuple[int, float]] = {}
+    for (task, kind), values in seconds.items():
+        values.sort()
+        start = 0
+        while start < len(values):
+            bucket = bisect_left(tallies.BOUNDS, values[start])
+            last = bucket >= len(tallies.BOUNDS)
+            end = len(values) if last else bisect_right(values, tallies.BOUNDS[bucket], start)
+            counted[task, kind, bucket] = (end - start, sum(values[start:end]))
+            start = end
     return counted

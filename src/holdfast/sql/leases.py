@@ -114,7 +114,8 @@ def _verdict(row: Row) -> Verdict:
 
 
 def _success_verdict(row: Row) -> Verdict:
-    return Verdict(AttemptRef(row[0], row[1]), True, row[2], *row[2:])
+    run_id, number, status, job_id, map_id = row
+    return Verdict(AttemptRef(run_id, number), True, status, status, job_id, map_id)
 
 
 def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:

@@ -69,7 +69,10 @@ def each(decode: Callable[[Row], T]) -> Callable[[Rows], list[T]]:
 
 def plain_array(items: Iterable[object]) -> str:
     """An array literal of values that need no quoting: ids, numbers, hex digits; None becomes null."""
-    return "{" + ",".join(["null" if item is None else str(item) for item in items]) + "}"
+    items = list(items)
+    if None in items:
+        items = ["null" if item is None else item for item in items]
+    return "{" + ",".join(map(str, items)) + "}"
 
 
 def text_array(items: Iterable[str | None]) -> str:

@@ -53,8 +53,8 @@ class WorkerOptions:
     retention_days: float = 90.0
     services: tuple[Service, ...] = ()
     poll_every: float = 1.0
-    poll_every_listening: float = 5.0
-    rescue_every: float = 5.0
+    poll_every_listening: float = 8.0
+    rescue_every: float = 8.0
 
     def __post_init__(self) -> None:
         if not 0 < self.renew_every * 3 <= self.lease:
@@ -71,7 +71,7 @@ class WorkerOptions:
     @property
     def rescue_pause(self) -> float:
         """How long leases that have passed may lie before this worker looks for them."""
-        return min(self.rescue_every, self.lease / 12)
+        return min(self.rescue_every, self.lease / 7.5)
 
     @property
     def hostname(self) -> str:
