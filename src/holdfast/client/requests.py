@@ -115,14 +115,18 @@ class Batches:
         return len(range(0, len(self._many), BATCH))
 
     def __iter__(self) -> Iterator[list[Payload]]:
+        yield from self._made
+        if len(self) == 1 and not self._made:
+            self._made.append(self._prepare(0))
+            yield self._made[0]
         with ThreadPoolExecutor(1, "holdfast-prepare") as pool:
             coming: Future[list[Payload]] | None = None
-            for number in range(len(self)):
-                if number == len(self._made):
-                    self._made.append(coming.result() if coming else self._prepare(number))
-                more = len(self) > number + 1 == len(self._made)
-                coming = pool.submit(self._prepare, number + 1) if more else None
-                yield self._made[number]
+            while len(self._made) < len(self):
+                coming = coming or pool.submit(self._prepare, len(self._made))
+                self._made.append(coming.result())
+                more = len(self._made) < len(self)
+                coming = pool.submit(self._prepare, len(self._made)) if more else None
+                yield self._made[-1]
 
     def _prepare(self, number: int) -> list[Payload]:
         begun = [self._first] if number == 0 else []

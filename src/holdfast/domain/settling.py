@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -12,8 +12,7 @@ from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import AttemptRef, Claim, NewRun, Settlement, StoredResult
 
 
-@dataclass(frozen=True, slots=True)
-class Succeeded:
+class Succeeded(NamedTuple):
     """User code returned; the result is inline text or stored elsewhere. `adds` come into being with the success."""
 
     result: str | None = None
@@ -68,24 +67,11 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
     lag = claim.lag if claim.number == 1 else None
     match outcome:
         case Succeeded():
-            # By position, because this is done for every run: names would cost twice as much as all the rest.
-            return Settlement(
-                AttemptRef(claim.run_id, claim.number),
-                AttemptStatus.SUCCEEDED,
-                Status.SUCCEEDED,
-                claim.task,
-                outcome.elapsed,
-                lag,
-                0.0,
-                False,
-                outcome.result,
-                outcome.stored,
-                None,
-                None,
-                None,
-                None,
-                outcome.adds,
-            )
+            # Straight as tuples, because this is done for every run: it takes a third of the time.
+            ref = tuple.__new__(AttemptRef, (claim.run_id, claim.number))
+            result, stored, elapsed, adds = outcome
+            ended = (ref, AttemptStatus.SUCCEEDED, Status.SUCCEEDED, claim.task, elapsed, lag, 0.0, False)
+            return tuple.__new__(Settlement, (*ended, result, stored, None, None, None, None, adds))
         case Stopped():
             return Settlement(
                 claim.ref,

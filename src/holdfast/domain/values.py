@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+import orjson
+
 from holdfast.domain.states import AttemptStatus, Status
 
 
@@ -202,9 +204,10 @@ class RunRecord(NamedTuple):
     tags: tuple[str, ...] = ()
     version: str = ""
 
-    def alike(self, id: str, parameters: Any, payload_hash: str) -> RunRecord:  # noqa: A002
+    def alike(self, payload: Payload) -> RunRecord:
         """Another run that differs in nothing else. For runs by the thousand: `_replace` takes six times as long."""
-        return tuple.__new__(RunRecord, (id, self.task, self.status, parameters, payload_hash, *self[5:]))
+        id_, parameters, payload_hash = payload
+        return tuple.__new__(RunRecord, (id_, *self[1:3], orjson.loads(parameters), payload_hash, *self[5:]))
 
 
 class Submitted(NamedTuple):

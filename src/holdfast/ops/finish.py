@@ -19,8 +19,10 @@ def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Verdicts]:
 
     Runs that a task left to be added with its own success are made here, and whoever waited for an ending hears of it.
     """
-    quick = [s for s in settlements if _is_quick(s)]
-    other = [s for s in settlements if not _is_quick(s)]
+    quick: list[Settlement] = []
+    other: list[Settlement] = []
+    for settlement in settlements:
+        (quick if _is_quick(settlement) else other).append(settlement)
     accepted: list[Verdict] = []
     if quick:
         accepted += yield from leases.succeed(worker_id, quick)

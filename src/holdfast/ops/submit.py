@@ -116,11 +116,11 @@ def submit_batches(
     for batch in batches:
         made = yield from runs.insert_batch(head, batch, together=together, again=again)
         like = _fresh(head, made) if made.created_at else None
-        for id_, parameters, payload_hash in batch:
-            if like is not None and made.has(id_):
-                answers.append(Submitted(like.alike(id_, orjson.loads(parameters), payload_hash), True))
+        for payload in batch:
+            if like is not None and made.has(payload.id):
+                answers.append(Submitted(like.alike(payload), True))
             else:
-                answers.append(Submitted((yield from _existing(id_)), False))
+                answers.append(Submitted((yield from _existing(payload.id)), False))
     return answers
 
 

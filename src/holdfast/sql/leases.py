@@ -115,7 +115,8 @@ def _verdict(row: Row) -> Verdict:
 
 def _success_verdict(row: Row) -> Verdict:
     run_id, number, status, job_id, map_id = row
-    return Verdict(AttemptRef(run_id, number), True, status, status, job_id, map_id)
+    ref = tuple.__new__(AttemptRef, (run_id, number))
+    return tuple.__new__(Verdict, (ref, True, status, status, job_id, map_id))
 
 
 def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:
