@@ -74,7 +74,7 @@ def _runs(asking: AsyncAsking, records: list[RunRecord]) -> list[AsyncRun]:
 
 
 def _submitted(asking: AsyncAsking, answer: Submitted) -> AsyncRun:
-    if answer.created:
+    if answer.created and not answer.rung:
         asking.ring([answer.run.queue], [answer.run])
     return AsyncRun(asking, answer.run, answer.created)
 
@@ -174,6 +174,8 @@ class AsyncClient(AsyncAsking):
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         """Drive an operation on a connection of the pool."""
+        if isinstance(make_op, calls.Submitting) and self._bell.rides(make_op.new.queue):
+            make_op.ring()
         async with self._opening:
             if self._pool.closed:
                 self._loop = asyncio.get_running_loop()

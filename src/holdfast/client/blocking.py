@@ -75,7 +75,7 @@ def _runs(asking: Asking, records: list[RunRecord]) -> list[Run]:
 
 
 def _submitted(asking: Asking, answer: Submitted) -> Run:
-    if answer.created:
+    if answer.created and not answer.rung:
         asking.ring([answer.run.queue], [answer.run])
     return Run(asking, answer.run, answer.created)
 
@@ -172,6 +172,8 @@ class Client(Asking):
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         """Drive an operation on a connection of the pool."""
+        if isinstance(make_op, calls.Submitting) and self._bell.rides(make_op.new.queue):
+            make_op.ring()
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
                 with self._pool.connection() as connection:

@@ -19,7 +19,7 @@ from holdfast.client.requests import NOBODY, Asker, Submission, prepare, prepare
 from holdfast.domain.errors import BadInput, Problem, RunNotFound
 from holdfast.domain.ids import new_ids, parse_id
 from holdfast.domain.tasks import Task
-from holdfast.domain.values import RunRecord, Submitted
+from holdfast.domain.values import NewRun, RunRecord, Submitted
 from holdfast.ops.explain import Reason
 from holdfast.settings import Settings
 from holdfast.sql import queues as queues_sql
@@ -63,7 +63,7 @@ def submit(
     **options: Any,
 ) -> Callable[[], Op[Submitted]]:
     """Make a run, or find the one that the same key or payload made before."""
-    return _repeatable(partial(ops.submit, prepare(settings, task, parameters, asker=asker, **options)))
+    return Submitting(prepare(settings, task, parameters, asker=asker, **options))
 
 
 def submit_many(
@@ -89,8 +89,27 @@ def submit_many(
     return partial(ops.submit_many, made)
 
 
+class Submitting:
+    """Makes the operation that submits a run, as often as it takes.
+
+    Only when it is performed again may it find what it made before: the id was made here, for it alone.
+    """
+
+    def __init__(self, new: NewRun) -> None:
+        self.new = new
+        self._again = False
+
+    def ring(self) -> None:
+        """Have the statement ring for the run's queue."""
+        self.new = replace(self.new, ring=True)
+
+    def __call__(self) -> Op[Submitted]:
+        again, self._again = self._again, True
+        return ops.submit(self.new, again=again)
+
+
 def _repeatable(make: Callable[..., Op[T]]) -> Callable[[], Op[T]]:
-    """Only when it is performed again may it find what it made before: the ids were made here, for it alone."""
+    """The same for runs by the batch."""
     tries = count()
     return lambda: make(again=next(tries) > 0)
 

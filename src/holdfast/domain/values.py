@@ -160,6 +160,8 @@ class NewRun:
     traceparent: str | None = None
     map_id: str | None = None
     depends_on: tuple[Dependency, ...] = ()
+    ring: bool = False
+    """Whether to ring for its queue with the very statement that makes it, if it is due at once."""
 
 
 class Payload(NamedTuple):
@@ -211,7 +213,8 @@ class RunRecord(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """The answer to a submission: the run, and whether this submission made it."""
+    """The answer to a submission: the run, whether this submission made it, and whether it rang for it."""
 
     run: RunRecord
     created: bool
+    rung: bool = False

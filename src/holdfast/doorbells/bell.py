@@ -30,6 +30,9 @@ class Bell(Protocol):
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Hint soon, and again: somebody else will commit what it is about."""
 
+    def rides(self, hint: str) -> bool:
+        """True if the caller is to send this hint through Postgres itself, with what it is about."""
+
     def close(self) -> None:
         """Send what is still to be sent, and end."""
 
@@ -43,15 +46,23 @@ class SilentBell:
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         pass
 
+    def rides(self, hint: str) -> bool:
+        return False
+
     def close(self) -> None:
         pass
 
 
 class CoalescingBell:
-    """Sends the first hint at once and gathers those that follow within `QUIET` seconds into one more."""
+    """Sends the first hint at once and gathers those that follow within `QUIET` seconds into one more.
 
-    def __init__(self, send: Send) -> None:
+    With `riding` the first may be sent by whoever commits what it is about. Not all of them may: everybody who commits
+    with a notification waits for everybody else who does.
+    """
+
+    def __init__(self, send: Send, *, riding: bool = False) -> None:
         self._send = send
+        self._riding = riding
         self._sent_at: dict[str, float] = {}
         self._due: dict[str, set[float]] = {}
         self._changed = threading.Condition()
@@ -77,6 +88,14 @@ class CoalescingBell:
             for hint in hints:
                 for pause in LATER:
                     self._schedule(hint, now + pause)
+
+    def rides(self, hint: str) -> bool:
+        now = time.monotonic()
+        with self._changed:
+            if not self._riding or now - self._sent_at.get(hint, -QUIET) < QUIET:
+                return False
+            self._sent_at[hint] = now
+            return True
 
     def close(self) -> None:
         with self._changed:
@@ -138,6 +157,9 @@ class BackgroundBell:
         told, about = list(hints), list(runs)
         self._calls.put(lambda: self._bell.ring_later(told, about))
 
+    def rides(self, hint: str) -> bool:
+        return False
+
     def close(self) -> None:
         self._calls.put(None)
         self._thread.join()
@@ -150,4 +172,4 @@ class BackgroundBell:
 
 def open_bell(kind: str, notify: Send) -> Bell:
     """The bell for a doorbell setting; `notify` sends hints through Postgres."""
-    return SilentBell() if kind == "poll" else CoalescingBell(notify)
+    return SilentBell() if kind == "poll" else CoalescingBell(notify, riding=True)

@@ -37,6 +37,9 @@ class Notifier:
 
     ring_later = ring
 
+    def rides(self, hint: str) -> bool:
+        return False
+
     def close(self) -> None:
         with self._changed:
             self._closing = True

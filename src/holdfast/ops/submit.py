@@ -23,7 +23,7 @@ from holdfast.sql.statement import Op
 ROUNDS = 10
 
 # What the runs of one statement have in common, besides all or none of them having dependencies.
-_OWN = {"id", "parameters", "payload_hash", "child_key", "depends_on"}
+_OWN = {"id", "parameters", "payload_hash", "child_key", "depends_on", "ring"}
 _shared = attrgetter(*(field.name for field in fields(NewRun) if field.name not in _OWN))
 
 
@@ -98,7 +98,7 @@ def _insert(group: Sequence[NewRun], together: bool, again: bool = True) -> Op[l
     answers = []
     for new in group:
         if made.has(new.id):
-            answers.append(Submitted(_fresh(new, made), True))
+            answers.append(Submitted(_fresh(new, made), True, made.rung))
         else:
             answers.append(Submitted((yield from _existing(new.id)), False))
     return answers
@@ -129,7 +129,7 @@ def _submit_keyed(new: NewRun, together: bool) -> Op[Submitted]:
     for _ in range(ROUNDS):
         made = yield from runs.insert_keyed(new, together=together)
         if made.has(new.id):
-            return Submitted(_fresh(new, made), True)
+            return Submitted(_fresh(new, made), True, made.rung)
         known = yield from keys.find(new.scope, key)
         # No key: whoever held it rolled back, or it was cleaned up, since the statement before.
         if known is None:

@@ -30,6 +30,9 @@ class RqBell:
         """Somebody else will commit: a message now would find nothing, so it is left to the sweep that does."""
         self._hints.ring_later(hints)
 
+    def rides(self, hint: str) -> bool:
+        return False
+
     def close(self) -> None:
         self._hints.close()
         self._sweeper.close()

@@ -76,18 +76,22 @@ from made
 
 
 class Made(NamedTuple):
-    """When runs were made; `ids` names them if not all of those asked for are new."""
+    """When runs were made; `ids` names them if not all of those asked for are new. `rung` if workers were told."""
 
     created_at: datetime | None
     run_after: datetime | None
     ids: Sequence[str] | None
+    rung: bool = False
 
     def has(self, run_id: str) -> bool:
         return self.ids is None or run_id in self.ids
 
 
 def _made(found: Rows) -> Made:
-    return Made._make(found[0]) if found else Made(None, None, ())
+    if not found:
+        return Made(None, None, ())
+    created_at, run_after, ids, *rung = found[0]
+    return Made(created_at, run_after, ids, bool(rung))
 
 
 def insert(submissions: Sequence[NewRun], *, together: bool = False, again: bool = True) -> Statement[Made]:
@@ -190,8 +194,11 @@ _NOW_TAIL = """
     ), counted as (
         insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
     )
-    select created_at, run_after, null from made
+    select created_at, run_after, null
 """
+# Whoever listens hears it when the run is committed, and is not kept waiting for a statement of its own.
+_RINGING = ", pg_notify('holdfast', queue)"
+_NOW_END = " from made"
 
 
 def _insert_now(new: NewRun, *, together: bool, again: bool) -> Statement[Made]:
@@ -201,7 +208,9 @@ def _insert_now(new: NewRun, *, together: bool, again: bool) -> Statement[Made]:
         + "select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,"
         + _NOW_GIVEN
         + (_UNLESS_MADE if again else "")
-        + _NOW_TAIL,
+        + _NOW_TAIL
+        + (_RINGING if new.ring else "")
+        + _NOW_END,
         _told_now(new),
         _made,
         together=together,
@@ -217,7 +226,9 @@ def _insert_keyed_now(new: NewRun, *, together: bool) -> Statement[Made]:
         + _NOW_GIVEN
         + "from key "
         + _UNLESS_MADE
-        + _NOW_TAIL,
+        + _NOW_TAIL
+        + (_RINGING if new.ring else "")
+        + _NOW_END,
         _told_now(new) | {"scope": new.scope, "key": new.key, "key_ttl": new.key_ttl},
         _made,
         together=together,
