@@ -36,6 +36,14 @@ def inline_echo(value: Any = None) -> Any:
     return [value, threading.current_thread().name]
 
 
+@task("talks", retry=QUICK)
+def talks(value: int) -> int:
+    run = current_run()
+    run.log(f"this is {value}")
+    run.progress(1, 1)
+    return value
+
+
 @task("fail", retry=QUICK)
 def fail(times: int = 1) -> int:
     run = current_run()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from holdfast import task
 from holdfast.client import calls
+from holdfast.client.requests import BATCH, prepare_batches
+from holdfast.domain.errors import BadParameters
 from holdfast.settings import Settings
 
 
@@ -38,3 +42,33 @@ def test_a_batch_of_keyed_runs_is_asked_for_again_as_it_was() -> None:
 
 def test_an_empty_batch_asks_for_nothing() -> None:
     assert list(calls.submit_many(Settings(), noop, [])()) == []
+
+
+def test_only_a_repeated_try_looks_for_what_the_first_made() -> None:
+    for make_op in (
+        calls.submit(Settings(), noop, {"n": 1}),
+        calls.submit_many(Settings(), noop, [{"n": n} for n in range(3)]),
+    ):
+        assert "on conflict" not in next(make_op()).sql
+        assert "on conflict" in next(make_op()).sql
+
+
+def test_batches_can_be_gone_through_again_wherever_the_first_time_ended() -> None:
+    many = [{"n": n} for n in range(3 * BATCH + 7)]
+    _, batches = prepare_batches(Settings(), noop, many)
+    first = next(iter(batches))
+    again = list(batches)
+    assert again[0] == first
+    assert again == list(batches)
+    assert [len(batch) for batch in again] == [BATCH, BATCH, BATCH, 7]
+    ids = [payload.id for batch in again for payload in batch]
+    assert ids == sorted(set(ids))
+    assert [payload.parameters for batch in again for payload in batch] == [f'{{"n":{n}}}' for n in range(len(many))]
+
+
+def test_what_is_wrong_in_a_later_batch_is_told() -> None:
+    many: list[Any] = [{"n": n} for n in range(2 * BATCH)]
+    many[-1] = {"n": "seven"}
+    _, batches = prepare_batches(Settings(), noop, many)
+    with pytest.raises(BadParameters):
+        list(batches)

@@ -74,10 +74,12 @@ class CoalescingBell:
         at_once = []
         with self._changed:
             for hint in hints:
+                if self._comes_soon(hint, now):
+                    continue
                 if now - self._sent_at.get(hint, -QUIET) >= QUIET:
                     self._sent_at[hint] = now
                     at_once.append(hint)
-                elif not self._due.get(hint):
+                else:
                     self._schedule(hint, now + QUIET)
         if at_once:
             self._try_send(at_once)
@@ -92,10 +94,14 @@ class CoalescingBell:
     def rides(self, hint: str) -> bool:
         now = time.monotonic()
         with self._changed:
-            if not self._riding or now - self._sent_at.get(hint, -QUIET) < QUIET:
+            soon = self._comes_soon(hint, now) or now - self._sent_at.get(hint, -QUIET) < QUIET
+            if not self._riding or soon:
                 return False
             self._sent_at[hint] = now
             return True
+
+    def _comes_soon(self, hint: str, now: float) -> bool:
+        return any(at <= now + QUIET for at in self._due.get(hint, ()))
 
     def close(self) -> None:
         with self._changed:

@@ -1,0 +1,114 @@
+"""Under load a second turn at the database is taken beside the first."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.observe import subscribe
+from holdfast.worker.exchange import Exchange
+from tests.integration.wire import Wire
+from tests.integration.worker_support import Stage, eventually
+
+MANY = 6_000
+
+
+@pytest.fixture
+def wire(database_url: str) -> Iterator[Wire]:
+    wire = Wire(database_url)
+    yield wire
+    wire.close()
+
+
+@pytest.fixture
+def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(database_url, tmp_path, lease_seconds=60, renew_seconds=5)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def besides(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many endings each second turn carried."""
+    carried: list[int] = []
+    relieve = Exchange._relieve
+
+    def counting(exchange: Exchange) -> None:
+        waiting = len(exchange.completions)
+        before = exchange._beside
+        relieve(exchange)
+        if exchange._beside is not None and exchange._beside is not before:
+            carried.append(waiting - len(exchange.completions))
+
+    monkeypatch.setattr(Exchange, "_relieve", counting)
+    return carried
+
+
+def all_ended_once(stage: Stage) -> None:
+    """Every run succeeded with its own result, under one ending, and nothing is left anywhere."""
+    assert stage.query("select count(*) from holdfast.ready")[0][0] == 0
+    assert stage.query("select count(*) from holdfast.leases")[0][0] == 0
+    ended, right = stage.query(
+        "select count(*), count(*) filter (where result::text = runs.parameters ->> 'value')"
+        " from holdfast.attempts join holdfast.runs on runs.id = run_id where outcome = 'SUCCEEDED'"
+    )[0]
+    assert (ended, right) == (MANY, MANY)
+
+
+def left(stage: Stage) -> int:
+    found = stage.query("select (select count(*) from holdfast.ready) + (select count(*) from holdfast.leases)")
+    return int(found[0][0])
+
+
+def test_two_turns_at_once_end_every_run_once(stage: Stage, besides: list[int]) -> None:
+    stage.client.submit_many("echo", [{"value": n} for n in range(MANY)])
+    with stage.worker("inline"):
+        eventually(lambda: left(stage) == 0)
+    all_ended_once(stage)
+    assert stage.query("select max(number) from holdfast.attempts")[0][0] == 1
+    assert besides, "no second turn was taken"
+
+
+def test_a_database_that_goes_away_under_two_turns_loses_and_doubles_nothing(
+    stage: Stage, wire: Wire, besides: list[int]
+) -> None:
+    fenced: list[str] = []
+    stop = subscribe(lambda event, fields: fenced.append(event) if event == "run.refused" else None)
+    dice = random.Random(5)
+    stage.client.submit_many("echo", [{"value": n} for n in range(MANY)])
+    with stage.worker("inline", database_url=wire.url):
+        for _ in range(6):
+            time.sleep(dice.uniform(0.02, 0.12))
+            wire.cut()
+            time.sleep(dice.uniform(0.0, 0.1))
+            wire.mend()
+        eventually(lambda: left(stage) == 0)
+    stop()
+    all_ended_once(stage)
+    assert besides, "no second turn was taken"
+    assert not fenced
+
+
+def test_a_worker_that_is_told_to_stop_leaves_nothing_behind(stage: Stage) -> None:
+    stage.client.submit_many("echo", [{"value": n} for n in range(MANY)])
+    for _ in range(3):
+        before = left(stage)
+        with stage.worker("inline"):
+            eventually(lambda before=before: left(stage) < before)
+        assert stage.query("select count(*) from holdfast.leases")[0][0] == 0
+    with stage.worker("inline"):
+        eventually(lambda: left(stage) == 0)
+    all_ended_once(stage)
+
+
+def test_notes_come_before_the_ending_that_they_tell_of(stage: Stage) -> None:
+    stage.client.submit_many("talks", [{"value": n} for n in range(1_000)])
+    with stage.worker("inline"):
+        eventually(lambda: left(stage) == 0)
+    told = stage.query("select count(*), count(distinct run_id) from holdfast.logs")
+    assert told == [(1_000, 1_000)]
+    assert stage.query("select count(*) from holdfast.attempts where progress ->> 'done' = '1'") == [(1_000,)]

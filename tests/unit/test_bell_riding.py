@@ -1,0 +1,36 @@
+"""A hint may ride with the statement that it is about, but not too many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.doorbells.bell import QUIET, BackgroundBell, CoalescingBell, SilentBell
+
+
+def test_the_first_hint_rides_and_those_soon_after_it_do_not() -> None:
+    sent: list[str] = []
+    bell = CoalescingBell(sent.extend, riding=True)
+    assert bell.rides("default")
+    assert not bell.rides("default")
+    assert bell.rides("other")
+    # What could not ride is sent soon.
+    bell.ring(["default"])
+    bell.close()
+    assert sent == ["default"]
+
+
+def test_a_hint_rides_again_after_a_quiet_while() -> None:
+    bell = CoalescingBell(lambda hints: None, riding=True)
+    assert bell.rides("default")
+    bell._sent_at["default"] -= QUIET
+    assert bell.rides("default")
+    bell.close()
+
+
+def test_hints_that_do_not_go_through_postgres_never_ride() -> None:
+    def send(hints: Iterable[str]) -> None:
+        """Somewhere else."""
+
+    for bell in (CoalescingBell(send), SilentBell(), BackgroundBell(CoalescingBell(send, riding=True))):
+        assert not bell.rides("default")
+        bell.close()
