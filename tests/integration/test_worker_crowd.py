@@ -14,7 +14,7 @@ from holdfast.worker.exchange import Exchange
 from tests.integration.wire import Wire
 from tests.integration.worker_support import Stage, eventually
 
-MANY = 6_000
+MANY = 10_000
 
 
 @pytest.fixture
@@ -38,10 +38,9 @@ def besides(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     relieve = Exchange._relieve
 
     def counting(exchange: Exchange) -> None:
-        waiting = len(exchange.completions)
-        before = exchange._beside
+        waiting, before = len(exchange.completions), exchange._beside.under_way
         relieve(exchange)
-        if exchange._beside is not None and exchange._beside is not before:
+        if exchange._beside.under_way and not before:
             carried.append(waiting - len(exchange.completions))
 
     monkeypatch.setattr(Exchange, "_relieve", counting)
@@ -74,15 +73,18 @@ def test_two_turns_at_once_end_every_run_once(stage: Stage, besides: list[int]) 
 
 
 def test_a_database_that_goes_away_under_two_turns_loses_and_doubles_nothing(
-    stage: Stage, wire: Wire, besides: list[int]
+    stage: Stage, wire: Wire, besides: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("holdfast.worker.beside.REST", 0.0)
     fenced: list[str] = []
     stop = subscribe(lambda event, fields: fenced.append(event) if event == "run.refused" else None)
     dice = random.Random(5)
     stage.client.submit_many("echo", [{"value": n} for n in range(MANY)])
     with stage.worker("inline", database_url=wire.url):
         for _ in range(6):
-            time.sleep(dice.uniform(0.02, 0.12))
+            began = len(besides)
+            eventually(lambda began=began: len(besides) > began or left(stage) == 0)  # type: ignore[misc]
+            time.sleep(dice.uniform(0.0, 0.03))
             wire.cut()
             time.sleep(dice.uniform(0.0, 0.1))
             wire.mend()

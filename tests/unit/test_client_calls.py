@@ -72,3 +72,17 @@ def test_what_is_wrong_in_a_later_batch_is_told() -> None:
     _, batches = prepare_batches(Settings(), noop, many)
     with pytest.raises(BadParameters):
         list(batches)
+
+
+def test_in_somebody_elses_transaction_all_are_checked_before_any_is_written() -> None:
+    many: list[Any] = [{"n": n} for n in range(2 * BATCH)]
+    make_op = calls.submit_many(Settings(), noop, many)
+    assert isinstance(make_op, calls.SubmittingMany)
+    make_op.at_once()
+    statement = next(make_op())
+    assert str(statement.params["ids"]).count(",") == 2 * BATCH - 1
+    assert not statement.together
+    wrong = calls.submit_many(Settings(), noop, [*many, {"n": "seven"}])
+    assert isinstance(wrong, calls.SubmittingMany)
+    with pytest.raises(BadParameters):
+        wrong.at_once()

@@ -249,6 +249,8 @@ class AsyncBorrowedClient(AsyncAsking):
         raise in_transaction(run_id(run))
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        if isinstance(make_op, calls.SubmittingMany):
+            make_op.at_once()
         return await driver.run(self._connection, make_op())
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:

@@ -229,6 +229,8 @@ class BorrowedClient(Asking):
         raise in_transaction(run_id(run))
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        if isinstance(make_op, calls.SubmittingMany):
+            make_op.at_once()
         result: T = self._drive(self._connection, make_op())
         return result
 

@@ -11,15 +11,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast import ops
-from holdfast.client.requests import NOBODY, Asker, Submission, prepare, prepare_batches
+from holdfast.client.requests import NOBODY, Asker, Batches, Submission, prepare, prepare_batches
 from holdfast.domain.errors import BadInput, Problem, RunNotFound
 from holdfast.domain.ids import new_ids, parse_id
 from holdfast.domain.tasks import Task
-from holdfast.domain.values import NewRun, RunRecord, Submitted
+from holdfast.domain.values import NewRun, Payload, RunRecord, Submitted
 from holdfast.ops.explain import Reason
 from holdfast.settings import Settings
 from holdfast.sql import queues as queues_sql
@@ -31,8 +30,6 @@ from holdfast.sql.events import EventRecord
 from holdfast.sql.queues import QueueRecord
 from holdfast.sql.statement import Op
 from holdfast.sql.workers import WorkerRecord
-
-T = TypeVar("T")
 
 AnyTask = Task | str | Callable[..., Any]
 STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
@@ -108,10 +105,21 @@ class Submitting:
         return ops.submit(self.new, again=again)
 
 
-def _repeatable(make: Callable[..., Op[T]]) -> Callable[[], Op[T]]:
-    """The same for runs by the batch."""
-    tries = count()
-    return lambda: make(again=next(tries) > 0)
+class SubmittingMany:
+    """The same for runs that share everything but their payload, by the batch."""
+
+    def __init__(self, head: NewRun, batches: Batches) -> None:
+        self._head = head
+        self._batches: Batches | list[list[Payload]] = batches
+        self._again = False
+
+    def at_once(self) -> None:
+        """Check all of them first and write them with one statement, for a transaction that is somebody else's."""
+        self._batches = [[payload for batch in self._batches for payload in batch]]
+
+    def __call__(self) -> Op[list[Submitted]]:
+        again, self._again = self._again, True
+        return ops.submit_batches(self._head, self._batches, together=len(self._batches) > 1, again=again)
 
 
 def _submit_alike(
@@ -121,7 +129,7 @@ def _submit_alike(
         return partial(ops.submit_many, ())
     head, batches = prepare_batches(settings, task, many, asker=asker, **options)
     if head.key is None and head.dedupe == "off" and not head.depends_on:
-        return _repeatable(partial(ops.submit_batches, head, batches, together=len(batches) > 1))
+        return SubmittingMany(head, batches)
     return partial(ops.submit_many, [replace(head, **payload._asdict()) for batch in batches for payload in batch])
 
 

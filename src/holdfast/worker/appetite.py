@@ -30,10 +30,12 @@ class Appetite:
         self._discovered_at = 0.0
         self._retries_until = 0.0
         self._found_nothing = False
+        self.news = 0
 
     def ring(self, queues: Iterable[str]) -> bool:
         """A doorbell: these queues may have runs. True if any of them is ours."""
         rung = self._picker.serves(queues)
+        self.news += 1
         if rung:
             self._picker.add(rung)
             self._picker.restart(rung)
@@ -43,15 +45,19 @@ class Appetite:
 
     def look_soon(self) -> None:
         """Rings may have been missed."""
+        self.news += 1
         self._look_at = 0.0
 
     def restart(self) -> None:
         """Begin anew: nothing is known."""
+        self.news += 1
         self._picker.restart()
         self._hungry = True
+        self._promote_at = 0.0
 
     def expect(self, queue: str | None, delay: float) -> None:
         """One of our own runs goes again: at once, or when its delay is over."""
+        self.news += 1
         if delay <= 0:
             if queue is not None:
                 # A run of a job goes back to the place of its job, which may be behind where we look.
@@ -63,6 +69,11 @@ class Appetite:
             self._promote_at = min(self._promote_at, due)
             self._retries_until = max(self._retries_until, due)
 
+    @property
+    def hungry(self) -> bool:
+        """There may be runs to take."""
+        return self._hungry
+
     def wait(self, now: float, room: int) -> float:
         """Seconds until there is a reason to look or to claim."""
         if self._hungry and room > 0:
@@ -71,6 +82,7 @@ class Appetite:
 
     def plan(self, errand: Errand, now: float, room: int) -> None:
         """Put on the errand what is due. A look costs little, so anything else that is due takes it along."""
+        errand.news = self.news
         errand.promote = now >= self._promote_at
         idle = not self._hungry and not errand.promote
         errand.look = idle and (now >= self._look_at or errand.survey)
@@ -78,19 +90,29 @@ class Appetite:
             errand.limit = room
             errand.positions = self._picker.positions()
             errand.look = now >= self._discovered_at + DISCOVER_EVERY or not errand.positions
+        if errand.promote or errand.look:
+            # The answer tells; what is expected until then counts as well.
+            self._promote_at = now + FAR
 
     def plan_more(self, errand: Errand, room: int) -> None:
         """Put on the errand what can be taken beside another turn, which does everything else that is due."""
+        errand.news = self.news
         if self._hungry and room > 0:
             errand.limit = room
             errand.positions = self._picker.positions()
 
-    def learn(self, errand: Errand, answer: Answer, now: float) -> None:
-        """Draw conclusions from a turn."""
+    def learn(self, errand: Errand, answer: Answer, now: float, news: int) -> None:
+        """Draw conclusions from a turn.
+
+        `news` is how much was heard before its answer. Of what was heard since it was planned, it may not know: then
+        that it found nothing means nothing.
+        """
+        was_hungry = self._hungry
         if answer.promoted >= PROMOTED_AT_ONCE:
             self._promote_at = now
         elif errand.promote or errand.look:
-            self._promote_at = now + (FAR if answer.next_due is None else max(0.0, answer.next_due))
+            next_due = now + (FAR if answer.next_due is None else max(0.0, answer.next_due))
+            self._promote_at = min(self._promote_at, next_due)
         looked = answer.queues is not None or bool(errand.positions)
         found = False
         if answer.queues is not None:
@@ -99,12 +121,14 @@ class Appetite:
             self._picker.know(answer.queues)
             found = self._hungry = bool(self._picker.serves(answer.queues))
         if errand.positions:
-            self._hungry = self._picker.took(answer.claims, errand.limit)
+            self._hungry = self._picker.took(errand.positions, answer.claims, errand.limit)
             found = self._hungry or bool(answer.claims)
         if answer.promoted:
             # They may be of queues that had nothing before.
             self._hungry = found = True
             self._discovered_at = 0.0
+        if errand.news != news:
+            self._hungry = found = self._hungry or was_hungry
         if looked:
             self._found_nothing = not found
 

@@ -55,6 +55,16 @@ class Database:
         self._since = 0.0
         self._lock = asyncio.Lock()
 
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None
+
+    async def connect(self) -> None:
+        """Connect, unless that is done. Raises one of UNREACHABLE."""
+        async with self._lock:
+            if self._connection is None:
+                await self._connect()
+
     async def transact(self, make_op: Callable[[], Op[T]], *, several: bool = False, moves: bool = False) -> T:
         """Drive an operation. Raises one of UNREACHABLE if the database does not answer, or not in time.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from time import monotonic
 
 import psycopg
@@ -23,6 +24,7 @@ from holdfast.domain.values import AttemptRef, Claim, Settlement
 from holdfast.observe import emit
 from holdfast.sql import ready
 from holdfast.worker.appetite import Appetite
+from holdfast.worker.beside import Beside
 from holdfast.worker.completion import Completions, unstorable
 from holdfast.worker.database import UNREACHABLE, Database, said
 from holdfast.worker.desk import AttemptDesk
@@ -43,10 +45,9 @@ class Exchange:
     def __init__(self, options: WorkerOptions, database: Database, second: Database, upkeep: Upkeep) -> None:
         self._options = options
         self._database = database
-        self._second = second
         self._upkeep = upkeep
         self._under_way: Errand | None = None
-        self._beside: asyncio.Task[None] | None = None
+        self._beside = Beside(second)
         self._coming = 0
         self._bell = asyncio.Event()
         self._appetite = Appetite(options)
@@ -67,7 +68,7 @@ class Exchange:
     @property
     def idle(self) -> bool:
         """There is nothing to do, here or in the queues."""
-        busy = self.tenure.held or self.completions or self.completions.doubtful or self._beside
+        busy = self.tenure.held or self.completions or self.completions.doubtful or self._beside.under_way
         return not busy and self._appetite.sated(monotonic())
 
     def begin_tenure(self) -> None:
@@ -117,17 +118,19 @@ class Exchange:
         """Take turns until `until` says that it is enough."""
         try:
             while not until():
-                await self._pause()
+                await self._pause(until)
                 if not until():
                     await self._take_turn()
-        finally:
-            await self._alone()
+            await self._beside.alone()
+        except asyncio.CancelledError:
+            await self._beside.give_up()
+            raise
 
-    async def _pause(self) -> None:
+    async def _pause(self, until: Callable[[], bool]) -> None:
         """Wait until a turn is worth it, or somebody wants to be heard."""
         self._bell.clear()
         wait = self._wait()
-        while wait > 0 and not self.tenure.over:
+        while wait > 0 and not self.tenure.over and not until():
             try:
                 async with asyncio.timeout(wait):
                     await self._bell.wait()
@@ -141,7 +144,9 @@ class Exchange:
     def _wait(self) -> float:
         now = monotonic()
         times = [self._survey_at - now]
-        if self._beside is not None and not self._crowded():
+        if self._beside.failed:
+            return 0.0
+        if self._beside.under_way and not self._crowded():
             return max(times[0], 0.001)
         if self.claiming:
             times.append(self._appetite.wait(now, self._room()))
@@ -166,17 +171,21 @@ class Exchange:
         return self._options.executor.room() - self._coming
 
     async def _take_turn(self) -> None:
+        if self._beside.failed:
+            await self._beside.alone()
         if not await self._clear_up():
             return
-        self._under_way = self._errand()
+        errand = self._under_way = self._errand()
+        self._coming += errand.limit
         try:
-            await self._turn(self._database, self._under_way)
+            await self._turn(self._database, errand)
         finally:
             self._under_way = None
+            self._coming -= errand.limit
 
     def _crowded(self) -> bool:
         """There is enough for a turn of its own."""
-        hungry = self.claiming and self._appetite.wait(monotonic(), self._room()) <= 0
+        hungry = self.claiming and self._appetite.hungry
         return len(self.completions) >= CROWD or (hungry and self._room() >= CROWD)
 
     def _relieve(self) -> None:
@@ -185,37 +194,29 @@ class Exchange:
         It carries no notes. Those that tell of a run must not come after its ending, so while there are any it waits.
         """
         one = self._under_way
-        if one is None or self._beside is not None or self._failures or self.completions.doubtful or self.tenure.over:
+        if one is None or self._failures or self.completions.doubtful or self.tenure.over:
             return
         if one.progress or one.lines or self.desk.due_in() is not None or not self._crowded():
+            return
+        if not self._beside.ready():
             return
         errand = Errand(self.tenure.id, settlements=self.completions.take())
         if self.claiming:
             self._appetite.plan_more(errand, self._room())
-        self._beside = asyncio.create_task(self._turn(self._second, errand))
-        self._beside.add_done_callback(self._relieved)
+        if errand.settlements or errand.positions:
+            self._coming += errand.limit
+            self._beside.take(self._turn(self._beside.database, errand), partial(self._relieved, errand.limit))
 
-    def _relieved(self, beside: asyncio.Task[None]) -> None:
-        if not beside.cancelled() and beside.exception() is None:
-            self._beside = None
-            self._relieve()
+    def _relieved(self, coming: int) -> None:
+        self._coming -= coming
+        if self._failures:
+            self._beside.rest()
+        self._relieve()
         self.wake()
-
-    async def _alone(self) -> None:
-        """Wait until no turn is under way beside this one's caller."""
-        while (beside := self._beside) is not None:
-            await asyncio.wait({beside})
-            if self._beside is beside:
-                self._beside = None
-                beside.result()
 
     async def _turn(self, database: Database, errand: Errand) -> None:
         endings = self.endings
-        self._coming += errand.limit
-        try:
-            answer = await self._do(database, errand)
-        finally:
-            self._coming -= errand.limit
+        answer = await self._do(database, errand)
         if answer is None:
             return
         if answer.claims:
@@ -251,13 +252,13 @@ class Exchange:
         except BaseException:
             endings.completions.doubt(errand.settlements)
             raise
-        now = monotonic()
+        now, news = monotonic(), self._appetite.news
         if errand.survey:
             self._survey_at = now + self._options.rescue_pause
         if errand.settlements or answer.claims:
             self._upkeep.note_activity()
         endings.settled(errand.settlements, answer.verdicts)
-        self._appetite.learn(errand, answer, now)
+        self._appetite.learn(errand, answer, now, news)
         return answer
 
     def _begin(self, endings: Endings, claims: list[Claim]) -> None:
@@ -333,7 +334,7 @@ class Exchange:
         """Settle what is in doubt, once the database answers again."""
         if not self._failures and not self.completions.doubtful:
             return True
-        await self._alone()
+        await self._beside.alone()
         endings = self.endings
         try:
             written, held = await self._database.transact(endings.clear_up)

@@ -60,12 +60,12 @@ class Picker:
         turned = (self._order[self._turn :] + self._order[: self._turn])[:QUEUES_PER_CLAIM]
         return [self._positions.get(queue) or Position(queue) for queue in turned]
 
-    def took(self, claims: Sequence[Claim], limit: int) -> bool:
-        """Remember where a claim stopped. True if another one may find more."""
+    def took(self, positions: Sequence[Position], claims: Sequence[Claim], limit: int) -> bool:
+        """Remember where a claim from these positions stopped. True if another one may find more."""
         if len(claims) >= limit:
             for queue, last in {claim.queue: claim for claim in claims}.items():
                 self._positions[queue] = Position(queue, last.ord, str(last.rank_at), last.run_id)
             return True
-        began_late = bool(self._positions)
+        began_late = any(position != Position(position.queue) for position in positions)
         self.restart()
         return began_late or len(self._order) > QUEUES_PER_CLAIM

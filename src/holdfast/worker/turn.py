@@ -29,6 +29,7 @@ class Errand:
     promote: bool = False
     look: bool = False
     survey: bool = False
+    news: int = 0
 
     @property
     def moves(self) -> bool:
