@@ -44,10 +44,12 @@ format: $(READY) ## let ruff rewrite what it can
 	@$(BIN)/ruff format .
 
 bench: $(READY) ## the benchmarks against peers
-	@$(BIN)/python -m bench $(ARGS)
+	@$(BIN)/python -m bench --full $(ARGS)
 
-chaos: $(READY) ## kills, freezes and partitions under load
-	@$(BIN)/python -m pytest tests/chaos -m chaos $(ARGS)
+chaos: $(READY) ## kills, freezes and cut connections under load, at full size
+	@JOBS_SCALE=full $(BIN)/python -m pytest -s tests/integration/test_jobs_scale.py \
+		tests/integration/test_recovery.py tests/integration/test_recovery_database.py \
+		tests/integration/test_worker_crowd.py $(ARGS)
 
 # Not after set-up, which refuses to go on while constraints.txt lacks something.
 constraints: ## remake constraints.txt from pyproject.toml (ARGS=--upgrade for newer versions)

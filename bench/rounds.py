@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
     snapshot: int = 200_000
     idle_seconds: float = 45.0
     idle_warmup: float = 15.0
-    memory: int = 200_000
+    memory: int = 1_000_000
     history: int = 10_000_000
     pending: int = 1_000_000
     loaded: int = 40_000
