@@ -11,8 +11,8 @@ NOTES: dict[str, str] = {
     ),
     "submit in bulk": (
         "the server takes 15 us a run, and the client prepares while it does. 4 us of them go to the index by payload, "
-        "without which no duplicate would be found, 3 to the queue and 7 to the run itself. What is not overlapped: the "
-        "first batch, the answers, the commit and the ring, 5 to 9 us."
+        "without which no duplicate would be found, 3 to the queue and 7 to the run itself. Not overlapped are the "
+        "first batch, the answers, the commit and the ring: 5 to 9 us."
     ),
     "submit → body, p50": (
         "the way has two commits on disk, one for the run and one for its lease, and three switches between processes. "
