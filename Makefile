@@ -28,7 +28,7 @@ up: $(READY) ## start everything and stay
 	@$(BIN)/holdfast up
 
 test: $(READY) ## every test
-	@$(BIN)/python -m pytest -n 2 -m 'not chaos' $(ARGS) $(or $(TESTS),tests)
+	@$(BIN)/python -m pytest -n 2 $(ARGS) $(or $(TESTS),tests)
 
 explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point: hours
 	@$(BIN)/python -m pytest -n 2 --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py
