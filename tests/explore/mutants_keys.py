@@ -44,7 +44,7 @@ KEYS = [
     mutant(
         "submit-same-id",
         "asking again with the same id finds the run",
-        "on conflict (id) do nothing\n",
+        "on conflict (id) do nothing \n",
         "\n",
         Explored("submit+submit@fresh"),
     ),
