@@ -13,6 +13,7 @@ import pytest
 from holdfast.embedded import stop_if_unused
 from tests.integration.embedded_support import python
 from tests.integration.redis_support import own_redis, redis_url, shared_redis
+from tests.integration.wire import Wire
 
 __all__ = ["home", "own_redis", "redis_url", "shared_redis", "spawn"]
 
@@ -40,3 +41,11 @@ def spawn() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def wire(database_url: str) -> Iterator[Wire]:
+    """A way to the database that can be cut."""
+    wire = Wire(database_url)
+    yield wire
+    wire.close()

@@ -14,13 +14,6 @@ from tests.integration.worker_support import Stage, eventually
 
 
 @pytest.fixture
-def wire(database_url: str) -> Iterator[Wire]:
-    wire = Wire(database_url)
-    yield wire
-    wire.close()
-
-
-@pytest.fixture
 def heard() -> Iterator[list[str]]:
     """The names of what was emitted, in order."""
     names: list[str] = []

@@ -18,13 +18,6 @@ MANY = 10_000
 
 
 @pytest.fixture
-def wire(database_url: str) -> Iterator[Wire]:
-    wire = Wire(database_url)
-    yield wire
-    wire.close()
-
-
-@pytest.fixture
 def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
     stage = Stage(database_url, tmp_path, lease_seconds=60, renew_seconds=5)
     yield stage
