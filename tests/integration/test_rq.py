@@ -209,12 +209,16 @@ def test_messages_that_nobody_takes_do_not_pile_up(stage: RqStage) -> None:
 
 
 def test_a_worker_of_rq_that_does_not_fork_keeps_its_signals(stage: RqStage, tmp_path: Path) -> None:
-    stage.rq_worker(*ORDINARY, "--worker-class", "rq.SimpleWorker")
-    run = stage.submit("note", path=str(tmp_path / "said")).wait(timeout=WITHIN)
-    assert run.result() == 1
-    (worker,) = stage.started
+    worker = stage.rq_worker(*ORDINARY, "--worker-class", "rq.SimpleWorker")
+    gate = tmp_path / "gate"
+    run = stage.submit("hold_until", path=str(tmp_path / "said"), gate=str(gate))
+    eventually(lambda: stage.said(tmp_path / "said"))
     worker.terminate()
+    (name,) = stage.redis.smembers("rq:workers")
+    eventually(lambda: stage.redis.hget(name, "shutdown_requested_date"))  # RQ was told, and lets the run end
+    gate.touch()
     assert worker.wait(timeout=WITHIN) == 0
+    assert run.refresh().result() == 1
 
 
 def test_a_sweep_does_not_need_redis_to_answer(stage: RqStage) -> None:

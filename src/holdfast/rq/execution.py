@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import signal
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from random import random
 
@@ -25,7 +24,6 @@ from holdfast.rq.horse import end_with_worker, is_work_horse
 from holdfast.rq.sweeper import Sweeper
 from holdfast.sql.statement import Op
 from holdfast.worker import Worker, WorkerOptions
-from holdfast.worker.shutdown import STOPPING
 
 log = logging.getLogger("holdfast.rq")
 
@@ -38,13 +36,18 @@ def execute(run_id: object) -> None:
         return
     with Surroundings() as surroundings, ExitStack() as stack:
         stack.callback(start_logging(surroundings.settings))
-        stack.enter_context(_same_signals())
         url = surroundings.settings.redis_url
-        if url and is_work_horse():
+        forked = is_work_horse()
+        if url and forked:
             end_with_worker(lambda: _answers(url))
         if _claimable(surroundings, known):
             options = worker_options(surroundings, WorkerRequest(queues=(), slots=1))
-            RunWorker(replace(options, executor=OneChild(1)), known).run()
+            worker = RunWorker(replace(options, executor=OneChild(1)), known)
+            # A worker of RQ that does not fork is told to stop by the same signals, and they stay its own.
+            if forked:
+                worker.run()
+            else:
+                asyncio.run(worker.serve())
         else:
             log.info("run %s is not ready, or somebody executes it: nothing to do", known)
         if url:
@@ -82,17 +85,6 @@ class RunWorker(Worker):
         exchange = self._exchange
         over = self._began and not exchange.tenure.held and not exchange.completions
         return over or super()._done()
-
-
-@contextmanager
-def _same_signals() -> Iterator[None]:
-    """Give RQ its handlers back: not every worker of RQ forks."""
-    before = {number: signal.getsignal(number) for number in STOPPING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _claimable(surroundings: Surroundings, run_id: str) -> bool:
