@@ -108,8 +108,8 @@ _MUTANTS = [
         "follow-up",
         "whoever began to wait for a run while it ended is decided about",
         CONCLUDE,
-        "        if not held:\n            return everything\n",
-        "        if True:\n            return everything\n",
+        "(yield from dependencies.recount(held)) if held else []",
+        "[]",
         "fail_a+after_c@two",
     ),
     (
@@ -177,11 +177,19 @@ _MUTANTS = [
         "fail_a+succeed_b@two",
     ),
     (
+        "decide-holds",
+        "two endings that one run waits for count one after the other",
+        SQL,
+        "order by waiting.run_id for update\n        )",
+        "order by waiting.run_id\n        )",
+        "succeed_a+succeed_b@two",
+    ),
+    (
         "blocked-only",
         "a run that was released stays released, whatever its dependency does later",
         SQL,
-        "and (verdict.reason is not null or (verdict.blockers = 0 and waiting.due_at <= holdfast.now()))",
-        "and (verdict.reason is not null or (verdict.blockers <= 1 and waiting.due_at <= holdfast.now()))",
+        "and (decision.reason is not null or (decision.blockers = 0 and waiting.due_at <= holdfast.now()))",
+        "and (decision.reason is not null or (decision.blockers <= 1 and waiting.due_at <= holdfast.now()))",
         "succeed_a+succeed_b@two",
     ),
     (

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.domain.jobs import Ending
 from holdfast.sql import dependencies, jobs, maps
+from holdfast.sql.dependencies import Decision
 from holdfast.sql.jobs import Move
 from holdfast.sql.statement import Op
 
@@ -23,8 +24,8 @@ def conclude(endings: Sequence[Ending], added: Sequence[str] = (), *, awaited: b
     everything, released = list(endings), set[str]()
     mapped = yield from _count_maps(endings)
     if awaited or mapped:
-        decided = yield from dependencies.decide([*endings, *mapped])
-        ended = yield from _follow(decided, released)
+        decisions = yield from dependencies.decide([*endings, *mapped])
+        ended = yield from _follow(decisions, released)
         everything += ended
     moves = yield from _moves(everything, added)
     if moves:
@@ -37,8 +38,8 @@ def recount(run_ids: Sequence[str]) -> Op[list[Ending]]:
 
     Tells which ended by that; the caller has them counted, as the last thing it does: see `count_jobs`.
     """
-    decided = yield from dependencies.recount(run_ids)
-    return (yield from _follow(decided, set()))
+    decisions = yield from dependencies.recount(run_ids)
+    return (yield from _follow(decisions, set()))
 
 
 def count_jobs(endings: Sequence[Ending]) -> Op[None]:
@@ -48,19 +49,20 @@ def count_jobs(endings: Sequence[Ending]) -> Op[None]:
         yield from jobs.settle(moves)
 
 
-def _follow(decided: dependencies.Decided, released: set[str]) -> Op[list[Ending]]:
-    """Edges that were added while runs ended were not seen when these were decided; look again until there are none."""
+def _follow(decisions: Sequence[Decision], released: set[str]) -> Op[list[Ending]]:
+    """Carry out what was decided. Edges that were added while runs ended were not seen: look again until there are
+    none."""
     everything: list[Ending] = []
-    while True:
+    while decisions:
+        decided = yield from dependencies.apply(decisions)
         released |= decided.released
         everything += decided.ended
         if not decided.ended:
-            return everything
+            break
         mapped = yield from _count_maps(decided.ended)
         held = yield from dependencies.hold_dependents([ending.id for ending in [*decided.ended, *mapped]])
-        if not held:
-            return everything
-        decided = yield from dependencies.recount(held)
+        decisions = (yield from dependencies.recount(held)) if held else []
+    return everything
 
 
 def _count_maps(endings: Iterable[Ending]) -> Op[list[Ending]]:

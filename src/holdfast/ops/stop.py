@@ -14,11 +14,13 @@ from holdfast.domain.jobs import JobRecord
 from holdfast.domain.states import Status
 from holdfast.ops.conclude import conclude
 from holdfast.ops.jobs import get_job
-from holdfast.sql import stopping
+from holdfast.sql import ready, stopping
 from holdfast.sql.statement import Op
 from holdfast.sql.stopping import Stopping
 
 AT_ONCE = 1000
+# What an ending says of a run that was stopped with its job.
+STOPPED = '{"stopped": true}'
 
 
 def stop_job(job_id: str, outcome: Status, reason: str) -> Op[JobRecord]:
@@ -39,8 +41,9 @@ class Stopped(NamedTuple):
 
 def stop_some(job_id: str, reason: str) -> Op[Stopped]:
     """End pending runs of a job, a bounded number, and ask its running ones to stop."""
-    ended = yield from stopping.withdraw(job_id, reason, AT_ONCE)
-    if ended:
+    held = yield from stopping.hold(job_id, AT_ONCE)
+    if held:
+        ended = yield from ready.withdraw(held, reason, STOPPED)
         yield from conclude(ended)
         return Stopped(False, [])
     workers = yield from stopping.ask_to_stop(job_id, reason)

@@ -11,9 +11,9 @@ import orjson
 from holdfast.domain.values import AttemptRef
 from holdfast.sql.statement import Row, Statement, each, first, plain_array
 
-# The lowest number among a run's attempts, for endings that need the next one below it. A join, and not a subquery: in
-# PostgreSQL 18 a row that somebody else has just changed, met in the same statement, makes a subquery on a partitioned
-# table read freed memory. The same holds for every statement that both changes rows and asks partitioned tables.
+# The lowest number among a run's attempts, for endings that need the next one below it. A statement that asks a
+# partitioned table for each of its rows, as this does, must not also lock rows that others change: PostgreSQL 18 then
+# reads freed memory (tests/integration/test_schema_plans.py tells more, and looks at every statement). Hold them first.
 LOWEST = """
             left join lateral (
                 select attempts.number from holdfast.attempts

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from holdfast.domain.jobs import Ending
 from holdfast.sql.attempts import LOWEST
-from holdfast.sql.statement import Rows, Statement, each, nothing, plain_array
+from holdfast.sql.statement import Rows, Statement, each, nothing, plain_array, text_array
 
 OPEN = "OPEN"
 
@@ -85,6 +85,14 @@ def link(edges: Sequence[tuple[str, str, str]]) -> Statement[None]:
     )
 
 
+class Decision(NamedTuple):
+    """What is to become of a run that waits: a reason ends it, no blockers release it, else the count is noted."""
+
+    run_id: str
+    reason: str | None
+    blockers: int
+
+
 class Decided(NamedTuple):
     """What endings decided: runs that can never start and ended for that, and the queues of those that can start."""
 
@@ -99,51 +107,14 @@ def _decided(found: Rows) -> Decided:
     )
 
 
-# From (run_id, reason, blockers) in `verdict`: a reason ends the run, no blockers release it, else the count is noted.
-_APPLY = (
-    """
-, gone as (
-    delete from holdfast.waiting using verdict
-    where waiting.run_id = verdict.run_id
-      and (verdict.reason is not null or (verdict.blockers = 0 and waiting.due_at <= holdfast.now()))
-    returning waiting.run_id, waiting.due_at, waiting.rank_at, waiting.number, waiting.excused, waiting.ord,
-              waiting.queue, waiting.job_id, waiting.map_id, verdict.reason
-), eased as (
-    update holdfast.waiting
-    set blockers = verdict.blockers,
-        reason = case when verdict.blockers > 0 then 'dependencies' when number > 1 then 'retry' else 'scheduled' end
-    from verdict
-    where waiting.run_id = verdict.run_id and verdict.reason is null
-      and (verdict.blockers > 0 or waiting.due_at > holdfast.now())
-), released as (
-    insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
-    select run_id, coalesce(rank_at, due_at), number, excused, ord, queue, job_id, map_id
-    from gone where reason is null
-), closed as (
-    insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason, details)
-    select gone.run_id, least(1, lowest.number) - 1, holdfast.now(), 'CANCELLED', 'CANCELLED', gone.reason,
-           '{"unreachable": true}'
-    from gone """
-    + LOWEST
-    + """
-    where gone.reason is not null
-), counted as (
-    insert into holdfast.tallies (task, kind, amount)
-    select runs.task, 'CANCELLED', count(*) from gone join holdfast.runs on runs.id = gone.run_id
-    where gone.reason is not null group by runs.task
-)
-select run_id::text, queue, job_id::text, map_id::text, reason is not null from gone
-"""
-)
-
 _UNREACHABLE = "format('unreachable: %%s ended %%s, not in %%s', "
 
 
-def decide(endings: Sequence[Ending]) -> Statement[Decided]:
-    """Count these endings for those who wait for them: some become ready, some can never start and end CANCELLED.
+def decide(endings: Sequence[Ending]) -> Statement[list[Decision]]:
+    """Count these endings for those who wait for them, and hold those: some become ready, some can never start.
 
-    What depends on a run that ends here is decided in the same breath, however deep it goes; all of them are locked in
-    one order. Edges that others add meanwhile are not seen: `recount` whoever depends on what ended.
+    What depends on a run that can never start is decided in the same breath, however deep it goes; all of them are
+    locked in one order. Edges that others add meanwhile are not seen: `recount` whoever depends on what ended.
     """
     return Statement(
         """
@@ -176,16 +147,15 @@ def decide(endings: Sequence[Ending]) -> Statement[Decided]:
             select waiting.run_id, waiting.blockers from holdfast.waiting
             where waiting.run_id in (select run_id from over union select run_id from met) and waiting.blockers > 0
             order by waiting.run_id for update
-        ), verdict as (
-            select held.run_id, over.reason, greatest(held.blockers - coalesce(met.amount, 0), 0)::integer as blockers
-            from held left join over on over.run_id = held.run_id left join met on met.run_id = held.run_id
-        )"""
-        + _APPLY,
+        )
+        select held.run_id::text, over.reason, greatest(held.blockers - coalesce(met.amount, 0), 0)::integer
+        from held left join over on over.run_id = held.run_id left join met on met.run_id = held.run_id
+        """,
         {
             "ids": plain_array([ending.id for ending in endings]),
             "outcomes": plain_array([ending.outcome for ending in endings]),
         },
-        _decided,
+        each(Decision._make),
         together=True,
     )
 
@@ -218,26 +188,77 @@ def hold_blocked(run_ids: Sequence[str]) -> Statement[list[str]]:
     )
 
 
-def recount(run_ids: Sequence[str]) -> Statement[Decided]:
+def recount(run_ids: Sequence[str]) -> Statement[list[Decision]]:
     """Decide about runs from the rows alone. This transaction must have locked or made them in an earlier statement."""
     return Statement(
         """
-        with verdict as (
-            select waiting.run_id, edges.reason, edges.blockers
-            from holdfast.waiting
-            cross join lateral (
-                select count(*) filter (where ending is null)::integer as blockers,
-                       min("""
+        select waiting.run_id::text, edges.reason, edges.blockers
+        from holdfast.waiting
+        cross join lateral (
+            select count(*) filter (where ending is null)::integer as blockers,
+                   min("""
         + _UNREACHABLE
         + """on_id, ending, policy))
-                           filter (where ending is not null and not holdfast.meets(ending, policy)) as reason
-                from (select dependencies.on_id, dependencies.policy,
-                             holdfast.ending_of(dependencies.on_id) as ending
-                      from holdfast.dependencies where dependencies.run_id = waiting.run_id) as edge) as edges
-            where waiting.run_id = any(%(run_ids)s::uuid[]) and waiting.blockers > 0
-        )"""
-        + _APPLY,
+                       filter (where ending is not null and not holdfast.meets(ending, policy)) as reason
+            from (select dependencies.on_id, dependencies.policy, holdfast.ending_of(dependencies.on_id) as ending
+                  from holdfast.dependencies where dependencies.run_id = waiting.run_id) as edge) as edges
+        where waiting.run_id = any(%(run_ids)s::uuid[]) and waiting.blockers > 0
+        """,
         {"run_ids": plain_array(run_ids)},
+        each(Decision._make),
+        together=True,
+    )
+
+
+def apply(decisions: Sequence[Decision]) -> Statement[Decided]:
+    """Carry out what was decided about runs that this transaction holds.
+
+    Apart from deciding: a statement that waits for rows which others change must not ask partitioned tables as well
+    (see `attempts.LOWEST`).
+    """
+    return Statement(
+        """
+        with decision as (
+            select * from unnest(%(run_ids)s::uuid[], %(reasons)s::text[], %(blockers)s::integer[])
+                          as decision (run_id, reason, blockers)
+        ), gone as (
+            delete from holdfast.waiting using decision
+            where waiting.run_id = decision.run_id
+              and (decision.reason is not null or (decision.blockers = 0 and waiting.due_at <= holdfast.now()))
+            returning waiting.run_id, waiting.due_at, waiting.rank_at, waiting.number, waiting.excused, waiting.ord,
+                      waiting.queue, waiting.job_id, waiting.map_id, decision.reason
+        ), eased as (
+            update holdfast.waiting
+            set blockers = decision.blockers,
+                reason = case when decision.blockers > 0 then 'dependencies' when number > 1 then 'retry'
+                              else 'scheduled' end
+            from decision
+            where waiting.run_id = decision.run_id and decision.reason is null
+              and (decision.blockers > 0 or waiting.due_at > holdfast.now())
+        ), released as (
+            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
+            select run_id, coalesce(rank_at, due_at), number, excused, ord, queue, job_id, map_id
+            from gone where reason is null
+        ), closed as (
+            insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason, details)
+            select gone.run_id, least(1, lowest.number) - 1, holdfast.now(), 'CANCELLED', 'CANCELLED', gone.reason,
+                   '{"unreachable": true}'
+            from gone """
+        + LOWEST
+        + """
+            where gone.reason is not null
+        ), counted as (
+            insert into holdfast.tallies (task, kind, amount)
+            select runs.task, 'CANCELLED', count(*) from gone join holdfast.runs on runs.id = gone.run_id
+            where gone.reason is not null group by runs.task
+        )
+        select run_id::text, queue, job_id::text, map_id::text, reason is not null from gone
+        """,
+        {
+            "run_ids": plain_array([decision.run_id for decision in decisions]),
+            "reasons": text_array([decision.reason for decision in decisions]),
+            "blockers": plain_array([decision.blockers for decision in decisions]),
+        },
         _decided,
         together=True,
     )

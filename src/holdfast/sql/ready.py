@@ -94,7 +94,7 @@ def claim_one(worker_id: str, run_id: str) -> Statement[list[Claim]]:
     )
 
 
-def withdraw(run_ids: Sequence[str], reason: str) -> Statement[list[Ending]]:
+def withdraw(run_ids: Sequence[str], reason: str, details: str | None = None) -> Statement[list[Ending]]:
     """End pending runs CANCELLED. An ending without an attempt gets the next number below 1."""
     return Statement(
         """
@@ -105,18 +105,20 @@ def withdraw(run_ids: Sequence[str], reason: str) -> Statement[list[Ending]]:
         ), gone as (
             select run_id, job_id, map_id from idle union all select run_id, job_id, map_id from queued
         ), ended as (
-            insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason)
-            select gone.run_id, least(1, lowest.number) - 1, holdfast.now(), 'CANCELLED', 'CANCELLED', %(reason)s
+            insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason, details)
+            select gone.run_id, least(1, lowest.number) - 1, holdfast.now(), 'CANCELLED', 'CANCELLED', %(reason)s,
+                   %(details)s::json
             from gone """
         + LOWEST
         + """
         ), counted as (
             insert into holdfast.tallies (task, kind, amount)
-            select runs.task, 'CANCELLED', 1 from gone join holdfast.runs on runs.id = gone.run_id
+            select runs.task, 'CANCELLED', count(*) from gone join holdfast.runs on runs.id = gone.run_id
+            group by runs.task
         )
         select run_id::text, 'CANCELLED', job_id::text, map_id::text from gone
         """,
-        {"run_ids": plain_array(run_ids), "reason": reason},
+        {"run_ids": plain_array(run_ids), "reason": reason, "details": details},
         each(lambda row: Ending(*row)),
         together=True,
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.domain.jobs import Ending
-from holdfast.sql.attempts import LOWEST
-from holdfast.sql.statement import Rows, Statement, count, each, first
+from holdfast.sql.statement import Statement, count, each, first
 
 
 def stop(job_id: str, outcome: str, reason: str) -> Statement[str | None]:
@@ -44,52 +42,29 @@ _STOPPING = """
 """
 
 
-def _endings(found: Rows) -> list[Ending]:
-    return [Ending(row[0], "CANCELLED", row[1], row[2]) for row in found]
-
-
-def withdraw(job_id: str, reason: str, limit: int) -> Statement[list[Ending]]:
-    """End up to `limit` pending runs of a job that is being stopped."""
+def hold(job_id: str, limit: int) -> Statement[list[str]]:
+    """Up to `limit` pending runs of a job that is being stopped from each place, locked so that they can be ended."""
     return Statement(
         """
-        with held_ready as (
+        with queued as (
             select run_id from holdfast.ready
             where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
               and job_id = %(job_id)s::uuid"""
         + _STOPPING
         + """
             order by run_id limit %(limit)s for update of ready
-        ), held_waiting as (
+        ), idle as (
             select run_id from holdfast.waiting
             where run_id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
               and job_id = %(job_id)s::uuid"""
         + _STOPPING
         + """
             order by run_id limit %(limit)s for update of waiting
-        ), queued as (
-            delete from holdfast.ready using held_ready where ready.run_id = held_ready.run_id
-            returning ready.run_id, ready.map_id
-        ), idle as (
-            delete from holdfast.waiting using held_waiting where waiting.run_id = held_waiting.run_id
-            returning waiting.run_id, waiting.map_id
-        ), gone as (
-            select run_id, map_id from queued union all select run_id, map_id from idle
-        ), ended as (
-            insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason, details)
-            select gone.run_id, least(1, lowest.number) - 1, holdfast.now(), 'CANCELLED', 'CANCELLED', %(reason)s,
-                   '{"stopped": true}'
-            from gone """
-        + LOWEST
-        + """
-        ), counted as (
-            insert into holdfast.tallies (task, kind, amount)
-            select runs.task, 'CANCELLED', count(*) from gone join holdfast.runs on runs.id = gone.run_id
-            group by runs.task
         )
-        select run_id::text, (%(job_id)s::uuid)::text, map_id::text from gone
+        select run_id::text from queued union all select run_id::text from idle
         """,
-        {"job_id": job_id, "reason": reason, "limit": limit},
-        _endings,
+        {"job_id": job_id, "limit": limit},
+        each(lambda row: str(row[0])),
         together=True,
     )
 
