@@ -51,7 +51,7 @@ STATEMENTS = dict(statements())
 
 
 # These are only for runs that ask for nothing special.
-SPARSE = {"runs.insert_batch"}
+SPARSE = {"submissions.insert_batch"}
 
 
 def sample(kind: Any, name: str, *, sparse: bool = False) -> Any:
@@ -199,7 +199,7 @@ def described(server_url: str, template_database: str) -> Iterator[psycopg.Conne
 
 def test_there_are_statements() -> None:
     assert len(STATEMENTS) > 60
-    assert {"ready.claim", "leases.succeed", "leases.settle", "workers.renew", "runs.insert"} <= set(STATEMENTS)
+    assert {"ready.claim", "leases.succeed", "leases.settle", "workers.renew", "submissions.insert"} <= set(STATEMENTS)
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

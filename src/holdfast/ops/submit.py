@@ -17,7 +17,7 @@ from holdfast.domain.states import Status
 from holdfast.domain.values import NewRun, Payload, RunRecord, Submitted
 from holdfast.ops.depend import hold_awaited, link
 from holdfast.ops.jobs import grow
-from holdfast.sql import jobs, keys, payloads, runs
+from holdfast.sql import jobs, keys, payloads, runs, submissions
 from holdfast.sql.statement import Op
 
 ROUNDS = 10
@@ -94,7 +94,7 @@ def _submit(new: NewRun, together: bool, again: bool = True) -> Op[Submitted]:
 
 
 def _insert(group: Sequence[NewRun], together: bool, again: bool = True) -> Op[list[Submitted]]:
-    made = yield from runs.insert(group, together=together, again=again)
+    made = yield from submissions.insert(group, together=together, again=again)
     answers = []
     for new in group:
         if made.has(new.id):
@@ -114,7 +114,7 @@ def submit_batches(
     """
     answers: list[Submitted] = []
     for batch in batches:
-        made = yield from runs.insert_batch(head, batch, together=together, again=again)
+        made = yield from submissions.insert_batch(head, batch, together=together, again=again)
         like = _fresh(head, made) if made.created_at else None
         for payload in batch:
             if like is not None and made.has(payload.id):
@@ -127,7 +127,7 @@ def submit_batches(
 def _submit_keyed(new: NewRun, together: bool) -> Op[Submitted]:
     key = new.key or ""
     for _ in range(ROUNDS):
-        made = yield from runs.insert_keyed(new, together=together)
+        made = yield from submissions.insert_keyed(new, together=together)
         if made.has(new.id):
             return Submitted(_fresh(new, made), True, made.rung)
         known = yield from keys.find(new.scope, key)
@@ -172,7 +172,7 @@ def _existing(run_id: str) -> Op[RunRecord]:
     return found
 
 
-def _fresh(new: NewRun, made: runs.Made) -> RunRecord:
+def _fresh(new: NewRun, made: submissions.Made) -> RunRecord:
     created_at, run_after = made.created_at, made.run_after
     assert created_at is not None  # noqa: S101 - only asked about runs that were made
     policy: dict[str, Any] = orjson.loads(new.policy) if new.policy else {}

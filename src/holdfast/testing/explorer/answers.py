@@ -55,6 +55,8 @@ def check(told: Told) -> Complaints:
         yield "it waited for a lock, and everybody behind it would have as well"
     if told.deadlocked:
         yield "I37: it was the victim of a deadlock; it is asked again, but the other one has waited a second for that"
+    if told.program == "submit_batch":
+        yield from _all_or_none(told)
     if not told.answer.heard:
         return
     error = told.answer.error
@@ -76,7 +78,7 @@ def _expected(told: Told, error: Exception) -> bool:
         case "submit_key" | "submit_other" | "submit_in":
             reused = isinstance(error, KeyReused) and "submit_other" in (told.program, told.partner)
             return reused or (isinstance(error, RunNotFound) and told.pruned)
-        case "submit" | "submit_dedupe":
+        case "submit" | "submit_first" | "submit_batch" | "submit_dedupe":
             return isinstance(error, RunNotFound) and told.pruned
         case _:
             return False
@@ -102,6 +104,22 @@ def _submitted(told: Told) -> Complaints:
         yield f"it asked for run {told.case.run_id} and was told of {run_id}"
     if answer.created and told.program != "submit" and run_id != told.case.others[told.who]:
         yield f"it was told that it made {run_id}"
+
+
+def _all_or_none(told: Told) -> Complaints:
+    """Also if its caller has died over it."""
+    mine = told.case.batches[told.who]
+    made = [run_id for run_id in mine if told.runs[run_id].exists]
+    if made and len(made) < len(mine) and not told.pruned:
+        yield f"of {len(mine)} runs that were asked for together {len(made)} are there"
+    if not made and told.answer.value and not told.pruned:
+        yield "I1: it was told of runs that are not there"
+
+
+def _batched(told: Told) -> Complaints:
+    asked, answers = list(told.case.batches[told.who]), told.answer.value
+    if answers is not None and [answer.run.id for answer in answers] != asked:
+        yield f"it asked for {asked} and was told of {answers}"
 
 
 def _keyed(told: Told) -> Complaints:
@@ -260,6 +278,8 @@ def _anything(told: Told) -> Complaints:
 
 _CHECKS: dict[str, Callable[[Told], Complaints]] = {
     "submit": _submitted,
+    "submit_first": _submitted,
+    "submit_batch": _batched,
     "submit_key": _keyed,
     "submit_other": _keyed,
     "submit_in": _keyed,

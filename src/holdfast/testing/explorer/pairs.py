@@ -9,6 +9,8 @@ from holdfast.testing.explorer.situations import SITUATIONS
 
 _SPANS: dict[str, str] = {
     "submit": "fresh ready leased scheduled succeeded",
+    "submit_first": "fresh ready",
+    "submit_batch": "fresh ready",
     "submit_key": "fresh ready leased failed succeeded key_expired",
     "submit_other": "fresh ready key_expired",
     "submit_in": "fresh ready key_expired",
@@ -35,6 +37,10 @@ _SPANS: dict[str, str] = {
 _SPECIAL = {"submit_other", "submit_in"}
 _WITH_SPECIAL = {"submit_key", "submit_dedupe", "claim", "cancel", "prune"} | _SPECIAL
 
+# Nobody else knows the ids of what a request makes by itself: only those meet it who take what they find.
+_OWN = {"submit_first", "submit_batch"}
+_WITH_OWN = {"submit_dedupe", "claim", "prune"} | _OWN
+
 
 def _situations(first: str, second: str) -> list[str]:
     if "prune" in (first, second):
@@ -50,5 +56,6 @@ def meetings() -> list[Meeting]:
         Meeting(first, second, situation)
         for first, second in combinations_with_replacement(_SPANS, 2)
         if not _SPECIAL & {first, second} or {first, second} <= _WITH_SPECIAL
+        if not _OWN & {first, second} or {first, second} <= _WITH_OWN
         for situation in _situations(first, second)
     ]

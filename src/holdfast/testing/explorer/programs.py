@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from holdfast import ops
 from holdfast.domain.settling import Failed, HandedBack, Outcome, Succeeded, settle
 from holdfast.domain.states import AttemptStatus
-from holdfast.domain.values import AttemptRef, Claim, NewRun, Position, Settlement, Verdict
+from holdfast.domain.values import AttemptRef, Claim, NewRun, Payload, Position, Settlement, Verdict
 from holdfast.sql import attempts, leases
 from holdfast.sql.statement import Op
 from holdfast.testing.explorer.actor import Do, Program
@@ -27,6 +29,7 @@ class Case:
     new: NewRun
     situation: str
     others: tuple[str, ...]  # ids for requests that may make a run of their own
+    batches: tuple[tuple[str, ...], ...]  # ids for requests that make several
     claimers: tuple[str, str]
     holder: str = ""
     claim: Claim | None = None
@@ -41,7 +44,7 @@ class Case:
     @property
     def ids(self) -> list[str]:
         """Every run that can come to exist in this schedule."""
-        return [self.new.id, *self.others]
+        return [self.new.id, *self.others, *chain.from_iterable(self.batches)]
 
     def held(self) -> Claim:
         if self.claim is None:
@@ -73,6 +76,16 @@ def _lone(make_op: Callable[[Case, int], Op[Any]], *, begin: bool = False) -> Ma
 
 def _submit(case: Case, who: int) -> Op[Any]:
     return ops.submit(replace(case.new, key=None))
+
+
+def _submit_first(case: Case, who: int, *, again: bool) -> Op[Any]:
+    return ops.submit(replace(case.new, id=case.others[who], key=None), again=again)
+
+
+def _submit_batch(case: Case, who: int, *, again: bool) -> Op[Any]:
+    head = replace(case.new, key=None)
+    batches = [[Payload(id_, head.parameters, head.payload_hash)] for id_ in case.batches[who]]
+    return ops.submit_batches(head, batches, together=True, again=again)
 
 
 def _submit_key(case: Case, who: int) -> Op[Any]:
@@ -194,6 +207,11 @@ def _repeated(name: str, make_op: Callable[[Case, int], Op[Any]], *, begin: bool
     return _part(name, make, make)
 
 
+def _first(name: str, make_op: Callable[..., Op[Any]]) -> tuple[str, Part]:
+    """A request that says whether it is asked for the first time."""
+    return _part(name, _lone(partial(make_op, again=False)), _lone(partial(make_op, again=True)))
+
+
 def _finishing(name: str, outcome: Outcome) -> tuple[str, Part]:
     make = _lone(_finish(outcome), begin=True)
     return _part(name, make, _after_finish(make))
@@ -205,6 +223,8 @@ _turning = _lone(_turn, begin=True)
 PROGRAMS: dict[str, Part] = dict(
     [
         _repeated("submit", _submit),
+        _first("submit_first", _submit_first),
+        _first("submit_batch", _submit_batch),
         _repeated("submit_key", _submit_key),
         _repeated("submit_other", _submit_other),
         _repeated("submit_in", _submit_key, begin=True),  # in a transaction of the caller's

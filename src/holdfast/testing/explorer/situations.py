@@ -127,12 +127,14 @@ def _dying(at: Setting) -> Setting:
 
 SITUATIONS = _situations()
 
+IDS = 7  # one for the run, two for requests of their own, and twice two for batches
+
 
 def arrange(
     session: Session, situation: Situation, serial: str, claimers: tuple[str, str], month: str | None = None
 ) -> Case:
     """Make a fresh run, with a task, queue and key of its own, and bring it into the situation."""
-    ids = new_ids(3) if month is None else ids_of_month(session, month)
+    ids = new_ids(IDS) if month is None else ids_of_month(session, month)
     new = NewRun(
         id=ids[0],
         task=f"task {serial}",
@@ -141,7 +143,7 @@ def arrange(
         queue=f"queue {serial}",
         key=f"key {serial}",
     )
-    case = Case(new, situation.name, tuple(ids[1:]), claimers, month=month)
+    case = Case(new, situation.name, tuple(ids[1:3]), (tuple(ids[3:5]), tuple(ids[5:7])), claimers, month=month)
     situation.arrange(Setting(session, case))
     return case
 
@@ -150,7 +152,7 @@ OLD_TABLES = ("runs", "attempts", "events", "logs", "steps")
 
 
 def ids_of_month(session: Session, month: str) -> list[str]:
-    """Three ids made in that month (`YYYY_MM`), for which partitions are made as well."""
+    """Ids made in that month (`YYYY_MM`), for which partitions are made as well."""
     low, high = session.execute(
         """
         select holdfast.id_floor(month)::text, holdfast.id_floor(month + interval '1 month')::text
@@ -163,7 +165,7 @@ def ids_of_month(session: Session, month: str) -> list[str]:
             f"create table holdfast.{table}_{month} partition of holdfast.{table} "
             f"for values from ('{low}') to ('{high}')"
         )
-    return [low[:13] + fresh[13:] for fresh in new_ids(3)]
+    return [low[:13] + fresh[13:] for fresh in new_ids(IDS)]
 
 
 def forget_months(session: Session, cases: Iterable[Case]) -> None:

@@ -1,0 +1,280 @@
+"""Submissions: the one time that a run is written, together with its place in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import LiteralString, NamedTuple
+
+from holdfast.domain.values import NewRun, Payload
+from holdfast.sql.statement import Rows, Statement, plain_array, text_array
+
+_INSERT = """
+    insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
+                               parameters, policy, tags, child_key, concurrency_key, submitted_by, traceparent)
+    select told.id, holdfast.now(),
+           coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
+           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(told.payload_hash, 'hex'),
+           %(task)s, %(queue)s, told.parameters::json, %(policy)s::json, %(tags)s::text[], told.child_key,
+           %(concurrency_key)s, %(submitted_by)s, %(traceparent)s
+    from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[], %(child_keys)s::text[])
+         as told (id, parameters, payload_hash, child_key)
+"""
+
+# A run that exists already is left alone. To look for it costs a tenth of the statement.
+_UNLESS_MADE = "on conflict (id) do nothing "
+
+_QUEUE = """
+, queued as (
+    insert into holdfast.ready (run_id, rank_at, number, ord, queue)
+    select id, coalesce(run_after, created_at), 1, -priority, queue from made
+    where coalesce(run_after <= holdfast.now(), true)
+), put_off as (
+    insert into holdfast.waiting (run_id, due_at, number, ord, queue, reason)
+    select id, run_after, 1, -priority, queue, 'scheduled' from made
+    where run_after > holdfast.now()
+)"""
+
+# A run of a job takes its place in the queue by the age of its job.
+_QUEUE_BY_JOB = """
+, job as (
+    select created_at as rank_at from holdfast.jobs where id = %(job_id)s::uuid
+), queued as (
+    insert into holdfast.ready (run_id, rank_at, number, ord, queue, job_id)
+    select id, rank_at, 1, -priority, queue, %(job_id)s::uuid from made, job
+    where coalesce(run_after <= holdfast.now(), true)
+), put_off as (
+    insert into holdfast.waiting (run_id, due_at, rank_at, number, ord, queue, reason, job_id)
+    select id, run_after, rank_at, 1, -priority, queue, 'scheduled', %(job_id)s::uuid from made, job
+    where run_after > holdfast.now()
+)"""
+
+# A run with dependencies waits for all of them, until somebody counts which have ended already.
+_HOLD = """
+, job as (
+    select (select created_at from holdfast.jobs where id = %(job_id)s::uuid) as rank_at
+), put_off as (
+    insert into holdfast.waiting (run_id, due_at, rank_at, blockers, number, ord, queue, reason, job_id)
+    select made.id, coalesce(made.run_after, made.created_at), job.rank_at, blocked.blockers, 1, -made.priority,
+           made.queue, 'dependencies', %(job_id)s::uuid
+    from made join unnest(%(ids)s::uuid[], %(blockers)s::integer[]) as blocked (id, blockers) on blocked.id = made.id
+    cross join job
+)"""
+
+# Most runs of a batch exist nowhere yet. Only if some do, the answer names those that it made.
+_COUNT = """
+, counted as (
+    insert into holdfast.tallies (task, kind, amount)
+    select %(task)s, 'created', count(*) from made having count(*) > 0
+)
+select min(created_at), min(run_after), case when count(*) < %(asked)s then array(select id::text from made) end
+from made
+"""
+
+
+class Made(NamedTuple):
+    """When runs were made; `ids` names them if not all of those asked for are new. `rung` if workers were told."""
+
+    created_at: datetime | None
+    run_after: datetime | None
+    ids: Sequence[str] | None
+    rung: bool = False
+
+    def has(self, run_id: str) -> bool:
+        return self.ids is None or run_id in self.ids
+
+
+def _made(found: Rows) -> Made:
+    if not found:
+        return Made(None, None, ())
+    created_at, run_after, ids, *rung = found[0]
+    return Made(created_at, run_after, ids, bool(rung))
+
+
+def insert(submissions: Sequence[NewRun], *, together: bool = False, again: bool = True) -> Statement[Made]:
+    """Make runs that share everything but id, parameters, child key and what they depend on, if all or none do.
+
+    Runs that exist already are left alone; unless this is done `again`, there can be none.
+    """
+    if len(submissions) == 1 and _is_plain(submissions[0]):
+        return _insert_now(submissions[0], together=together, again=again)
+    payloads = [Payload(s.id, s.parameters, s.payload_hash) for s in submissions]
+    told = _told(submissions[0], payloads) | {"child_keys": text_array([s.child_key for s in submissions])}
+    if submissions[0].depends_on:
+        told["blockers"] = plain_array([len(s.depends_on) for s in submissions])
+    return _insert(submissions[0], told, together=together, again=again)
+
+
+def insert_batch(
+    head: NewRun, payloads: Sequence[Payload], *, together: bool = False, again: bool = True
+) -> Statement[Made]:
+    """Make runs that differ in nothing but their payload."""
+    return _insert(head, _told(head, payloads), together=together, again=again)
+
+
+def _insert(head: NewRun, told: dict[str, object], *, together: bool, again: bool) -> Statement[Made]:
+    return Statement(
+        "with made as ("
+        + _INSERT
+        + (_UNLESS_MADE if again else "")
+        + "returning id, created_at, run_after, priority, queue)"
+        + _place(head)
+        + _COUNT,
+        told,
+        _made,
+        together=together,
+    )
+
+
+_TAKE_KEY = """
+with key as (
+    insert into holdfast.idempotency_keys (scope, key, run_id, payload_hash, task, created_at, expires_at)
+    values (%(scope)s, %(key)s, %(run_id)s::uuid, decode(%(payload_hash)s, 'hex'), %(task)s,
+            holdfast.now(), holdfast.now() + %(key_ttl)s::interval)
+    on conflict (scope, key) do update
+    set run_id = excluded.run_id, payload_hash = excluded.payload_hash, task = excluded.task,
+        created_at = excluded.created_at, expires_at = excluded.expires_at
+    where idempotency_keys.expires_at <= holdfast.now()
+    returning run_id, payload_hash, task, created_at
+"""
+
+
+def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Made]:
+    """Make a run together with its idempotency key, or nothing if the key is taken and has not expired."""
+    if _is_plain(submission):
+        return _insert_keyed_now(submission, together=together)
+    return Statement(
+        _TAKE_KEY
+        + """
+        ), made as ("""
+        + _INSERT
+        + "join key on key.run_id = told.id "
+        + _UNLESS_MADE
+        + "returning id, created_at, run_after, priority, queue)"
+        + _place(submission)
+        + _COUNT,
+        _told(submission, [Payload(submission.id, submission.parameters, submission.payload_hash)])
+        | {
+            "child_keys": text_array([submission.child_key]),
+            "blockers": plain_array([len(submission.depends_on)]),
+            "scope": submission.scope,
+            "key": submission.key,
+            "key_ttl": submission.key_ttl,
+            "run_id": submission.id,
+            "payload_hash": submission.payload_hash,
+        },
+        _made,
+        together=together,
+    )
+
+
+def _is_plain(new: NewRun) -> bool:
+    """Due at once, and on its own."""
+    return new.run_after is None and new.job_id is None and not new.depends_on
+
+
+# One run that is due at once, the common case: it asks a third less of Postgres.
+_NOW = """
+    made as (
+        insert into holdfast.runs (id, created_at, payload_hash, task, parent_id, priority, queue, parameters,
+                                   policy, tags, child_key, concurrency_key, submitted_by, traceparent)
+"""
+_NOW_GIVEN = """
+               %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s, %(parameters)s::json, %(policy)s::json,
+               %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s, %(traceparent)s
+"""
+_NOW_TAIL = """
+        returning id, created_at, run_after, priority, queue, task
+    ), queued as (
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue)
+        select id, created_at, 1, -priority, queue from made
+    ), counted as (
+        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+    )
+    select created_at, run_after, null
+"""
+# Whoever listens hears it when the run is committed, and is not kept waiting for a statement of its own.
+_RINGING = ", pg_notify('holdfast', queue)"
+_NOW_END = " from made"
+
+
+def _insert_now(new: NewRun, *, together: bool, again: bool) -> Statement[Made]:
+    return Statement(
+        "with"
+        + _NOW
+        + "select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,"
+        + _NOW_GIVEN
+        + (_UNLESS_MADE if again else "")
+        + _NOW_TAIL
+        + (_RINGING if new.ring else "")
+        + _NOW_END,
+        _told_now(new),
+        _made,
+        together=together,
+    )
+
+
+def _insert_keyed_now(new: NewRun, *, together: bool) -> Statement[Made]:
+    return Statement(
+        _TAKE_KEY
+        + "),"
+        + _NOW
+        + "select run_id, created_at, payload_hash, task,"
+        + _NOW_GIVEN
+        + "from key "
+        + _UNLESS_MADE
+        + _NOW_TAIL
+        + (_RINGING if new.ring else "")
+        + _NOW_END,
+        _told_now(new) | {"scope": new.scope, "key": new.key, "key_ttl": new.key_ttl},
+        _made,
+        together=together,
+    )
+
+
+def _told_now(new: NewRun) -> dict[str, object]:
+    return {
+        "run_id": new.id,
+        "payload_hash": new.payload_hash,
+        "task": new.task,
+        "parent_id": new.parent_id,
+        "priority": new.priority,
+        "queue": new.queue,
+        "parameters": new.parameters,
+        "policy": new.policy,
+        "tags": text_array(new.tags) if new.tags else None,
+        "child_key": new.child_key,
+        "concurrency_key": new.concurrency_key,
+        "submitted_by": new.submitted_by,
+        "traceparent": new.traceparent,
+    }
+
+
+def _place(head: NewRun) -> LiteralString:
+    if head.depends_on:
+        return _HOLD
+    return _QUEUE if head.job_id is None else _QUEUE_BY_JOB
+
+
+def _told(head: NewRun, payloads: Sequence[Payload]) -> dict[str, object]:
+    soon = isinstance(head.run_after, timedelta)
+    ids, parameters, hashes = zip(*payloads, strict=True)
+    return {
+        "asked": len(payloads),
+        "ids": plain_array(ids),
+        "parameters": text_array(parameters),
+        "payload_hashes": plain_array(hashes),
+        "child_keys": None,
+        "run_at": None if soon else head.run_after,
+        "run_in": head.run_after if soon else None,
+        "job_id": head.job_id,
+        "parent_id": head.parent_id,
+        "priority": head.priority,
+        "task": head.task,
+        "queue": head.queue,
+        "policy": head.policy,
+        "tags": text_array(head.tags) if head.tags else None,
+        "concurrency_key": head.concurrency_key,
+        "submitted_by": head.submitted_by,
+        "traceparent": head.traceparent,
+    }
