@@ -39,3 +39,22 @@ def open_database() -> Iterator[Client]:
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     with Client() as client:
         yield client
+
+
+@contextmanager
+def open_only_database() -> Iterator[Client]:
+    """A client on the database, for what the API does not do; raises if it is an API that was chosen.
+
+    With --url it was. HOLDFAST_URL may be there for other commands, as long as a database is named too.
+    """
+    from holdfast.settings import load
+
+    settings = load()
+    given = (click.get_current_context().find_root().obj or {}).get("url")
+    if given or (settings.url and not settings.database_url):
+        raise click.UsageError(
+            f"this command needs the database, and cannot ask the API at {given or settings.url}; "
+            "run it where the database is, with HOLDFAST_DATABASE_URL and without --url"
+        )
+    with open_database() as client:
+        yield client

@@ -8,8 +8,7 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.output import Column
-from holdfast.cli.session import json_option
-from holdfast.cli.tokens import open_only_database
+from holdfast.cli.session import json_option, open_only_database
 
 if TYPE_CHECKING:
     from holdfast.sql.deliveries import DeliveryRecord

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +9,9 @@ import click
 
 from holdfast.cli import output, values
 from holdfast.cli.output import Column
-from holdfast.cli.session import json_option, open_database
+from holdfast.cli.session import json_option, open_only_database
 
 if TYPE_CHECKING:
-    from holdfast.client import Client
     from holdfast.sql.tokens import TokenRecord
 
 TOKENS: list[Column[TokenRecord]] = [
@@ -30,25 +27,6 @@ TOKENS: list[Column[TokenRecord]] = [
 TIMES = ("created_at", "expires_at", "revoked_at", "last_used_at")
 DEFAULT = "runs:read,runs:write"
 DAY = 86_400
-
-
-@contextmanager
-def open_only_database() -> Iterator[Client]:
-    """A client on the database, for what the API does not do; raises if it is an API that was chosen.
-
-    With --url it was. HOLDFAST_URL may be there for other commands, as long as a database is named too.
-    """
-    from holdfast.settings import load
-
-    settings = load()
-    given = (click.get_current_context().find_root().obj or {}).get("url")
-    if given or (settings.url and not settings.database_url):
-        raise click.UsageError(
-            f"this command needs the database, and cannot ask the API at {given or settings.url}; "
-            "run it where the database is, with HOLDFAST_DATABASE_URL and without --url"
-        )
-    with open_database() as client:
-        yield client
 
 
 @click.group()

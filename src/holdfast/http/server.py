@@ -22,7 +22,7 @@ from holdfast.drivers import psycopg as driver
 from holdfast.http import create_app
 from holdfast.http.hosts import is_loopback
 from holdfast.observe.logs import configure_logging
-from holdfast.ops.tokens import count_tokens
+from holdfast.ops.tokens import count_usable_tokens
 from holdfast.settings import Settings
 
 REQUEST_THREADS = 32
@@ -86,7 +86,7 @@ def serve(
 def require_token(database_url: str, host: str) -> None:
     """Raise unless there is a token: a server that others can reach is never open."""
     with connect(database_url) as connection:
-        usable = driver.run(connection, count_tokens()).usable
+        usable = driver.run(connection, count_usable_tokens())
     if not usable:
         raise ConfigurationError(
             f"the API would be open to everyone who can reach {host}, for there is no token. "

@@ -8,7 +8,7 @@ from holdfast.domain.errors import NotFound
 from holdfast.domain.tokens import NewToken
 from holdfast.sql import tokens
 from holdfast.sql.statement import Op
-from holdfast.sql.tokens import LiveToken, TokenCounts, TokenRecord
+from holdfast.sql.tokens import LiveToken, TokenRecord
 
 
 def create_token(token: NewToken) -> Op[TokenRecord]:
@@ -43,5 +43,5 @@ def revoke_token(token_id: str) -> Op[TokenRecord]:
     return found
 
 
-def count_tokens() -> Op[TokenCounts]:
-    return (yield from tokens.counts())
+def count_usable_tokens() -> Op[int]:
+    return (yield from tokens.usable())

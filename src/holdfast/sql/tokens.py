@@ -128,19 +128,13 @@ def revoke(token_id: str) -> Statement[int]:
     )
 
 
-class TokenCounts(NamedTuple):
-    """How many tokens were not revoked, and how many of these may be used now."""
-
-    kept: int
-    usable: int
-
-
-def counts() -> Statement[TokenCounts]:
+def usable() -> Statement[int]:
+    """How many tokens may be used now."""
     return Statement(
         """
-        select count(*), count(*) filter (where coalesce(expires_at > holdfast.now(), true))
-        from holdfast.tokens where revoked_at is null
+        select count(*) from holdfast.tokens
+        where revoked_at is null and coalesce(expires_at > holdfast.now(), true)
         """,
         {},
-        lambda found: TokenCounts(*found[0]),
+        count,
     )
