@@ -216,6 +216,7 @@ def test_the_request_id_is_kept_if_it_is_plain(api: FlaskClient) -> None:
     [
         ("/batches", {"runs": [{"model": "mirror"}]}, "runs[].key"),
         ("/jobs", {"name": "nightly", "tasks": [{"entrypoint": "mirror"}]}, "Jobs take none"),
+        ("/jobs/01890a5d-ac96-774b-bcce-b302099a8057/tasks", {"entrypoint": "mirror"}, "Give the task a key in the body"),
     ],
 )
 def test_a_key_that_would_do_nothing_is_refused(api: FlaskClient, path: str, body: Any, told: str) -> None:

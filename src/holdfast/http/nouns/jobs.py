@@ -105,6 +105,7 @@ def tasks(call: Call, job_id: str) -> Answer:
 def add(call: Call, job_id: str) -> Answer:
     here = call.service
     reading.query(call)
+    reading.no_idempotency_key(call, "Give the task a key in the body: a job has one task of each key.")
     told = reading.json_body(call)
     _spec(call, told, "")
     if told.get("run_after") is not None:

@@ -132,7 +132,7 @@ ADD = operation(
     requestBody=json_request(ref("TaskRequest"), example={"entrypoint": "mock", "kwargs": {"seconds": 0.1}}),
     answers={
         201: says("The task is there.", ref("Run"), headers={"Location": header("The path of the run.")}),
-        400: problem("not-json", "bad-digest", "bad-request"),
+        400: problem("not-json", "bad-key", "bad-digest", "bad-request"),
         404: problem("job-not-found"),
         409: problem("job-ended"),
         413: problem("body-too-large"),
