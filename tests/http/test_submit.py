@@ -14,6 +14,7 @@ from holdfast.domain.canonical import canonicalize
 from tests.http.hands import Hands
 
 BODY = {"model": "typed", "parameters": {"scenario": "high", "months": 24}}
+NOBODY = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
 def problem(answer: Any) -> str:
@@ -216,7 +217,7 @@ def test_the_request_id_is_kept_if_it_is_plain(api: FlaskClient) -> None:
     [
         ("/batches", {"runs": [{"model": "mirror"}]}, "runs[].key"),
         ("/jobs", {"name": "nightly", "tasks": [{"entrypoint": "mirror"}]}, "Jobs take none"),
-        ("/jobs/01890a5d-ac96-774b-bcce-b302099a8057/tasks", {"entrypoint": "mirror"}, "Give the task a key in the body"),
+        (f"/jobs/{NOBODY}/tasks", {"entrypoint": "mirror"}, "a key in the body"),
     ],
 )
 def test_a_key_that_would_do_nothing_is_refused(api: FlaskClient, path: str, body: Any, told: str) -> None:

@@ -15,7 +15,8 @@ from holdfast.domain.ids import derived_id, new_id
 from holdfast.domain.settling import Failed, Succeeded, settle
 from holdfast.domain.states import Status
 from holdfast.domain.values import Dependency
-from holdfast.sql import jobs
+from holdfast.drivers import psycopg as driver
+from holdfast.sql import jobs, stopping
 from holdfast.sql.jobs import Move
 from tests.integration.jobs_support import ERROR, Stage, disagreements, new_run
 
@@ -175,6 +176,21 @@ def test_a_stopped_job_starts_nothing_and_ends_cancelled(stage: Stage) -> None:
     job = stage.get_job(job_id)
     assert (job.status, job.cancelled, job.reason) == (Status.CANCELLED, 7, "enough")
     assert {stage.reason(task) for task in stage.tasks(job_id)} == {"enough"}
+
+
+def test_what_a_stop_is_about_to_end_is_held(stage: Stage) -> None:
+    """Otherwise somebody else could end it, and a retry of the job bring it back, just before it is ended."""
+    first = new_run()
+    job_id = stage.job(first, new_run(on=[first.id]))
+    stage.do(lambda: ops.stop_job(job_id, Status.CANCELLED, "enough"))
+    with psycopg.connect(stage.url) as stopper:
+        held = driver.run(stopper, iter(stopping.hold(job_id, 10)))
+        assert sorted(held) == stage.tasks(job_id)
+        for place in ("ready", "waiting"):
+            assert stage.rows(f"select run_id from holdfast.{place}") != []
+            assert stage.rows(f"select run_id from holdfast.{place} for update skip locked") == []
+        stopper.rollback()
+    stage.stop_job(job_id)
 
 
 def test_a_job_without_tasks_stops_at_once(stage: Stage) -> None:

@@ -34,7 +34,7 @@ def conclude(endings: Sequence[Ending], added: Sequence[str] = (), *, awaited: b
 
 
 def recount(run_ids: Sequence[str]) -> Op[list[Ending]]:
-    """Decide from the rows about runs that wait, which this transaction must hold.
+    """Decide from the rows about runs that wait, which this transaction must hold, and carry it out.
 
     Tells which ended by that; the caller has them counted, as the last thing it does: see `count_jobs`.
     """
@@ -50,17 +50,16 @@ def count_jobs(endings: Sequence[Ending]) -> Op[None]:
 
 
 def _follow(decisions: Sequence[Decision], released: set[str]) -> Op[list[Ending]]:
-    """Carry out what was decided. Edges that were added while runs ended were not seen: look again until there are
-    none."""
+    """Carry out what was decided. Edges that were added meanwhile were not seen, so look again until none is left."""
     everything: list[Ending] = []
     while decisions:
-        decided = yield from dependencies.apply(decisions)
-        released |= decided.released
-        everything += decided.ended
-        if not decided.ended:
+        applied = yield from dependencies.apply(decisions)
+        released |= applied.released
+        everything += applied.ended
+        if not applied.ended:
             break
-        mapped = yield from _count_maps(decided.ended)
-        held = yield from dependencies.hold_dependents([ending.id for ending in [*decided.ended, *mapped]])
+        mapped = yield from _count_maps(applied.ended)
+        held = yield from dependencies.hold_dependents([ending.id for ending in [*applied.ended, *mapped]])
         decisions = (yield from dependencies.recount(held)) if held else []
     return everything
 

@@ -43,7 +43,7 @@ def execute(run_id: object) -> None:
         if _claimable(surroundings, known):
             options = worker_options(surroundings, WorkerRequest(queues=(), slots=1))
             worker = RunWorker(replace(options, executor=OneChild(1)), known)
-            # A worker of RQ that does not fork is told to stop by the same signals, and they stay its own.
+            # A process that is not ours alone, such as a worker of RQ that does not fork, keeps its signals.
             if forked:
                 worker.run()
             else:

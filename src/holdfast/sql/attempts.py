@@ -12,8 +12,8 @@ from holdfast.domain.values import AttemptRef
 from holdfast.sql.statement import Row, Statement, each, first, plain_array
 
 # The lowest number among a run's attempts, for endings that need the next one below it. A statement that asks a
-# partitioned table for each of its rows, as this does, must not also lock rows that others change: PostgreSQL 18 then
-# reads freed memory (tests/integration/test_schema_plans.py tells more, and looks at every statement). Hold them first.
+# partitioned table for each of its rows, as this does, must not also lock rows that others change, though it may delete
+# them: PostgreSQL 18 would read freed memory (docs/decisions/0007). Lock them in a statement before it.
 LOWEST = """
             left join lateral (
                 select attempts.number from holdfast.attempts

@@ -93,15 +93,15 @@ class Decision(NamedTuple):
     blockers: int
 
 
-class Decided(NamedTuple):
-    """What endings decided: runs that can never start and ended for that, and the queues of those that can start."""
+class Applied(NamedTuple):
+    """What became of those who waited: runs that ended since they can never start, and the queues of those that can."""
 
     ended: list[Ending]
     released: set[str]
 
 
-def _decided(found: Rows) -> Decided:
-    return Decided(
+def _applied(found: Rows) -> Applied:
+    return Applied(
         [Ending(row[0], "CANCELLED", row[2], row[3], True) for row in found if row[4]],
         {row[1] for row in found if not row[4]},
     )
@@ -210,7 +210,7 @@ def recount(run_ids: Sequence[str]) -> Statement[list[Decision]]:
     )
 
 
-def apply(decisions: Sequence[Decision]) -> Statement[Decided]:
+def apply(decisions: Sequence[Decision]) -> Statement[Applied]:
     """Carry out what was decided about runs that this transaction holds.
 
     Apart from deciding: a statement that waits for rows which others change must not ask partitioned tables as well
@@ -259,7 +259,7 @@ def apply(decisions: Sequence[Decision]) -> Statement[Decided]:
             "reasons": text_array([decision.reason for decision in decisions]),
             "blockers": plain_array([decision.blockers for decision in decisions]),
         },
-        _decided,
+        _applied,
         together=True,
     )
 

@@ -35,7 +35,8 @@ def stop(job_id: str, outcome: str, reason: str) -> Statement[str | None]:
 
 
 # Somebody may have retried the job since it was found; then it is open again, and its runs are left alone. A job is
-# reopened together with its runs, so one look at both is enough.
+# reopened together with its runs, and only after the last of them has ended: while those that were found are locked, it
+# stays as it was found.
 _STOPPING = """
               and exists (select from holdfast.jobs where jobs.id = %(job_id)s::uuid
                           and jobs.cancel_requested_at is not null and jobs.finished_at is null)

@@ -100,8 +100,11 @@ def _submitted(told: Told) -> Complaints:
         yield f"it was told of run {run_id}, which is not there"
     if answer.run.parameters != {"n": 2 if told.program == "submit_other" else 1}:
         yield f"I3: it was told of a run with {answer.run.parameters}"
-    if told.program == "submit" and run_id != told.case.run_id:
-        yield f"it asked for run {told.case.run_id} and was told of {run_id}"
+    asked = {"submit": told.case.run_id, "submit_first": told.case.others[told.who]}.get(told.program, run_id)
+    if run_id != asked:
+        yield f"it asked for run {asked} and was told of {run_id}"
+    if told.program == "submit_first" and not answer.created and not told.answer.doubted:
+        yield f"it made {run_id}, and was told that somebody else had"
     if answer.created and told.program != "submit" and run_id != told.case.others[told.who]:
         yield f"it was told that it made {run_id}"
 
@@ -120,6 +123,8 @@ def _batched(told: Told) -> Complaints:
     asked, answers = list(told.case.batches[told.who]), told.answer.value
     if answers is not None and [answer.run.id for answer in answers] != asked:
         yield f"it asked for {asked} and was told of {answers}"
+    if answers is not None and not told.answer.doubted and not all(answer.created for answer in answers):
+        yield f"it made {asked}, and was told that somebody else had made some of them"
 
 
 def _keyed(told: Told) -> Complaints:
