@@ -67,7 +67,7 @@ def call(url: str, token: str, seed: int) -> tuple[int, bool]:
     )
     counted = re.search(r"(\d+) generated", said.stdout)
     if said.returncode or counted is None:
-        print(said.stdout[-8000:], said.stderr[-2000:], sep="\n")
+        print(*(line[:500] for line in said.stdout.splitlines()[-200:]), said.stderr[-2000:], sep="\n")
         return int(counted[1]) if counted else 0, False
     return int(counted[1]), True
 
