@@ -41,6 +41,9 @@ def test_a_pair_breaks_no_job(
     for tally in tallies:
         total.update(schedules=tally.schedules, crashes=tally.crashes, waits=tally.waits)
         total.update(transients=tally.transients, violations=len(tally.violations))
+        if tally.expected is not None:
+            total.update(formulas=1, as_expected=tally.schedules == tally.expected)
+            assert tally.schedules == tally.expected, f"{meeting}: not every interleaving was played"
     record_property(EXPLORED, dict(total))  # type: ignore[operator]
     violations = [str(violation) for tally in tallies for violation in tally.violations]
     assert not violations, "\n".join(violations[:20])

@@ -8,7 +8,6 @@ from functools import partial
 
 from holdfast.testing.explorer import search
 from holdfast.testing.explorer.schedule import Meeting, parse
-from holdfast.testing.explorer.situations import SITUATIONS
 from holdfast.testing.explorer.stage import Crashes, Played, Stage, Violation
 
 
@@ -38,7 +37,7 @@ def every_interleaving(stage: Stage, meeting: Meeting) -> Tally:
         steps[played.steps] += 1
     # What an actor meets may change how many steps it needs; where it does not, the count is known beforehand.
     if not tally.waits and len(steps) == 1:
-        tally.expected = search.interleavings(*next(iter(steps)), *[1] * SITUATIONS[meeting.situation].time_passes)
+        tally.expected = search.interleavings(*next(iter(steps)))
     return _judged(stage, tally)
 
 

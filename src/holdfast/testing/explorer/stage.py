@@ -36,7 +36,8 @@ class Played:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        return tuple(actor.steps for actor in self.actors)
+        """How many steps each actor took, and time, if it passed."""
+        return *(actor.steps for actor in self.actors), *[1] * (TIME_PASSES in self.schedule.steps)
 
 
 @dataclass(frozen=True, slots=True)
