@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 import psycopg
+import pytest
 
 from holdfast import ops
 from holdfast.domain.canonical import canonicalize
@@ -131,6 +132,15 @@ class Stage:
 
     def tasks(self, job_id: str) -> list[str]:
         return self.do(lambda: iter(jobs.task_ids(job_id, None, 100_000)))  # type: ignore[no-any-return,arg-type,return-value]
+
+
+@pytest.fixture
+def stage(database_url: str) -> Iterator[Stage]:
+    """A stage on which everything has to agree in the end."""
+    stage = Stage(database_url)
+    yield stage
+    assert disagreements(stage.connection) == []
+    stage.close()
 
 
 def disagreements(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from holdfast import ops
@@ -12,15 +10,9 @@ from holdfast.domain.ids import new_id
 from holdfast.domain.settling import Failed, Succeeded, settle
 from holdfast.domain.values import Dependency
 from holdfast.sql import leases
-from tests.integration.jobs_support import ERROR, Stage, disagreements, new_run
+from tests.integration.jobs_support import ERROR, Stage, new_run, stage
 
-
-@pytest.fixture
-def stage(database_url: str) -> Iterator[Stage]:
-    stage = Stage(database_url)
-    yield stage
-    assert disagreements(stage.connection) == []
-    stage.close()
+__all__ = ["stage"]
 
 
 def test_a_run_starts_when_all_it_waits_for_have_succeeded(stage: Stage) -> None:

@@ -22,13 +22,6 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
     stage.close()
 
 
-@pytest.fixture
-def wire(database_url: str) -> Iterator[Wire]:
-    wire = Wire(database_url)
-    yield wire
-    wire.close()
-
-
 def seen(wire: Wire) -> list[str]:
     """What the worker sent to claim, to settle and to look. A prepared statement is as good as any other."""
     return ["commit" if one.lower() == "commit" else "statement" for one in wire.statements("holdfast worker")]
