@@ -1,0 +1,41 @@
+"""What a database error is about: the values that were sent, another session in the way, or the server itself.
+
+Only the first kind can be blamed on a run. Everything that is not known to be about values counts as the server's
+doing (a failover, a read-only standby, a missing privilege, a full disk): it is tried again, and costs no run anything.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import psycopg
+
+from holdfast.domain.errors import HoldfastError
+
+
+class Fault(Enum):
+    """Whose fault an error is."""
+
+    DATA = "data"
+    """The values cannot be stored. Sending them again gives the same error."""
+    BUSY = "busy"
+    """Another session holds a lock, or won a race. The same statement may succeed in a moment."""
+    UNAVAILABLE = "unavailable"
+    """The connection, the server or its configuration. Nothing is wrong with what was sent."""
+
+
+# Data exceptions, and values that exceed a limit of the server.
+_DATA_CLASSES = ("22", "54")
+_BUSY_STATES = frozenset({"40001", "40P01", "55P03"})
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Classify an error by its SQLSTATE. Errors that no server sent are about the connection, unless about values."""
+    if isinstance(error, HoldfastError):
+        return Fault.DATA
+    state = getattr(error, "sqlstate", None)
+    if state is None:
+        return Fault.DATA if isinstance(error, psycopg.DataError) else Fault.UNAVAILABLE
+    if state in _BUSY_STATES:
+        return Fault.BUSY
+    return Fault.DATA if state[:2] in _DATA_CLASSES else Fault.UNAVAILABLE
