@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from holdfast.testing.explorer import search
-from holdfast.testing.explorer.explore import Tally, every_crash, every_interleaving, some
+from holdfast.testing.explorer.explore import Tally, every_crash, every_interleaving, replay, some
 from holdfast.testing.explorer.schedule import Meeting, parse
 from holdfast.testing.explorer.stage import Crashes
 from tests.conftest import EXPLORED
@@ -58,6 +58,20 @@ def test_a_pair_breaks_no_job(
     record_property(EXPLORED, dict(total))  # type: ignore[operator]
     violations = [str(violation) for tally in tallies for violation in tally.violations]
     assert not violations, "\n".join(violations[:20])
+
+
+# What broke before it was repaired.
+ONCE_BROKEN = [
+    # A stop that waited for the job's last ending returned a job that had SUCCEEDED.
+    "succeed_a+stop@last:aaababbbbbb",
+    # A run that a heal ended because of a failure stayed ended although that failure was just being taken back.
+    "heal+retry_a@forgotten_failure:bbbb",
+]
+
+
+@pytest.mark.parametrize("schedule", ONCE_BROKEN)
+def test_a_schedule_that_once_broke_a_job_holds(job_stage: JobStage, schedule: str) -> None:
+    assert replay(job_stage, schedule).violations == []
 
 
 def _orders(stage: JobStage, meeting: Meeting, amount: int) -> Tally:

@@ -27,8 +27,10 @@ def stop_job(job_id: str, outcome: Status, reason: str) -> Op[JobRecord]:
     """Mark a job, so that nothing can be added any more. Raises JobEnded if it ended in another way."""
     found = yield from stopping.stop(job_id, outcome, reason)
     job = yield from get_job(job_id)
-    if found not in ("OPEN", outcome):
-        raise JobEnded(f"job {job_id} ({job.name}) already ended {found}; it cannot be stopped")
+    # A job that ended while the statement waited for its row still looked open to that statement.
+    ended = job.status if job.status.final else found
+    if ended not in ("OPEN", outcome):
+        raise JobEnded(f"job {job_id} ({job.name}) already ended {ended}; it cannot be stopped")
     return job
 
 
