@@ -198,6 +198,8 @@ def _retried(given: Given, record: Any) -> Complaints:
 def _retried_job(given: Given, amount: int) -> Complaints:
     who = f"person {given.who}"
     reopened = sum(attempt.reopened_by == who for run in given.runs.values() for attempt in run.attempts)
+    if amount and not given.others_do("stop") and given.job is not None and given.job.cancel_requested_at is not None:
+        yield "it was answered that runs are reopened, but their job is still being stopped"
     if reopened != amount:
         yield f"it was answered that {amount} runs are reopened, {reopened} are"
 
@@ -231,5 +233,7 @@ _CHECKS: dict[str, Callable[[Given, Any], Complaints]] = {
     "retry_job": _retried_job,
     "heal": _healed,
     "rescue": _rescued,
-    **dict.fromkeys(("subscribe", "unsubscribe", "pause", "fan_out", "publish", "add_resource", "remove"), _anything),
+    **dict.fromkeys(
+        ("go_on", "subscribe", "unsubscribe", "pause", "fan_out", "publish", "add_resource", "remove"), _anything
+    ),
 }

@@ -58,6 +58,10 @@ class Case:
         return NewSubscription(new_id(), self.subscription, "redis", "stream", None, {"queue": [self.queue]})
 
     @property
+    def task(self) -> str:
+        return f"task {self.serial}"
+
+    @property
     def queue(self) -> str:
         return f"queue {self.serial}"
 
@@ -76,7 +80,7 @@ class Case:
         return NewRun(
             **{
                 "id": self.ids[name],
-                "task": f"task {self.serial}",
+                "task": self.task,
                 "parameters": text,
                 "payload_hash": payload_hash,
                 "queue": self.queue,
@@ -171,6 +175,12 @@ class Setting:
         self.session.run(ops.stop_job(self.case.job_id, Status.CANCELLED, "enough"))
         return self
 
+    def stopped(self) -> Setting:
+        self.stopping()
+        while not self.session.run(ops.stop_some(self.case.job_id, "enough")).done:
+            pass
+        return self
+
     def dead(self) -> Setting:
         clock.move(self.session, PAST_IT)
         return self
@@ -213,5 +223,7 @@ SITUATIONS: dict[str, Callable[[Setting], object]] = {
     "published": lambda at: at.subscribe().job(a=(), b=()).lease("a").succeed("a").fan_out(),
     "map_failed": lambda at: at.job().mapped().lease("chunk0", "chunk1").fail("chunk0"),
     "stopping": lambda at: at.job(a=(), b=()).lease("a").stopping(),
+    "stopped": lambda at: at.job(a=(), b=("a",)).stopped(),
+    "after_all": lambda at: at.job(a=(), b=(), c=("a", "b"), d=(Dependency("c", "always"),)).lease("a", "b"),
     "expired": lambda at: at.job(a=(), b=(), c=("a", "b")).lease("a", "b").dead(),
 }

@@ -41,6 +41,9 @@ _MEETINGS = """
     heal+succeed_b@forgotten heal+fail_b@forgotten heal+cancel_c@forgotten heal+after_c@forgotten heal+stop@forgotten
     heal+succeed_b@forgotten_failure heal+after_c@forgotten_failure heal+retry_a@forgotten_failure
 
+    fail_again_a+stop@last go_on_stopping+retry@stopped retry+retry@stopped retry+claim@stopped
+    fail_a+succeed_b@after_all both_ways+after_c@after_all cancel_c+succeed_a@after_all
+
     stop+claim@stopping succeed_a+stop@stopping crash_a+stop@stopping add+stop@stopping adding_a+stop@stopping
     rescue+rescue@expired rescue+stop@expired rescue+after_a@expired rescue+cancel_a@expired rescue+heal@expired
 """
@@ -60,7 +63,8 @@ USER_MEETINGS = _USER_MEETINGS.split()
 
 _SIDE_MEETINGS = """
     unsubscribe+succeed_a@subscribed pause+succeed_a@subscribed
-    fan_out+succeed_a@subscribed fan_out+fan_out@told unsubscribe+fan_out@told pause+fan_out@told
+    fan_out+cancel_b@subscribed fan_out+fail_again_a@subscribed fan_out+succeed_a@subscribed fan_out+fan_out@told
+    unsubscribe+fan_out@told pause+fan_out@told
     publish+publish@published publish+fan_out@published publish+unsubscribe@published publish+pause@published
     publish+resume@published succeed_a+publish@subscribed
     add_resource+succeed_a@last add_resource+stop@last add_resource+add_resource@last remove+succeed_a@kept

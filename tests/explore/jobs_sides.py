@@ -61,9 +61,13 @@ def _add_resource(case: Case, who: int) -> Op[Any]:
 
 
 def _remove(case: Case, who: int) -> Program:
-    for resource in (yield Do(ops.resources_to_remove)):
+    for resource in (yield Do(ops.resources_to_remove, True)):
         if resource.job_id == case.job_id:
+            if resource.name in case.removed:
+                case.complaints.append(f"{who} was given a resource that another actor was removing")
             case.removed.append(resource.name)
+            if not (yield Do(lambda: ops.get_job(case.job_id))).status.final:
+                case.complaints.append(f"{who} was given a resource of a job that had not ended")
         yield Do(lambda resource=resource: ops.resource_removed(resource))  # type: ignore[misc]
 
 

@@ -35,7 +35,19 @@ LATE_CHILDREN = {
         join holdfast.attempts on attempts.run_id = child.parent_id and attempts.outcome is not null
         where attempts.reopened_at is null and age(attempts.xmin) > age(child.xmin)""",
 }
-SIDE_CHECKS = {
+MORE_CHECKS = {
+    "critical runs of a job": """
+        select jobs.id::text, jobs.broken, told.broken from holdfast.jobs cross join lateral (
+            select count(*) from holdfast.runs join holdfast.attempts on attempts.run_id = runs.id
+            where runs.job_id = jobs.id and attempts.outcome <> 'SUCCEEDED' and attempts.reopened_at is null
+              and attempts.details ->> 'unreachable' is null
+              and coalesce((runs.policy ->> 'critical')::boolean, true)) as told (broken)
+        where jobs.broken <> told.broken""",
+    "a run that was stopped with its job, which is not": """
+        select attempts.run_id::text, jobs.id::text from holdfast.attempts
+        join holdfast.runs on runs.id = attempts.run_id join holdfast.jobs on jobs.id = runs.job_id
+        where attempts.details ->> 'stopped' is not null and attempts.reopened_at is null
+          and jobs.cancel_requested_at is null""",
     "a resource that was noted after its job had ended": """
         select resources.job_id::text, resources.created_at, jobs.finished_at
         from holdfast.resources join holdfast.jobs on jobs.id = resources.job_id
@@ -85,12 +97,15 @@ class JobStage(Stage):
         self._remove_resources()
         self._look("at the end")
         runs = history.read(self._scene, [id_ for _, case, _ in self._cases for id_ in case.ids.values()])
+        counted = history.counted(self._scene, [case.task for _, case, _ in self._cases])
         for schedule, case, actors in self._cases:
             mine = {id_: runs[id_] for id_ in case.ids.values()}
             self._complain(schedule, "everything ends", self._unended(case))
             self._complain(schedule, "nothing starts after a stop", self._late(case))
             self._complain(schedule, "no program complains", case.complaints)
             self._complain_of_runs(schedule, mine)
+            told = invariants.counters_are_exact(list(mine.values()), counted[case.task])
+            self._complain(schedule, "counters_are_exact", list(told))
             self._complain_of_answers(schedule, case, actors, mine)
         clock.reset(self._scene)
         # The next batch is checked by itself.
@@ -101,7 +116,7 @@ class JobStage(Stage):
 
     def _look(self, when: str) -> None:
         schedule = self._cases[-1][0]
-        checks = CHECKS | SIDE_CHECKS
+        checks = CHECKS | MORE_CHECKS
         if not any(name.startswith("user") for name in schedule.meeting.programs):
             checks |= LATE_CHILDREN
         for name, query in checks.items():
@@ -196,6 +211,7 @@ class JobStage(Stage):
             wanted = endings if case.open_then is None else endings & case.open_then
             self._complain(schedule, "every ending is delivered", sorted(wanted - set(delivered)))
             self._complain(schedule, "what ended before is not delivered", sorted(case.ended_then & set(delivered)))
+            self._complain(schedule, "only endings are delivered", sorted(set(delivered) - endings))
         clock.move(self._scene, PAST_IT)
         holder = new_id()
         while found := self._scene.run(outbox.hold(holder, 60.0, 10)):
