@@ -46,6 +46,10 @@ class Case:
     def map_id(self) -> str:
         return derived_id(self.job_id, "map")
 
+    @property
+    def task(self) -> str:
+        return f"task {self.serial}"
+
     def run(self, name: str, *on: Dependency | str, **fields: Any) -> NewRun:
         """A run of the job; dependencies by name."""
         text, payload_hash = canonicalize({"name": name})
@@ -57,7 +61,7 @@ class Case:
         return NewRun(
             **{
                 "id": self.ids[name],
-                "task": f"task {self.serial}",
+                "task": self.task,
                 "parameters": text,
                 "payload_hash": payload_hash,
                 "queue": self.queue,
@@ -101,7 +105,7 @@ class Setting:
     def lease(self, *names: str) -> Setting:
         case = self.case
         case.holder = register(self.session, LEASE)
-        for claim in self.session.run(ops.claim(case.holder, [Position(case.queue)], len(names))):
+        for claim in self.session.run(ops.claim(case.holder, [Position(case.queue)], [case.task], len(names))):
             name = next(name for name, id_ in case.ids.items() if id_ == claim.run_id)
             case.claims[name] = claim
         missing = set(names) - set(case.claims)
@@ -204,7 +208,7 @@ def _rescue(case: Case, who: int) -> Program:
 
 
 def _claim(case: Case, who: int) -> Op[Any]:
-    return ops.claim(case.claimers[who], [Position(case.queue)], 1)
+    return ops.claim(case.claimers[who], [Position(case.queue)], [case.task], 1)
 
 
 def _waiting_for(name: str, *on: str) -> Part:

@@ -18,11 +18,8 @@ from holdfast.sql.statement import Op, Rows, Statement
 T = TypeVar("T")
 
 # What Postgres refuses because of others who were busy at the same time; asking again is all there is to do.
-TRANSIENT = (
-    psycopg.errors.DeadlockDetected,
-    psycopg.errors.SerializationFailure,
-    psycopg.errors.LockNotAvailable,
-)
+RACES = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+TRANSIENT = (*RACES, psycopg.errors.LockNotAvailable)
 TRIES = 5
 
 

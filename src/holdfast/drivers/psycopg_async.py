@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.drivers.drive import drive_async
-from holdfast.drivers.psycopg import TRANSIENT, TRIES
+from holdfast.drivers.psycopg import RACES, TRANSIENT, TRIES
 from holdfast.sql.statement import Op, Rows, Statement
 
 T = TypeVar("T")
@@ -56,13 +56,18 @@ async def plan_by_key(connection: psycopg.AsyncConnection[Any]) -> bool:
 
 
 async def transact(
-    connection: psycopg.AsyncConnection[Any], make_op: Callable[[], Op[T]], begin: LiteralString | None = None
+    connection: psycopg.AsyncConnection[Any],
+    make_op: Callable[[], Op[T]],
+    begin: LiteralString | None = None,
+    *,
+    again_if_locked: bool = True,
 ) -> T:
     """Drive an operation on an autocommit connection of one's own, again if others were in its way.
 
     Statements commit by themselves until one says that the rest belongs together. With `begin`, which is sent as it
-    is, all of them share a transaction.
+    is, all of them share a transaction. A lock that could not be had in time is raised unless `again_if_locked`.
     """
+    transient = TRANSIENT if again_if_locked else RACES
     for left in reversed(range(TRIES)):
         try:
             async with AsyncExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
@@ -76,7 +81,7 @@ async def transact(
                 if begin is not None:
                     await stack.enter_async_context(_begun(connection, begin))
                 return await drive_async(make_op(), execute)
-        except TRANSIENT:
+        except transient:
             if not left:
                 raise
             await asyncio.sleep(random.uniform(0.01, 0.05))

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from holdfast.domain.execution import Ended, Place
-from holdfast.domain.settling import HandedBack, Stopped, Succeeded
+from holdfast.domain.settling import NotBegun, Stopped, Succeeded
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.crossing import received_options
 from holdfast.executors.pace import Pace
@@ -180,7 +180,7 @@ class ProcessExecutor:
     def _back(self, claims: list[Claim]) -> None:
         """Runs that have not begun: first in line for whoever is free, unless no more are to begin."""
         if self._draining:
-            self._end([Ended(claim, HandedBack()) for claim in claims])
+            self._end([Ended(claim, NotBegun()) for claim in claims])
             return
         now = monotonic()
         self._waiting.extendleft(Waiting(claim, now) for claim in reversed(claims))

@@ -6,7 +6,7 @@ or leases), then the rows they add.
 """
 
 from holdfast.ops.cancel import cancel
-from holdfast.ops.claim import claim, claim_by_id, promote
+from holdfast.ops.claim import claim, claim_by_id, find_blocked, promote
 from holdfast.ops.create import add_join, add_map, add_tasks, create_job, end_held_jobs, find_tasks
 from holdfast.ops.depend import heal_dependencies
 from holdfast.ops.explain import explain
@@ -38,6 +38,7 @@ __all__ = [
     "events",
     "explain",
     "figures",
+    "find_blocked",
     "find_orphans",
     "find_tasks",
     "finish",

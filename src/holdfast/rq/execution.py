@@ -14,6 +14,7 @@ from holdfast import ops
 from holdfast.assembly import WorkerRequest, start_logging, worker_options
 from holdfast.client.surroundings import Surroundings, connect
 from holdfast.domain.ids import parse_id
+from holdfast.domain.tasks import registry
 from holdfast.domain.values import Claim
 from holdfast.doorbells.redis import open_redis
 from holdfast.doorbells.rq import RunRinger
@@ -79,7 +80,7 @@ class RunWorker(Worker):
         self._began = True
 
     def _claim(self) -> Op[Claim | None]:
-        return ops.claim_by_id(self._exchange.tenure.id, self._run_id, random())
+        return ops.claim_by_id(self._exchange.tenure.id, self._run_id, registry.names(), random())
 
     def _done(self) -> bool:
         exchange = self._exchange

@@ -142,9 +142,9 @@ def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
     return Statement(
         """
         with past as (
-            select runs.id, runs.queue, -runs.priority as ord, runs.job_id, runs.map_id,
+            select runs.id, runs.queue, runs.task, -runs.priority as ord, runs.job_id, runs.map_id,
                    coalesce(jobs.created_at, holdfast.now()) as rank_at,
-                   coalesce((runs.policy ->> 'critical')::boolean, true) as critical,
+                   runs.policy ->> 'critical' is distinct from 'false' as critical,
                    (select count(*) from holdfast.dependencies where dependencies.run_id = runs.id)::integer as edges,
                    (select greatest(max(attempts.number), 0) from holdfast.attempts
                     where attempts.run_id = runs.id) as number
@@ -159,12 +159,13 @@ def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
         ), back as (
             select past.*, reopened.outcome, reopened.own from reopened join past on past.id = reopened.run_id
         ), queued as (
-            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
-            select id, rank_at, number + 1, number, ord, queue, job_id, map_id from back where edges = 0
+            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id, task)
+            select id, rank_at, number + 1, number, ord, queue, job_id, map_id, task from back where edges = 0
         ), put_off as (
             insert into holdfast.waiting (run_id, due_at, rank_at, blockers, number, excused, ord, queue, reason,
-                                          job_id, map_id)
-            select id, holdfast.now(), rank_at, edges, number + 1, number, ord, queue, 'dependencies', job_id, map_id
+                                          job_id, map_id, task)
+            select id, holdfast.now(), rank_at, edges, number + 1, number, ord, queue, 'dependencies', job_id, map_id,
+                   task
             from back where edges > 0
         )
         select id::text, outcome, job_id::text, map_id::text, own and critical, edges > 0 from back

@@ -226,7 +226,7 @@ def apply(decisions: Sequence[Decision]) -> Statement[Applied]:
             where waiting.run_id = decision.run_id
               and (decision.reason is not null or (decision.blockers = 0 and waiting.due_at <= holdfast.now()))
             returning waiting.run_id, waiting.due_at, waiting.rank_at, waiting.number, waiting.excused, waiting.ord,
-                      waiting.queue, waiting.job_id, waiting.map_id, decision.reason
+                      waiting.queue, waiting.job_id, waiting.map_id, waiting.task, decision.reason
         ), eased as (
             update holdfast.waiting
             set blockers = decision.blockers,
@@ -236,8 +236,8 @@ def apply(decisions: Sequence[Decision]) -> Statement[Applied]:
             where waiting.run_id = decision.run_id and decision.reason is null
               and (decision.blockers > 0 or waiting.due_at > holdfast.now())
         ), released as (
-            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
-            select run_id, coalesce(rank_at, due_at), number, excused, ord, queue, job_id, map_id
+            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id, task)
+            select run_id, coalesce(rank_at, due_at), number, excused, ord, queue, job_id, map_id, task
             from gone where reason is null
         ), closed as (
             insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason, details)

@@ -14,6 +14,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from holdfast.drivers import psycopg_async
+from holdfast.drivers.faults import Fault, fault_of
 from holdfast.sql.statement import Op
 
 T = TypeVar("T")
@@ -29,8 +30,12 @@ KEEPALIVE: dict[str, Any] = {
 }
 
 
-# What a connection raises when it, and not the statement, is at fault.
-UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError)
+class Unavailable(Exception):
+    """The database does not answer, or cannot do its work now. Whether the operation was done is not known."""
+
+
+class Busy(Exception):
+    """Another transaction holds a lock that the operation needs. Nothing of it was done."""
 
 
 def said(error: BaseException) -> str:
@@ -60,13 +65,17 @@ class Database:
         return self._connection is not None
 
     async def connect(self) -> None:
-        """Connect, unless that is done. Raises one of UNREACHABLE."""
+        """Connect, unless that is done. Raises Unavailable."""
         async with self._lock:
             if self._connection is None:
-                await self._connect()
+                try:
+                    await self._connect()
+                except (psycopg.Error, OSError) as error:
+                    await self._drop()
+                    raise Unavailable(said(error)) from error
 
     async def transact(self, make_op: Callable[[], Op[T]], *, several: bool = False, moves: bool = False) -> T:
-        """Drive an operation. Raises one of UNREACHABLE if the database does not answer, or not in time.
+        """Drive an operation. Raises Unavailable if the database does not answer in time, and Busy if it is locked out.
 
         With `several`, all its statements share a transaction; one that `moves` runs has its plans made by key.
         """
@@ -78,7 +87,7 @@ class Database:
                 return await asyncio.shield(work)
             except asyncio.CancelledError:
                 if work.cancelled():
-                    raise TimeoutError("the database could not be reached in time") from None
+                    raise Unavailable("the database could not be reached in time") from None
                 # We were cancelled, and what became of the operation is not known.
                 self.cut()
                 await asyncio.wait({work}, timeout=1)
@@ -96,15 +105,23 @@ class Database:
             begin: LiteralString | None = "begin" if several else None
             if moves and not self._plans_by_key:
                 begin = psycopg_async.INDEXED
-            return await psycopg_async.transact(connection, make_op, begin)
-        except UNREACHABLE:
-            await self._drop()
+            return await psycopg_async.transact(connection, make_op, begin, again_if_locked=False)
+        except (psycopg.Error, OSError) as error:
+            fault = fault_of(error)
+            if fault is Fault.UNAVAILABLE or not self._is_idle():
+                await self._drop()
+            if fault is Fault.UNAVAILABLE:
+                raise Unavailable(said(error)) from error
+            if fault is Fault.BUSY:
+                raise Busy(said(error)) from error
             raise
         except BaseException:
-            connection_left = self._connection
-            if connection_left is not None and connection_left.info.transaction_status != TransactionStatus.IDLE:
+            if not self._is_idle():
                 await self._drop()
             raise
+
+    def _is_idle(self) -> bool:
+        return self._connection is None or self._connection.info.transaction_status == TransactionStatus.IDLE
 
     def cut(self, after: float = 0.0) -> None:
         """Give up on an answer that has not come for so many seconds.

@@ -9,15 +9,17 @@ from functools import partial
 from importlib import metadata
 from time import monotonic
 
+import psycopg
+
 from holdfast.domain.doorbell import STOP
-from holdfast.domain.errors import DatabaseUnreachable
+from holdfast.domain.errors import DatabaseUnreachable, HoldfastError
 from holdfast.domain.execution import Executor, Place
 from holdfast.domain.tasks import load_modules, registry
 from holdfast.domain.values import Renewal
 from holdfast.observe import emit
 from holdfast.sql import leases, workers
 from holdfast.sql.statement import Op
-from holdfast.worker.database import UNREACHABLE, Database, said
+from holdfast.worker.database import Busy, Database, Unavailable, said
 from holdfast.worker.exchange import Exchange
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.renewal import RenewalThread
@@ -30,6 +32,7 @@ WATCH_EVERY = 0.5
 LAST_WORDS = 5.0
 HUNG_FOR = 1.0
 AWAY_PAUSE = 0.5
+SETTLE_PAUSE = 0.2
 
 
 class Worker:
@@ -149,14 +152,18 @@ class Worker:
             try:
                 await self._database.transact(register)
                 break
-            except UNREACHABLE as error:
+            except Unavailable as error:
                 if not waiting:
                     raise DatabaseUnreachable(f"Postgres does not answer: {said(error)}") from error
                 emit("database.away", worker_id=tenure.id, error=said(error))
-                await asyncio.sleep(pause)
-                pause = min(2.0, pause * 2)
-                if self._stopping:
-                    return
+            except (Busy, psycopg.Error) as error:
+                if not waiting:
+                    raise HoldfastError(f"Postgres does not let this worker register: {said(error)}") from error
+                emit("registration.refused", worker_id=tenure.id, error=said(error))
+            await asyncio.sleep(pause)
+            pause = min(2.0, pause * 2)
+            if self._stopping:
+                return
         loop = asyncio.get_running_loop()
         self._renewal = RenewalThread(
             self.options,
@@ -199,7 +206,7 @@ class Worker:
             if self._stopping:
                 return
             await asyncio.sleep(AWAY_PAUSE)
-        await self._deregister()
+        await self._deregister(settled=False)
         exchange.begin_tenure()
         await self._register(waiting=True)
 
@@ -244,7 +251,7 @@ class Worker:
 
         try:
             self._stop_runs(await self._database.transact(ask))
-        except UNREACHABLE as error:
+        except (Unavailable, Busy, psycopg.Error) as error:
             emit("watch.postponed", worker_id=worker_id, error=said(error))
 
     async def _let_go(self) -> None:
@@ -259,8 +266,7 @@ class Worker:
             emit("worker.handing_back", worker_id=self.id, runs=returned)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS):
-                await exchange.settle_all()
-                await self._deregister()
+                await self._deregister(settled=await self._settle_last())
         if self._renewal is not None:
             await self._renewal.stop()
         await self._upkeep.close()
@@ -268,16 +274,25 @@ class Worker:
         await self._database.close()
         emit("worker.stopped", worker_id=exchange.tenure.id)
 
-    async def _deregister(self) -> None:
+    async def _settle_last(self) -> bool:
+        """Settle what there is, trying again for a while. False if something could not be settled."""
+        deadline = monotonic() + LAST_WORDS / 2
+        while not await self._exchange.settle_all():
+            if monotonic() >= deadline:
+                return False
+            await asyncio.sleep(SETTLE_PAUSE)
+        return True
+
+    async def _deregister(self, *, settled: bool) -> None:
         tenure = self._exchange.tenure
         completed, failed = tenure.counts()
 
         def deregister() -> Op[None]:
-            return (yield from workers.deregister(tenure.id, completed, failed))
+            return (yield from workers.deregister(tenure.id, completed, failed, settled=settled))
 
         try:
             await self._database.transact(deregister)
-        except UNREACHABLE as error:
+        except (Unavailable, Busy, psycopg.Error) as error:
             emit("worker.left_silently", worker_id=tenure.id, error=said(error))
 
 

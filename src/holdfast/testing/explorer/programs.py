@@ -104,11 +104,11 @@ def _submit_dedupe(case: Case, who: int) -> Op[Any]:
 
 
 def _claim(case: Case, who: int) -> Op[Any]:
-    return ops.claim(case.claimers[who], [Position(case.new.queue)], 1)
+    return ops.claim(case.claimers[who], [Position(case.new.queue)], [case.new.task], 1)
 
 
 def _claim_by_id(case: Case, who: int) -> Op[Any]:
-    claimed = yield from ops.claim_by_id(case.claimers[who], case.run_id, 0.5)
+    claimed = yield from ops.claim_by_id(case.claimers[who], case.run_id, [case.new.task], 0.5)
     return [claimed] if claimed else []
 
 
@@ -152,7 +152,7 @@ def _turn(case: Case, who: int) -> Op[Any]:
     """A busy worker ends one run and takes the next in one transaction: here the same run, whose process crashed."""
     verdicts = yield from _finish(Failed(ERROR, reason="crash"))(case, who)
     yield from ops.promote(1000)
-    claims = yield from ops.claim(case.holder, [Position(case.new.queue)], 1)
+    claims = yield from ops.claim(case.holder, [Position(case.new.queue)], [case.new.task], 1)
     return verdicts, claims
 
 

@@ -45,7 +45,7 @@ class Setting:
 
     def lease(self) -> Setting:
         self.case.holder = register(self.session, LEASE)
-        claims = self.session.run(ops.claim(self.case.holder, [Position(self.case.new.queue)], 1))
+        claims = self.session.run(ops.claim(self.case.holder, [Position(self.case.new.queue)], [self.case.new.task], 1))
         self.case.claim = claims[0]
         return self
 
