@@ -28,7 +28,7 @@ from tests.chaos.faults import FAULTS, NAMES, Fault, NotPossible, Stage
 from tests.chaos.fleet import Fleet, Member
 from tests.chaos.judge import Judge, Notes
 from tests.chaos.load import Ledger, User
-from tests.chaos.servers import DATABASE, Owner, Pooler, Postgres
+from tests.chaos.servers import DATABASE, Owner, Pooler, Postgres, until
 from tests.integration.wire import Wire
 
 TICK = 0.02
@@ -208,7 +208,7 @@ class Chaos:
     def _tend(self, stage: Stage) -> None:
         now = time.monotonic()
         while self._undo and self._undo[0][0] <= now:
-            heapq.heappop(self._undo)[2]()
+            self._mend(heapq.heappop(self._undo)[2])
         stage.fleet.tend()
         if now > self._sampled + SAMPLE_EVERY:
             self._sampled = now
@@ -228,12 +228,22 @@ class Chaos:
             seconds, mend = undo
             heapq.heappush(self._undo, (time.monotonic() + seconds, next(self._numbers), mend))
 
+    def _mend(self, undo: Callable[[], None]) -> None:
+        """Undo a fault, once the server answers: another fault may have taken it away meanwhile."""
+
+        def undone() -> bool:
+            with suppress(psycopg.OperationalError):
+                undo()
+                return True
+            return False
+
+        until(undone, DRAIN_SECONDS, "a fault can be undone")
+
     def _make_whole(self, stage: Stage) -> None:
         """Undo what is still to be undone, at once: from now on everything works."""
         stage.postgres.start()
-        for _, _, mend in sorted(self._undo, key=lambda one: one[:2]):
-            mend()
-        self._undo.clear()
+        while self._undo:
+            self._mend(heapq.heappop(self._undo)[2])
         stage.wire.mend()
         for member in stage.fleet.members:
             stage.fleet.thaw(member)
@@ -241,9 +251,9 @@ class Chaos:
     def _drain(self, stage: Stage) -> float:
         """Wait until nothing is left to do; what is left after that is stuck."""
         began = time.monotonic()
-        with stage.postgres.connect() as connection:
-            while time.monotonic() < began + DRAIN_SECONDS:
-                stage.fleet.tend()
+        while time.monotonic() < began + DRAIN_SECONDS:
+            stage.fleet.tend()
+            with suppress(psycopg.OperationalError), stage.postgres.connect() as connection:
                 left = connection.execute(
                     "select exists (select from holdfast.ready) or exists (select from holdfast.leases)"
                     " or exists (select from holdfast.waiting)"
@@ -251,14 +261,15 @@ class Chaos:
                 ).fetchone()
                 if left == (False,):
                     break
-                time.sleep(0.2)
+            time.sleep(0.2)
         return time.monotonic() - began
 
     def _judge(self, stage: Stage) -> None:
         report, ledger = self._report, stage.ledger
-        stage.fleet.close()
         with stage.postgres.connect() as connection:
             judge = Judge(connection, stage.client, ledger, Notes(self._place / "notes"))
+            report.violations += judge.stuck()
+            stage.fleet.close()
             report.violations += judge.violations(stage.postgres.url)
         report.violations += [f"WORKERS: {one}" for one in stage.fleet.complaints]
         report.calls, report.errors, report.exits = ledger.calls, ledger.errors, stage.fleet.exits

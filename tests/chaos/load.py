@@ -50,7 +50,8 @@ class Ledger:
             self.errors[f"{where}: {type(error).__name__}"] += 1
             if not isinstance(error, HoldfastError):
                 said = " ".join(str(error).split())[:120]
-                self.complaints.append(f"{where} raised {type(error).__module__}.{type(error).__name__}: {said}")
+                kind = f"{type(error).__module__}.{type(error).__name__}"
+                self.complaints.append(f"ERRORS: a caller got {kind}: {said} (in {where})")
 
     def pick_run(self, dice: random.Random) -> str | None:
         with self.lock:

@@ -19,6 +19,8 @@ from holdfast.jobs import View
 NOTES = "CHAOS_NOTES"
 PATIENT = Retry(max_attempts=40, delays=(0.2, 0.5, 1.0))
 STEP_SECONDS = 0.05
+# Longer than a process may outlive its worker without being noticed.
+HELPER_SECONDS = 60
 
 
 def note(what: str) -> None:
@@ -117,7 +119,11 @@ def parent(n: int) -> list[str]:
 def helper(n: int, seconds: float) -> int:
     """Has a process of its own, which must not outlive the worker."""
     note("began")
-    subprocess.run(["sleep", f"{seconds:.2f}"], check=True)
+    with subprocess.Popen(["sleep", str(HELPER_SECONDS)]) as process:
+        try:
+            work(seconds)
+        finally:
+            process.kill()
     note("returned")
     return n
 

@@ -58,7 +58,7 @@ class Trial:
 
     def violations(self) -> list[str]:
         judge = Judge(self.stage.connection, self.client, self.ledger, Notes(self._notes))
-        return judge.violations(self._url)
+        return [*judge.stuck(), *judge.violations(self._url)]
 
     def kinds(self) -> set[str]:
         return {one.partition(":")[0] for one in self.violations()}
