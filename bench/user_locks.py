@@ -48,6 +48,10 @@ class Worker(Holdfast):
     executor = "process"
     slots = AWAITED + 2
 
+    @property
+    def database(self) -> str:
+        return "bench_locks"
+
     def sessions(self) -> int:
         """How many sessions of Holdfast's the server has, the one that asks and the application's left out."""
         found = self.sql(

@@ -35,20 +35,20 @@ def arguments(given: list[str]) -> Options:
     add("--only", nargs="+", choices=sorted(NAMES), default=[], metavar="FAULT")
     add("--without", nargs="+", choices=sorted(NAMES), default=[], metavar="FAULT")
     add("--keep", type=Path, metavar="DIRECTORY", help="a new directory for logs and data, kept afterwards")
-    told = parser.parse_args(given)
+    chosen = parser.parse_args(given)
     return Options(
-        seconds=told.seconds,
-        seed=random.randrange(1_000_000) if told.seed is None else told.seed,
-        workers=told.workers,
-        users=told.users,
-        rate=told.rate,
-        pace=told.pace,
-        lease=told.lease,
-        postgres=told.postgres,
-        pooler=not told.no_pooler,
-        only=tuple(told.only),
-        without=tuple(told.without),
-        keep=told.keep,
+        seconds=chosen.seconds,
+        seed=random.randrange(1_000_000) if chosen.seed is None else chosen.seed,
+        workers=chosen.workers,
+        users=chosen.users,
+        rate=chosen.rate,
+        pace=chosen.pace,
+        lease=chosen.lease,
+        postgres=chosen.postgres,
+        pooler=not chosen.no_pooler,
+        only=tuple(chosen.only),
+        without=tuple(chosen.without),
+        keep=chosen.keep,
     )
 
 

@@ -225,7 +225,7 @@ def _set_read_only(stage: Stage, by_database: bool, *, on: bool) -> None:
         connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [DATABASE])
 
 
-# How often each comes, beside the others.
+# The weight of each fault when the next one is drawn.
 FAULTS: dict[Fault, int] = {
     kill_tree: 8,
     kill_supervisor: 4,

@@ -198,7 +198,7 @@ class Fleet:
 
 
 def _marked(mark: str) -> list[int]:
-    """The processes that carry this mark in their environment: they descend from that worker, whoever adopted them."""
+    """The processes that carry this mark in their environment: they descend from that worker, whatever their parent is now."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():

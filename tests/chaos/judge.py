@@ -1,4 +1,4 @@
-"""What must hold at the end, from the rows, the notes of the task bodies, and what users were told.
+"""What must hold at the end, from the rows, the notes of the task bodies, and the answers that users got.
 
 LOST        an acknowledged run or row is not there
 DOUBLED     a run with two endings, two rows of one effect, one key with two runs, a success counted twice
@@ -134,7 +134,7 @@ class Judge:
             if outcome == "FAILED":
                 yield from self._failed(about, run_id, task, number, error)
             elif outcome == "CANCELLED" and run_id not in excused:
-                yield f"WRONG: {about} ended CANCELLED, and nobody asked for that"
+                yield f"WRONG: {about} ended CANCELLED without a request"
             elif outcome == "SUCCEEDED":
                 expected = self._ledger.results.get(run_id, result)
                 if result != expected:
@@ -215,8 +215,8 @@ class Judge:
                     for name, check in INVARIANTS.items():
                         for complaint in check(history):
                             yield f"WRONG: {name}: run {run_id} ({tasks[run_id]}): {complaint}"
-            for task, told in counted(session, by_task).items():
-                for complaint in counters_are_exact(by_task[task], told):
+            for task, amounts in counted(session, by_task).items():
+                for complaint in counters_are_exact(by_task[task], amounts):
                     yield f"WRONG: counters of {task}: {complaint}"
         finally:
             session.close()

@@ -1,6 +1,6 @@
 """The users: threads that submit, cancel, reopen, make jobs, and hold transactions open, at a steady rate.
 
-What they were told is kept in the ledger. A call that raised was not acknowledged: it may have happened or not.
+The answers that they get are kept in the ledger. A call that raised was not acknowledged: it may have happened or not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE = 60.0
 
 @dataclass
 class Ledger:
-    """What users were told, and what they asked for without an answer."""
+    """The answers that users got, and what they asked for without an answer."""
 
     runs: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, str] = field(default_factory=dict)

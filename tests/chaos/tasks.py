@@ -1,7 +1,7 @@
 """What the workers run under faults. Every body notes that it began and that it is about to return.
 
 The notes are lines in one file that all processes append to; they tell what really happened, whatever the database
-was told. Budgets are large, so that no run can fail because faults took all its attempts: a FAILED ending of a task
+says. Budgets are large, so that no run can fail because faults took all its attempts: a FAILED ending of a task
 that does not raise `Fatal` is a defect.
 """
 
