@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.processes import alive, children, family, wait_gone
+from holdfast.processes import alive, family, wait_gone
 from tests.chaos.tasks import NOTES
 
 ROOT = Path(__file__).parents[2]
@@ -142,9 +142,9 @@ class Fleet:
         self._replace(member)
 
     def children_of(self, member: Member) -> list[int]:
-        """The processes in which runs run, oldest first; helpers of theirs are not among them."""
+        """The processes in which runs run, and those between them and the supervisor; helpers of tasks left out."""
         assert member.process is not None
-        return sorted(children(member.process.pid))
+        return [pid for pid in family(member.process.pid)[1:] if not _command(pid).startswith("sleep")]
 
     def freeze_tree(self, member: Member) -> None:
         assert member.process is not None
@@ -198,7 +198,7 @@ class Fleet:
 
 
 def _marked(mark: str) -> list[int]:
-    """The processes that carry this mark in their environment: they descend from that worker, whatever their parent is now."""
+    """The processes that carry this mark in their environment: that worker and all that descend from it."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():
