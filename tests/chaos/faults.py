@@ -245,7 +245,7 @@ FAULTS: dict[Fault, int] = {
     read_only_database: 10,
     read_only_server: 10,
     read_only_past_the_lease: 2,
-    standby: 2,
+    standby: 6,
     hold_user_locks: 10,
 }
 NAMES: dict[str, Fault] = {fault.__name__: fault for fault in FAULTS}

@@ -87,8 +87,11 @@ class Fleet:
             if member.process is None or (code := member.process.poll()) is None:
                 continue
             started, said = self._log_of(member)
-            if member.leaving:
-                how, fine = "was asked to stop" if started else "was asked to stop while it started", code == 0
+            if member.leaving and started:
+                how, fine = "was asked to stop", code == 0
+            elif member.leaving:
+                # The signal may come before the interpreter has run a line of ours.
+                how, fine = "was asked to stop while it started", code in (0, -signal.SIGTERM)
             elif started:
                 how, fine = "ended unasked", False
             else:

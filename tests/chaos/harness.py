@@ -194,16 +194,21 @@ class Chaos:
         self._judge(stage)
 
     def _torture(self, stage: Stage, ends: float) -> None:
-        faults = self._options.faults()
-        names, weights = list(faults), list(faults.values())
+        faults = self._faults()
         due = time.monotonic() + self._dice.expovariate(1 / self._options.pace)
         while time.monotonic() < ends:
             self._tend(stage)
             if time.monotonic() >= due:
-                (fault,) = self._dice.choices(names, weights)
-                self._strike(stage, fault)
+                self._strike(stage, next(faults))
                 due = time.monotonic() + self._dice.expovariate(1 / self._options.pace)
             time.sleep(TICK)
+
+    def _faults(self) -> Iterator[Fault]:
+        """Each fault once, in any order, and from then on by weight: a short run sees all of them too."""
+        weights = self._options.faults()
+        yield from self._dice.sample(list(weights), len(weights))
+        while True:
+            yield from self._dice.choices(list(weights), list(weights.values()))
 
     def _tend(self, stage: Stage) -> None:
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""A slice of `make chaos`: twenty seconds of faults over four workers, judged like the ten minutes."""
+"""A slice of `make chaos`: twenty seconds, each fault once, over four workers, judged like the ten minutes."""
 
 from __future__ import annotations
 
