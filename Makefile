@@ -10,7 +10,7 @@ FINGERPRINT := $(shell printf '%s|%s|%s' "$(CURDIR)" "$(PYTHON)" "$(EXTRAS)" | c
 READY = $(VENV)/.ready-$(FINGERPRINT)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test explore check format bench chaos constraints schema clean
+.PHONY: help setup demo up test explore check format bench chaos scale constraints schema clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -46,7 +46,10 @@ format: $(READY) ## let ruff rewrite what it can
 bench: $(READY) ## the benchmarks against peers
 	@$(BIN)/python -m bench --full $(ARGS)
 
-chaos: $(READY) ## kills, freezes and cut connections under load, at full size
+chaos: $(READY) ## ten minutes of faults under load: kills, freezes, crashes, failovers (ARGS="--seed 1")
+	@$(BIN)/python -m tests.chaos $(ARGS)
+
+scale: $(READY) ## jobs and recovery at full size
 	@JOBS_SCALE=full $(BIN)/python -m pytest -s tests/integration/test_jobs_scale.py \
 		tests/integration/test_recovery.py tests/integration/test_recovery_database.py \
 		tests/integration/test_worker_crowd.py $(ARGS)
