@@ -238,7 +238,7 @@ class Exchange:
         """Do an errand. None if the database did not answer, or would not take it as a whole."""
         endings = self.endings
         try:
-            answer = await database.transact(lambda: turn(errand), several=errand.several, moves=errand.moves)
+            answer = await database.transact(lambda: turn(errand), several=errand.several)
         except UNREACHABLE as error:
             endings.completions.doubt(errand.settlements)
             self._appetite.restart()
@@ -299,7 +299,6 @@ class Exchange:
                     answer = await self._database.transact(
                         lambda errand=errand: turn(errand),  # type: ignore[misc]
                         several=True,
-                        moves=True,
                     )
                 except UNREACHABLE:
                     self.completions.doubt([attempt])
