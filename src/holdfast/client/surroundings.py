@@ -133,7 +133,7 @@ def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
 def refused(url: str, error: BaseException) -> str:
     """What a server said that is there, but cannot do this now."""
     why = " because another transaction is in the way" if fault_of(error) is Fault.BUSY else ""
-    return f"Postgres at {masked(url)} cannot do this now{why}: {_said(error)}. Nothing was changed; try again later."
+    return f"Postgres at {masked(url)} cannot do this now{why}: {_said(error)}. Try again later."
 
 
 def _said(error: BaseException) -> str:
