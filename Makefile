@@ -3,6 +3,7 @@
 VENV ?= .venv
 EXTRAS ?= embedded server client rq models data blob otel dev
 PYTHON ?=
+POSTGRES ?=
 BIN = $(VENV)/bin
 
 # Another interpreter, another set of extras or a moved clone asks for a new set-up; an edited input too.
@@ -27,8 +28,8 @@ demo: $(READY) ## the main job end to end, on the embedded Postgres
 up: $(READY) ## start everything and stay
 	@$(BIN)/holdfast up
 
-test: $(READY) ## every test
-	@$(BIN)/python -m pytest -n 2 $(ARGS) $(or $(TESTS),tests)
+test: $(READY) ## every test; POSTGRES=15 on Debian's PostgreSQL 15 as it comes, instead of the embedded one
+	@$(if $(POSTGRES),$(BIN)/python tools/with-postgres $(POSTGRES)) $(BIN)/python -m pytest -n 2 $(ARGS) $(or $(TESTS),tests)
 
 explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point: hours
 	@$(BIN)/python -m pytest -n 2 --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py

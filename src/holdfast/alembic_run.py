@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import uniform
+from time import monotonic, sleep
 from types import ModuleType
 from typing import Any
 
+import psycopg
 from alembic import op
 from alembic.config import Config
 from alembic.runtime.environment import EnvironmentContext
@@ -15,13 +18,17 @@ from alembic.script.revision import RevisionMap
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import NullPool
 
+from holdfast.drivers import sessions
+from holdfast.drivers.sessions import OwnConnection
 from holdfast.migrate import Migration
 
-# One migration at a time, whoever starts it; the lock goes with the session that holds it.
+# One migration at a time, whichever process starts it; the lock goes with the transaction that holds it.
 _LOCK = 7_226_311_052
 
-# A migration waits this long for a table that is in use, then gives up without having changed anything.
-_LOCK_TIMEOUT = "5s"
+# A migration that waits for a table makes every later user of it wait too. So it gives up soon, without having changed
+# anything, and tries again; this long in all.
+_KEEP_TRYING_SECONDS = 60.0
+_PAUSES = (0.5, 2.0)
 
 
 def _script(migration: Migration, previous: str | None) -> Script:
@@ -36,7 +43,18 @@ def _script(migration: Migration, previous: str | None) -> Script:
 
 
 def run(url: str, migrations: list[Migration]) -> None:
-    """Run every migration that the database has not seen."""
+    """Run every migration that the database has not seen; again if a table that it needs stays in use."""
+    ends_at = monotonic() + _KEEP_TRYING_SECONDS
+    while True:
+        try:
+            return _run(url, migrations)
+        except psycopg.errors.LockNotAvailable:
+            if monotonic() >= ends_at:
+                raise
+        sleep(uniform(*_PAUSES))
+
+
+def _run(url: str, migrations: list[Migration]) -> None:
     directory = ScriptDirectory(".")
     chain = [None, *(m.number for m in migrations)]
     directory.revision_map = RevisionMap(
@@ -58,7 +76,7 @@ def run(url: str, migrations: list[Migration]) -> None:
 
 def _apply(connection: Connection, text: str) -> None:
     cursor = connection.connection.cursor()
-    cursor.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
+    cursor.execute(sessions.MIGRATION.local(cursor.connection.info.server_version))
     cursor.execute(text)
     cursor.close()
 
@@ -72,8 +90,7 @@ def _connection(url: str) -> Iterator[Connection]:
         isolation_level="READ COMMITTED",
     )
     try:
-        with engine.connect() as connection:
-            connection.exec_driver_sql(f"select pg_advisory_lock({_LOCK})")
+        with _alone(url), engine.connect() as connection:
             connection.exec_driver_sql("create schema if not exists holdfast")
             connection.commit()
             try:
@@ -81,13 +98,21 @@ def _connection(url: str) -> Iterator[Connection]:
                 connection.commit()
             finally:
                 connection.rollback()
-                connection.exec_driver_sql(f"select pg_advisory_unlock({_LOCK})")
-                connection.commit()
     finally:
         engine.dispose()
 
 
-def _connect(url: str) -> Any:
-    import psycopg
+@contextmanager
+def _alone(url: str) -> Iterator[None]:
+    """Hold the lock, in a transaction of its own: behind a pooler, a lock of the session would be left there."""
+    with _connect(url) as connection:
+        connection.execute("set local lock_timeout = 0")
+        connection.execute(f"select pg_advisory_xact_lock({_LOCK})")
+        yield
+        connection.rollback()
 
-    return psycopg.connect(url)
+
+def _connect(url: str) -> OwnConnection:
+    connection = OwnConnection.connect(url, session=sessions.MIGRATION)
+    connection.autocommit = False
+    return connection

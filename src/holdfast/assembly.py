@@ -85,6 +85,7 @@ def worker_options(surroundings: Surroundings, request: WorkerRequest) -> Worker
         name=request.name,
         until_empty=request.until_empty,
         retention_days=settings.retention_days,
+        pooler=settings.pooler,
     )
 
 
@@ -129,9 +130,22 @@ def open_listener(surroundings: Surroundings) -> Listener:
         from holdfast.doorbells.poll import PollListener
 
         return PollListener()
-    from holdfast.doorbells.listen import NotifyListener
+    return listen_to(surroundings.database_url, settings.pooler)
 
-    return NotifyListener(surroundings.database_url)
+
+def listen_to(database_url: str, pooler: str = "auto") -> Listener:
+    """A listener that receives notifications of this database."""
+    from holdfast.doorbells.listen import NotifyListener
+    from holdfast.drivers.sessions import LISTENER, AsyncOwnConnection
+
+    async def connect() -> AsyncOwnConnection | None:
+        connection = await AsyncOwnConnection.connect(database_url, session=LISTENER, pooler=pooler)
+        if not connection.pooled:
+            return connection
+        await connection.close()
+        return None
+
+    return NotifyListener(connect)
 
 
 def _store(surroundings: Surroundings, run_id: str, attempt: int, text: bytes) -> StoredResult:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import psycopg
 
 from holdfast.domain.errors import SchemaMismatch
+from holdfast.drivers import sessions
+from holdfast.drivers.sessions import OwnConnection
 
 
 class Migration(NamedTuple):
@@ -69,7 +71,7 @@ def upgrade(url: str) -> None:
     """Bring the database to the newest schema that this code knows. Safe to call from many processes at once."""
     from holdfast.alembic_run import run
 
-    with psycopg.connect(url, autocommit=True) as connection:
+    with OwnConnection.connect(url, session=sessions.CLIENT) as connection:
         if current(connection) is not None and not is_behind(connection):
             require(connection)
             return

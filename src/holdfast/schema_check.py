@@ -12,6 +12,9 @@ from typing import Any
 
 import psycopg
 
+from holdfast.drivers import sessions
+from holdfast.drivers.sessions import OwnConnection
+
 _MONTHLY = r"_[0-9]{4}_[0-9]{2}"
 
 _LINES = {
@@ -60,7 +63,7 @@ def expected() -> list[str]:
 
 def check(url: str) -> list[str]:
     """Each difference between the database and its migrations, in words; none if there is no drift."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    with OwnConnection.connect(url, session=sessions.CLIENT) as connection:
         found, wanted = set(describe(connection)), set(expected())
     return [f"missing: {line}" for line in sorted(wanted - found)] + [
         f"not made by a migration: {line}" for line in sorted(found - wanted)

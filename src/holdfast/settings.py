@@ -104,6 +104,7 @@ class Settings:
     """Every setting. The field `lease_seconds` is HOLDFAST_LEASE_SECONDS in the environment, and so on."""
 
     database_url: str | None = _setting(None, _postgres, "DATABASE_URL", secret=True)
+    pooler: str = _setting("auto", _one_of("auto", "on", "off", "prepared"))
     redis_url: str | None = _setting(None, _text, "REDIS_URL", secret=True)
     home: str = _setting(".holdfast", _text)
     doorbell: str = _setting("auto", _one_of("auto", "poll", "listen", "redis", "rq"))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
 from holdfast import alembic_run, migrate
-from holdfast.domain.errors import SchemaMismatch
+from holdfast.client import Client
+from holdfast.domain.errors import ConfigurationError, SchemaMismatch
+from holdfast.drivers import sessions
 from holdfast.migrate import Migration
+from holdfast.settings import Settings
 from holdfast.testing.databases import scratch
 
 
@@ -70,7 +76,8 @@ def test_each_step_is_taken_or_not_at_all(empty_url: str) -> None:
 
 def test_a_migration_does_not_wait_long_for_a_table_in_use(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it waits, everybody who comes after it waits as well."""
-    monkeypatch.setattr(alembic_run, "_LOCK_TIMEOUT", "50ms")
+    monkeypatch.setattr(sessions, "MIGRATION", replace(sessions.MIGRATION, lock_timeout=0.05))
+    monkeypatch.setattr(alembic_run, "_KEEP_TRYING_SECONDS", 0.0)
     good = Migration("0001", "good", "create table holdfast.busy (n integer)")
     alembic_run.run(empty_url, [good])
     with psycopg.connect(empty_url) as connection:
@@ -79,6 +86,40 @@ def test_a_migration_does_not_wait_long_for_a_table_in_use(empty_url: str, monke
             alembic_run.run(empty_url, [good, Migration("0002", "alter", "alter table holdfast.busy add m integer")])
     with psycopg.connect(empty_url) as connection:
         assert migrate.current(connection) == "0001"
+
+
+def test_a_migration_tries_again_until_the_table_is_free(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MIGRATION", replace(sessions.MIGRATION, lock_timeout=0.05))
+    good = Migration("0001", "good", "create table holdfast.busy (n integer)")
+    alembic_run.run(empty_url, [good])
+    alter = Migration("0002", "alter", "alter table holdfast.busy add m integer")
+    refusals: list[float] = []
+    with psycopg.connect(empty_url) as user:
+        user.execute("select * from holdfast.busy")
+
+        def pause(seconds: float) -> None:
+            refusals.append(seconds)
+            user.rollback()
+
+        monkeypatch.setattr(alembic_run, "sleep", pause)
+        alembic_run.run(empty_url, [good, alter])
+        assert migrate.current(user) == "0002"
+    assert len(refusals) == 1
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_cannot_store_every_text_is_refused_by_name(server_url: str, encoding: str) -> None:
+    name = f"holdfast_encoded_{encoding.lower()}_{os.getpid()}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"create database {name} encoding '{encoding}' locale 'C' template template0")
+        url = urlsplit(server_url)._replace(path=f"/{name}").geturl()
+        try:
+            with pytest.raises(ConfigurationError, match=f"encoding {encoding}.*UTF8.*create database"):
+                migrate.upgrade(url)
+            with pytest.raises(ConfigurationError, match=encoding):
+                Client(Settings(database_url=url))
+        finally:
+            connection.execute(f"drop database {name} with (force)")
 
 
 @pytest.mark.parametrize(("at", "says"), [(0, None), (1, None), (2, "newer"), (-1, "needs")])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.doorbells.listen import NotifyListener
+from holdfast.assembly import listen_to
 from holdfast.executors import spawning
 from holdfast.executors.process import ProcessExecutor
 from holdfast.worker import supervisor
@@ -107,7 +107,7 @@ def test_a_ring_is_heard_and_not_only_found(stage: Stage) -> None:
 
 def test_a_listener_that_was_cut_off_hears_again(stage: Stage, database_url: str) -> None:
     wire = Wire(database_url)
-    listener = NotifyListener(wire.url)
+    listener = listen_to(wire.url)
     with stage.worker(poll_every_listening=1e6, poll_every=1e6, rescue_every=1e6, lease=1e7, listener=listener):
         eventually(lambda: listener.live)
         wire.cut()

@@ -18,11 +18,16 @@ from holdfast.client import subscriptions as subscribing
 from holdfast.client.blocking import TRIES
 from holdfast.client.calls import run_id
 from holdfast.client.handles import AsyncRun
+from holdfast.client.pools import REFUSED, fresh_async
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg_async as driver
+from holdfast.drivers import sessions
+from holdfast.drivers.faults import is_lost
+from holdfast.drivers.sessions import AsyncOwnConnection
+from holdfast.drivers.silence import Silence
 from holdfast.settings import Settings
 from holdfast.sql.attempts import ResultRecord
 from holdfast.sql.statement import Op
@@ -158,11 +163,16 @@ class AsyncClient(AsyncAsking):
     def __init__(self, settings: Settings | None = None, *, max_connections: int = 8) -> None:
         self.surroundings = Surroundings(settings)
         self.settings = self.surroundings.settings
-        self._pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]] = AsyncConnectionPool(
+        self._pool: AsyncConnectionPool[AsyncOwnConnection] = AsyncConnectionPool(
             self.surroundings.database_url,
             min_size=0,
             max_size=max_connections,
-            kwargs={"autocommit": True, "connect_timeout": CONNECT_TIMEOUT},
+            connection_class=AsyncOwnConnection,
+            kwargs={
+                "session": sessions.CLIENT,
+                "pooler": self.settings.pooler,
+                "connect_timeout": CONNECT_TIMEOUT,
+            },
             timeout=CONNECT_TIMEOUT,
             open=False,
             name="holdfast-async",
@@ -182,11 +192,12 @@ class AsyncClient(AsyncAsking):
                 await self._pool.open()
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
-                async with self._pool.connection() as connection:
+                async with fresh_async(self._pool) as connection:
                     return await driver.transact(connection, make_op)
-            except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
-                if not left or isinstance(error, PoolTimeout):
+            except (*REFUSED, PoolTimeout) as error:
+                if not left or isinstance(error, PoolTimeout | Silence) or not is_lost(error):
                     raise unreachable(self.surroundings.database_url, error) from error
+                await self._pool.drain()
         raise AssertionError("unreachable")
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
@@ -208,7 +219,7 @@ class AsyncClient(AsyncAsking):
 
     async def _notify(self, hints: list[str]) -> None:
         with suppress(psycopg.Error, PoolTimeout):
-            async with self._pool.connection() as connection:
+            async with fresh_async(self._pool) as connection:
                 for hint in hints:
                     await connection.execute("select pg_notify('holdfast', %s)", [hint])
 

@@ -17,11 +17,16 @@ from holdfast.client import calls
 from holdfast.client import subscriptions as subscribing
 from holdfast.client.calls import run_id
 from holdfast.client.handles import Run
+from holdfast.client.pools import REFUSED, fresh
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg as driver
+from holdfast.drivers import sessions
+from holdfast.drivers.faults import is_lost
+from holdfast.drivers.sessions import OwnConnection
+from holdfast.drivers.silence import Silence
 from holdfast.settings import Settings
 from holdfast.sql.attempts import ResultRecord
 from holdfast.sql.statement import Op
@@ -157,11 +162,16 @@ class Client(Asking):
     def __init__(self, settings: Settings | None = None, *, max_connections: int = 8) -> None:
         self.surroundings = Surroundings(settings)
         self.settings = self.surroundings.settings
-        self._pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
+        self._pool: ConnectionPool[OwnConnection] = ConnectionPool(
             self.surroundings.database_url,
             min_size=0,
             max_size=max_connections,
-            kwargs={"autocommit": True, "connect_timeout": CONNECT_TIMEOUT},
+            connection_class=OwnConnection,
+            kwargs={
+                "session": sessions.CLIENT,
+                "pooler": self.settings.pooler,
+                "connect_timeout": CONNECT_TIMEOUT,
+            },
             timeout=CONNECT_TIMEOUT,
             open=True,
             name="holdfast",
@@ -176,11 +186,12 @@ class Client(Asking):
             make_op.ring()
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
-                with self._pool.connection() as connection:
+                with fresh(self._pool) as connection:
                     return driver.transact(connection, make_op)
-            except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
-                if not left or isinstance(error, PoolTimeout):
+            except (*REFUSED, PoolTimeout) as error:
+                if not left or isinstance(error, PoolTimeout | Silence) or not is_lost(error):
                     raise unreachable(self.surroundings.database_url, error) from error
+                self._pool.drain()
         raise AssertionError("unreachable")
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
@@ -192,7 +203,7 @@ class Client(Asking):
         self._bell.ring_later(hints, runs)
 
     def _notify(self, hints: Iterable[str]) -> None:
-        with self._pool.connection() as connection:
+        with fresh(self._pool) as connection:
             for hint in hints:
                 connection.execute("select pg_notify('holdfast', %s)", [hint])
 

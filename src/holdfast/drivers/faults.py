@@ -48,3 +48,12 @@ def fault_of(error: BaseException) -> Fault:
         return Fault.DATA
     gone = state[:2] in _UNAVAILABLE_CLASSES or state in _UNAVAILABLE_STATES
     return Fault.UNAVAILABLE if gone else Fault.REFUSED
+
+
+# Of the server as a whole: connection exceptions, shutdown and crash, and too many connections or no memory.
+_SERVER_STATES = ("08", "57P", "53")
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Whether the connection is gone, so that another one may do: no server sent the error, or it ended the session."""
+    return error.sqlstate is None or error.sqlstate.startswith(_SERVER_STATES)

@@ -65,8 +65,6 @@ class Notifier:
         try:
             if self._connection is None:
                 self._connection = self._connect()
-                # A notification that a crash of the server swallows is no loss: there is nobody left to hear it.
-                self._connection.execute("set synchronous_commit = off")
             self._connection.execute(
                 "select pg_notify('holdfast', hint) from unnest(%s::text[]) as hint", [list(hints)]
             )

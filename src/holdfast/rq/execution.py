@@ -89,7 +89,7 @@ class RunWorker(Worker):
 
 
 def _claimable(surroundings: Surroundings, run_id: str) -> bool:
-    with connect(surroundings.database_url) as connection:
+    with connect(surroundings.database_url, surroundings.settings.pooler) as connection:
         return driver.run(connection, ring.is_claimable(run_id))
 
 
@@ -106,7 +106,7 @@ def _answers(url: str) -> bool:
 def _sweep(surroundings: Surroundings, url: str) -> None:
     """Ring for what became ready meanwhile: a retry of this very run, or runs that waited for it."""
     ringer = RunRinger(url, surroundings.settings.ring_seconds)
-    sweeper = Sweeper(surroundings.database_url, ringer)
+    sweeper = Sweeper(surroundings.connect_for_sweep, ringer)
     try:
         sweeper.try_sweep()
     finally:

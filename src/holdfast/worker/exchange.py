@@ -250,7 +250,7 @@ class Exchange:
         """Do an errand. None if the database did not answer, or would not take it as a whole."""
         endings = self.endings
         try:
-            answer = await database.transact(lambda: turn(errand), several=errand.several, moves=errand.moves)
+            answer = await database.transact(lambda: turn(errand), several=errand.several)
         except Unavailable as error:
             endings.completions.doubt(errand.settlements)
             self._appetite.restart()
@@ -356,7 +356,7 @@ class Exchange:
 
     async def _settle(self, settlements: Sequence[Settlement]) -> Answer:
         errand = Errand(self.tenure.id, settlements)
-        return await self._database.transact(lambda: turn(errand), several=True, moves=True)
+        return await self._database.transact(lambda: turn(errand), several=True)
 
     async def _one_by_one(self, settlements: Sequence[Settlement]) -> None:
         """Something in this batch cannot be written. Each by itself, so that it alone is held up."""

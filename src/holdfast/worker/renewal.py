@@ -95,7 +95,9 @@ class RenewalThread:
     async def _beat(self) -> str:
         every = self._options.renew_every
         grid = self._confirmed + every
-        database = Database(self._options.database_url, "renewal", patience=min(STATEMENT_LIMIT, every))
+        database = Database(
+            self._options.database_url, "renewal", patience=min(STATEMENT_LIMIT, every), pooler=self._options.pooler
+        )
         try:
             while True:
                 await asyncio.sleep(grid - monotonic())

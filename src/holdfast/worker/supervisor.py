@@ -82,8 +82,8 @@ class Worker:
     async def serve(self) -> None:
         """Work until stopped. Raises DatabaseUnreachable if the database is away at the start."""
         load_modules(self.options.task_modules)
-        self._database = Database(self.options.database_url, "worker", moving=True)
-        self._second = Database(self.options.database_url, "worker", moving=True)
+        self._database = Database(self.options.database_url, "worker", moving=True, pooler=self.options.pooler)
+        self._second = Database(self.options.database_url, "worker", moving=True, pooler=self.options.pooler)
         self._upkeep = Upkeep(self.options)
         self._exchange = Exchange(self.options, self._database, self._second, self._upkeep)
         self._upkeep.rescued = self._exchange.look_soon

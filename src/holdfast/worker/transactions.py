@@ -9,21 +9,20 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-import psycopg
-
 from holdfast import ops
 from holdfast.domain.states import Status
 from holdfast.domain.values import Settlement
 from holdfast.drivers import psycopg as driver
+from holdfast.drivers import sessions
+from holdfast.drivers.sessions import OwnConnection
 
 
 class RunTransaction:
     """One transaction of one run."""
 
-    def __init__(self, connection: psycopg.Connection[Any], worker_id: str) -> None:
+    def __init__(self, connection: OwnConnection, worker_id: str) -> None:
         self.connection = connection
         self._worker_id = worker_id
-        connection.execute("begin")
 
     def block(self) -> AbstractContextManager[Any]:
         return self.connection.transaction()
@@ -31,6 +30,9 @@ class RunTransaction:
     def commit(self, settlement: Settlement) -> bool:
         """Settle and commit. If it raises, it is not known whether that happened: the next attempt finds out."""
         try:
+            # Until here the task chose how its statements run; what settles the run relies on nothing that it chose.
+            self.connection.session = sessions.RUN
+            self.connection.execute(sessions.RUN.local(self.connection.info.server_version), prepare=False)
             verdict = driver.run(self.connection, ops.finish(self._worker_id, [settlement]))[0]
             if verdict.accepted and verdict.outcome == Status.SUCCEEDED:
                 self.connection.commit()
@@ -46,9 +48,4 @@ class RunTransaction:
 
 def open_transaction(url: str, worker_id: str) -> RunTransaction:
     """Connect and begin."""
-    connection = psycopg.connect(url, autocommit=True, application_name="holdfast run", connect_timeout=10)
-    try:
-        return RunTransaction(connection, worker_id)
-    except BaseException:
-        connection.close()
-        raise
+    return RunTransaction(OwnConnection.begin_for_task(url), worker_id)

@@ -33,11 +33,6 @@ class Errand:
     news: int = 0
 
     @property
-    def moves(self) -> bool:
-        """Whether runs move, by statements whose plans matter."""
-        return bool(self.positions or self.settlements)
-
-    @property
     def several(self) -> bool:
         """Whether it takes several statements, which then share a transaction."""
         asks = bool(self.positions) + self.look + self.promote + bool(self.progress) + bool(self.lines)

@@ -68,7 +68,7 @@ class Upkeep:
 
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
-        self.database = Database(options.database_url, "upkeep", patience=30.0)
+        self.database = Database(options.database_url, "upkeep", patience=30.0, pooler=options.pooler)
         self._active_at = monotonic()
         self._busy = True
         self.rescued: Callable[[], None] = _nobody
