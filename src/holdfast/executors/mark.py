@@ -1,6 +1,8 @@
-"""A mark that a child sets and its worker reads: which run has begun, and when, and which endings it has yet to send.
+"""State that a child, its guardian and its worker share.
 
-It lies in memory that both share, so it costs the child no system call and is readable when the child is stuck or dead.
+It lies in memory that all three map, so it costs the child no system call and is readable when the child is stuck or
+dead. The child writes which run has begun, and when, and which endings it has yet to send; the guardian writes which
+process runs user code and how that ended; the worker writes from which run on nothing may begin any more.
 """
 
 from __future__ import annotations
@@ -8,33 +10,71 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import tempfile
 
-_MARK = struct.Struct("=qd")
-_LENGTH = struct.Struct("=q")
-_KEPT = _MARK.size + _LENGTH.size
+# Native layout: each aligned number is read and written as a whole.
+_BEGUN = struct.Struct("qd")
+_NUMBER = struct.Struct("q")
+_LENGTH_AT, _TURN_AT, _REVOKED_AT, _RUNNER_AT, _STATUS_AT, _KEPT = 16, 24, 32, 40, 48, 56
+_NEVER = 2**63 - 1
+_NONE = -1
 SIZE = 1 << 16
 
 
 class Mark:
-    """Index of the last run that began, and the monotonic time when it did; -1 before the first.
-
-    Once it is closed it stays as it was.
-    """
+    """The shared memory. Once it is closed, what it said last stays readable."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, SIZE)
         self._last: tuple[int, float] | None = None
+        self._last_runner: int | None = None
         self._end = _KEPT
+        self._turn = 0
 
-    def set(self, index: int, at: float) -> None:
-        _MARK.pack_into(self._memory, 0, index, at)
+    def clear(self) -> None:
+        _BEGUN.pack_into(self._memory, 0, _NONE, 0.0)
+        for at, value in ((_REVOKED_AT, _NEVER), (_RUNNER_AT, _NONE), (_STATUS_AT, _NONE)):
+            _NUMBER.pack_into(self._memory, at, value)
+
+    def begin(self, index: int, at: float) -> bool:
+        """Mark that a run begins; False if it must not begin any more."""
+        if index >= _NUMBER.unpack_from(self._memory, _REVOKED_AT)[0]:
+            return False
+        _BEGUN.pack_into(self._memory, 0, index, at)
+        # Again: the worker revokes first and reads the mark later, so one of the two sees what the other wrote.
+        return bool(index < _NUMBER.unpack_from(self._memory, _REVOKED_AT)[0])
 
     def get(self) -> tuple[int, float]:
+        """Index of the last run that began, and the monotonic time when it did; -1 before the first."""
         if self._last is not None:
             return self._last
-        index, at = _MARK.unpack_from(self._memory)
+        index, at = _BEGUN.unpack_from(self._memory)
         return index, at
+
+    def revoke(self, index: int | None) -> None:
+        """Let no run from this index on begin; None lets all begin again."""
+        _NUMBER.pack_into(self._memory, _REVOKED_AT, _NEVER if index is None else index)
+
+    @property
+    def runner(self) -> int | None:
+        """The process that runs user code, as soon as there is one."""
+        if self._last is not None:
+            return self._last_runner
+        found = _NUMBER.unpack_from(self._memory, _RUNNER_AT)[0]
+        return None if found == _NONE else int(found)
+
+    @runner.setter
+    def runner(self, pid: int) -> None:
+        _NUMBER.pack_into(self._memory, _RUNNER_AT, pid)
+
+    @property
+    def status(self) -> int | None:
+        """How that process ended, as `waitpid` says it; None until its guardian has seen it end."""
+        found = _NUMBER.unpack_from(self._memory, _STATUS_AT)[0]
+        return None if found == _NONE else int(found)
+
+    @status.setter
+    def status(self, status: int) -> None:
+        _NUMBER.pack_into(self._memory, _STATUS_AT, status)
 
     def keep(self, text: bytes) -> bool:
         """Keep a line until it is sent. False if there is no room."""
@@ -43,22 +83,32 @@ class Mark:
             return False
         self._memory[self._end : end] = text + b"\n"
         self._end = end
-        # Last: whoever dies in between has kept nothing of it.
-        _LENGTH.pack_into(self._memory, _MARK.size, end - _KEPT)
+        # Last: a process that dies in between has kept nothing of it.
+        _NUMBER.pack_into(self._memory, _LENGTH_AT, end - _KEPT)
         return True
 
     def forget(self) -> None:
         """All that was kept has been sent."""
         if self._end > _KEPT:
             self._end = _KEPT
-            _LENGTH.pack_into(self._memory, _MARK.size, 0)
+            self._turn += 1
+            _NUMBER.pack_into(self._memory, _LENGTH_AT, 0)
+            _NUMBER.pack_into(self._memory, _TURN_AT, self._turn)
 
     def kept(self) -> list[bytes]:
-        """The lines that were not sent, or whose sender died before it could say so."""
-        (length,) = _LENGTH.unpack_from(self._memory, _MARK.size)
-        return bytes(self._memory[_KEPT : _KEPT + length]).splitlines()
+        """The lines that were not sent, or whose sender died before it could say so.
+
+        Nothing if the sender sends them at this very moment.
+        """
+        before = self._kept_state()
+        lines = bytes(self._memory[_KEPT : _KEPT + before[1]]).splitlines()
+        return lines if self._kept_state() == before else []
+
+    def _kept_state(self) -> tuple[int, int]:
+        return _NUMBER.unpack_from(self._memory, _TURN_AT)[0], _NUMBER.unpack_from(self._memory, _LENGTH_AT)[0]
 
     def close(self) -> None:
+        self._last_runner = self.runner
         self._last = self.get()
         self._memory.close()
 
@@ -68,9 +118,15 @@ def make_mark() -> tuple[int, Mark]:
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("holdfast-mark", os.MFD_CLOEXEC)
     else:
+        import tempfile
+
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
-    os.truncate(descriptor, SIZE)
-    mark = Mark(descriptor)
-    mark.set(-1, 0.0)
+    try:
+        os.truncate(descriptor, SIZE)
+        mark = Mark(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    mark.clear()
     return descriptor, mark
