@@ -54,7 +54,6 @@ def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
 
 def test_nothing_is_worn_by_ordinary_failures() -> None:
     wear = Wear(ChildLimits())
-    wear.begin()
     wear.failed(ValueError("ordinary"))
     assert wear.check(monotonic()) is None
 
@@ -94,9 +93,8 @@ def test_a_thread_left_by_a_failed_run_is_suspicious_and_one_from_before_is_not(
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
     try:
-        wear.begin()
         thread.start()
-        wear.begin()
+        assert wear.check(monotonic() + COUNT_EVERY) is None
         wear.failed(ValueError("ordinary"))
         assert wear.check(monotonic()) is None
         thread_of_this_run = threading.Thread(target=done.wait)

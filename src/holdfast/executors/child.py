@@ -83,7 +83,6 @@ class Child:
     def _perform(self, assignment: Assignment, started: float) -> Outcome | Settled:
         context = RunContext(self._link, assignment)
         task = registry.find(assignment.task)
-        self._wear.begin()
         token = enter(context)
         self._current = context
         try:

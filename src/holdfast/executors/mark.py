@@ -11,10 +11,11 @@ import mmap
 import os
 import struct
 
-# Native layout: each aligned number is read and written as a whole.
+# Native layout: each aligned number is read and written as a whole. The index that has begun and its time come first,
+# then five numbers at these places, then what is kept.
 _BEGUN = struct.Struct("qd")
-_NUMBER = struct.Struct("q")
-_LENGTH_AT, _TURN_AT, _REVOKED_AT, _RUNNER_AT, _STATUS_AT, _KEPT = 16, 24, 32, 40, 48, 56
+_LENGTH, _TURN, _REVOKED, _RUNNER, _STATUS = range(2, 7)
+_KEPT = 56
 _NEVER = 2**63 - 1
 _NONE = -1
 SIZE = 1 << 16
@@ -25,6 +26,7 @@ class Mark:
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, SIZE)
+        self._numbers = memoryview(self._memory).cast("q")
         self._last: tuple[int, float] | None = None
         self._last_runner: int | None = None
         self._end = _KEPT
@@ -32,16 +34,17 @@ class Mark:
 
     def clear(self) -> None:
         _BEGUN.pack_into(self._memory, 0, _NONE, 0.0)
-        for at, value in ((_REVOKED_AT, _NEVER), (_RUNNER_AT, _NONE), (_STATUS_AT, _NONE)):
-            _NUMBER.pack_into(self._memory, at, value)
+        for place, value in ((_REVOKED, _NEVER), (_RUNNER, _NONE), (_STATUS, _NONE)):
+            self._numbers[place] = value
 
     def begin(self, index: int, at: float) -> bool:
-        """Mark that a run begins; False if it must not begin any more."""
-        if index >= _NUMBER.unpack_from(self._memory, _REVOKED_AT)[0]:
-            return False
+        """Mark that a run begins; False if it must not begin any more.
+
+        The child marks first and then looks, the worker revokes first and reads the mark later: so one of the two sees
+        what the other wrote.
+        """
         _BEGUN.pack_into(self._memory, 0, index, at)
-        # Again: the worker revokes first and reads the mark later, so one of the two sees what the other wrote.
-        return bool(index < _NUMBER.unpack_from(self._memory, _REVOKED_AT)[0])
+        return index < self._numbers[_REVOKED]
 
     def get(self) -> tuple[int, float]:
         """Index of the last run that began, and the monotonic time when it did; -1 before the first."""
@@ -52,29 +55,29 @@ class Mark:
 
     def revoke(self, index: int | None) -> None:
         """Let no run from this index on begin; None lets all begin again."""
-        _NUMBER.pack_into(self._memory, _REVOKED_AT, _NEVER if index is None else index)
+        self._numbers[_REVOKED] = _NEVER if index is None else index
 
     @property
     def runner(self) -> int | None:
         """The process that runs user code, as soon as there is one."""
         if self._last is not None:
             return self._last_runner
-        found = _NUMBER.unpack_from(self._memory, _RUNNER_AT)[0]
-        return None if found == _NONE else int(found)
+        found = self._numbers[_RUNNER]
+        return None if found == _NONE else found
 
     @runner.setter
     def runner(self, pid: int) -> None:
-        _NUMBER.pack_into(self._memory, _RUNNER_AT, pid)
+        self._numbers[_RUNNER] = pid
 
     @property
     def status(self) -> int | None:
         """How that process ended, as `waitpid` says it; None until its guardian has seen it end."""
-        found = _NUMBER.unpack_from(self._memory, _STATUS_AT)[0]
-        return None if found == _NONE else int(found)
+        found = self._numbers[_STATUS]
+        return None if found == _NONE else found
 
     @status.setter
     def status(self, status: int) -> None:
-        _NUMBER.pack_into(self._memory, _STATUS_AT, status)
+        self._numbers[_STATUS] = status
 
     def keep(self, text: bytes) -> bool:
         """Keep a line until it is sent. False if there is no room."""
@@ -84,7 +87,7 @@ class Mark:
         self._memory[self._end : end] = text + b"\n"
         self._end = end
         # Last: a process that dies in between has kept nothing of it.
-        _NUMBER.pack_into(self._memory, _LENGTH_AT, end - _KEPT)
+        self._numbers[_LENGTH] = end - _KEPT
         return True
 
     def forget(self) -> None:
@@ -92,8 +95,8 @@ class Mark:
         if self._end > _KEPT:
             self._end = _KEPT
             self._turn += 1
-            _NUMBER.pack_into(self._memory, _LENGTH_AT, 0)
-            _NUMBER.pack_into(self._memory, _TURN_AT, self._turn)
+            self._numbers[_LENGTH] = 0
+            self._numbers[_TURN] = self._turn
 
     def kept(self) -> list[bytes]:
         """The lines that were not sent, or whose sender died before it could say so.
@@ -105,11 +108,12 @@ class Mark:
         return lines if self._kept_state() == before else []
 
     def _kept_state(self) -> tuple[int, int]:
-        return _NUMBER.unpack_from(self._memory, _TURN_AT)[0], _NUMBER.unpack_from(self._memory, _LENGTH_AT)[0]
+        return self._numbers[_TURN], self._numbers[_LENGTH]
 
     def close(self) -> None:
         self._last_runner = self.runner
         self._last = self.get()
+        self._numbers.release()
         self._memory.close()
 
 

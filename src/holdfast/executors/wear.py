@@ -38,16 +38,12 @@ class Wear:
         self._suspicion: str | None = None
         self._look_now = False
 
-    def begin(self) -> None:
-        """A run begins."""
-        self._threads_before = threading.active_count()
-
     def failed(self, error: BaseException) -> None:
         """A run failed: look closely before the next one."""
         self._look_now = True
         if is_exhaustion(error):
             self._suspicion = f"a run failed for want of memory, descriptors or threads ({type(error).__name__})"
-        elif threading.active_count() > self._threads_before:
+        elif threading.active_count() > self._threads_before:  # at the last count
             self._suspicion = "a run that failed left threads behind"
         elif has_processes():
             self._suspicion = "a run that failed left processes behind"
@@ -66,6 +62,7 @@ class Wear:
         return found
 
     def _count(self) -> str | None:
+        self._threads_before = threading.active_count()
         open_now = descriptors()
         if open_now > self._most_descriptors:
             return f"it has {open_now} open descriptors, and had {self._descriptors} at its start"
