@@ -64,7 +64,7 @@ def test_a_failure_is_retried_after_its_delay(stage: Stage, executor: str) -> No
     assert error["class"] == "ConnectionError"
     assert error["message"] == "attempt 1 of 2 that fail"
     assert "in fail\n" in error["traceback"]
-    assert "/executors/" not in error["traceback"]
+    assert "/holdfast/executors/" not in error["traceback"]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

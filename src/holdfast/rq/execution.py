@@ -11,7 +11,7 @@ from random import random
 import redis
 
 from holdfast import ops
-from holdfast.assembly import WorkerRequest, start_logging, worker_options
+from holdfast.assembly import WorkerRequest, child_limits, start_logging, worker_options
 from holdfast.client.surroundings import Surroundings, connect
 from holdfast.domain.ids import parse_id
 from holdfast.domain.tasks import registry
@@ -43,7 +43,8 @@ def execute(run_id: object) -> None:
             end_with_worker(lambda: _answers(url))
         if _claimable(surroundings, known):
             options = worker_options(surroundings, WorkerRequest(queues=(), slots=1))
-            worker = RunWorker(replace(options, executor=OneChild(1)), known)
+            child = OneChild(1, limits=child_limits(surroundings.settings))
+            worker = RunWorker(replace(options, executor=child), known)
             # A process that is not ours alone, such as a worker of RQ that does not fork, keeps its signals.
             if forked:
                 worker.run()

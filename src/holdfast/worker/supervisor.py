@@ -17,13 +17,14 @@ from holdfast.domain.execution import Executor, Place
 from holdfast.domain.tasks import load_modules, registry
 from holdfast.domain.values import Renewal
 from holdfast.observe import emit
+from holdfast.processes import loop_signals
 from holdfast.sql import leases, workers
 from holdfast.sql.statement import Op
 from holdfast.worker.database import Busy, Database, Unavailable, said
 from holdfast.worker.exchange import Exchange
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.renewal import RenewalThread
-from holdfast.worker.shutdown import drain, signals
+from holdfast.worker.shutdown import drain
 from holdfast.worker.tenure import Tenure
 from holdfast.worker.upkeep import Upkeep
 
@@ -55,7 +56,7 @@ class Worker:
         asyncio.run(self._run())
 
     async def _run(self) -> None:
-        with signals(self.stop):
+        with loop_signals(self.stop):
             await self.serve()
 
     def stop(self, *, now: bool = False) -> None:
@@ -66,6 +67,8 @@ class Worker:
         if self._serving:
             self._exchange.claiming = False
             self._exchange.wake()
+            if self._renewal is None and not self._database.connected:
+                self._database.cut()
             # A database that does not answer holds nobody for longer than the runs may take.
             for database in (self._database, self._second):
                 asyncio.get_running_loop().call_later(self.options.limits.grace, database.cut, HUNG_FOR)
@@ -90,6 +93,9 @@ class Worker:
         self._serving = True
         self._exchange.claiming = not self._stopping
         await self._register(waiting=self.options.wait_for_database)
+        if self._renewal is None:  # stopped while the database did not answer: there is nothing to let go of
+            await self._close_connections()
+            return
         helpers = []
         try:
             for executor in self.executors:
@@ -153,14 +159,14 @@ class Worker:
                 await self._database.transact(register)
                 break
             except Unavailable as error:
-                if not waiting:
+                if not (waiting or self._stopping):
                     raise DatabaseUnreachable(f"Postgres does not answer: {said(error)}") from error
                 emit("database.away", worker_id=tenure.id, error=said(error))
             except (Busy, psycopg.Error) as error:
-                if not waiting:
+                if not (waiting or self._stopping):
                     raise HoldfastError(f"Postgres does not let this worker register: {said(error)}") from error
                 emit("registration.refused", worker_id=tenure.id, error=said(error))
-            await asyncio.sleep(pause)
+            await asyncio.sleep(0.0 if self._stopping else pause)
             pause = min(2.0, pause * 2)
             if self._stopping:
                 return
@@ -269,10 +275,13 @@ class Worker:
                 await self._deregister(settled=await self._settle_last())
         if self._renewal is not None:
             await self._renewal.stop()
+        await self._close_connections()
+        emit("worker.stopped", worker_id=exchange.tenure.id)
+
+    async def _close_connections(self) -> None:
         await self._upkeep.close()
         await self._second.close()
         await self._database.close()
-        emit("worker.stopped", worker_id=exchange.tenure.id)
 
     async def _settle_last(self) -> bool:
         """Settle what there is, trying again for a while. False if something could not be settled."""
