@@ -30,6 +30,7 @@ CODES: dict[int, set[type[BaseException]]] = {
         errors.JobEnded,
         errors.LeaseLost,
         errors.SubscriptionExists,
+        errors.SubscriptionNotReady,
     },
     69: {errors.DatabaseUnreachable, errors.ServerUnreachable, psycopg.OperationalError},
 }

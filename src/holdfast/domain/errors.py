@@ -149,3 +149,7 @@ class SubscriptionNotFound(HoldfastError):
 
 class SubscriptionExists(HoldfastError):
     """There is a subscription of this name already."""
+
+
+class SubscriptionNotReady(HoldfastError):
+    """The subscription was not added, since it would have missed runs that an open transaction ended."""

@@ -55,7 +55,8 @@ def record(settlements: Sequence[Settlement], accepted: Iterable[Verdict]) -> Op
     verdicts = Verdicts(by_ref.get(s.ref) or Verdict(s.ref, False, s.status, s.outcome) for s in settlements)
     refused = [v.ref for s, v in zip(settlements, verdicts, strict=True) if s.begun and not v.accepted]
     if refused:
-        yield from events.fenced(refused, "the lease was gone when the attempt ended")
+        held = yield from events.hold_runs([ref.run_id for ref in refused])
+        yield from events.fenced(refused, "the lease was gone when the attempt ended", held)
     counted = _counted(settlements, verdicts)
     if counted:
         ended = [v for v in verdicts if v.accepted and v.outcome is not None]

@@ -25,10 +25,10 @@ STOPPED = '{"stopped": true}'
 
 def stop_job(job_id: str, outcome: Status, reason: str) -> Op[JobRecord]:
     """Mark a job, so that nothing can be added any more. Raises JobEnded if it ended in another way."""
-    found = yield from stopping.stop(job_id, outcome, reason)
+    yield from stopping.stop(job_id, outcome, reason)
     job = yield from get_job(job_id)
-    if found not in ("OPEN", outcome):
-        raise JobEnded(f"job {job_id} ({job.name}) already ended {found}; it cannot be stopped")
+    if job.finished_at is not None and job.status != outcome:
+        raise JobEnded(f"job {job_id} ({job.name}) already ended {job.status}; it cannot be stopped")
     return job
 
 

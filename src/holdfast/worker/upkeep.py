@@ -192,11 +192,13 @@ async def name_tasks(upkeep: Upkeep) -> None:
 
 
 async def prune(upkeep: Upkeep) -> None:
-    """Forget what is past its time."""
+    """Forget a bounded part of what is past its time; go on, once the other services had a turn, if there is more."""
     retention = timedelta(days=upkeep.options.retention_days)
     pruned = await upkeep.database.transact(lambda: ops.prune(retention))
     if any(pruned):
         emit("upkeep.pruned", keys=pruned.keys, workers=pruned.workers, strays=pruned.strays, months=pruned.months)
+    if pruned.more:
+        upkeep.call([prune.__name__])
 
 
 async def make_partitions(upkeep: Upkeep) -> None:

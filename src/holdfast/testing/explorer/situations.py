@@ -174,4 +174,6 @@ def forget_months(session: Session, cases: Iterable[Case]) -> None:
     for month in months:
         session.execute("drop table if exists " + ", ".join(f"holdfast.{table}_{month}" for table in OLD_TABLES))
     if months:
-        session.execute("truncate " + ", ".join(f"holdfast.{table}_default" for table in OLD_TABLES))
+        session.execute(
+            "truncate holdfast.pruned_ranges, " + ", ".join(f"holdfast.{table}_default" for table in OLD_TABLES)
+        )
