@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast import alembic_run, migrate
-from holdfast.domain.errors import SchemaMismatch
+from holdfast.domain.errors import SchemaMismatch, UpgradeBlocked
 from holdfast.migrate import Migration
 from holdfast.testing.databases import scratch
 
@@ -68,15 +69,43 @@ def test_each_step_is_taken_or_not_at_all(empty_url: str) -> None:
         assert migrate.current(connection) == "0002"
 
 
-def test_a_migration_does_not_wait_long_for_a_table_in_use(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it waits, everybody who comes after it waits as well."""
+def test_migration_gives_way_and_is_tried_again_until_the_table_is_free(empty_url: str) -> None:
+    """While it waits for a lock, every statement that comes after it waits as well."""
+    good = Migration("0001", "good", "create table holdfast.busy (n integer)")
+    further = Migration("0002", "alter", "alter table holdfast.busy add m integer")
+    alembic_run.run(empty_url, [good])
+    given_way = threading.Semaphore(0)
+    with ThreadPoolExecutor(1) as threads, psycopg.connect(empty_url) as holder:
+        holder.execute("select * from holdfast.busy")
+        upgrading = threads.submit(alembic_run.run, empty_url, [good, further], lambda _: given_way.release())
+        for _ in range(2):
+            assert given_way.acquire(timeout=30)
+            with psycopg.connect(empty_url) as writer:
+                writer.execute("insert into holdfast.busy values (1)")
+        holder.rollback()
+        upgrading.result(timeout=60)
+    with psycopg.connect(empty_url) as connection:
+        assert migrate.current(connection) == "0002"
+
+
+def test_migration_that_is_blocked_too_long_gives_up_without_a_change(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(alembic_run, "_LOCK_TIMEOUT", "50ms")
+    monkeypatch.setattr(alembic_run, "_GIVE_UP_SECONDS", 0.0)
     good = Migration("0001", "good", "create table holdfast.busy (n integer)")
     alembic_run.run(empty_url, [good])
     with psycopg.connect(empty_url) as connection:
         connection.execute("select * from holdfast.busy")
-        with pytest.raises(psycopg.errors.LockNotAvailable):
+        with pytest.raises(UpgradeBlocked, match="holdfast db upgrade"):
             alembic_run.run(empty_url, [good, Migration("0002", "alter", "alter table holdfast.busy add m integer")])
+    with psycopg.connect(empty_url) as connection:
+        assert migrate.current(connection) == "0001"
+
+
+def test_settings_of_the_role_do_not_stop_a_migration(empty_url: str) -> None:
+    strict = psycopg.conninfo.make_conninfo(empty_url, options="-c statement_timeout=50ms -c lock_timeout=1ms")
+    alembic_run.run(strict, [Migration("0001", "slow", "select pg_sleep(0.2)")])
     with psycopg.connect(empty_url) as connection:
         assert migrate.current(connection) == "0001"
 
