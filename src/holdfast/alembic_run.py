@@ -67,7 +67,7 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
             tries += 1
             if on_wait is not None:
                 on_wait(
-                    f"other sessions hold a table that the migration changes; it gives way and tries again ({tries})"
+                    f"other sessions use a table that the migration changes; it gives way and tries again ({tries})"
                 )
             time.sleep(random.uniform(pause / 2, pause))
 
