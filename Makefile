@@ -11,7 +11,7 @@ FINGERPRINT := $(shell printf '%s|%s|%s' "$(CURDIR)" "$(PYTHON)" "$(EXTRAS)" | c
 READY = $(VENV)/.ready-$(FINGERPRINT)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test explore check format bench chaos scale constraints schema clean
+.PHONY: help setup demo up test explore check format bench chaos scale constraints schema freeze clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -34,11 +34,12 @@ test: $(READY) ## every test; POSTGRES=15 on Debian's PostgreSQL 15 as it comes,
 explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point: hours
 	@$(BIN)/python -m pytest -n 2 --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py
 
-check: $(READY) ## format, lint, strict types, import direction
+check: $(READY) ## format, lint, strict types, import direction, released migrations unchanged
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy --strict src
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/freeze-migrations --check
 
 format: $(READY) ## let ruff rewrite what it can
 	@$(BIN)/ruff check --fix .
@@ -64,6 +65,9 @@ constraints: ## remake constraints.txt from pyproject.toml (ARGS=--upgrade for n
 
 schema: $(READY) ## write src/holdfast/sql/schema.txt anew, after a migration
 	@$(BIN)/python tools/dump-schema
+
+freeze: $(READY) ## at a release: add the hashes of new migrations, which never change from then on
+	@$(BIN)/python tools/freeze-migrations
 
 clean: ## remove what make made; data under .holdfast and artifacts stays
 	@rm -rf $(VENV) .venv311 .venv-uv dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,84 +1,163 @@
-"""Alembic, told about the numbered SQL files in memory: no ini file, no revision scripts to keep in step."""
+"""Alembic, given the numbered SQL files in memory: no ini file, no revision scripts to keep in step.
+
+A migration never stands in the way for long. While it waits for a lock on a table, every statement that comes after it
+waits as well, so it waits half a second at most; then it is rolled back, others go on, and it is tried again.
+
+Only one process migrates at a time. The lock that sees to it belongs to a transaction, not to a session, so that it
+works through a transaction pooler as well; each migration looks again which number the database is at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from random import uniform
-from time import monotonic, sleep
 from types import ModuleType
 from typing import Any
 
 import psycopg
-from alembic import op
-from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
+from alembic.runtime.migration import MigrationContext, MigrationInfo
 from alembic.script import Script, ScriptDirectory
 from alembic.script.revision import RevisionMap
 from sqlalchemy import Connection, create_engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from holdfast import migrate
+from holdfast.domain.errors import UpgradeBlocked
 from holdfast.drivers import sessions
 from holdfast.drivers.sessions import OwnConnection
 from holdfast.migrate import Migration
 
-# One migration at a time, whichever process starts it; the lock goes with the transaction that holds it.
+# One migration at a time, from whichever process; the lock goes with the transaction that holds it.
 _LOCK = 7_226_311_052
 
-# A migration that waits for a table makes every later user of it wait too. So it gives up soon, without having changed
-# anything, and tries again; this long in all.
-_KEEP_TRYING_SECONDS = 60.0
-_PAUSES = (0.5, 2.0)
+# How long a migration waits for a table in use, how long it then lets others go on at most, and when it gives up.
+_LOCK_TIMEOUT = "500ms"
+_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
+_GIVE_UP_SECONDS = 120.0
 
 
-def _script(migration: Migration, previous: str | None) -> Script:
-    module = ModuleType(f"holdfast_{migration.number}")
-    module.__dict__.update(
-        revision=migration.number,
-        down_revision=previous,
-        upgrade=lambda: _apply(op.get_bind(), migration.sql),
-        __doc__=migration.name,
-    )
-    return Script(module, migration.number, f"{migration.number}_{migration.name}.sql")
+class _Overtaken(Exception):
+    """Another process applied the migration in the meantime."""
 
 
-def run(url: str, migrations: list[Migration]) -> None:
-    """Run every migration that the database has not seen; again if a table that it needs stays in use."""
-    ends_at = monotonic() + _KEEP_TRYING_SECONDS
+def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | None = None) -> None:
+    """Run every migration that the database has not seen, again and again while other sessions hold its tables."""
+    give_up_at = time.monotonic() + _GIVE_UP_SECONDS
+    tries = 0
     while True:
         try:
-            return _run(url, migrations)
-        except psycopg.errors.LockNotAvailable:
-            if monotonic() >= ends_at:
+            with _connection(url) as connection:
+                _prepare(connection, migrations)
+                _migrate(connection, migrations)
+            return
+        except _Overtaken:
+            continue
+        except (psycopg.Error, DBAPIError) as error:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            if not isinstance(cause, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
                 raise
-        sleep(uniform(*_PAUSES))
+            pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
+            if time.monotonic() + pause > give_up_at:
+                raise UpgradeBlocked(
+                    f"other sessions used a table that a migration changes for {_GIVE_UP_SECONDS:g} s, so it was "
+                    "rolled back; end long transactions (pg_stat_activity shows them), then run: holdfast db upgrade"
+                ) from error
+            tries += 1
+            if on_wait is not None:
+                on_wait(
+                    f"other sessions use a table that the migration changes; it gives way and tries again ({tries})"
+                )
+            time.sleep(random.uniform(pause / 2, pause))
 
 
-def _run(url: str, migrations: list[Migration]) -> None:
-    directory = ScriptDirectory(".")
-    chain = [None, *(m.number for m in migrations)]
-    directory.revision_map = RevisionMap(
-        lambda: [_script(m, previous) for m, previous in zip(migrations, chain, strict=False)]
+def _prepare(connection: Connection, migrations: list[Migration]) -> None:
+    """Make the table of migrations, compare its hashes with ours, and fill in those that were never recorded."""
+    cursor = _begin(connection)
+    cursor.execute("create schema if not exists holdfast")
+    cursor.execute(
+        "create table if not exists holdfast.migration "
+        "(version_num varchar(32) not null constraint migration_pkc primary key)"
     )
+    cursor.execute(
+        "select from pg_attribute where attrelid = 'holdfast.migration'::regclass and attname = 'sha256' "
+        "and not attisdropped"
+    )
+    if not cursor.rowcount:
+        cursor.execute("alter table holdfast.migration add column sha256 jsonb")
+    at = migrate.applied(cursor.connection)
+    if at is not None:
+        migrate.require_same(at.sha256, migrations)
+        _record(cursor, [one for one in migrations if one.number <= at.number and one.number not in at.sha256])
+    connection.commit()
+
+
+def _migrate(connection: Connection, migrations: list[Migration]) -> None:
+    by_number = {migration.number: migration for migration in migrations}
+    chain = [None, *by_number]
+
+    def script(migration: Migration, previous: str | None) -> Script:
+        module = ModuleType(f"holdfast_{migration.number}")
+        module.__dict__.update(
+            revision=migration.number,
+            down_revision=previous,
+            upgrade=lambda: _apply(connection, migration, previous),
+            __doc__=migration.name,
+        )
+        return Script(module, migration.number, migration.file)
+
+    directory = ScriptDirectory(".")
+    directory.revision_map = RevisionMap(lambda: [script(m, p) for m, p in zip(migrations, chain, strict=False)])
 
     def steps(revision: Any, _: Any) -> Any:
         return directory._upgrade_revs("head", revision)  # noqa: SLF001 - as alembic.command.upgrade does
 
-    with _connection(url) as connection, EnvironmentContext(Config(), directory, fn=steps) as context:
-        context.configure(
-            connection=connection,
-            transaction_per_migration=True,
-            version_table="migration",
-            version_table_schema="holdfast",
-        )
-        context.run_migrations()
+    def record(*, step: MigrationInfo, **_: Any) -> None:
+        _record(connection.connection.cursor(), [by_number[str(step.up_revision_id)]])
+
+    # Without an EnvironmentContext, which is global: two threads may migrate two databases.
+    MigrationContext.configure(
+        connection,
+        opts={
+            "fn": steps,
+            "transaction_per_migration": True,
+            "version_table": "migration",
+            "version_table_schema": "holdfast",
+            "on_version_apply": [record],
+        },
+    ).run_migrations()
 
 
-def _apply(connection: Connection, text: str) -> None:
+def _apply(connection: Connection, migration: Migration, previous: str | None) -> None:
+    cursor = _begin(connection)
+    if migrate.current(cursor.connection) != previous:
+        raise _Overtaken
+    cursor.execute(migration.sql)
+    cursor.close()
+
+
+def _begin(connection: Connection) -> Any:
+    """Wait for our turn; from then on this transaction waits for nothing else for long."""
     cursor = connection.connection.cursor()
     cursor.execute(sessions.MIGRATION.local(cursor.connection.info.server_version))
-    cursor.execute(text)
-    cursor.close()
+    cursor.execute("set local lock_timeout = 0")
+    cursor.execute(f"select pg_advisory_xact_lock({_LOCK})")
+    cursor.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
+    return cursor
+
+
+def _record(cursor: Any, migrations: list[Migration]) -> None:
+    hashes = json.dumps({migration.number: migration.sha256 for migration in migrations})
+    cursor.execute("update holdfast.migration set sha256 = coalesce(sha256, '{}') || %s::jsonb", [hashes])
+
+
+def _connect(url: str) -> OwnConnection:
+    connection = OwnConnection.connect(url, session=sessions.MIGRATION, prepare_threshold=None)
+    connection.autocommit = False
+    return connection
 
 
 @contextmanager
@@ -90,29 +169,8 @@ def _connection(url: str) -> Iterator[Connection]:
         isolation_level="READ COMMITTED",
     )
     try:
-        with _alone(url), engine.connect() as connection:
-            connection.exec_driver_sql("create schema if not exists holdfast")
+        with engine.connect() as connection:
+            yield connection
             connection.commit()
-            try:
-                yield connection
-                connection.commit()
-            finally:
-                connection.rollback()
     finally:
         engine.dispose()
-
-
-@contextmanager
-def _alone(url: str) -> Iterator[None]:
-    """Hold the lock, in a transaction of its own: behind a pooler, a lock of the session would be left there."""
-    with _connect(url) as connection:
-        connection.execute("set local lock_timeout = 0")
-        connection.execute(f"select pg_advisory_xact_lock({_LOCK})")
-        yield
-        connection.rollback()
-
-
-def _connect(url: str) -> OwnConnection:
-    connection = OwnConnection.connect(url, session=sessions.MIGRATION)
-    connection.autocommit = False
-    return connection

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from urllib.parse import urlsplit
 
 import psycopg
@@ -13,8 +13,7 @@ import pytest
 
 from holdfast import alembic_run, migrate
 from holdfast.client import Client
-from holdfast.domain.errors import ConfigurationError, SchemaMismatch
-from holdfast.drivers import sessions
+from holdfast.domain.errors import ConfigurationError, SchemaMismatch, UpgradeBlocked
 from holdfast.migrate import Migration
 from holdfast.settings import Settings
 from holdfast.testing.databases import scratch
@@ -74,37 +73,38 @@ def test_each_step_is_taken_or_not_at_all(empty_url: str) -> None:
         assert migrate.current(connection) == "0002"
 
 
-def test_a_migration_does_not_wait_long_for_a_table_in_use(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it waits, everybody who comes after it waits as well."""
-    monkeypatch.setattr(sessions, "MIGRATION", replace(sessions.MIGRATION, lock_timeout=0.05))
-    monkeypatch.setattr(alembic_run, "_KEEP_TRYING_SECONDS", 0.0)
+def test_migration_gives_way_and_is_tried_again_until_the_table_is_free(empty_url: str) -> None:
+    """While it waits for a lock, every statement that comes after it waits as well."""
+    good = Migration("0001", "good", "create table holdfast.busy (n integer)")
+    further = Migration("0002", "alter", "alter table holdfast.busy add m integer")
+    alembic_run.run(empty_url, [good])
+    given_way = threading.Semaphore(0)
+    with ThreadPoolExecutor(1) as threads, psycopg.connect(empty_url) as holder:
+        holder.execute("select * from holdfast.busy")
+        upgrading = threads.submit(alembic_run.run, empty_url, [good, further], lambda _: given_way.release())
+        for _ in range(2):
+            assert given_way.acquire(timeout=30)
+            with psycopg.connect(empty_url) as writer:
+                writer.execute("insert into holdfast.busy values (1)")
+        holder.rollback()
+        upgrading.result(timeout=60)
+    with psycopg.connect(empty_url) as connection:
+        assert migrate.current(connection) == "0002"
+
+
+def test_migration_that_is_blocked_too_long_gives_up_without_a_change(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alembic_run, "_LOCK_TIMEOUT", "50ms")
+    monkeypatch.setattr(alembic_run, "_GIVE_UP_SECONDS", 0.0)
     good = Migration("0001", "good", "create table holdfast.busy (n integer)")
     alembic_run.run(empty_url, [good])
     with psycopg.connect(empty_url) as connection:
         connection.execute("select * from holdfast.busy")
-        with pytest.raises(psycopg.errors.LockNotAvailable):
+        with pytest.raises(UpgradeBlocked, match="holdfast db upgrade"):
             alembic_run.run(empty_url, [good, Migration("0002", "alter", "alter table holdfast.busy add m integer")])
     with psycopg.connect(empty_url) as connection:
         assert migrate.current(connection) == "0001"
-
-
-def test_a_migration_tries_again_until_the_table_is_free(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MIGRATION", replace(sessions.MIGRATION, lock_timeout=0.05))
-    good = Migration("0001", "good", "create table holdfast.busy (n integer)")
-    alembic_run.run(empty_url, [good])
-    alter = Migration("0002", "alter", "alter table holdfast.busy add m integer")
-    refusals: list[float] = []
-    with psycopg.connect(empty_url) as user:
-        user.execute("select * from holdfast.busy")
-
-        def pause(seconds: float) -> None:
-            refusals.append(seconds)
-            user.rollback()
-
-        monkeypatch.setattr(alembic_run, "sleep", pause)
-        alembic_run.run(empty_url, [good, alter])
-        assert migrate.current(user) == "0002"
-    assert len(refusals) == 1
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
@@ -120,6 +120,13 @@ def test_a_database_that_cannot_store_every_text_is_refused_by_name(server_url: 
                 Client(Settings(database_url=url))
         finally:
             connection.execute(f"drop database {name} with (force)")
+
+
+def test_settings_of_the_role_do_not_stop_a_migration(empty_url: str) -> None:
+    strict = psycopg.conninfo.make_conninfo(empty_url, options="-c statement_timeout=50ms -c lock_timeout=1ms")
+    alembic_run.run(strict, [Migration("0001", "slow", "select pg_sleep(0.2)")])
+    with psycopg.connect(empty_url) as connection:
+        assert migrate.current(connection) == "0001"
 
 
 @pytest.mark.parametrize(("at", "says"), [(0, None), (1, None), (2, "newer"), (-1, "needs")])

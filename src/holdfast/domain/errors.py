@@ -30,7 +30,11 @@ class DatabaseUnreachable(HoldfastError):
 
 
 class SchemaMismatch(HoldfastError):
-    """The database's schema is older or newer than this code can use."""
+    """The database's schema is older or newer than this code can use, or was made by other migrations."""
+
+
+class UpgradeBlocked(HoldfastError):
+    """Other sessions held tables that a migration changes; nothing was changed."""
 
 
 class BadInput(HoldfastError):
