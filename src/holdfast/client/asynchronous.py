@@ -23,6 +23,7 @@ from holdfast.client.waiting import in_transaction, pauses, timed_out
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg_async as driver
+from holdfast.ops import Page
 from holdfast.settings import Settings
 from holdfast.sql.attempts import ResultRecord
 from holdfast.sql.statement import Op
@@ -69,8 +70,8 @@ def _run(asking: AsyncAsking, record: RunRecord) -> AsyncRun:
     return AsyncRun(asking, record)
 
 
-def _runs(asking: AsyncAsking, records: list[RunRecord]) -> list[AsyncRun]:
-    return [AsyncRun(asking, record) for record in records]
+def _runs(asking: AsyncAsking, records: Page[RunRecord]) -> Page[AsyncRun]:
+    return Page((AsyncRun(asking, record) for record in records), records.next_cursor)
 
 
 def _submitted(asking: AsyncAsking, answer: Submitted) -> AsyncRun:

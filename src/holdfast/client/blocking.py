@@ -22,6 +22,7 @@ from holdfast.client.waiting import in_transaction, pauses, timed_out
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg as driver
+from holdfast.ops import Page
 from holdfast.settings import Settings
 from holdfast.sql.attempts import ResultRecord
 from holdfast.sql.statement import Op
@@ -70,8 +71,8 @@ def _run(asking: Asking, record: RunRecord) -> Run:
     return Run(asking, record)
 
 
-def _runs(asking: Asking, records: list[RunRecord]) -> list[Run]:
-    return [Run(asking, record) for record in records]
+def _runs(asking: Asking, records: Page[RunRecord]) -> Page[Run]:
+    return Page((Run(asking, record) for record in records), records.next_cursor)
 
 
 def _submitted(asking: Asking, answer: Submitted) -> Run:
