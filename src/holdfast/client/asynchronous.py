@@ -184,11 +184,24 @@ class AsyncClient(AsyncAsking):
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
                 async with self._pool.connection() as connection:
-                    return await driver.transact(connection, make_op)
+                    return await self._transact(connection, make_op)
             except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
                 if not left or isinstance(error, PoolTimeout):
                     raise unreachable(self.surroundings.database_url, error) from error
         raise AssertionError("unreachable")
+
+    async def _transact(self, connection: psycopg.AsyncConnection[Any], make_op: Callable[[], Op[T]]) -> T:
+        """Drive an operation. A submit for whose ring the server has no room is made without one.
+
+        The notification counts when the transaction commits, so that a full queue undoes the submit as a whole.
+        """
+        try:
+            return await driver.transact(connection, make_op)
+        except psycopg.errors.ProgramLimitExceeded:
+            if not calls.mute(make_op):
+                raise
+            self._bell.suspend_riding()
+            return await driver.transact(connection, make_op)
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Tell workers that there may be something to do. Only a hint: nothing is lost if nobody hears it."""

@@ -106,6 +106,14 @@ class Submitting:
         return ops.submit(self.new, again=again)
 
 
+def mute(make_op: object) -> bool:
+    """Have the statement of a submit ring no more; False if it did not."""
+    if not isinstance(make_op, Submitting) or not make_op.new.ring:
+        return False
+    make_op.new = replace(make_op.new, ring=False)
+    return True
+
+
 class SubmittingMany:
     """The same for runs that share everything but their payload, by the batch."""
 

@@ -97,7 +97,11 @@ def doorbell(patient: Patient) -> Finding:
         return ok("doorbell", "poll: nothing is rung, workers look by themselves")
     with connect(patient.url) as listening:
         listening.execute("listen holdfast_doctor")
-        patient.connection.execute("select pg_notify('holdfast_doctor', '')")
+        try:
+            patient.connection.execute("select pg_notify('holdfast_doctor', '')")
+        except psycopg.errors.ProgramLimitExceeded:
+            fix = "end the session that listens inside an old transaction (pg_stat_activity.xact_start)"
+            return warn("doorbell", "the server's queue of notifications is full: runs start at the next poll", fix)
         heard = list(listening.notifies(timeout=RING_SECONDS, stop_after=1))
     if heard:
         return ok("doorbell", f"{patient.settings.doorbell}: a NOTIFY arrives")

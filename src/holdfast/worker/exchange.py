@@ -231,7 +231,8 @@ class Exchange:
     async def _spread(self, queues: frozenset[str]) -> None:
         """Runs became ready because others ended: look for them here, and let other workers know."""
         self.ring(queues)
-        with contextlib.suppress(*UNREACHABLE):
+        # Whatever keeps the hint from being sent, other workers look by themselves.
+        with contextlib.suppress(psycopg.Error, *UNREACHABLE):
             await self._database.transact(lambda: iter(ready.ring(queues)))
 
     async def _do(self, database: Database, errand: Errand) -> Answer | None:
