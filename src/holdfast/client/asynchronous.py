@@ -28,6 +28,7 @@ from holdfast.drivers import sessions
 from holdfast.drivers.faults import is_lost
 from holdfast.drivers.sessions import AsyncOwnConnection
 from holdfast.drivers.silence import Silence
+from holdfast.ops import Page
 from holdfast.settings import Settings
 from holdfast.sql.attempts import ResultRecord
 from holdfast.sql.statement import Op
@@ -74,8 +75,8 @@ def _run(asking: AsyncAsking, record: RunRecord) -> AsyncRun:
     return AsyncRun(asking, record)
 
 
-def _runs(asking: AsyncAsking, records: list[RunRecord]) -> list[AsyncRun]:
-    return [AsyncRun(asking, record) for record in records]
+def _runs(asking: AsyncAsking, records: Page[RunRecord]) -> Page[AsyncRun]:
+    return Page((AsyncRun(asking, record) for record in records), records.next_cursor)
 
 
 def _submitted(asking: AsyncAsking, answer: Submitted) -> AsyncRun:
@@ -193,12 +194,25 @@ class AsyncClient(AsyncAsking):
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
                 async with fresh_async(self._pool) as connection:
-                    return await driver.transact(connection, make_op)
+                    return await self._transact(connection, make_op)
             except (*REFUSED, PoolTimeout) as error:
                 if not left or isinstance(error, PoolTimeout | Silence) or not is_lost(error):
                     raise unreachable(self.surroundings.database_url, error) from error
                 await self._pool.drain()
         raise AssertionError("unreachable")
+
+    async def _transact(self, connection: psycopg.AsyncConnection[Any], make_op: Callable[[], Op[T]]) -> T:
+        """Drive an operation. A submit for whose ring the server has no room is made without one.
+
+        The notification counts when the transaction commits, so that a full queue undoes the submit as a whole.
+        """
+        try:
+            return await driver.transact(connection, make_op)
+        except psycopg.errors.ProgramLimitExceeded:
+            if not calls.mute(make_op):
+                raise
+            self._bell.suspend_riding()
+            return await driver.transact(connection, make_op)
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Tell workers that there may be something to do. Only a hint: nothing is lost if nobody hears it."""

@@ -27,6 +27,7 @@ from holdfast.drivers import sessions
 from holdfast.drivers.faults import is_lost
 from holdfast.drivers.sessions import OwnConnection
 from holdfast.drivers.silence import Silence
+from holdfast.ops import Page
 from holdfast.settings import Settings
 from holdfast.sql.attempts import ResultRecord
 from holdfast.sql.statement import Op
@@ -75,8 +76,8 @@ def _run(asking: Asking, record: RunRecord) -> Run:
     return Run(asking, record)
 
 
-def _runs(asking: Asking, records: list[RunRecord]) -> list[Run]:
-    return [Run(asking, record) for record in records]
+def _runs(asking: Asking, records: Page[RunRecord]) -> Page[Run]:
+    return Page((Run(asking, record) for record in records), records.next_cursor)
 
 
 def _submitted(asking: Asking, answer: Submitted) -> Run:
@@ -187,12 +188,25 @@ class Client(Asking):
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
                 with fresh(self._pool) as connection:
-                    return driver.transact(connection, make_op)
+                    return self._transact(connection, make_op)
             except (*REFUSED, PoolTimeout) as error:
                 if not left or isinstance(error, PoolTimeout | Silence) or not is_lost(error):
                     raise unreachable(self.surroundings.database_url, error) from error
                 self._pool.drain()
         raise AssertionError("unreachable")
+
+    def _transact(self, connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) -> T:
+        """Drive an operation. A submit for whose ring the server has no room is made without one.
+
+        The notification counts when the transaction commits, so that a full queue undoes the submit as a whole.
+        """
+        try:
+            return driver.transact(connection, make_op)
+        except psycopg.errors.ProgramLimitExceeded:
+            if not calls.mute(make_op):
+                raise
+            self._bell.suspend_riding()
+            return driver.transact(connection, make_op)
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Tell workers that there may be something to do. Only a hint: nothing is lost if nobody hears it."""

@@ -113,7 +113,11 @@ def doorbell(patient: Patient) -> Finding:
         return warn("doorbell", "a pooler hands no NOTIFY on: runs start at the next poll", fix)
     with connect(patient.url, patient.settings.pooler) as listening:
         listening.execute("listen holdfast_doctor")
-        patient.connection.execute("select pg_notify('holdfast_doctor', '')")
+        try:
+            patient.connection.execute("select pg_notify('holdfast_doctor', '')")
+        except psycopg.errors.ProgramLimitExceeded:
+            fix = "end the session that listens inside an old transaction (pg_stat_activity.xact_start)"
+            return warn("doorbell", "the server's queue of notifications is full: runs start at the next poll", fix)
         heard = list(listening.notifies(timeout=RING_SECONDS, stop_after=1))
     if heard:
         return ok("doorbell", f"{patient.settings.doorbell}: a NOTIFY arrives")

@@ -40,6 +40,9 @@ class Notifier:
     def rides(self, hint: str) -> bool:
         return False
 
+    def suspend_riding(self) -> None:
+        pass
+
     def close(self) -> None:
         with self._changed:
             self._closing = True

@@ -13,8 +13,9 @@ from holdfast.ops.explain import explain
 from holdfast.ops.finish import finish
 from holdfast.ops.health import figures, metrics
 from holdfast.ops.jobs import get_job, list_jobs, list_tasks, ready_queues
+from holdfast.ops.listing import Page, list_runs
 from holdfast.ops.prune import make_partitions, prune
-from holdfast.ops.read import attempts, events, get, list_runs, result
+from holdfast.ops.read import attempts, events, get, result
 from holdfast.ops.renew import renew
 from holdfast.ops.rescue import find_orphans, rescue
 from holdfast.ops.resources import add_resource, resource_removed, resources_to_remove
@@ -24,6 +25,7 @@ from holdfast.ops.submit import submit, submit_batches, submit_many
 from holdfast.ops.workers import deregister_worker, heartbeat, list_workers, register_worker
 
 __all__ = [
+    "Page",
     "add_join",
     "add_map",
     "add_resource",

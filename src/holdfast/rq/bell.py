@@ -36,6 +36,9 @@ class RqBell:
     def rides(self, hint: str) -> bool:
         return False
 
+    def suspend_riding(self) -> None:
+        pass
+
     def close(self) -> None:
         self._hints.close()
         self._sweeper.close()

@@ -59,8 +59,11 @@ def read(run_id: str) -> Statement[RunRecord | None]:
 
 
 def read_many(run_ids: Sequence[str]) -> Statement[list[RunRecord]]:
+    """These runs, newest first, each read by key: for all of them at once the planner may read whole tables."""
     return Statement(
-        _COLUMNS + "where id = any(%(run_ids)s::uuid[]) order by id desc",
+        "select listed.* from unnest(%(run_ids)s::uuid[]) as given (id) cross join lateral ("
+        + _COLUMNS
+        + "where run_status.id = given.id offset 0) as listed order by given.id desc",
         {"run_ids": plain_array(run_ids)},
         each(_record),
     )
@@ -74,59 +77,7 @@ def status(run_id: str) -> Statement[Status | None]:
     )
 
 
-# Where the ids of runs in one status are found, newest first.
-_IDS: dict[str | None, str] = {
-    None: "select id as run_id from holdfast.runs where id < %(before)s::uuid order by id desc",
-    "PENDING": """
-        select run_id from (select run_id from holdfast.ready where run_id < %(before)s::uuid
-                            union all
-                            select run_id from holdfast.waiting where run_id < %(before)s::uuid) as pending
-        order by run_id desc""",
-    "RUNNING": "select run_id from holdfast.leases where run_id < %(before)s::uuid order by run_id desc",
-    "SUCCEEDED": """
-        select run_id from holdfast.attempts where outcome is not null and reopened_at is null
-        and run_id < %(before)s::uuid and outcome = 'SUCCEEDED' order by run_id desc""",
-    "FAILED": """
-        select run_id from holdfast.attempts where outcome = 'FAILED' and reopened_at is null
-        and run_id < %(before)s::uuid order by run_id desc""",
-    "CANCELLED": """
-        select run_id from holdfast.attempts where outcome = 'CANCELLED' and reopened_at is null
-        and run_id < %(before)s::uuid order by run_id desc""",
-}
 EVERYTHING = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-
-
-def listing(
-    *,
-    status: str | None = None,
-    task: str | None = None,
-    queue: str | None = None,
-    tag: str | None = None,
-    job_id: str | None = None,
-    before: str = EVERYTHING,
-    limit: int = 50,
-) -> Statement[list[RunRecord]]:
-    """Runs newest first, older than `before`; read by key, so a page costs the same however deep it lies."""
-    return Statement(
-        _COLUMNS
-        + "where id = any(array(select found.run_id from ("
-        + _IDS[status]
-        + """) as found join holdfast.runs on runs.id = found.run_id
-            where coalesce(runs.task = %(task)s, %(task)s::text is null)
-              and coalesce(runs.queue = %(queue)s, %(queue)s::text is null)
-              and (%(tag)s::text is null or %(tag)s = any(runs.tags))
-              and (%(job_id)s::uuid is null or runs.job_id = %(job_id)s::uuid)
-            order by found.run_id desc limit %(limit)s)) order by id desc""",
-        {
-            "task": task,
-            "queue": queue,
-            "tag": tag,
-            "job_id": job_id,
-            "before": before,
-            "limit": limit,
-        },
-        each(_record),
-    )
 
 
 def live_between(low: str, high: str) -> Statement[int]:

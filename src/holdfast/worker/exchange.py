@@ -243,6 +243,7 @@ class Exchange:
     async def _spread(self, queues: frozenset[str]) -> None:
         """Runs became ready because others ended: look for them here, and let other workers know."""
         self.ring(queues)
+        # Whatever keeps the hint from being sent, other workers look by themselves.
         with contextlib.suppress(Unavailable, Busy, psycopg.Error):
             await self._database.transact(lambda: iter(ready.ring(queues)))
 
