@@ -11,6 +11,9 @@ import pytest
 from holdfast import ops
 from holdfast.domain.errors import RunNotFound
 from holdfast.domain.ids import new_id
+from holdfast.domain.jobs import NewJob
+from holdfast.domain.states import Status
+from holdfast.domain.values import Dependency
 from holdfast.testing.timeline import Timeline, new_run
 
 OLD = datetime(2001, 5, 20, tzinfo=UTC)
@@ -79,6 +82,24 @@ def test_a_key_keeps_the_month_of_its_run_until_it_expires(timeline: Timeline, m
     timeline.later(hours=2)
     pruned = timeline.perform(lambda: ops.prune(RETENTION))
     assert (pruned.keys, pruned.months) == (1, [month])
+
+
+def test_an_open_job_keeps_its_month(timeline: Timeline, month: str) -> None:
+    ended(timeline)
+    job = NewJob(old_id(), "open")
+    timeline.perform(lambda: ops.create_job(job, []))
+    assert timeline.perform(lambda: ops.prune(RETENTION)).months == []
+    timeline.perform(lambda: ops.stop_job(job.id, Status.CANCELLED, "enough"))
+    assert timeline.perform(lambda: ops.prune(RETENTION)).months == [month]
+
+
+def test_a_run_that_another_waits_for_keeps_its_month(timeline: Timeline, month: str) -> None:
+    run = ended(timeline)
+    other = timeline.submit({"n": "other"})
+    waiting = timeline.submit({"n": "waiting"}, depends_on=(Dependency(run, "always"), Dependency(other)))
+    assert timeline.perform(lambda: ops.prune(RETENTION)).months == []
+    timeline.cancel(waiting)
+    assert timeline.perform(lambda: ops.prune(RETENTION)).months == [month]
 
 
 def test_the_retention_is_kept(timeline: Timeline, month: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import psycopg
@@ -23,6 +25,7 @@ from holdfast.testing.explorer.stage import Crashes, Stage
 from holdfast.testing.explorer.wire import unchanged
 from holdfast.testing.timeline import Timeline
 from tests.conformance.drivers import Psycopg
+from tests.integration.wire import Wire
 
 T = TypeVar("T")
 
@@ -61,13 +64,19 @@ class Told:
     def complaints(self, url: str, rewrite: Callable[[str], str]) -> list[str]:
         module, _, name = self.test.partition("::")
         test = getattr(import_module(module), name)
-        with psycopg.connect(url, autocommit=True) as connection, _Rewriting(url, rewrite) as driver:
+        with (
+            psycopg.connect(url, autocommit=True) as connection,
+            _Rewriting(url, rewrite) as driver,
+            ExitStack() as stack,
+        ):
             fixtures: dict[str, Callable[[], Any]] = {
                 "timeline": lambda: Timeline(driver, connection),
                 "driver": lambda: driver,
                 "connection": lambda: connection,
                 "database_url": lambda: url,
                 "month": lambda: import_module(module).make_month(connection),
+                "tmp_path": lambda: Path(stack.enter_context(TemporaryDirectory())),
+                "wire": lambda: stack.enter_context(closing(Wire(url))),
             }
             given = dict(self.arguments)
             wanted = inspect.signature(test).parameters

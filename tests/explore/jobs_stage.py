@@ -5,14 +5,27 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from holdfast import ops
+from holdfast.domain.ids import new_id
+from holdfast.domain.jobs import JobRecord
+from holdfast.ops import outbox
+from holdfast.sql import jobs
+from holdfast.sql.deliveries import Try
+from holdfast.sql.statement import plain_array
 from holdfast.testing import clock
+from holdfast.testing.explorer import history, invariants
 from holdfast.testing.explorer.actor import Actor
 from holdfast.testing.explorer.drain import drain
-from holdfast.testing.explorer.schedule import Meeting, Schedule
+from holdfast.testing.explorer.history import History
+from holdfast.testing.explorer.schedule import ACTORS, IMPATIENT, Meeting, Schedule
 from holdfast.testing.explorer.search import Choose
-from holdfast.testing.explorer.situations import LONG, register
-from holdfast.testing.explorer.stage import Crashes, Played, Stage, Violation
-from tests.explore.jobs_programs import PROGRAMS, SITUATIONS, Case, Setting
+from holdfast.testing.explorer.situations import LONG, PAST_IT, register
+from holdfast.testing.explorer.stage import BATCH, Crashes, Played, Stage, Violation
+from holdfast.testing.explorer.wire import Rewrite, unchanged
+from tests.explore.jobs_answers import Given, check
+from tests.explore.jobs_cases import HEALED, SITUATIONS, Case, Setting
+from tests.explore.jobs_meetings import PROGRAMS
+from tests.explore.jobs_programs import Part
 from tests.integration.jobs_support import CHECKS
 
 # Only where transactions are short: a long one may have got its number before the child's, and end after it.
@@ -22,12 +35,32 @@ LATE_CHILDREN = {
         join holdfast.attempts on attempts.run_id = child.parent_id and attempts.outcome is not null
         where attempts.reopened_at is null and age(attempts.xmin) > age(child.xmin)""",
 }
+MORE_CHECKS = {
+    "critical runs of a job": """
+        select jobs.id::text, jobs.broken, told.broken from holdfast.jobs cross join lateral (
+            select count(*) from holdfast.runs join holdfast.attempts on attempts.run_id = runs.id
+            where runs.job_id = jobs.id and attempts.outcome <> 'SUCCEEDED' and attempts.reopened_at is null
+              and attempts.details ->> 'unreachable' is null
+              and coalesce((runs.policy ->> 'critical')::boolean, true)) as told (broken)
+        where jobs.broken <> told.broken""",
+    "a run that was stopped with its job, which is not": """
+        select attempts.run_id::text, jobs.id::text from holdfast.attempts
+        join holdfast.runs on runs.id = attempts.run_id join holdfast.jobs on jobs.id = runs.job_id
+        where attempts.details ->> 'stopped' is not null and attempts.reopened_at is null
+          and jobs.cancel_requested_at is null""",
+    "a resource that was noted after its job had ended": """
+        select resources.job_id::text, resources.created_at, jobs.finished_at
+        from holdfast.resources join holdfast.jobs on jobs.id = resources.job_id
+        where resources.created_at > jobs.finished_at""",
+}
 
 
 class JobStage(Stage):
-    """Two actors on one job."""
+    """Two or three actors on one job."""
 
-    _cases: list[tuple[str, Case, list[Actor]]]
+    def __init__(self, url: str, rewrite: Rewrite = unchanged, batch: int = BATCH) -> None:
+        super().__init__(url, rewrite, batch, actors=len(ACTORS))
+        self._cases: list[tuple[Schedule, Case, list[Actor]]] = []
 
     def play(self, meeting: Meeting, crashes: Crashes, choose: Choose) -> Played:
         for session in (*self._sessions, self._scene, self._watch):
@@ -37,24 +70,19 @@ class JobStage(Stage):
             self._claimers = register(self._scene, LONG), register(self._scene, LONG)
         case = Case(f"{next(self._serials)}", self._claimers)
         SITUATIONS[meeting.situation](Setting(self._scene, case))
-        parts = [PROGRAMS[meeting.first], PROGRAMS[meeting.second]]
-        actors = [
-            Actor(name, session, part.make(case, who), part.recover and partial(part.recover, case, who))  # type: ignore[arg-type]
-            for who, (name, session, part) in enumerate(zip("ab", self._sessions, parts, strict=True))
-        ]
-        taken: list[str] = []
-        waits = 0
-        while options := self._options(actors, taken, crashes, time_to_pass=False):
-            step = choose(options)
-            taken.append(step)
-            for actor in actors:
-                actor.resting = actor.resting and actor.name == step[0]
-            actors["ab".index(step[0])].step(step[1:] or None)
-            waits += self._settle(actors)
+        actors = []
+        for who, (name, part) in enumerate(zip(meeting.programs, _parts(meeting), strict=True)):
+            recover = part.recover and partial(part.recover, case, who)
+            actors.append(self._actor(name, who, part.make(case, who), recover))
+        taken, waits = self._act(actors, crashes, choose, time_passes=False)
         done = Played(Schedule(meeting, tuple(taken)), case, actors, waits)  # type: ignore[arg-type]
         self.played += 1
-        self._cases.append((str(done.schedule), case, actors))
-        self._look("after the last step", [self._cases[-1]])
+        self._cases.append((done.schedule, case, actors))
+        if meeting.situation in HEALED and not _has_healed(meeting, actors):
+            self._scene.run(ops.heal_dependencies())
+        self._look("after the last step")
+        if case.subscribed or case.open_then is not None:
+            self._publish(str(done.schedule), case, meeting)
         if len(self._cases) >= self.batch:
             self.judge()
         return done
@@ -64,28 +92,59 @@ class JobStage(Stage):
         if self._claimers is None:
             return []
         self._scene.prepare()
-        drain(self._scene)
         before = len(self.violations)
-        self._look("at the end", self._cases)
+        drain(self._scene)
+        self._remove_resources()
+        self._look("at the end")
+        runs = history.read(self._scene, [id_ for _, case, _ in self._cases for id_ in case.ids.values()])
+        counted = history.counted(self._scene, [case.task for _, case, _ in self._cases])
         for schedule, case, actors in self._cases:
+            mine = {id_: runs[id_] for id_ in case.ids.values()}
             self._complain(schedule, "everything ends", self._unended(case))
             self._complain(schedule, "nothing starts after a stop", self._late(case))
-            self._complain(schedule, "no actor is told nonsense", _nonsense(actors))
+            self._complain(schedule, "no program complains", case.complaints)
+            self._complain_of_runs(schedule, mine)
+            told = invariants.counters_are_exact(list(mine.values()), counted[case.task])
+            self._complain(schedule, "counters_are_exact", list(told))
+            self._complain_of_answers(schedule, case, actors, mine)
         clock.reset(self._scene)
         # The next batch is checked by itself.
-        for table in ("dependencies", "maps", "jobs"):
+        for table in ("dependencies", "maps", "jobs", "resources", "outbox", "subscriptions cascade"):
             self._scene.execute(f"truncate holdfast.{table}")
         self._claimers = None
         return self.violations[before:]
 
-    def _look(self, when: str, cases: list[tuple[str, Case, list[Actor]]]) -> None:
-        for name, query in (CHECKS | LATE_CHILDREN).items():
+    def _look(self, when: str) -> None:
+        schedule = self._cases[-1][0]
+        checks = CHECKS | MORE_CHECKS
+        if not any(name.startswith("user") for name in schedule.meeting.programs):
+            checks |= LATE_CHILDREN
+        for name, query in checks.items():
             for row in self._scene.execute(query):
-                blamed = next((s for s, case, _ in self._cases if _concerns(case, row)), cases[-1][0])
-                self.violations.append(Violation(blamed, f"{name}, {when}", str(row)))
+                blamed = next((s for s, case, _ in self._cases if _concerns(case, row)), schedule)
+                self.violations.append(Violation(str(blamed), f"{name}, {when}", str(row)))
 
-    def _complain(self, schedule: str, invariant: str, found: list[Any]) -> None:
-        self.violations += [Violation(schedule, invariant, str(one)) for one in found]
+    def _complain(self, schedule: object, invariant: str, found: list[Any]) -> None:
+        self.violations += [Violation(str(schedule), invariant, str(one)) for one in found]
+
+    def _complain_of_runs(self, schedule: Schedule, runs: dict[str, History]) -> None:
+        for run in runs.values():
+            if run.exists:
+                for name, invariant in invariants.INVARIANTS.items():
+                    self._complain(schedule, name, list(invariant(run)))
+
+    def _complain_of_answers(
+        self, schedule: Schedule, case: Case, actors: list[Actor], runs: dict[str, History]
+    ) -> None:
+        job: JobRecord | None = self._scene.run(iter(jobs.read(case.job_id)))
+        ((maps,),) = self._scene.execute(
+            "select count(*) from holdfast.maps where id = %(id)s::uuid", {"id": case.map_id}
+        )
+        parts = _parts(schedule.meeting)
+        for who, actor in enumerate(actors):
+            others = tuple(part for other, part in enumerate(parts) if other != who)
+            given = Given(case, schedule.meeting.situation, who, parts[who], others, actor.answer, runs, job, maps)
+            self._complain(schedule, f"the answer of {actor.name}", list(check(given)))
 
     def _unended(self, case: Case) -> list[Any]:
         return list(
@@ -96,6 +155,8 @@ class JobStage(Stage):
                 union all
                 select 'the job', id::text, 'open', cancel_reason from holdfast.jobs
                 where id = %(job_id)s::uuid and outcome is null and total > 0
+                union all
+                select 'a resource', name, 'there', error from holdfast.resources where job_id = %(job_id)s::uuid
                 """,
                 {"job_id": case.job_id},
             )
@@ -118,16 +179,60 @@ class JobStage(Stage):
             )
         )
 
+    # Resources and subscriptions.
+
+    def _remove_resources(self) -> None:
+        while due := self._scene.run(ops.resources_to_remove()):
+            for resource in due:
+                self._scene.run(ops.resource_removed(resource))
+
+    def _publish(self, schedule: str, case: Case, meeting: Meeting) -> None:
+        """Deliver everything, and see whether each ending was delivered once to the subscription that asked for it."""
+        while self._scene.run(outbox.fan_out()):
+            pass
+        made = self._scene.execute(
+            """
+            select deliveries.run_id::text from holdfast.deliveries
+            join holdfast.subscriptions on subscriptions.id = deliveries.subscription_id
+            where subscriptions.name = %(name)s order by deliveries.id
+            """,
+            {"name": case.subscription},
+        )
+        ended = self._scene.execute(
+            "select run_id::text from holdfast.attempts where outcome is not null and run_id = any(%(ids)s::uuid[])",
+            {"ids": plain_array(case.ids.values())},
+        )
+        there = self._scene.execute(
+            "select paused_at is not null from holdfast.subscriptions where name = %(name)s",
+            {"name": case.subscription},
+        )
+        delivered, endings = [row[0] for row in made], {row[0] for row in ended}
+        if there:
+            wanted = endings if case.open_then is None else endings & case.open_then
+            self._complain(schedule, "every ending is delivered", sorted(wanted - set(delivered)))
+            self._complain(schedule, "what ended before is not delivered", sorted(case.ended_then & set(delivered)))
+            self._complain(schedule, "only endings are delivered", sorted(set(delivered) - endings))
+        clock.move(self._scene, PAST_IT)
+        holder = new_id()
+        while found := self._scene.run(outbox.hold(holder, 60.0, 10)):
+            held, due = found
+            self._scene.run(outbox.delivered(holder, [one.id for one in due], Try(), keep=True, hold_seconds=60.0))
+            self._scene.run(outbox.let_go(holder, held))
+        left = self._scene.execute("select id, run_id::text from holdfast.deliveries where status = 'PENDING'")
+        if there and not there[0][0]:
+            self._complain(schedule, "what is due is delivered", list(left))
+        self._scene.execute("delete from holdfast.subscriptions")
+
+
+def _parts(meeting: Meeting) -> list[Part]:
+    return [PROGRAMS[name.removesuffix(IMPATIENT)] for name in meeting.programs]
+
+
+def _has_healed(meeting: Meeting, actors: list[Actor]) -> bool:
+    """Whether an actor has put the wrong count right, or should have."""
+    healers = [actor for actor, part in zip(actors, _parts(meeting), strict=True) if part.does == "heal"]
+    return any(actor.answer.heard and actor.answer.error is None for actor in healers)
+
 
 def _concerns(case: Case, row: Any) -> bool:
     return bool({case.job_id, case.map_id, *case.ids.values()} & set(map(str, row)))
-
-
-def _nonsense(actors: list[Actor]) -> list[str]:
-    """Errors that are not ours: whatever an operation refuses, it refuses with a word of its own."""
-    found = []
-    for actor in actors:
-        error = actor.answer.error
-        if error is not None and not type(error).__module__.startswith("holdfast."):
-            found.append(f"{actor.name}: {type(error).__name__}: {error}")
-    return found

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.sql.events import EventRecord
-from holdfast.testing.explorer.history import Ended, History
+from holdfast.testing.explorer.history import Ended, History, Noted
 from holdfast.testing.explorer.invariants import INVARIANTS, counters_are_exact
 
 START = datetime(2026, 1, 1, 10, 0, tzinfo=UTC)
@@ -95,6 +95,7 @@ CORRUPTIONS: dict[str, Callable[[History], object]] = {
     "i9_leases_do_not_overlap": lambda run: last(run, claimed_at=at(79)),
     "i10_attempts_count_without_gap": lambda run: last(run, number=4),
     "i11_only_a_living_worker_ends_an_attempt": lambda run: last(run, expires_at=at(81.5)),
+    "i11_only_under_a_lease_is_anything_noted": lambda run: run.notes.append(Noted("step", "x", 1, at(3))),
     "i16_only_what_a_dead_worker_held_is_lost": lambda run: second(run, expires_at=at(90)),
     "i17_everything_ends": stuck,
     "i19_only_listed_moves_happen": lambda run: told(run, 5, from_status="RUNNING"),

@@ -9,15 +9,19 @@ from functools import partial
 import pytest
 
 from holdfast.testing.explorer import search
-from holdfast.testing.explorer.explore import Tally, every_crash, every_interleaving, some
+from holdfast.testing.explorer.explore import Tally, every_crash, every_interleaving, replay, some
 from holdfast.testing.explorer.schedule import Meeting, parse
 from holdfast.testing.explorer.stage import Crashes
 from tests.conftest import EXPLORED
-from tests.explore.jobs_programs import MEETINGS
+from tests.explore.jobs_meetings import MEETINGS, MISSED_MEETINGS, SIDE_MEETINGS, USER_MEETINGS
 from tests.explore.jobs_stage import JobStage
 
-# A slice plays so many schedules of each meeting, drawn at random, the same ones every time.
+# A slice plays so many schedules of each meeting, drawn at random, the same ones every time; of those with a user's
+# transaction or a subscription fewer.
 ORDERS, CRASHES = 30, 15
+FEWER_ORDERS, FEWER_CRASHES = 12, 6
+
+_MISSES = pytest.mark.xfail(reason="a subscription misses endings that commit just after it", strict=False)
 
 
 @pytest.fixture
@@ -28,7 +32,10 @@ def job_stage(stage_url: str) -> Iterator[JobStage]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("meeting", MEETINGS)
+@pytest.mark.parametrize(
+    "meeting",
+    [*MEETINGS, *USER_MEETINGS, *SIDE_MEETINGS, *(pytest.param(one, marks=_MISSES) for one in MISSED_MEETINGS)],
+)
 def test_a_pair_breaks_no_job(
     job_stage: JobStage, meeting: str, full: bool, record_property: pytest.FixtureRequest
 ) -> None:
@@ -36,7 +43,11 @@ def test_a_pair_breaks_no_job(
     if full:
         tallies = [every_interleaving(job_stage, wanted), every_crash(job_stage, wanted)]
     else:
-        tallies = [_orders(job_stage, wanted), some(job_stage, wanted, CRASHES)]
+        many = meeting in MEETINGS
+        tallies = [
+            _orders(job_stage, wanted, ORDERS if many else FEWER_ORDERS),
+            some(job_stage, wanted, CRASHES if many else FEWER_CRASHES),
+        ]
     total: Counter[str] = Counter(pairs=1, meetings=1)
     for tally in tallies:
         total.update(schedules=tally.schedules, crashes=tally.crashes, waits=tally.waits)
@@ -49,9 +60,23 @@ def test_a_pair_breaks_no_job(
     assert not violations, "\n".join(violations[:20])
 
 
-def _orders(stage: JobStage, meeting: Meeting) -> Tally:
+# What broke before it was repaired.
+ONCE_BROKEN = [
+    # A stop that waited for the job's last ending returned a job that had SUCCEEDED.
+    "succeed_a+stop@last:aaababbbbbb",
+    # A run that a heal ended because of a failure stayed ended although that failure was just being taken back.
+    "heal+retry_a@forgotten_failure:bbbb",
+]
+
+
+@pytest.mark.parametrize("schedule", ONCE_BROKEN)
+def test_a_schedule_that_once_broke_a_job_holds(job_stage: JobStage, schedule: str) -> None:
+    assert replay(job_stage, schedule).violations == []
+
+
+def _orders(stage: JobStage, meeting: Meeting, amount: int) -> Tally:
     tally = Tally()
-    for played in search.sampled(partial(stage.play, meeting, Crashes.NONE), str(meeting), ORDERS, 1):
+    for played in search.sampled(partial(stage.play, meeting, Crashes.NONE), str(meeting), amount, 1):
         tally.add(played)
     stage.judge()
     tally.violations, stage.violations = stage.violations, []

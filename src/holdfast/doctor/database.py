@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import psycopg
+
 from holdfast import migrate
 from holdfast.client.surroundings import connect
 from holdfast.doctor.finding import Finding, fail, ok, skip, warn

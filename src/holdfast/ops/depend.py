@@ -67,7 +67,11 @@ def heal_dependencies(after: str = FIRST, limit: int = 1000) -> Op[tuple[int, st
     Looks at up to `limit` blocked runs with ids greater than `after`; tells how many were wrong, and where to go on.
     """
     stalled, last = yield from dependencies.stalled(after, limit)
-    held = (yield from dependencies.hold_blocked(stalled)) if stalled else []
+    if not stalled:
+        return 0, last
+    # What they wait for must neither end nor be reopened between the count and its consequences.
+    yield from dependencies.hold((yield from dependencies.targets(stalled)))
+    held = yield from dependencies.hold_blocked(stalled)
     if held:
         yield from count_jobs((yield from recount(held)))
     return len(held), last

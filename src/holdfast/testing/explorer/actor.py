@@ -46,10 +46,12 @@ class Actor:
         self.finished = False
         self.waiting = False  # a statement is under way
         self.resting = False  # it was in somebody's way and lets others go first, as production does with a pause
+        self.refused = False  # it rests because it did not get a lock, until another's transaction has ended
         self.waited = False  # at some time, for a lock that the other actor held
         self.steps = 0
         self.transients = 0
         self.deadlocked = False
+        self.refusals = 0
         self._session = session
         self._program = program
         self._recover = recover
@@ -69,8 +71,18 @@ class Actor:
         return self._session.in_transaction
 
     @property
+    def impatient(self) -> bool:
+        """Whether its statements fail rather than wait for a lock."""
+        return self._session.impatient
+
+    @property
     def can_recover(self) -> bool:
         return self._recover is not None
+
+    def rest_over(self, moved: Actor) -> None:
+        """Another actor has taken a step; go on after a pause, or once a lock may be free that was refused."""
+        if not (self.refused and moved.in_transaction):
+            self.resting = self.refused = False
 
     def ends_transaction(self) -> bool:
         """Whether the next step makes something visible: a COMMIT, or a statement that commits by itself."""
@@ -117,11 +129,13 @@ class Actor:
             self.transients += 1
             self.deadlocked = self.deadlocked or isinstance(error, psycopg.errors.DeadlockDetected)
             self._session.execute("rollback")
-            self._tries -= 1
+            refused = isinstance(error, psycopg.errors.LockNotAvailable)
+            self.refusals += refused
+            self._tries -= not refused
             if self._crash:
                 self._ask_again()
             elif self._tries:
-                self.resting = True
+                self.resting, self.refused = True, refused
                 self._begin_op()
             else:
                 self._end(error=RuntimeError("gave up after too many deadlocks"))

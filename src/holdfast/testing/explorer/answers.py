@@ -233,6 +233,19 @@ def _finished(told: Told) -> Complaints:
         yield "I11: its ending was refused without a FENCED event"
 
 
+def _noted(told: Told) -> Complaints:
+    """What was kept is there, and what was refused is not."""
+    kind = "step" if told.program == "step" else "line"
+    what = f"{kind} of {told.who}"
+    there = [note for note in told.run.notes if note.kind == kind and note.what == what]
+    if told.answer.value and not there:
+        yield f"it was told that its {kind} is kept, and it is not there"
+    if not told.answer.value and there and not told.answer.doubted:
+        yield f"it was told that its {kind} was refused, and it is there"
+    if len(there) > 1:
+        yield f"its {kind} is there {len(there)} times"
+
+
 def _cancelled(told: Told) -> Complaints:
     """I26: what was cancelled, or asked to stop, never succeeds, and the answer says which."""
     endings = [attempt.outcome for attempt in told.run.attempts if attempt.outcome is not None]
@@ -296,6 +309,8 @@ _CHECKS: dict[str, Callable[[Told], Complaints]] = {
     "retry": _retried,
     "rescue": _rescued,
     "promote": _anything,
+    "step": _noted,
+    "log": _noted,
     "prune": _pruned,
     **dict.fromkeys(FINISHERS, _finished),
 }

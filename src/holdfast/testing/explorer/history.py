@@ -31,6 +31,16 @@ class Ended:
     expires_at: datetime | None  # of the worker, the latest it ever had
 
 
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A step or a line of the log that an attempt wrote: its name or text, and when it was written."""
+
+    kind: str
+    what: str
+    attempt: int
+    at: datetime
+
+
 @dataclass(slots=True)
 class History:
     """Everything known about one run at the end."""
@@ -46,6 +56,7 @@ class History:
     attempts: list[Ended] = field(default_factory=list)
     events: list[EventRecord] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    notes: list[Noted] = field(default_factory=list)
 
     def attempt(self, number: int) -> Ended | None:
         return next((attempt for attempt in self.attempts if attempt.number == number), None)
@@ -79,6 +90,10 @@ _ATTEMPTS = """
     order by attempts.run_id, attempts.finished_at, attempts.number
 """
 _KEYS = "select run_id::text, key from holdfast.idempotency_keys where run_id = any(%(ids)s::uuid[])"
+_NOTES = """
+    select run_id::text, 'step', name, attempt, recorded_at from holdfast.steps where run_id = any(%(ids)s::uuid[])
+    union all select run_id::text, 'line', message, attempt, at from holdfast.logs where run_id = any(%(ids)s::uuid[])
+"""
 _TALLIES = """
     select task, kind, sum(amount)::bigint from (
         select task, kind, amount from holdfast.tallies where task = any(%(tasks)s::text[])
@@ -102,6 +117,8 @@ def read(session: Session, ids: Sequence[str]) -> dict[str, History]:
         found[run_id].attempts.append(Ended(*row))
     for run_id, key in session.execute(_KEYS, asked):
         found[run_id].keys.append(key)
+    for run_id, *row in session.execute(_NOTES, asked):
+        found[run_id].notes.append(Noted(*row))
     for told in found.values():
         if told.exists:
             told.events = session.run(iter(events.of_run(told.run_id)))

@@ -36,6 +36,21 @@ def i11_only_a_living_worker_ends_an_attempt(run: History) -> Complaints:
             yield f"attempt {attempt.number} ended {attempt.status} after its lease had passed"
 
 
+def i11_only_under_a_lease_is_anything_noted(run: History) -> Complaints:
+    """A step must not be kept once its attempt has ended: the next attempt may have looked for it already.
+
+    A line of the log that is written while an attempt is being ended harms nobody.
+    """
+    for note in run.notes:
+        attempt = run.attempt(note.attempt)
+        if attempt is None:
+            yield f"{note.kind} {note.what!r} is of attempt {note.attempt}, which is not there"
+        elif attempt.expires_at is not None and note.at >= attempt.expires_at:
+            yield f"{note.kind} {note.what!r} was noted after the lease of attempt {note.attempt} had passed"
+        elif note.kind == "step" and note.at > attempt.finished_at:
+            yield f"step {note.what!r} was kept after attempt {note.attempt} had ended"
+
+
 def i16_only_what_a_dead_worker_held_is_lost(run: History) -> Complaints:
     for attempt in _numbered(run):
         if attempt.status == "LOST" and attempt.expires_at is not None and attempt.finished_at < attempt.expires_at:
@@ -169,6 +184,7 @@ INVARIANTS: dict[str, Callable[[History], Complaints]] = {
         i9_leases_do_not_overlap,
         i10_attempts_count_without_gap,
         i11_only_a_living_worker_ends_an_attempt,
+        i11_only_under_a_lease_is_anything_noted,
         i16_only_what_a_dead_worker_held_is_lost,
         i17_everything_ends,
         i19_only_listed_moves_happen,

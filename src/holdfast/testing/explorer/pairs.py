@@ -24,6 +24,8 @@ _SPANS: dict[str, str] = {
     "fail_for_good": "leased flagged expired expiring",
     "hand_back": "leased last flagged expired expiring",
     "turn": "leased last flagged expired expiring",
+    "step": "leased flagged expired expiring",
+    "log": "leased expired expiring",
     "cancel": "fresh ready leased last flagged expired expired_flagged expiring scheduled due falling_due resting "
     "rested failed withdrawn stopped succeeded reopened",
     "retry": "ready leased last flagged due expired_last failed withdrawn stopped succeeded",
@@ -41,6 +43,10 @@ _WITH_SPECIAL = {"submit_key", "submit_dedupe", "claim", "cancel", "prune"} | _S
 _OWN = {"submit_first", "submit_batch"}
 _WITH_OWN = {"submit_dedupe", "claim", "prune"} | _OWN
 
+# Steps and lines of the log end no attempt: they meet those who do, and each other.
+_NOTES = {"step", "log"}
+_WITH_NOTES = {"claim_by_id", "succeed", "fail", "hand_back", "turn", "rescue", "step"}
+
 
 def _situations(first: str, second: str) -> list[str]:
     if "prune" in (first, second):
@@ -57,5 +63,6 @@ def meetings() -> list[Meeting]:
         for first, second in combinations_with_replacement(_SPANS, 2)
         if not _SPECIAL & {first, second} or {first, second} <= _WITH_SPECIAL
         if not _OWN & {first, second} or {first, second} <= _WITH_OWN
+        if not _NOTES & {first, second} or {first, second} - _NOTES <= _WITH_NOTES
         for situation in _situations(first, second)
     ]

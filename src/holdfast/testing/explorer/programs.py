@@ -13,7 +13,8 @@ from holdfast import ops
 from holdfast.domain.settling import Failed, HandedBack, Outcome, Succeeded, settle
 from holdfast.domain.states import AttemptStatus
 from holdfast.domain.values import AttemptRef, Claim, NewRun, Payload, Position, Settlement, Verdict
-from holdfast.sql import attempts, leases
+from holdfast.sql import attempts, leases, logs, steps
+from holdfast.sql.logs import LogLine
 from holdfast.sql.statement import Op
 from holdfast.testing.explorer.actor import Do, Program
 
@@ -170,6 +171,15 @@ def _after_finish(again: Make) -> Make:
     return program
 
 
+def _step(case: Case, who: int) -> Op[Any]:
+    """What a run has done once is kept; asked for again, it is found."""
+    return iter(steps.record(case.holder, case.held().ref, f"step of {who}", f'"by {who}"'))
+
+
+def _log(case: Case, who: int) -> Op[Any]:
+    return iter(logs.add(case.holder, [LogLine(case.held().ref, "INFO", f"line of {who}", 0.0)]))
+
+
 # People and upkeep.
 
 
@@ -237,6 +247,8 @@ PROGRAMS: dict[str, Part] = dict(
         _finishing("fail_for_good", Failed(ERROR, retryable=False)),
         _finishing("hand_back", HandedBack()),
         _part("turn", _turning, _after_finish(_turning)),
+        _repeated("step", _step),
+        _part("log", _lone(_log), None),
         _repeated("cancel", _cancel),
         _part("retry", _lone(_retry), None),
         _part("rescue", _rescue, _rescue),

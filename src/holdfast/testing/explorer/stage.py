@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -13,10 +13,10 @@ import psycopg
 from holdfast.sql.statement import plain_array
 from holdfast.testing import clock
 from holdfast.testing.explorer import answers, history, invariants
-from holdfast.testing.explorer.actor import DIES, DROPPED, UNANSWERED, Actor
+from holdfast.testing.explorer.actor import DIES, DROPPED, UNANSWERED, Actor, Program
 from holdfast.testing.explorer.drain import drain
 from holdfast.testing.explorer.programs import PROGRAMS, Case
-from holdfast.testing.explorer.schedule import TIME_PASSES, Meeting, Schedule
+from holdfast.testing.explorer.schedule import ACTORS, IMPATIENT, TIME_PASSES, Meeting, Schedule
 from holdfast.testing.explorer.search import Choose
 from holdfast.testing.explorer.situations import LONG, PAST_IT, SITUATIONS, arrange, forget_months, register
 from holdfast.testing.explorer.wire import Rewrite, Session, unchanged
@@ -62,13 +62,13 @@ class Crashes(Enum):
 
 
 class Stage:
-    """Four connections to a database of one's own: two actors, one that sets and clears the stage, one that watches."""
+    """Connections to a database of one's own: for each actor, for setting and clearing the stage, and for watching."""
 
-    def __init__(self, url: str, rewrite: Rewrite = unchanged, batch: int = BATCH) -> None:
+    def __init__(self, url: str, rewrite: Rewrite = unchanged, batch: int = BATCH, actors: int = 2) -> None:
         self.batch = batch
         self.played = 0
         self.violations: list[Violation] = []
-        self._sessions = [Session(url, rewrite) for _ in range(2)]
+        self._sessions = [Session(url, rewrite) for _ in range(actors)]
         self._scene = Session(url)
         self._watch = Session(url)
         self._pending: list[Played] = []
@@ -90,24 +90,13 @@ class Stage:
         for session in (*self._sessions, self._scene, self._watch):
             session.prepare()
         case = self._arranged(meeting)
-        parts = [PROGRAMS[meeting.first], PROGRAMS[meeting.second]]
-        actors = [
-            Actor(name, session, part.make(case, who), part.recover and partial(part.recover, case, who))
-            for who, (name, session, part) in enumerate(zip("ab", self._sessions, parts, strict=True))
-        ]
-        taken: list[str] = []
-        time_to_pass = SITUATIONS[meeting.situation].time_passes
-        waits = 0
-        while options := self._options(actors, taken, crashes, time_to_pass and TIME_PASSES not in taken):
-            step = choose(options)
-            taken.append(step)
-            if step == TIME_PASSES:
-                clock.move(self._scene, PAST_IT)
-            else:
-                for actor in actors:
-                    actor.resting = actor.resting and actor.name == step[0]
-                actors["ab".index(step[0])].step(step[1:] or None)
-            waits += self._settle(actors)
+        parts = [PROGRAMS[name.removesuffix(IMPATIENT)] for name in meeting.programs]
+        actors = []
+        for who, (name, part) in enumerate(zip(meeting.programs, parts, strict=True)):
+            recover = part.recover and partial(part.recover, case, who)
+            actors.append(self._actor(name, who, part.make(case, who), recover))
+        time_passes = SITUATIONS[meeting.situation].time_passes
+        taken, waits = self._act(actors, crashes, choose, time_passes=time_passes)
         done = Played(Schedule(meeting, tuple(taken)), case, actors, waits)
         self.played += 1
         self._pending.append(done)
@@ -122,6 +111,32 @@ class Stage:
         serial = next(self._serials)
         month = f"19{80 + serial // 12 % 20}_{serial % 12 + 1:02}" if SITUATIONS[meeting.situation].old else None
         return arrange(self._scene, SITUATIONS[meeting.situation], f"{serial}", self._claimers, month)
+
+    def _actor(self, program: str, who: int, does: Program, recover: Callable[[], Program] | None) -> Actor:
+        session = self._sessions[who]
+        session.wait_for_locks(not program.endswith(IMPATIENT))
+        return Actor(ACTORS[who], session, does, recover)
+
+    def _act(
+        self, actors: list[Actor], crashes: Crashes, choose: Choose, *, time_passes: bool
+    ) -> tuple[list[str], int]:
+        """Let actors take steps in the order that `choose` says; tells the steps, and how often one waited."""
+        taken: list[str] = []
+        waits = 0
+        while options := self._options(actors, taken, crashes, time_passes and TIME_PASSES not in taken):
+            step = choose(options)
+            taken.append(step)
+            if step == TIME_PASSES:
+                clock.move(self._scene, PAST_IT)
+                waits += self._settle(actors)
+                continue
+            moved = actors[ACTORS.index(step[0])]
+            resting = [actor for actor in actors if actor.resting and actor is not moved]
+            moved.step(step[1:] or None)
+            waits += self._settle(actors)
+            for actor in resting:
+                actor.rest_over(moved)
+        return taken, waits + sum(actor.refusals for actor in actors)
 
     def _options(self, actors: list[Actor], taken: list[str], crashes: Crashes, time_to_pass: bool) -> list[str]:
         while True:
@@ -154,7 +169,7 @@ class Stage:
                 """,
                 {"waiting": plain_array(actor.pid for actor in waiting), "actors": plain_array(a.pid for a in actors)},
             )
-            if blocked[0][0] == len(waiting):
+            if blocked[0][0] == len(waiting) and not any(actor.impatient for actor in waiting):
                 for actor in waiting:
                     actor.waited = True
                 return len(waiting)

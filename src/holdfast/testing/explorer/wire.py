@@ -16,6 +16,9 @@ from holdfast.sql.statement import Op, Rows, Statement
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
 
+# Longer than it takes to find a deadlock, so that a deadlock is still called one.
+LOCK_TIMEOUT = "15ms"
+
 Rewrite = Callable[[str], str]
 
 
@@ -30,6 +33,7 @@ class Session:
         self.connection = psycopg.connect(url, autocommit=True)
         self.rewrite = rewrite
         self.pid = self.connection.info.backend_pid
+        self.impatient = False
         self._wire = self.connection.pgconn
         self._adapt = Transformer(self.connection)
         self._texts: dict[str, tuple[bytes, list[str]]] = {}
@@ -41,6 +45,12 @@ class Session:
 
     def close(self) -> None:
         self.connection.close()
+
+    def wait_for_locks(self, patient: bool) -> None:
+        """Whether statements wait for locks, or fail with lock_not_available almost at once."""
+        if self.impatient is patient:
+            self.execute(f"set lock_timeout = '{0 if patient else LOCK_TIMEOUT}'")
+            self.impatient = not patient
 
     def send(self, statement: Statement[Any]) -> None:
         """Send a statement of an operation; its answer is fetched with `poll` and `take`."""

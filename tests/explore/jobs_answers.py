@@ -1,0 +1,239 @@
+"""What the callers of job operations were answered, compared with what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg.errors import ForeignKeyViolation
+
+from holdfast.domain.errors import JobEnded, LeaseLost, RunCancelled, RunEnded, SubscriptionNotFound
+from holdfast.domain.jobs import JobRecord
+from holdfast.domain.values import Claim, Submitted, Verdict
+from holdfast.testing.explorer.actor import Answer
+from holdfast.testing.explorer.history import History
+from tests.explore.jobs_cases import HEALED, Case
+from tests.explore.jobs_programs import Part
+
+Complaints = Iterator[str]
+
+ENDING = {"finish", "add_with_success", "cancel", "rescue", "stop", "several"}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One caller's answer, what the others did, and how the runs of the case and their job ended."""
+
+    case: Case
+    situation: str
+    who: int
+    part: Part
+    others: tuple[Part, ...]
+    answer: Answer
+    runs: dict[str, History]
+    job: JobRecord | None
+    maps: int
+
+    def run(self, name: str) -> History:
+        return self.runs[self.case.ids[name]]
+
+    def others_do(self, *does: str) -> bool:
+        return any(other.does in does for other in self.others)
+
+    @property
+    def own_name(self) -> str:
+        """The run that this caller asked for: by a name of its own, or by one that others may ask for as well."""
+        name = self.part.names[0]
+        return name if name in self.case.ids else f"{name}{self.who}"
+
+
+def check(given: Given) -> Complaints:
+    """Everything wrong with one caller's answer."""
+    answer = given.answer
+    if not answer.heard:
+        return
+    if answer.error is None:
+        yield from _CHECKS[given.part.does](given, answer.value)
+    elif not _expected(given, answer.error):
+        yield f"it was refused with {type(answer.error).__name__}: {str(answer.error).partition(chr(10))[0]}"
+    else:
+        yield from _refused(given)
+
+
+def _expected(given: Given, error: Exception) -> bool:
+    closed = given.others_do(*ENDING) or given.situation in ("stopping", "over", "ended", "loose")
+    match given.part.does:
+        case "add" | "map" | "several" | "add_resource":
+            stopped = isinstance(error, LeaseLost | RunCancelled) and "held" in given.part.names
+            ended = isinstance(error, RunEnded) and given.part.does == "several"
+            return closed and (isinstance(error, JobEnded) or stopped or ended)
+        case "stop":
+            return isinstance(error, JobEnded) and closed
+        case "cancel":
+            return isinstance(error, RunEnded)
+        case "retry":
+            return isinstance(error, RunEnded | JobEnded)
+        case "retry_job":
+            return isinstance(error, JobEnded) and closed
+        case "unsubscribe" | "pause":
+            gone = given.answer.doubted or given.others_do("unsubscribe")
+            return isinstance(error, SubscriptionNotFound) and gone
+        case "fan_out" | "publish":
+            # The subscription was removed under their hands; the publisher tries again in its next round.
+            return isinstance(error, ForeignKeyViolation) and given.others_do("unsubscribe")
+        case _:
+            return False
+
+
+def _refused(given: Given) -> Complaints:
+    """What was refused did not happen."""
+    if given.answer.doubted:
+        return
+    who = f"person {given.who}"
+    match given.part.does:
+        case "add" | "several":
+            shared = any(given.part.names == other.names for other in given.others)
+            for name in given.part.names:
+                run = given.runs.get(given.case.ids.get(f"{name}{given.who}", ""))
+                if run is not None and run.exists and not shared:
+                    yield f"it was refused, but its run {name} is there"
+        case "map":
+            if given.maps and not given.others_do("map"):
+                yield "it was refused, but its map is there"
+        case "retry" | "retry_job":
+            if any(attempt.reopened_by == who for run in given.runs.values() for attempt in run.attempts):
+                yield "it was refused, but it reopened runs"
+        case "cancel":
+            run = given.run(given.part.names[0])
+            if not {"SUCCEEDED", "FAILED"} & {attempt.outcome for attempt in run.attempts}:
+                yield "it was refused because the run had ended, and the run only was cancelled"
+
+
+# One for each kind of operation.
+
+
+def _finished(given: Given, verdicts: list[Verdict]) -> Complaints:
+    case = given.case
+    for verdict in verdicts:
+        run = given.runs[verdict.ref.run_id]
+        attempt = run.attempt(verdict.ref.number)
+        mine = attempt is not None and attempt.worker_id == case.holder and attempt.status != "LOST"
+        rivals = [
+            name for other in given.others if other.does in ("finish", "add_with_success") for name in other.names
+        ]
+        if verdict.accepted and not (
+            mine and attempt and (attempt.status, attempt.outcome) == (verdict.status, verdict.outcome)
+        ):
+            yield f"it was given {verdict}, recorded is {attempt}"
+        rivalled = run.run_id in {case.ids[name] for name in rivals}
+        if not verdict.accepted and mine and not given.answer.doubted and not rivalled:
+            yield f"its ending was refused, recorded is {attempt}"
+        if not verdict.accepted and not any(event.type == "FENCED" for event in run.events):
+            yield "its ending was refused without a FENCED event"
+    if not given.answer.doubted and len(verdicts) != len(given.part.names):
+        yield f"it settled {given.part.names} and was given {len(verdicts)} verdicts"
+
+
+def _added_with_success(given: Given, verdicts: list[Verdict]) -> Complaints:
+    yield from _finished(given, verdicts)
+    for verdict in verdicts:
+        made = given.run("child").exists
+        if verdict.accepted and (verdict.outcome == "SUCCEEDED") is not made and not given.others_do(given.part.does):
+            yield f"its run ended {verdict.outcome}, its child is {'there' if made else 'not there'}"
+
+
+def _added(given: Given, answer: Any) -> Complaints:
+    for made in answer if isinstance(answer, list) else [answer]:
+        submitted: Submitted = made
+        run_id = given.case.ids[given.own_name]
+        shared = any(given.part.names == other.names for other in given.others)
+        if submitted.run.id != run_id:
+            yield f"it asked for {run_id} and was given {submitted.run.id}"
+        if not given.runs[run_id].exists:
+            yield f"it was given run {run_id}, which is not there"
+        if not submitted.created and not given.answer.doubted and not shared:
+            yield f"it made {run_id}, and was answered that it was there before"
+
+
+def _did_several(given: Given, answer: Any) -> Complaints:
+    for name in given.part.names:
+        if not given.run(f"{name}{given.who}").exists:
+            yield f"its transaction was committed, and its run {name} is not there"
+
+
+def _mapped(given: Given, made: bool) -> Complaints:
+    if not given.maps:
+        yield "it was answered that there is a map, and there is none"
+    if not made and not given.answer.doubted and not given.others_do("map"):
+        yield "it made the map, and was answered that it was there before"
+
+
+def _stopped(given: Given, job: JobRecord) -> Complaints:
+    """The first stop decides how the job ends, and each caller learns its reason."""
+    if job.cancel_requested_at is None and job.status not in given.part.names:
+        yield f"it stopped a job that is {job.status} and was never asked to stop"
+    elif given.job is not None and not given.others_do("retry", "retry_job") and job.reason != given.job.reason:
+        yield f"it was given the reason {job.reason!r}, recorded is {given.job.reason!r}"
+
+
+def _claimed(given: Given, claims: list[Claim]) -> Complaints:
+    for claim in claims:
+        attempt = given.runs[claim.run_id].attempt(claim.number)
+        if attempt is None or attempt.worker_id != given.case.claimers[given.who % 2]:
+            yield f"it was given attempt {claim.number}, which is recorded as {attempt}"
+
+
+def _cancelled(given: Given, record: Any) -> Complaints:
+    run = given.run(given.part.names[0])
+    if "CANCELLED" not in {attempt.outcome for attempt in run.attempts}:
+        yield f"it was answered {record.status}, and the run ended {run.status}"
+
+
+def _retried(given: Given, record: Any) -> Complaints:
+    if not any(attempt.reopened_by == f"person {given.who}" for attempt in given.run("a").attempts):
+        yield "it was answered that the run is reopened, but no ending is"
+
+
+def _retried_job(given: Given, amount: int) -> Complaints:
+    who = f"person {given.who}"
+    reopened = sum(attempt.reopened_by == who for run in given.runs.values() for attempt in run.attempts)
+    if amount and not given.others_do("stop") and given.job is not None and given.job.cancel_requested_at is not None:
+        yield "it was answered that runs are reopened, but their job is still being stopped"
+    if reopened != amount:
+        yield f"it was answered that {amount} runs are reopened, {reopened} are"
+
+
+def _healed(given: Given, answer: tuple[int, str | None]) -> Complaints:
+    if answer[0] and given.situation not in HEALED:
+        yield f"it found {answer[0]} wrong counts where none was"
+
+
+def _rescued(given: Given, verdicts: list[Verdict]) -> Complaints:
+    for verdict in verdicts:
+        attempt = given.runs[verdict.ref.run_id].attempt(verdict.ref.number)
+        if attempt is None or attempt.status != "LOST":
+            yield f"it was given {verdict}, recorded is {attempt}"
+
+
+def _anything(given: Given, answer: Any) -> Complaints:
+    yield from ()
+
+
+_CHECKS: dict[str, Callable[[Given, Any], Complaints]] = {
+    "finish": _finished,
+    "add_with_success": _added_with_success,
+    "add": _added,
+    "several": _did_several,
+    "map": _mapped,
+    "stop": _stopped,
+    "claim": _claimed,
+    "cancel": _cancelled,
+    "retry": _retried,
+    "retry_job": _retried_job,
+    "heal": _healed,
+    "rescue": _rescued,
+    **dict.fromkeys(
+        ("go_on", "subscribe", "unsubscribe", "pause", "fan_out", "publish", "add_resource", "remove"), _anything
+    ),
+}

@@ -1,0 +1,217 @@
+"""Guards of what accompanies runs: steps, log lines, publishing, live months, and the worker's own life."""
+
+from __future__ import annotations
+
+from holdfast.sql.leases import HELD as FENCE
+from holdfast.testing.explorer.mutation import SCHEMA, Mutation
+from tests.explore.catching import Explored, Mutant, Told
+from tests.explore.mutants_sql import ALIVE, HELD, mutant, told
+
+STEP, LINE = "insert into holdfast.steps", "insert into holdfast.logs"
+
+
+def worker(name: str, guard: str, module: str, old: str, new: str, test: str) -> Mutant:
+    return Mutant(
+        Mutation(name, guard, f"holdfast.worker.{module}", old, new),
+        Told(f"tests.integration.test_worker_leaving::{test}"),
+    )
+
+
+def live(name: str, guard: str, old: str, test: str, **arguments: str) -> Mutant:
+    return Mutant(Mutation(name, guard, SCHEMA, old, ""), told(f"test_prune::{test}", **arguments))
+
+
+NOTES = [
+    mutant(
+        "step-unfenced",
+        "a step is kept only under a lease that holds",
+        FENCE,
+        "",
+        Explored("step+rescue@expired"),
+        within=STEP,
+    ),
+    mutant(
+        "step-unlocked",
+        "a step is not kept while its attempt is being ended",
+        "            for update of leases\n",
+        "",
+        Explored("fail+step@leased"),
+        within=STEP,
+    ),
+    mutant(
+        "step-expiry",
+        "a worker whose lease has passed keeps no step",
+        ALIVE,
+        "workers.id = %(worker_id)s::uuid",
+        told("test_steps::test_a_step_after_the_lease_has_passed_is_refused"),
+        within=STEP,
+    ),
+    mutant(
+        "step-number",
+        "an earlier attempt of the same worker keeps no step",
+        "and leases.number = %(number)s",
+        "",
+        told("test_steps::test_a_step_of_an_earlier_attempt_is_refused"),
+        within=STEP,
+    ),
+    mutant(
+        "step-worker",
+        "a step is kept by the worker that holds the run",
+        HELD,
+        "",
+        told("test_steps::test_a_step_by_another_worker_is_refused"),
+        within=STEP,
+    ),
+    mutant(
+        "step-stays",
+        "the first result of a step stays",
+        "on conflict (run_id, name) do nothing",
+        "on conflict (run_id, name) do update set result = excluded.result",
+        told("test_steps::test_the_first_result_of_a_step_stays"),
+        within=STEP,
+    ),
+    mutant(
+        "logs-unfenced",
+        "a line is written only under a lease that holds",
+        FENCE,
+        "",
+        Explored("log+rescue@expired"),
+        within=LINE,
+    ),
+    mutant(
+        "log-number",
+        "an earlier attempt of the same worker writes no line",
+        "and leases.number = told.number",
+        "",
+        told("test_steps::test_a_line_of_an_earlier_attempt_is_refused"),
+        within=LINE,
+    ),
+    mutant(
+        "log-worker",
+        "a line is written by the worker that holds the run",
+        HELD,
+        "",
+        told("test_steps::test_a_line_by_another_worker_is_refused"),
+        within=LINE,
+    ),
+]
+
+PUBLISHING = [
+    mutant(
+        "deliveries-holder",
+        "only the holder of a subscription says what arrived",
+        "              and publishing.holder = %(holder)s::uuid)\n",
+        ")\n",
+        told("test_publishing::test_a_publisher_whose_hold_has_passed_changes_nothing"),
+    ),
+    mutant(
+        "let-go-holder",
+        "a hold is given up by its holder alone",
+        "where subscription_id = %(subscription_id)s::uuid and holder = %(holder)s::uuid",
+        "where subscription_id = %(subscription_id)s::uuid",
+        told("test_publishing::test_a_publisher_whose_hold_has_passed_changes_nothing"),
+    ),
+    mutant(
+        "publishing-paused",
+        "nothing is delivered to a subscription that is paused",
+        "where subscriptions.paused_at is null and head.due_at",
+        "where head.due_at",
+        told("test_publishing::test_a_paused_subscription_is_held_by_none"),
+    ),
+    mutant(
+        "publishing-due",
+        "what was put off is not delivered before its time",
+        "and head.due_at <= holdfast.now()",
+        "",
+        told("test_publishing::test_what_was_put_off_waits_and_keeps_what_follows_waiting"),
+    ),
+    mutant(
+        "fan-out-since",
+        "a subscription gets what ended since it was made",
+        "on taken.at >= subscriptions.created_at\n",
+        "on true\n",
+        told("test_publishing::test_what_ended_before_a_subscription_is_not_delivered_to_it"),
+    ),
+]
+
+LIVE = [
+    live(
+        "live-jobs",
+        "a month with an open job stays",
+        "                     union all select id from holdfast.jobs where finished_at is null\n",
+        "test_an_open_job_keeps_its_month",
+    ),
+    live(
+        "live-dependencies",
+        "a month with a run that another waits for stays",
+        "\n                     union all select on_id from holdfast.dependencies\n"
+        "                               join holdfast.waiting on waiting.run_id = dependencies.run_id",
+        "test_a_run_that_another_waits_for_keeps_its_month",
+    ),
+    live(
+        "live-waiting",
+        "a month with a run that waits stays",
+        " union all select run_id from holdfast.waiting",
+        "test_a_live_run_keeps_its_month",
+        place="waiting",
+    ),
+    live(
+        "live-leases",
+        "a month with a running run stays",
+        "                     union all select run_id from holdfast.leases\n"
+        "                     union all select run_id from holdfast.idempotency_keys\n",
+        "test_a_live_run_keeps_its_month",
+        place="leases",
+    ),
+]
+
+WORKERS = [
+    worker(
+        "renewal-counted-from-answer",
+        "a lease counts from when its renewal was sent",
+        "renewal",
+        "        self._confirmed = sent\n",
+        "        self._confirmed = monotonic()\n",
+        "test_a_worker_whose_renewal_was_answered_late_stops_its_runs_while_the_lease_holds",
+    ),
+    worker(
+        "strangers-at-once",
+        "a lease that a worker does not know yet may be one whose claim is being answered",
+        "tenure",
+        "        known_for_long = unknown & self._strange\n",
+        "        known_for_long = unknown\n",
+        "test_a_claim_whose_answer_is_on_its_way_is_not_handed_back",
+    ),
+    worker(
+        "strangers-never",
+        "a lease that a worker never learns of is handed back",
+        "tenure",
+        "        self._strange = unknown\n",
+        "        self._strange = frozenset()\n",
+        "test_a_lease_that_a_worker_never_learns_of_goes_to_others",
+    ),
+    worker(
+        "let-go-deregisters-first",
+        "a worker reports how its runs ended before it leaves",
+        "supervisor",
+        "                await exchange.settle_all()\n                await self._deregister()\n",
+        "                await self._deregister()\n                await exchange.settle_all()\n",
+        "test_a_worker_that_leaves_reports_what_has_ended_before_it_leaves",
+    ),
+    worker(
+        "let-go-hands-back",
+        "a worker that leaves hands back what has not ended",
+        "supervisor",
+        "        returned = exchange.endings.hand_back_all()\n",
+        "        returned = 0\n",
+        "test_a_worker_that_has_left_holds_nothing_and_is_known_to_be_gone",
+    ),
+    worker(
+        "let-go-deregisters",
+        "a worker that has left is known to be gone at once",
+        "supervisor",
+        "                await exchange.settle_all()\n                await self._deregister()\n",
+        "                await exchange.settle_all()\n",
+        "test_a_worker_that_has_left_holds_nothing_and_is_known_to_be_gone",
+    ),
+]

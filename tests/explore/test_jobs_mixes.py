@@ -1,0 +1,88 @@
+"""Mixes of three operations on one job, drawn at random: the same ones for the same seed.
+
+A violation is reported with its seed and its schedule, which `replay` plays again on a fresh database.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from random import Random
+
+import pytest
+
+from holdfast.testing.explorer import search
+from holdfast.testing.explorer.explore import replay
+from holdfast.testing.explorer.schedule import Meeting, parse
+from holdfast.testing.explorer.stage import Crashes
+from tests.conftest import EXPLORED
+from tests.explore.jobs_meetings import MEETINGS, USER_MEETINGS
+from tests.explore.jobs_stage import JobStage
+
+# How many seeds a slice and a full exploration draw, in blocks that are tests of their own, and how many schedules
+# without and with a crash each seed plays.
+BLOCKS, SEEDS, FULL_SEEDS = 8, 5, 400
+ORDERS, CRASHES = 4, 4
+
+
+def _suited() -> dict[str, list[str]]:
+    """The programs that meet others in each situation."""
+    found: dict[str, set[str]] = {}
+    for meeting in map(parse, MEETINGS + USER_MEETINGS):
+        found.setdefault(meeting.meeting.situation, set()).update(meeting.meeting.programs)
+    return {situation: sorted(programs) for situation, programs in sorted(found.items())}
+
+
+SUITED = _suited()
+
+
+def mix(seed: int) -> Meeting:
+    """Three programs that suit a situation."""
+    dice = Random(seed)
+    situation = dice.choice(list(SUITED))
+    first, second, third = (dice.choice(SUITED[situation]) for _ in range(3))
+    return Meeting(first, second, situation, third)
+
+
+@pytest.fixture
+def job_stage(stage_url: str) -> Iterator[JobStage]:
+    stage = JobStage(stage_url)
+    yield stage
+    stage.close()
+
+
+def test_a_seed_draws_the_same_mix_every_time() -> None:
+    drawn = [mix(seed) for seed in range(200)]
+    assert drawn == [mix(seed) for seed in range(200)]
+    assert len(set(map(str, drawn))) > 150
+    assert all(parse(f"{one}:").meeting == one for one in drawn)
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_a_mix_of_three_breaks_no_job(
+    job_stage: JobStage, block: int, full: bool, record_property: pytest.FixtureRequest
+) -> None:
+    total: Counter[str] = Counter()
+    violations = []
+    amount = FULL_SEEDS if full else SEEDS
+    for seed in range(block * amount, (block + 1) * amount):
+        meeting = mix(seed)
+        total.update(pairs=1, meetings=1)
+        for crashes, schedules in ((Crashes.NONE, ORDERS), (Crashes.ALL, CRASHES)):
+            for played in search.sampled(partial(job_stage.play, meeting, crashes), f"{seed}", schedules, 12):
+                crashed = any(len(step) > 1 for step in played.schedule.steps)
+                total.update(schedules=1, crashes=crashed, waits=played.waits > 0)
+                total.update(transients=sum(actor.transients for actor in played.actors))
+        job_stage.judge()
+        violations += [f"seed {seed}: {violation}" for violation in job_stage.violations]
+        job_stage.violations = []
+    total.update(violations=len(violations))
+    record_property(EXPLORED, dict(total))  # type: ignore[operator]
+    assert not violations, "\n".join(violations[:20])
+
+
+def test_a_schedule_of_three_can_be_replayed(job_stage: JobStage) -> None:
+    tally = replay(job_stage, "user_adds+succeed_a~+stop@last:aab")
+    assert (tally.schedules, tally.violations) == (1, [])

@@ -1,0 +1,164 @@
+"""Moments at which a worker could give up too late, hand back too early, or leave before it has reported everything."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+
+import psycopg
+
+from holdfast import ops
+from holdfast.assembly import WorkerRequest, worker_options
+from holdfast.client.surroundings import Surroundings
+from holdfast.domain.execution import Ended, Place
+from holdfast.domain.states import Status
+from holdfast.domain.tasks import registry
+from holdfast.domain.values import Renewal
+from holdfast.drivers import psycopg as driver
+from holdfast.executors.process import ProcessExecutor
+from holdfast.sql import workers
+from holdfast.worker.renewal import RenewalThread
+from holdfast.worker.tenure import Tenure
+from tests.integration.wire import Wire
+from tests.integration.worker_support import Stage, eventually
+
+
+class Observed(ProcessExecutor):
+    """Tells in which loop it works, and when the first run has ended in it."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.reported = threading.Event()
+
+    async def open(self, place: Place) -> None:
+        self.loop = asyncio.get_running_loop()
+
+        def report(ended: Sequence[Ended]) -> None:
+            place.report(ended)
+            self.reported.set()
+
+        await super().open(place._replace(report=report))
+
+
+def test_a_worker_whose_renewal_was_answered_late_stops_its_runs_while_the_lease_holds(
+    database_url: str, tmp_path: Path
+) -> None:
+    """The lease counts from when the renewal was sent; by the time of the answer, part of it has passed."""
+    stage = Stage(database_url, tmp_path, lease_seconds=6.0, renew_seconds=2.0)
+    renewals: list[Renewal] = []
+    held_at_the_end: list[bool] = []
+    fenced = threading.Event()
+    tenure = Tenure()
+
+    def fence(why: str) -> None:
+        (held,) = stage.query("select expires_at > holdfast.now() from holdfast.workers where id = %s", tenure.id)
+        held_at_the_end.extend(held)
+        fenced.set()
+
+    with Surroundings(stage.settings) as surroundings, psycopg.connect(database_url) as neighbour:
+        options = worker_options(surroundings, WorkerRequest(slots=1, executor="inline"))
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            info = tenure.info(options, (), "0")
+            registered = monotonic()
+            driver.transact(connection, lambda: iter(workers.register(info)))
+        renewal = RenewalThread(options, tenure, registered=registered, renewed=renewals.append, fence=fence)
+        _lock(neighbour, tenure.id)
+        renewal.start()
+        # For longer than the margin, and for less than the renewal waits for an answer.
+        eventually(lambda: stage.query(_WAITED_FOR_LONG)[0][0])
+        neighbour.commit()
+        eventually(lambda: renewals)
+        _lock(neighbour, tenure.id)
+        assert fenced.wait(30)
+        neighbour.rollback()
+        asyncio.run(renewal.stop())
+    assert held_at_the_end == [True]
+    stage.close()
+
+
+def test_a_claim_whose_answer_is_on_its_way_is_not_handed_back(database_url: str, tmp_path: Path) -> None:
+    stage = Stage(database_url, tmp_path, lease_seconds=12.0, renew_seconds=2.0)
+    executor = Observed()
+    with stage.worker(executor) as worker, psycopg.connect(database_url) as connection:
+        stage.ended(stage.submit("echo"))
+        run = stage.client.on(connection).submit(
+            "patient", {"started": str(stage.file("started")), "until": str(stage.file("go"))}
+        )
+        claim = driver.run(connection, ops.claim_by_id(worker.id, run.id, registry.names(), 0.5))
+        assert claim is not None
+        connection.commit()
+        # The worker is told of a lease that it does not know yet; then the answer arrives.
+        eventually(lambda: stage.query(_RENEWED_SINCE_THE_CLAIM)[0][0])
+        executor.loop.call_soon_threadsafe(worker._exchange.begin, [claim])
+        stage.said("started")
+        stage.file("go").touch()
+        ended = stage.ended(stage.client.get(run.id))
+    assert (ended.status, ended.attempt_count) == (Status.SUCCEEDED, 1)
+    assert stage.event_types(ended) == ["SUBMITTED", "CLAIMED", "SUCCEEDED"]
+    assert len(stage.said("started")) == 1
+    stage.close()
+
+
+def test_a_lease_that_a_worker_never_learns_of_goes_to_others(database_url: str, tmp_path: Path) -> None:
+    stage = Stage(database_url, tmp_path, lease_seconds=60.0, renew_seconds=0.2)
+    with stage.worker(slots=1) as worker:
+        stage.ended(stage.submit("echo"))
+        with psycopg.connect(database_url) as connection:
+            run = stage.client.on(connection).submit("echo", {"value": 5})
+            assert driver.run(connection, ops.claim_by_id(worker.id, run.id, registry.names(), 0.5))
+        assert stage.ended(stage.client.get(run.id)).result() == 5
+    stage.close()
+
+
+def test_a_worker_that_leaves_reports_what_has_ended_before_it_leaves(
+    database_url: str, tmp_path: Path, wire: Wire
+) -> None:
+    """The database comes back at the last moment, after the grace and before the worker has left."""
+
+    class Leaving(Observed):
+        async def close(self) -> None:
+            wire.mend()
+            await super().close()
+
+    stage = Stage(database_url, tmp_path, lease_seconds=60.0, renew_seconds=0.2, grace_seconds=0.2)
+    run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")), report=False)
+    executor = Leaving()
+    with stage.worker(executor, database_url=wire.url):
+        stage.said("started")
+        wire.cut()
+        stage.file("go").touch()
+        assert executor.reported.wait(30)
+    assert (stage.client.get(run).status, stage.client.get(run).attempt_count) == (Status.SUCCEEDED, 1)
+    assert stage.event_types(run) == ["SUBMITTED", "CLAIMED", "SUCCEEDED"]
+    stage.close()
+
+
+def test_a_worker_that_has_left_holds_nothing_and_is_known_to_be_gone(database_url: str, tmp_path: Path) -> None:
+    stage = Stage(database_url, tmp_path, lease_seconds=60.0, renew_seconds=0.2, grace_seconds=0.2)
+    run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
+    with stage.worker(slots=1):
+        stage.said("started")
+    assert stage.client.get(run).status is Status.PENDING
+    assert stage.query("select count(*) from holdfast.leases") == [(0,)]
+    assert stage.query("select stopped_at is not null, expires_at <= holdfast.now() from holdfast.workers") == [
+        (True, True)
+    ]
+    stage.close()
+
+
+_WAITED_FOR_LONG = """
+    select exists (select from pg_stat_activity where application_name = 'holdfast renewal'
+                   and wait_event_type = 'Lock' and clock_timestamp() - query_start > interval '1.4 seconds')
+"""
+_RENEWED_SINCE_THE_CLAIM = """
+    select exists (select from holdfast.leases join holdfast.workers on workers.id = leases.worker_id
+                   where workers.heartbeat_at > leases.claimed_at)
+"""
+
+
+def _lock(connection: psycopg.Connection, worker_id: str) -> None:
+    """Keep the worker's row, so that its renewals wait."""
+    connection.execute("select from holdfast.workers where id = %s for update", [worker_id])
