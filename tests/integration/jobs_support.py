@@ -174,7 +174,8 @@ CHECKS = {
           and not exists (select from holdfast.dependencies where dependencies.run_id = ended.run_id
                           and not coalesce(holdfast.meets(holdfast.ending_of(on_id), policy), true))""",
     "a job that runs and has not started": """
-        select id::text from holdfast.jobs where started_at is null and (
+        select id::text from holdfast.jobs
+        where started_at is null and id not in (select job_id from holdfast.late_starts) and (
             exists (select from holdfast.leases where leases.job_id = jobs.id)
             or exists (select from holdfast.runs join holdfast.attempts on attempts.run_id = runs.id
                        where runs.job_id = jobs.id and attempts.number >= 1))""",

@@ -12,7 +12,7 @@ from holdfast.domain.tasks import registry
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
 from holdfast.drivers.sessions import OwnConnection
-from holdfast.sql import health, ready
+from holdfast.sql import gauges, health, ready
 from holdfast.sql import workers as workers_sql
 
 COMING = timedelta(days=31)
@@ -82,13 +82,19 @@ def workers(patient: Patient) -> Finding:
 
 
 def queues(patient: Patient) -> Finding:
-    """Whether every queue with ready runs has a worker that serves it."""
+    """Whether all ready runs have a worker that serves their queue and knows their task."""
     found = patient.ask(health.service())
     unserved = [one for one in found if not one.workers and not one.paused]
     if unserved:
         told = ", ".join(f"{one.queue} ({one.ready} ready for {one.oldest_seconds:.0f} s)" for one in unserved)
         return fail(
             "queues", f"no live worker serves {told}", f"start one: holdfast worker --queues {unserved[0].queue}"
+        )
+    unknown = patient.ask(gauges.unknown())
+    if unknown:
+        told = ", ".join(f"{one.task} in {one.queue} ({one.ready} ready for {one.lag:.0f} s)" for one in unknown)
+        return fail(
+            "queues", f"no live worker knows {told}", "start a worker with the module that registers it: --tasks"
         )
     paused = [one.queue for one in found if one.paused]
     if paused:
