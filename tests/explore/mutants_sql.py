@@ -249,7 +249,7 @@ QUEUE = [
     mutant(
         "claim-skip-locked",
         "claims do not stand in line behind each other",
-        "for update skip locked\n    ) as picked",
+        "for update skip locked\n        ) as of_task",
         "for update\n    ) as picked",
         Explored("claim+claim@ready"),
     ),
