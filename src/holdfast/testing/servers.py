@@ -30,8 +30,11 @@ def binaries(version: str) -> Path | None:
 
 
 @contextmanager
-def stock_postgres(version: str, settings: Mapping[str, str] = FOR_TESTS) -> Iterator[str]:
-    """The address of a server with its default settings, on a free port; it is gone afterwards."""
+def stock_postgres(version: str, settings: Mapping[str, str] = FOR_TESTS, *, local: bool = False) -> Iterator[str]:
+    """The address of a server with its default settings, on a free port; it is gone afterwards.
+
+    With `local` the address is that of its Unix socket.
+    """
     programs = binaries(version)
     if programs is None:
         raise FileNotFoundError(
@@ -53,7 +56,7 @@ def stock_postgres(version: str, settings: Mapping[str, str] = FOR_TESTS) -> Ite
         url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
         try:
             _wait_for(url, server, directory / "log")
-            yield url
+            yield f"postgresql://postgres@/postgres?host={directory}&port={port}" if local else url
         finally:
             _stop(server)
 
