@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.execution import ChildLimits
-from holdfast.executors import spawning
+from holdfast.executors import seat, spawning
 from holdfast.executors.process import ProcessExecutor
 from tests.integration.child_support import harmful_stage, unharmed
 from tests.integration.worker_support import Stage, eventually
@@ -97,6 +97,17 @@ def test_a_cancelled_run_that_a_stopped_child_never_began_ends_cancelled(stage: 
         run.cancel()
         assert stage.ended(run).status == "CANCELLED"
     assert not stage.file("started").exists()
+
+
+def test_a_run_that_no_child_begins_ends_as_crashed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = seat._sent
+    hostile = stage.submit("echo", value="hostile")
+    monkeypatch.setattr(seat, "_sent", lambda claim: None if claim.run_id == hostile.id else sent(claim))
+    with stage.worker(slots=1):
+        assert stage.ended(hostile).status == "FAILED"
+        innocent = stage.ended(stage.submit("echo", value=1))
+    assert {attempt[3] for attempt in stage.attempts(hostile)} <= {"crash", "handed-back"}
+    assert unharmed(stage, [innocent])
 
 
 @pytest.mark.parametrize("error", [OSError(12, "Cannot allocate memory"), RuntimeError("can't start new thread")])
