@@ -137,8 +137,8 @@ class ProcessExecutor:
         """Replace an idle child if what waits first may not go there, and no other child takes it."""
         claim, given_at = self._waiting[0]
         idle = [seat for seat in self._seats if seat.free and not seat.load and seat.failed(claim)]
-        coming = len(self._seats) < self.slots or any(seat.leaving and not seat.load for seat in self._seats)
-        if not idle or coming:
+        coming = any(not seat.ready or (seat.leaving and not seat.load) for seat in self._seats)
+        if not idle or coming or len(self._seats) < self.slots:
             return
         others = any(not seat.leaving and not seat.failed(claim) for seat in self._seats)
         if not others or now - given_at > ANOTHER_CHILD_WITHIN:
