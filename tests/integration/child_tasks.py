@@ -55,6 +55,7 @@ def grips(value: int, until: str | None = None) -> int:
         while system.access(until.encode(), 0):
             system.usleep(1000)
         sys.setswitchinterval(0.005)
+        return os.getpid()
     return value
 
 

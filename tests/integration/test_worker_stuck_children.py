@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.execution import ChildLimits
-from holdfast.executors import spawning
+from holdfast.executors import seat, spawning
 from holdfast.executors.process import ProcessExecutor
 from tests.integration.child_support import harmful_stage, unharmed
 from tests.integration.worker_support import Stage, eventually
@@ -84,7 +84,9 @@ def test_a_run_that_holds_the_interpreter_keeps_no_tiny_one_waiting(stage: Stage
         assert [stage.ended(run).result() for run in tiny] == list(range(1, 100))
         assert not stage.client.get(long).status.final
         stage.file("go").touch()
-        stage.ended(long)
+        child = stage.ended(long).result()
+        # It may still hold a run that was taken from it, and gets no others.
+        assert child not in [stage.ended(stage.submit("pid")).result() for _ in range(4)]
     assert unharmed(stage, [long, *tiny])
 
 
@@ -97,6 +99,17 @@ def test_a_cancelled_run_that_a_stopped_child_never_began_ends_cancelled(stage: 
         run.cancel()
         assert stage.ended(run).status == "CANCELLED"
     assert not stage.file("started").exists()
+
+
+def test_a_run_that_no_child_begins_ends_as_crashed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = seat._sent
+    hostile = stage.submit("echo", value="hostile")
+    monkeypatch.setattr(seat, "_sent", lambda claim: None if claim.run_id == hostile.id else sent(claim))
+    with stage.worker(slots=1):
+        assert stage.ended(hostile).status == "FAILED"
+        innocent = stage.ended(stage.submit("echo", value=1))
+    assert {attempt[3] for attempt in stage.attempts(hostile)} <= {"crash", "handed-back"}
+    assert unharmed(stage, [innocent])
 
 
 @pytest.mark.parametrize("error", [OSError(12, "Cannot allocate memory"), RuntimeError("can't start new thread")])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from holdfast.domain.execution import ChildLimits
 from holdfast.executors.process import ProcessExecutor
+from holdfast.observe import subscribe
 from holdfast.processes import alive
 from tests.integration.child_support import harmful_stage, unharmed
 from tests.integration.worker_support import Stage, eventually
@@ -88,6 +90,24 @@ def test_the_next_attempt_of_a_failed_run_gets_another_child(stage: Stage, slots
         for number in range(3):
             pids = [line.split()[1] for line in stage.said(f"pids-{number}", 3)]
             assert len(set(pids)) == 3
+
+
+def test_an_ordinary_failure_costs_no_child(stage: Stage) -> None:
+    with stage.worker(slots=1):
+        before = stage.ended(stage.submit("pid")).result()
+        assert stage.ended(stage.submit("fatal")).status == "FAILED"
+        assert stage.ended(stage.submit("pid")).result() == before
+
+
+def test_a_run_that_failed_in_all_children_costs_one_of_them(stage: Stage) -> None:
+    replaced: list[str] = []
+    with ExitStack() as stack:
+        stack.callback(
+            subscribe(lambda event, fields: replaced.append(fields["reason"]), lambda event: event == "child.replaced")
+        )
+        stack.enter_context(stage.worker(slots=2))
+        assert stage.ended(stage.submit("fails_everywhere", pids=str(stage.file("pids")))).status == "FAILED"
+    assert len(replaced) == 1
 
 
 def test_settings_reach_the_children(database_url: str, tmp_path: Path) -> None:

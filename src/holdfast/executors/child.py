@@ -35,7 +35,7 @@ LEAVE_WITHIN = 2.0
 
 
 class Child:
-    def __init__(self, channel: socket.socket, mark: Mark, limits: Limits, link: ChildLink, wear: Wear) -> None:
+    def __init__(self, channel: socket.socket, mark: Mark, link: ChildLink, limits: Limits, own: ChildLimits) -> None:
         self._channel = channel
         self._mark = mark
         self._limits = limits
@@ -46,13 +46,14 @@ class Child:
         self._stopped: dict[tuple[str, int], Exception] = {}
         self._runner: Any = None
         self._interrupted = False
-        self._wear = wear
         self._retiring = False
+        threading.Thread(target=self._hear, name="holdfast-link", daemon=True).start()
+        # With this thread, so that it is not taken for one that a run left behind.
+        self._wear = Wear(own)
 
     def serve(self) -> None:
         """Perform runs for as long as the worker is there."""
         signal.signal(signal.SIGTERM, self._on_terminate)
-        threading.Thread(target=self._hear, name="holdfast-link", daemon=True).start()
         while not self._interrupted:
             given = self._pending.get()
             if given is None:
@@ -224,6 +225,6 @@ def main(channel_at: int, mark: Mark) -> None:
         channel.sendall(frame([["broken", str(error)]]))
         return
     link = ChildLink(channel, mark, settings["transactions"], settings["url"])
-    wear = Wear(ChildLimits(**settings["child_limits"]))
+    child = Child(channel, mark, link, Limits(**settings["limits"]), ChildLimits(**settings["child_limits"]))
     channel.sendall(frame([["ready"]]))
-    Child(channel, mark, Limits(**settings["limits"]), link, wear).serve()
+    child.serve()

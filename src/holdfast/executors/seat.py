@@ -61,6 +61,7 @@ class Seat:
         *,
         ended: Callable[[list[Ended]], None],
         unbegun: Callable[[list[Claim]], None],
+        dropped: Callable[[list[Claim]], None],
         asked: Callable[[Seat, list[Any]], None],
         left: Callable[[Seat, int], None],
     ) -> None:
@@ -68,6 +69,7 @@ class Seat:
         self._limits = limits
         self._ended = ended
         self._unbegun = unbegun
+        self._dropped = dropped
         self._asked = asked
         self._left = left
         self._given: dict[int, Claim] = {}
@@ -197,16 +199,17 @@ class Seat:
 
     def _take(self, indexes: Iterable[int]) -> None:
         """These have not begun, and will not begin here."""
-        self._give_back([self._given.pop(index) for index in indexes if index in self._given])
+        taken = self._wanted([self._given.pop(index) for index in indexes if index in self._given])
+        if taken:
+            self._unbegun(taken)
         self._leave_if_done()
 
-    def _give_back(self, claims: list[Claim]) -> None:
-        """What has not begun goes elsewhere, unless it was cancelled in the meantime."""
-        cancelled = [claim for claim in claims if self._stops.pop(claim.ref, None) is not None]
+    def _wanted(self, unbegun: list[Claim]) -> list[Claim]:
+        """Those that have not begun and go elsewhere: all that were not cancelled in the meantime."""
+        cancelled = [claim for claim in unbegun if self._stops.pop(claim.ref, None) is not None]
         if cancelled:
             self._ended([Ended(claim, Stopped()) for claim in cancelled])
-        if len(cancelled) < len(claims):
-            self._unbegun([claim for claim in claims if claim not in cancelled])
+        return [claim for claim in unbegun if claim not in cancelled]
 
     def _press(self, stop: Stop, asked_for: float) -> None:
         grace = self._place.limits.grace
@@ -308,7 +311,7 @@ class Seat:
             elapsed = max(0.0, monotonic() - began_at)
             self._given.clear()
             self._ended([Ended(claim, self._death(claim.ref, code, elapsed)) for claim in begun])
-            self._give_back(unbegun)
+            self._dropped(self._wanted(unbegun))
         self._left(self, code)
 
     def _death(self, ref: AttemptRef, code: int, elapsed: float) -> Outcome:
