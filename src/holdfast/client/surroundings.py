@@ -10,6 +10,7 @@ from typing import Any, Self
 import psycopg
 
 from holdfast import migrate
+from holdfast.domain import ids
 from holdfast.domain.errors import ConfigurationError, DatabaseUnreachable
 from holdfast.domain.tasks import load_modules
 from holdfast.domain.values import StoredResult
@@ -58,6 +59,7 @@ class Surroundings:
     def _require(self) -> None:
         with connect(self.database_url, self.settings.pooler) as connection:
             migrate.require(connection)
+            learn_time(connection)
 
     @property
     def store(self) -> ResultStore:
@@ -116,6 +118,13 @@ def connect(url: str, pooler: str = "auto") -> OwnConnection:
         raise ConfigurationError(f"the database URL {masked(url)} cannot be used: {str(error).strip()}") from error
     except psycopg.OperationalError as error:
         raise unreachable(url, error) from error
+
+
+def learn_time(connection: psycopg.Connection[Any]) -> None:
+    """Have this process make ids by the database's time if its own clock is far off: runs sort and are kept by id."""
+    found = connection.execute("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").fetchone()
+    if found is not None:
+        ids.learn_time(found[0] * 1000)
 
 
 def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:

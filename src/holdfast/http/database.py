@@ -19,7 +19,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from holdfast import migrate
 from holdfast.client.blocking import Asking
 from holdfast.client.pools import REFUSED, fresh
-from holdfast.client.surroundings import Surroundings, refused, unreachable
+from holdfast.client.surroundings import Surroundings, learn_time, refused, unreachable
 from holdfast.domain.errors import DatabaseUnreachable
 from holdfast.domain.values import RunRecord
 from holdfast.doorbells.bell import Bell, CoalescingBell
@@ -101,6 +101,7 @@ class Database(Asking):
         try:
             with self.connect() as connection:
                 migrate.require(connection)
+                learn_time(connection)
         except psycopg.OperationalError as error:
             raise unreachable(self.url, error) from error
 

@@ -14,7 +14,7 @@ from holdfast.ops.finish import finish
 from holdfast.ops.health import figures, metrics
 from holdfast.ops.jobs import get_job, list_jobs, list_tasks, ready_queues
 from holdfast.ops.listing import Page, list_runs
-from holdfast.ops.prune import make_partitions, prune
+from holdfast.ops.prune import make_partitions, prune, results_not_removed, results_removed, results_to_remove
 from holdfast.ops.read import attempts, events, get, result
 from holdfast.ops.renew import renew
 from holdfast.ops.rescue import find_orphans, rescue
@@ -64,6 +64,9 @@ __all__ = [
     "resource_removed",
     "resources_to_remove",
     "result",
+    "results_not_removed",
+    "results_removed",
+    "results_to_remove",
     "retry",
     "retry_failed_tasks",
     "stop_job",
