@@ -9,21 +9,25 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
-from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.drivers.drive import drive_async
-from holdfast.drivers.psycopg import TRANSIENT, TRIES
+from holdfast.drivers.psycopg import TRANSIENT, TRIES, is_idle
 from holdfast.sql.statement import Op, Rows, Statement
 
 T = TypeVar("T")
 
 
 async def run(connection: psycopg.AsyncConnection[Any], op: Op[T]) -> T:
-    """Drive an operation on this connection, in whatever transaction it has."""
-    async with connection.cursor(row_factory=tuple_row) as cursor:
+    """Drive an operation on this connection, in whatever transaction it has.
+
+    On an autocommit connection outside a transaction, statements that belong together get one.
+    """
+    async with AsyncExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
 
         async def execute(statement: Statement[Any]) -> Rows:
+            if statement.together and connection.autocommit and is_idle(connection):
+                await stack.enter_async_context(connection.transaction())
             await cursor.execute(statement.sql, statement.params)
             return await cursor.fetchall() if cursor.description else ()
 
@@ -68,7 +72,7 @@ async def transact(
             async with AsyncExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
 
                 async def execute(statement: Statement[Any]) -> Rows:
-                    if statement.together and connection.info.transaction_status is TransactionStatus.IDLE:
+                    if statement.together and is_idle(connection):
                         await stack.enter_async_context(connection.transaction())
                     await cursor.execute(statement.sql, statement.params)
                     return await cursor.fetchall() if cursor.description else ()
