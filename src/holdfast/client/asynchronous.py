@@ -16,6 +16,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from holdfast.client import calls
 from holdfast.client import subscriptions as subscribing
 from holdfast.client.blocking import TRIES
+from holdfast.client.borrowing import check_offered
 from holdfast.client.calls import run_id
 from holdfast.client.handles import AsyncRun
 from holdfast.client.pools import REFUSED, fresh_async
@@ -107,6 +108,8 @@ class AsyncAsking:
 
     settings: Settings
     surroundings: Surroundings
+    borrowed = False
+    """Whether the connection, and the transaction, is the caller's."""
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         raise TypeError("only an AsyncClient, or what its on() returns, has a connection to perform on")
@@ -257,7 +260,12 @@ class AsyncClient(AsyncAsking):
 
 
 class AsyncBorrowedClient(AsyncAsking):
-    """A client on somebody's connection: what it does happens if and only if their transaction commits."""
+    """A client on somebody's connection: what it does happens if and only if their transaction commits.
+
+    On an autocommit connection outside a transaction, each call is a transaction of its own.
+    """
+
+    borrowed = True
 
     def __init__(self, owner: AsyncClient, connection: Any) -> None:
         if not isinstance(connection, psycopg.AsyncConnection):
@@ -271,9 +279,10 @@ class AsyncBorrowedClient(AsyncAsking):
 
     async def wait(self, run: object, timeout: float | None = None) -> AsyncRun:
         """Refused: nobody can execute the run before the transaction that it is part of has committed."""
-        raise in_transaction(run_id(run))
+        raise in_transaction(f"run {run_id(run)}")
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        check_offered(make_op)
         if isinstance(make_op, calls.SubmittingMany):
             make_op.at_once()
         return await driver.run(self._connection, make_op())

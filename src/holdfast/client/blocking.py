@@ -15,6 +15,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from holdfast.client import calls
 from holdfast.client import subscriptions as subscribing
+from holdfast.client.borrowing import check_offered
 from holdfast.client.calls import run_id
 from holdfast.client.handles import Run
 from holdfast.client.pools import REFUSED, fresh
@@ -112,6 +113,8 @@ class Asking:
 
     settings: Settings
     surroundings: Surroundings
+    borrowed = False
+    """Whether the connection, and the transaction, is the caller's."""
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         raise TypeError("only a Client, or what its on() returns, has a connection to perform on")
@@ -240,7 +243,12 @@ class Client(Asking):
 
 
 class BorrowedClient(Asking):
-    """A client on somebody's connection: what it does happens if and only if their transaction commits."""
+    """A client on somebody's connection: what it does happens if and only if their transaction commits.
+
+    On an autocommit connection outside a transaction, each call is a transaction of its own.
+    """
+
+    borrowed = True
 
     def __init__(self, owner: Client, connection: Any) -> None:
         self.surroundings = owner.surroundings
@@ -251,9 +259,10 @@ class BorrowedClient(Asking):
 
     def wait(self, run: object, timeout: float | None = None) -> Run:
         """Refused: nobody can execute the run before the transaction that it is part of has committed."""
-        raise in_transaction(run_id(run))
+        raise in_transaction(f"run {run_id(run)}")
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        check_offered(make_op)
         if isinstance(make_op, calls.SubmittingMany):
             make_op.at_once()
         result: T = self._drive(self._connection, make_op())

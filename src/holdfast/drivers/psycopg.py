@@ -29,11 +29,21 @@ def has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
     return cursor.pgresult is not None and cursor.pgresult.nfields > 0
 
 
+def is_idle(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Whether no transaction is open."""
+    return connection.info.transaction_status is TransactionStatus.IDLE
+
+
 def run(connection: psycopg.Connection[Any], op: Op[T]) -> T:
-    """Drive an operation on this connection, in whatever transaction it has."""
-    with connection.cursor(row_factory=tuple_row) as cursor:
+    """Drive an operation on this connection, in whatever transaction it has.
+
+    On an autocommit connection outside a transaction, statements that belong together get one.
+    """
+    with ExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
 
         def execute(statement: Statement[Any]) -> Rows:
+            if statement.together and connection.autocommit and is_idle(connection):
+                stack.enter_context(connection.transaction())
             cursor.execute(statement.sql, statement.params)
             return cursor.fetchall() if has_rows(cursor) else ()
 
@@ -72,7 +82,7 @@ def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) 
             with ExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
 
                 def execute(statement: Statement[Any]) -> Rows:
-                    idle = connection.info.transaction_status is TransactionStatus.IDLE
+                    idle = is_idle(connection)
                     if idle and statement.together:
                         stack.enter_context(transaction(connection))
                     elif idle and is_pooled(connection):

@@ -9,11 +9,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.drivers.drive import drive_async
-from holdfast.drivers.psycopg import RACES, TRANSIENT, TRIES, is_pooled
+from holdfast.drivers.psycopg import RACES, TRANSIENT, TRIES, is_idle, is_pooled
 from holdfast.drivers.sessions import AsyncOwnConnection
 from holdfast.sql.statement import Op, Rows, Statement
 
@@ -21,10 +20,15 @@ T = TypeVar("T")
 
 
 async def run(connection: psycopg.AsyncConnection[Any], op: Op[T]) -> T:
-    """Drive an operation on this connection, in whatever transaction it has."""
-    async with connection.cursor(row_factory=tuple_row) as cursor:
+    """Drive an operation on this connection, in whatever transaction it has.
+
+    On an autocommit connection outside a transaction, statements that belong together get one.
+    """
+    async with AsyncExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
 
         async def execute(statement: Statement[Any]) -> Rows:
+            if statement.together and connection.autocommit and is_idle(connection):
+                await stack.enter_async_context(connection.transaction())
             await cursor.execute(statement.sql, statement.params)
             return await cursor.fetchall() if cursor.description else ()
 
@@ -64,7 +68,7 @@ async def transact(
             async with AsyncExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
 
                 async def execute(statement: Statement[Any]) -> Rows:
-                    idle = connection.info.transaction_status is TransactionStatus.IDLE
+                    idle = is_idle(connection)
                     if idle and statement.together:
                         await stack.enter_async_context(transaction(connection))
                     elif idle and is_pooled(connection):

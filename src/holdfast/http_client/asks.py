@@ -17,6 +17,7 @@ from holdfast.client.requests import Submission
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, HoldfastError, Problem
 from holdfast.domain.ids import new_id
+from holdfast.domain.times import START, is_start
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.http_client import records
 from holdfast.http_client.patience import asked_for
@@ -92,11 +93,10 @@ def _document(task: AnyTask, parameters: Mapping[str, Any] | None, options: Mapp
 
 
 def _instant(value: object) -> str:
-    at = datetime.now(UTC) + value if isinstance(value, timedelta) else value
-    if not isinstance(at, datetime) or at.tzinfo is None:
-        problem = Problem("/run_after", "must be a time with its zone, or a timedelta")
-        raise BadInput("run_after is an aware datetime or a timedelta", [problem])
-    return at.isoformat()
+    if not is_start(value):
+        raise BadInput(f"/run_after: {START}", [Problem("/run_after", START)])
+    at: Any = datetime.now(UTC) + value if isinstance(value, timedelta) else value
+    return str(at.isoformat())
 
 
 def _dependency(one: Any) -> Any:

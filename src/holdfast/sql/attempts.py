@@ -49,17 +49,18 @@ def of_run(run_id: str) -> Statement[list[AttemptRecord]]:
     return Statement(
         """
         select attempts.number, attempts.status, attempts.outcome, attempts.worker_id::text,
-               coalesce(attempts.executor, workers.executor), attempts.claimed_at, attempts.started_at,
-               attempts.finished_at, attempts.exit_code, attempts.reason, attempts.error::text,
-               attempts.progress::text, attempts.result_ref
+               coalesce(attempts.executor, workers.executor), holdfast.readable(attempts.claimed_at),
+               holdfast.readable(attempts.started_at), holdfast.readable(attempts.finished_at), attempts.exit_code,
+               attempts.reason, attempts.error::text, attempts.progress::text, attempts.result_ref
         from holdfast.attempts left join holdfast.workers on workers.id = attempts.worker_id
         where attempts.run_id = %(run_id)s::uuid and attempts.number >= 1
         union all
         select leases.number,
                case when leases.started_at is null and leases.details is not null then 'SUBMITTED' else 'RUNNING' end,
-               null, leases.worker_id::text, coalesce(leases.executor, workers.executor), leases.claimed_at,
-               coalesce(leases.started_at, leases.claimed_at), null, null, leases.cancel_reason, null,
-               leases.progress::text, null
+               null, leases.worker_id::text, coalesce(leases.executor, workers.executor),
+               holdfast.readable(leases.claimed_at),
+               holdfast.readable(coalesce(leases.started_at, leases.claimed_at)), null, null, leases.cancel_reason,
+               null, leases.progress::text, null
         from holdfast.leases left join holdfast.workers on workers.id = leases.worker_id
         where leases.run_id = %(run_id)s::uuid
         order by 1

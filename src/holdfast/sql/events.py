@@ -163,7 +163,7 @@ def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
         ), numbered as (
             select row_number() over (order by place, late, at, number) as seq, * from told
         )
-        select seq, type, from_status, to_status, reason, at, greatest(number, 0)
+        select seq, type, from_status, to_status, reason, holdfast.readable(at), greatest(number, 0)
         from numbered where seq > %(after)s order by seq
         """,
         {"run_id": run_id, "after": after},

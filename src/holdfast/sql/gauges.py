@@ -22,7 +22,7 @@ def queues() -> Statement[list[QueueGauge]]:
     return Statement(
         """
         with parts (queue, ready, waiting, running, lag) as (
-            select queue, count(*), 0, 0, extract(epoch from holdfast.now() - min(rank_at))
+            select queue, count(*), 0, 0, extract(epoch from holdfast.now() - holdfast.readable(min(rank_at)))
             from holdfast.ready group by queue
             union all
             select queue, 0, count(*), 0, 0 from holdfast.waiting group by queue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
@@ -19,13 +20,23 @@ _COLUMNS = """
 """
 
 
+def loaded(text: str | None) -> Any:
+    """What a JSON column holds. Postgres keeps some values that Python cannot load; those are shown as text."""
+    if text is None:
+        return None
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return text
+
+
 def _record(row: Row) -> RunRecord:
-    error = orjson.loads(row[16]) if row[16] else None
+    error = loaded(row[16])
     return RunRecord(
         id=row[0],
         task=row[1],
         status=Status(row[2]),
-        parameters=orjson.loads(row[3]),
+        parameters=loaded(row[3]),
         payload_hash=row[4],
         queue=row[5],
         priority=row[6],
@@ -37,9 +48,9 @@ def _record(row: Row) -> RunRecord:
         attempt_count=row[12],
         max_attempts=row[13],
         reason=row[14],
-        progress=orjson.loads(row[15]) if row[15] else None,
+        progress=loaded(row[15]),
         error=error,
-        last_error=f"{error['class']}: {error['message']}" if error else None,
+        last_error=f"{error.get('class')}: {error.get('message')}" if isinstance(error, dict) else error,
         result_ref=row[17],
         lease_owner=row[18],
         lease_expires_at=row[19],

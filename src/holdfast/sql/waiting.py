@@ -26,7 +26,7 @@ def promote(limit: int) -> Statement[tuple[int, float | None]]:
             returning run_id
         )
         select (select count(*) from moved),
-               (select extract(epoch from min(due_at) - holdfast.now())::float8 from holdfast.waiting
+               (select extract(epoch from holdfast.readable(min(due_at)) - holdfast.now())::float8 from holdfast.waiting
                 where blockers = 0 and due_at > holdfast.now())
         """,
         {"limit": limit},
