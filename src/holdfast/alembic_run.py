@@ -1,7 +1,8 @@
 """Alembic, given the numbered SQL files in memory: no ini file, no revision scripts to keep in step.
 
 A migration never stands in the way for long. While it waits for a lock on a table, every statement that comes after it
-waits as well, so it waits half a second at most; then it is rolled back, others go on, and it is tried again.
+waits as well, so it waits half a second; then it is rolled back, others go on, and it is tried again. Where statements
+take long, that may never be enough, so later tries wait longer, up to five seconds.
 
 Only one process migrates at a time. The lock that sees to it belongs to a transaction, not to a session, so that it
 works through a transaction pooler as well; each migration looks again which number the database is at.
@@ -32,9 +33,9 @@ from holdfast.migrate import Migration
 # One migration at a time, from whichever process; the lock goes with the transaction that holds it.
 _LOCK = 7_226_311_052
 
-# How long a migration waits for a table in use, how long it then lets others go on at most, and when it gives up.
-_LOCK_TIMEOUT = "500ms"
-_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
+# How long each try waits for a table in use, how long others then go on before the next, and when the last one is over.
+_LOCK_SECONDS = (0.5, 0.5, 0.5, 1.0, 2.0, 5.0)
+_PAUSE_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 _GIVE_UP_SECONDS = 120.0
 
 
@@ -49,8 +50,7 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
     while True:
         try:
             with _connection(url) as connection:
-                _prepare(connection, migrations)
-                _migrate(connection, migrations)
+                _migrate(connection, migrations, _step(_LOCK_SECONDS, tries))
             return
         except _Overtaken:
             continue
@@ -58,7 +58,7 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
             cause = error.orig if isinstance(error, DBAPIError) else error
             if not isinstance(cause, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
                 raise
-            pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
+            pause = _step(_PAUSE_SECONDS, tries)
             if time.monotonic() + pause > give_up_at:
                 raise UpgradeBlocked(
                     f"other sessions used a table that a migration changes for {_GIVE_UP_SECONDS:g} s, so it was "
@@ -72,9 +72,13 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
             time.sleep(random.uniform(pause / 2, pause))
 
 
-def _prepare(connection: Connection, migrations: list[Migration]) -> None:
+def _step(steps: tuple[float, ...], tries: int) -> float:
+    return steps[min(tries, len(steps) - 1)]
+
+
+def _prepare(connection: Connection, migrations: list[Migration], lock_seconds: float) -> None:
     """Make the table of migrations, compare its hashes with ours, and fill in those that were never recorded."""
-    cursor = _begin(connection)
+    cursor = _begin(connection, lock_seconds)
     cursor.execute("create schema if not exists holdfast")
     cursor.execute(
         "create table if not exists holdfast.migration "
@@ -93,7 +97,8 @@ def _prepare(connection: Connection, migrations: list[Migration]) -> None:
     connection.commit()
 
 
-def _migrate(connection: Connection, migrations: list[Migration]) -> None:
+def _migrate(connection: Connection, migrations: list[Migration], lock_seconds: float) -> None:
+    _prepare(connection, migrations, lock_seconds)
     by_number = {migration.number: migration for migration in migrations}
     chain = [None, *by_number]
 
@@ -102,7 +107,7 @@ def _migrate(connection: Connection, migrations: list[Migration]) -> None:
         module.__dict__.update(
             revision=migration.number,
             down_revision=previous,
-            upgrade=lambda: _apply(connection, migration, previous),
+            upgrade=lambda: _apply(connection, migration, previous, lock_seconds),
             __doc__=migration.name,
         )
         return Script(module, migration.number, migration.file)
@@ -129,20 +134,20 @@ def _migrate(connection: Connection, migrations: list[Migration]) -> None:
     ).run_migrations()
 
 
-def _apply(connection: Connection, migration: Migration, previous: str | None) -> None:
-    cursor = _begin(connection)
+def _apply(connection: Connection, migration: Migration, previous: str | None, lock_seconds: float) -> None:
+    cursor = _begin(connection, lock_seconds)
     if migrate.current(cursor.connection) != previous:
         raise _Overtaken
     cursor.execute(migration.sql)
     cursor.close()
 
 
-def _begin(connection: Connection) -> Any:
+def _begin(connection: Connection, lock_seconds: float) -> Any:
     """Wait for our turn; from then on this transaction waits for nothing else for long."""
     cursor = connection.connection.cursor()
     cursor.execute("set local statement_timeout = 0; set local lock_timeout = 0")
     cursor.execute(f"select pg_advisory_xact_lock({_LOCK})")
-    cursor.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
+    cursor.execute(f"set local lock_timeout = {lock_seconds * 1000:.0f}")
     return cursor
 
 

@@ -13,6 +13,7 @@ from holdfast import alembic_run, migrate
 from holdfast.domain.errors import SchemaMismatch, UpgradeBlocked
 from holdfast.migrate import Migration
 from holdfast.testing.databases import scratch
+from tests.integration.worker_support import eventually
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_migration_gives_way_and_is_tried_again_until_the_table_is_free(empty_ur
 def test_migration_that_is_blocked_too_long_gives_up_without_a_change(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alembic_run, "_LOCK_TIMEOUT", "50ms")
+    monkeypatch.setattr(alembic_run, "_LOCK_SECONDS", (0.05,))
     monkeypatch.setattr(alembic_run, "_GIVE_UP_SECONDS", 0.0)
     good = Migration("0001", "good", "create table holdfast.busy (n integer)")
     alembic_run.run(empty_url, [good])
@@ -101,6 +102,30 @@ def test_migration_that_is_blocked_too_long_gives_up_without_a_change(
             alembic_run.run(empty_url, [good, Migration("0002", "alter", "alter table holdfast.busy add m integer")])
     with psycopg.connect(empty_url) as connection:
         assert migrate.current(connection) == "0001"
+
+
+def test_migration_waits_longer_for_each_lock_when_short_waits_were_in_vain(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where some statement always holds the table, only a longer wait gets past it."""
+    monkeypatch.setattr(alembic_run, "_LOCK_SECONDS", (0.05, 30.0))
+    good = Migration("0001", "good", "create table holdfast.busy (n integer)")
+    further = Migration("0002", "alter", "alter table holdfast.busy add m integer")
+    alembic_run.run(empty_url, [good])
+    given_way = threading.Semaphore(0)
+    with (
+        ThreadPoolExecutor(1) as threads,
+        psycopg.connect(empty_url) as holder,
+        psycopg.connect(empty_url, autocommit=True) as watcher,
+    ):
+        holder.execute("select * from holdfast.busy")
+        upgrading = threads.submit(alembic_run.run, empty_url, [good, further], lambda _: given_way.release())
+        assert given_way.acquire(timeout=30)
+        waiting = "select from pg_locks where relation = 'holdfast.busy'::regclass and not granted"
+        eventually(lambda: watcher.execute(waiting).rowcount)
+        holder.rollback()
+        upgrading.result(timeout=60)
+        assert not given_way.acquire(blocking=False)
 
 
 def test_settings_of_the_role_do_not_stop_a_migration(empty_url: str) -> None:
