@@ -1,8 +1,10 @@
 """Alembic, given the numbered SQL files in memory: no ini file, no revision scripts to keep in step.
 
-A migration never stands in the way for long. While it waits for a lock on a table, every statement that comes after it
-waits as well, so it waits half a second; then it is rolled back, others go on, and it is tried again. Where statements
-take long, that may never be enough, so later tries wait longer, up to five seconds.
+A migration never blocks other sessions for long. If it took the locks of its tables one by one, it would end in a
+deadlock under load: some statement always holds one of them and waits for another. So it first looks for a moment in
+which it gets all locks at once, without waiting, which disturbs no other session. If there is none for a few seconds it
+waits for each table, half a second at first; then it is rolled back, others go on, and it is tried again. Later tries
+wait longer, up to five seconds.
 
 Only one process migrates at a time. The lock that sees to it belongs to a transaction, not to a session, so that it
 works through a transaction pooler as well; each migration looks again which number the database is at.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,10 +36,15 @@ from holdfast.migrate import Migration
 # One migration at a time, from whichever process; the lock goes with the transaction that holds it.
 _LOCK = 7_226_311_052
 
-# How long each try waits for a table in use, how long others then go on before the next, and when the last one is over.
+# How long a try looks for a moment when none of its tables is in use, and how often; how long it then waits for each.
+_QUIET_SECONDS, _QUIET_EVERY = 5.0, 0.005
 _LOCK_SECONDS = (0.5, 0.5, 0.5, 1.0, 2.0, 5.0)
-_PAUSE_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+# How long others go on before the next try, at most, and when the last one is over.
+_PAUSE_SECONDS = 1.0
 _GIVE_UP_SECONDS = 120.0
+
+# The tables that a migration changes.
+_CHANGED = re.compile(r"\b(?:alter\s+table|on)\s+(?:if\s+exists\s+)?(?:only\s+)?holdfast\.(\w+)", re.IGNORECASE)
 
 
 class _Overtaken(Exception):
@@ -50,7 +58,7 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
     while True:
         try:
             with _connection(url) as connection:
-                _migrate(connection, migrations, _step(_LOCK_SECONDS, tries))
+                _migrate(connection, migrations, _LOCK_SECONDS[min(tries, len(_LOCK_SECONDS) - 1)])
             return
         except _Overtaken:
             continue
@@ -58,8 +66,7 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
             cause = error.orig if isinstance(error, DBAPIError) else error
             if not isinstance(cause, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
                 raise
-            pause = _step(_PAUSE_SECONDS, tries)
-            if time.monotonic() + pause > give_up_at:
+            if time.monotonic() + _PAUSE_SECONDS > give_up_at:
                 raise UpgradeBlocked(
                     f"other sessions used a table that a migration changes for {_GIVE_UP_SECONDS:g} s, so it was "
                     "rolled back; end long transactions (pg_stat_activity shows them), then run: holdfast db upgrade"
@@ -69,11 +76,7 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
                 on_wait(
                     f"other sessions use a table that the migration changes; it gives way and tries again ({tries})"
                 )
-            time.sleep(random.uniform(pause / 2, pause))
-
-
-def _step(steps: tuple[float, ...], tries: int) -> float:
-    return steps[min(tries, len(steps) - 1)]
+            time.sleep(random.uniform(_PAUSE_SECONDS / 2, _PAUSE_SECONDS))
 
 
 def _prepare(connection: Connection, migrations: list[Migration], lock_seconds: float) -> None:
@@ -138,8 +141,29 @@ def _apply(connection: Connection, migration: Migration, previous: str | None, l
     cursor = _begin(connection, lock_seconds)
     if migrate.current(cursor.connection) != previous:
         raise _Overtaken
+    _lock_at_once(cursor, migration)
     cursor.execute(migration.sql)
     cursor.close()
+
+
+def _lock_at_once(cursor: Any, migration: Migration) -> None:
+    """Lock every table that the migration changes in a moment when none is in use; without such a moment, none."""
+    names = sorted({f"holdfast.{name}" for name in _CHANGED.findall(migration.sql)})
+    cursor.execute(
+        "select string_agg(pg_class.oid::regclass::text, ', ') from unnest(%s::text[]) as name "
+        "join pg_class on pg_class.oid = to_regclass(name) and relkind in ('r', 'p')",
+        [names],
+    )
+    (tables,) = cursor.fetchone()
+    ends = time.monotonic() + _QUIET_SECONDS
+    while tables and time.monotonic() < ends:
+        cursor.execute("savepoint quiet")
+        try:
+            cursor.execute(f"lock table {tables} in access exclusive mode nowait")
+            return
+        except psycopg.errors.LockNotAvailable:
+            cursor.execute("rollback to savepoint quiet")
+        time.sleep(_QUIET_EVERY)
 
 
 def _begin(connection: Connection, lock_seconds: float) -> Any:
