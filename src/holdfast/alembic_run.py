@@ -1,7 +1,10 @@
 """Alembic, given the numbered SQL files in memory: no ini file, no revision scripts to keep in step.
 
-A migration never stands in the way for long. While it waits for a lock on a table, every statement that comes after it
-waits as well, so it waits half a second at most; then it is rolled back, others go on, and it is tried again.
+A migration never blocks other sessions for long. If it took the locks of its tables one by one, it would end in a
+deadlock under load: some statement always holds one of them and waits for another. So it first looks for a moment in
+which it gets all locks at once, without waiting, which disturbs no other session. If there is none for a few seconds it
+waits for each table, half a second at first; then it is rolled back, others go on, and it is tried again. Later tries
+wait longer, up to five seconds.
 
 Only one process migrates at a time. The lock that sees to it belongs to a transaction, not to a session, so that it
 works through a transaction pooler as well; each migration looks again which number the database is at.
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,10 +38,15 @@ from holdfast.migrate import Migration
 # One migration at a time, from whichever process; the lock goes with the transaction that holds it.
 _LOCK = 7_226_311_052
 
-# How long a migration waits for a table in use, how long it then lets others go on at most, and when it gives up.
-_LOCK_TIMEOUT = "500ms"
-_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
+# How long a try looks for a moment when none of its tables is in use, and how often; how long it then waits for each.
+_QUIET_SECONDS, _QUIET_EVERY = 5.0, 0.005
+_LOCK_SECONDS = (0.5, 0.5, 0.5, 1.0, 2.0, 5.0)
+# How long others go on before the next try, at most, and when the last one is over.
+_PAUSE_SECONDS = 1.0
 _GIVE_UP_SECONDS = 120.0
+
+# The tables that a migration changes.
+_CHANGED = re.compile(r"\b(?:alter\s+table|on)\s+(?:if\s+exists\s+)?(?:only\s+)?holdfast\.(\w+)", re.IGNORECASE)
 
 
 class _Overtaken(Exception):
@@ -51,8 +60,7 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
     while True:
         try:
             with _connection(url) as connection:
-                _prepare(connection, migrations)
-                _migrate(connection, migrations)
+                _migrate(connection, migrations, _LOCK_SECONDS[min(tries, len(_LOCK_SECONDS) - 1)])
             return
         except _Overtaken:
             continue
@@ -60,8 +68,7 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
             cause = error.orig if isinstance(error, DBAPIError) else error
             if not isinstance(cause, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
                 raise
-            pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
-            if time.monotonic() + pause > give_up_at:
+            if time.monotonic() + _PAUSE_SECONDS > give_up_at:
                 raise UpgradeBlocked(
                     f"other sessions used a table that a migration changes for {_GIVE_UP_SECONDS:g} s, so it was "
                     "rolled back; end long transactions (pg_stat_activity shows them), then run: holdfast db upgrade"
@@ -71,12 +78,12 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
                 on_wait(
                     f"other sessions use a table that the migration changes; it gives way and tries again ({tries})"
                 )
-            time.sleep(random.uniform(pause / 2, pause))
+            time.sleep(random.uniform(_PAUSE_SECONDS / 2, _PAUSE_SECONDS))
 
 
-def _prepare(connection: Connection, migrations: list[Migration]) -> None:
+def _prepare(connection: Connection, migrations: list[Migration], lock_seconds: float) -> None:
     """Make the table of migrations, compare its hashes with ours, and fill in those that were never recorded."""
-    cursor = _begin(connection)
+    cursor = _begin(connection, lock_seconds)
     cursor.execute("create schema if not exists holdfast")
     cursor.execute(
         "create table if not exists holdfast.migration "
@@ -95,7 +102,8 @@ def _prepare(connection: Connection, migrations: list[Migration]) -> None:
     connection.commit()
 
 
-def _migrate(connection: Connection, migrations: list[Migration]) -> None:
+def _migrate(connection: Connection, migrations: list[Migration], lock_seconds: float) -> None:
+    _prepare(connection, migrations, lock_seconds)
     by_number = {migration.number: migration for migration in migrations}
     chain = [None, *by_number]
 
@@ -104,7 +112,7 @@ def _migrate(connection: Connection, migrations: list[Migration]) -> None:
         module.__dict__.update(
             revision=migration.number,
             down_revision=previous,
-            upgrade=lambda: _apply(connection, migration, previous),
+            upgrade=lambda: _apply(connection, migration, previous, lock_seconds),
             __doc__=migration.name,
         )
         return Script(module, migration.number, migration.file)
@@ -131,21 +139,42 @@ def _migrate(connection: Connection, migrations: list[Migration]) -> None:
     ).run_migrations()
 
 
-def _apply(connection: Connection, migration: Migration, previous: str | None) -> None:
-    cursor = _begin(connection)
+def _apply(connection: Connection, migration: Migration, previous: str | None, lock_seconds: float) -> None:
+    cursor = _begin(connection, lock_seconds)
     if migrate.current(cursor.connection) != previous:
         raise _Overtaken
+    _lock_at_once(cursor, migration)
     cursor.execute(migration.sql)
     cursor.close()
 
 
-def _begin(connection: Connection) -> Any:
+def _lock_at_once(cursor: Any, migration: Migration) -> None:
+    """Lock every table that the migration changes in a moment when none is in use; without such a moment, none."""
+    names = sorted({f"holdfast.{name}" for name in _CHANGED.findall(migration.sql)})
+    cursor.execute(
+        "select string_agg(pg_class.oid::regclass::text, ', ') from unnest(%s::text[]) as name "
+        "join pg_class on pg_class.oid = to_regclass(name) and relkind in ('r', 'p')",
+        [names],
+    )
+    (tables,) = cursor.fetchone()
+    ends = time.monotonic() + _QUIET_SECONDS
+    while tables and time.monotonic() < ends:
+        cursor.execute("savepoint quiet")
+        try:
+            cursor.execute(f"lock table {tables} in access exclusive mode nowait")
+            return
+        except psycopg.errors.LockNotAvailable:
+            cursor.execute("rollback to savepoint quiet")
+        time.sleep(_QUIET_EVERY)
+
+
+def _begin(connection: Connection, lock_seconds: float) -> Any:
     """Wait for our turn; from then on this transaction waits for nothing else for long."""
     cursor = connection.connection.cursor()
     cursor.execute(sessions.MIGRATION.local(cursor.connection.info.server_version))
     cursor.execute("set local lock_timeout = 0")
     cursor.execute(f"select pg_advisory_xact_lock({_LOCK})")
-    cursor.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
+    cursor.execute(f"set local lock_timeout = {lock_seconds * 1000:.0f}")
     return cursor
 
 

@@ -9,10 +9,14 @@ import itertools
 import os
 import sys
 import threading
+from collections import deque
 from pathlib import Path
 
 from holdfast import Client
 from holdfast.jobs import sync
+
+# It keeps about so many runs ahead of the workers.
+BACKLOG = 40
 
 
 def submit(client: Client, n: int) -> list[str]:
@@ -39,6 +43,7 @@ def submit(client: Client, n: int) -> list[str]:
 
 def main(notes: str, stop: str) -> None:
     with Client() as client, Path(notes).open("a", buffering=1) as file:
+        recent: deque[str] = deque()
         for n in itertools.count(1):
             if Path(stop).exists():
                 return
@@ -47,7 +52,12 @@ def main(notes: str, stop: str) -> None:
             except Exception as error:  # noqa: BLE001 - the test reads every error
                 lines = [f"error: {type(error).__name__}: {error}"]
             file.write("".join(f"{line}\n" for line in lines))
-            threading.Event().wait(0.02)
+            recent.extend(line.removeprefix("run ") for line in lines if line.startswith("run "))
+            while len(recent) > BACKLOG and not Path(stop).exists():
+                if client.get(recent[0]).status.final:
+                    recent.popleft()
+                else:
+                    threading.Event().wait(0.05)
 
 
 if __name__ == "__main__":

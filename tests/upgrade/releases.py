@@ -74,6 +74,8 @@ class Release:
         return {
             **outside,
             "PYTHONPATH": f"{self.source}{os.pathsep}{ROOT}",
+            # The release before leaves JIT on: on a stock server each of its statements is compiled, for seconds.
+            "PGOPTIONS": "-c jit=off",
             **{f"HOLDFAST_{name.upper()}": str(value) for name, value in given.items()},
         }
 

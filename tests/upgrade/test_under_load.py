@@ -115,7 +115,7 @@ def test_open_transaction_delays_the_upgrade_and_not_the_clients(
         upgrade = after.start(landed_url, tmp_path, "holdfast", "db", "upgrade")
         log = tmp_path / f"{after.name}-0.log"
         eventually(lambda: log.read_text().count("it gives way and tries again") >= 2, WITHIN)
-        fleet.let_pass(before, 20)
+        fleet.let_pass(before, 5)
         assert upgrade.poll() is None
     assert upgrade.wait(120) == 0, log.read_text()
     fleet.let_pass(before, 20)

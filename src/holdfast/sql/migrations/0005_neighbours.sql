@@ -126,14 +126,6 @@ begin
 end $$;
 
 
--- The guards switch planner methods off, so every plan in them looks astronomically expensive, and a server with its
--- default settings would compile it. Callers' own connections (`client.on`) keep their settings, so the functions say it
--- themselves.
-alter function holdfast.guard_pending() set jit = off;
-alter function holdfast.guard_attempt() set jit = off;
-alter function holdfast.guard_pending_left() set jit = off;
-
-
 -- Retention in small steps, events with stable numbers, and subscriptions that miss nothing.
 
 -- Whether a key still points to a run of a month is read by index.
@@ -407,3 +399,13 @@ left join lateral (
     select attempts.number, attempts.error, attempts.progress from holdfast.attempts
     where attempts.run_id = runs.id and attempts.number >= 1
     order by attempts.number desc limit 1) as latest on true;
+
+
+-- The guards switch planner methods off, so every plan in them looks astronomically expensive, and a server with its
+-- default settings would compile it. Callers' own connections (`client.on`) keep their settings, so the functions say it
+-- themselves.
+alter function holdfast.guard_pending() set jit = off;
+alter function holdfast.guard_attempt() set jit = off;
+alter function holdfast.guard_pending_left() set jit = off;
+alter function holdfast.is_live(timestamptz) set jit = off;
+alter function holdfast.is_awaited(uuid, uuid) set jit = off;
