@@ -171,10 +171,17 @@ def _mapped(given: Given, made: bool) -> Complaints:
 
 def _stopped(given: Given, job: JobRecord) -> Complaints:
     """The first stop decides how the job ends, and each caller learns its reason."""
-    if job.cancel_requested_at is None and job.status not in given.part.names:
-        yield f"it stopped a job that is {job.status} and was never asked to stop"
-    elif given.job is not None and not given.others_do("retry", "retry_job") and job.reason != given.job.reason:
-        yield f"it was given the reason {job.reason!r}, recorded is {given.job.reason!r}"
+    outcome, reason = given.part.names
+    ended = given.others_do(*ENDING - {"stop"}) or given.situation in ("over", "stopped")
+    reopened = ended and given.others_do("retry", "retry_job")
+    if job.cancel_requested_at is None:
+        if job.status != outcome:
+            yield f"it stopped a job that is {job.status} and was never asked to stop"
+    elif given.job is not None and not reopened:
+        if job.reason != given.job.reason:
+            yield f"it was given the reason {job.reason!r}, recorded is {given.job.reason!r}"
+        elif job.reason == reason and given.job.status != outcome:
+            yield f"it stopped the job as {outcome}, recorded is {given.job.status}"
 
 
 def _claimed(given: Given, claims: list[Claim]) -> Complaints:

@@ -17,6 +17,7 @@ from holdfast.testing.explorer.actor import Do, Program
 from tests.explore.jobs_cases import ERROR, Case, add_map
 
 NOW: Statement[datetime | None] = Statement("select holdfast.now()", {}, first(lambda row: row[0]))
+STOP_ROUNDS = 20
 FAILED = Failed(ERROR, retryable=False)
 
 Make = Callable[[Case, int], Program]
@@ -95,12 +96,14 @@ def _stop(outcome: Status, reason: str, *, begin: bool = False) -> Part:
 
     def make(case: Case, who: int) -> Program:
         job = yield Do(lambda: ops.stop_job(case.job_id, outcome, reason), begin)
-        while not (yield Do(lambda: ops.stop_some(case.job_id, job.reason))).done:
-            pass
-        case.stopped_at = yield Do(lambda: iter(NOW))
+        for _ in range(STOP_ROUNDS):
+            if (yield Do(lambda: ops.stop_some(case.job_id, job.reason))).done:
+                case.stopped_at = yield Do(lambda: iter(NOW))
+                return job
+        case.complaints.append(f"{who} could not stop the job in {STOP_ROUNDS} rounds")
         return job
 
-    return Part(make, make, "stop", (str(outcome),))
+    return Part(make, make, "stop", (str(outcome), reason))
 
 
 def _adding(name: str, *on: str, **options: Any) -> Part:

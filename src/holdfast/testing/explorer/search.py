@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import factorial, prod
 from random import Random
 from typing import TypeVar
 
+from holdfast.testing.explorer.schedule import ACTORS, TIME_PASSES
+
 T = TypeVar("T")
 
 Choose = Callable[[Sequence[str]], str]
+
+# How fast an actor is compared with the others.
+PACES = (1, 1, 6)
 
 
 class Diverged(RuntimeError):
@@ -38,21 +43,28 @@ def replayed(play: Callable[[Choose], T], steps: Sequence[str]) -> T:
 
 
 def sampled(play: Callable[[Choose], T], seed: str, amount: int, crash_within: int) -> Iterator[T]:
-    """Play schedules drawn at random, the same ones for the same seed, each with one crash where it can have one."""
+    """Play schedules drawn at random, the same ones for the same seed, each with one crash where it can have one.
+
+    In each of them some actors are faster than others: if all were alike, a long program would hardly ever get far
+    while a short one is between two of its steps.
+    """
     for number in range(amount):
         dice = Random(f"{seed} {number}")
         crash_at = dice.randrange(max(1, crash_within))
         taken: list[str] = []
-
-        def draw(
-            options: Sequence[str], dice: Random = dice, crash_at: int = crash_at, taken: list[str] = taken
-        ) -> str:
-            crashes = [option for option in options if len(option) > 1]
-            if len(taken) >= crash_at and crashes:
-                return dice.choice(crashes)
-            return dice.choice([option for option in options if len(option) == 1])
-
+        draw = _draw(dice, crash_at, taken, {name: dice.choice(PACES) for name in (*ACTORS, TIME_PASSES)})
         yield play(_following([], taken, [], draw))
+
+
+def _draw(dice: Random, crash_at: int, taken: list[str], paces: Mapping[str, int]) -> Choose:
+    def draw(options: Sequence[str]) -> str:
+        crashes = [option for option in options if len(option) > 1]
+        if len(taken) >= crash_at and crashes:
+            return dice.choice(crashes)
+        steps = [option for option in options if len(option) == 1]
+        return dice.choices(steps, [paces[step] for step in steps])[0]
+
+    return draw
 
 
 def _following(prefix: list[str], taken: list[str], offered: list[Sequence[str]], otherwise: Choose) -> Choose:
