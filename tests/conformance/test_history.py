@@ -142,7 +142,7 @@ def test_a_late_refusal_does_not_renumber_what_a_reader_has_seen(
     run, late = a_lost_attempt(timeline)
     with driver.borrow() as stale:
         stale(ops.finish(timeline.worker("a").id, [settle(late, Succeeded("1"), 0.5)]))
-        in_between(connection, lambda: ops.claim(new_worker(connection), [Position("default")], 1))
+        in_between(connection, lambda: ops.claim(new_worker(connection), [Position("default")], ["work"], 1))
         seen = read(connection, run)
     events = read(connection, run)
     assert events[: len(seen)] == seen
@@ -156,7 +156,7 @@ def test_a_refusal_while_another_moves_the_run_comes_after_its_ending(
     run, late = a_lost_attempt(timeline)
     worker = new_worker(connection)
     with connection.transaction():
-        (claim,) = psycopg_driver.run(connection, ops.claim(worker, [Position("default")], 1))
+        (claim,) = psycopg_driver.run(connection, ops.claim(worker, [Position("default")], ["work"], 1))
         with driver.borrow() as stale:
             stale(ops.finish(timeline.worker("a").id, [settle(late, Succeeded("1"), 0.5)]))
     seen = read(connection, run)

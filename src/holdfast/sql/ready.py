@@ -156,7 +156,7 @@ def look(tasks: Sequence[str]) -> Statement[tuple[list[str], float | None]]:
         BY_TASK
         + """
         select array(select distinct queue from lane where task = any(%(tasks)s::text[]) order by queue),
-               (select extract(epoch from min(due_at) - holdfast.now())::float8 from holdfast.waiting
+               (select extract(epoch from holdfast.readable(min(due_at)) - holdfast.now())::float8 from holdfast.waiting
                 where blockers = 0)
         """,
         {"tasks": text_array(tasks)},
