@@ -75,7 +75,7 @@ def test_nothing_is_left_in_the_sessions_of_the_server(server_url: str, database
             session = sessions.worker("worker", moving=True, limit=15.0)
             with OwnConnection.connect(shared, session=session) as connection:
                 assert values() == before
-                driver.transact(connection, lambda: iter(ready.look()))
+                driver.transact(connection, lambda: iter(ready.look(["echo"])))
                 assert values() == before
             with OwnConnection.connect(shared, session=sessions.API_BELL) as connection:
                 connection.execute("select pg_notify('holdfast', 'x')")
