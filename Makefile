@@ -3,6 +3,7 @@
 VENV ?= .venv
 EXTRAS ?= embedded server client rq models data blob otel dev
 PYTHON ?=
+POSTGRES ?=
 BIN = $(VENV)/bin
 
 # Another interpreter, another set of extras or a moved clone asks for a new set-up; an edited input too.
@@ -10,7 +11,7 @@ FINGERPRINT := $(shell printf '%s|%s|%s' "$(CURDIR)" "$(PYTHON)" "$(EXTRAS)" | c
 READY = $(VENV)/.ready-$(FINGERPRINT)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test explore check format bench chaos constraints schema clean
+.PHONY: help setup demo up test explore check format bench chaos scale constraints schema freeze clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -27,18 +28,19 @@ demo: $(READY) ## the main job end to end, on the embedded Postgres
 up: $(READY) ## start everything and stay
 	@$(BIN)/holdfast up
 
-test: $(READY) ## every test
-	@$(BIN)/python -m pytest -n 2 $(ARGS) $(or $(TESTS),tests)
+test: $(READY) ## every test; POSTGRES=15 on Debian's PostgreSQL 15 as it comes, instead of the embedded one
+	@$(if $(POSTGRES),$(BIN)/python tools/with-postgres $(POSTGRES)) $(BIN)/python -m pytest -n 2 $(ARGS) $(or $(TESTS),tests)
 
 explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point, and mixes of three: hours
 	@$(BIN)/python -m pytest -n 2 --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py \
 		tests/explore/test_jobs_mixes.py
 
-check: $(READY) ## format, lint, strict types, import direction
+check: $(READY) ## format, lint, strict types, import direction, released migrations unchanged
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy --strict src
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/freeze-migrations --check
 
 format: $(READY) ## let ruff rewrite what it can
 	@$(BIN)/ruff check --fix .
@@ -47,7 +49,10 @@ format: $(READY) ## let ruff rewrite what it can
 bench: $(READY) ## the benchmarks against peers
 	@$(BIN)/python -m bench --full $(ARGS)
 
-chaos: $(READY) ## kills, freezes and cut connections under load, at full size
+chaos: $(READY) ## ten minutes of faults under load: kills, freezes, crashes, failovers (ARGS="--seed 1")
+	@$(BIN)/python -m tests.chaos $(ARGS)
+
+scale: $(READY) ## jobs and recovery at full size
 	@JOBS_SCALE=full $(BIN)/python -m pytest -s tests/integration/test_jobs_scale.py \
 		tests/integration/test_recovery.py tests/integration/test_recovery_database.py \
 		tests/integration/test_worker_crowd.py $(ARGS)
@@ -61,6 +66,9 @@ constraints: ## remake constraints.txt from pyproject.toml (ARGS=--upgrade for n
 
 schema: $(READY) ## write src/holdfast/sql/schema.txt anew, after a migration
 	@$(BIN)/python tools/dump-schema
+
+freeze: $(READY) ## at a release: add the hashes of new migrations, which never change from then on
+	@$(BIN)/python tools/freeze-migrations
 
 clean: ## remove what make made; data under .holdfast and artifacts stays
 	@rm -rf $(VENV) .venv311 .venv-uv dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

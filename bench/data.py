@@ -30,8 +30,8 @@ _RUNS = f"""
           from ({_SERIES}) as series) as made
 """
 _READY = f"""
-    insert into holdfast.ready (run_id, rank_at, number, ord, queue)
-    select id, at, 1, 0, 'default' from ({_SERIES}) as series
+    insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
+    select id, at, 1, 0, 'default', 'bench_noop' from ({_SERIES}) as series
 """
 _ATTEMPTS = f"""
     insert into holdfast.attempts (run_id, worker_id, claimed_at, started_at, finished_at, number, status,

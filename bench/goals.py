@@ -46,7 +46,7 @@ def ratios(outcome: Outcome | None, ours: tuple[str, str], theirs: tuple[str, st
     if outcome is None:
         return []
     pairs = zip(outcome.samples.get(ours[0], []), outcome.samples.get(theirs[0], []), strict=False)
-    return [one[ours[1]] / other[theirs[1]] for one, other in pairs if ours[1] in one and theirs[1] in other]
+    return [one[ours[1]] / other[theirs[1]] for one, other in pairs if ours[1] in one and other.get(theirs[1])]
 
 
 class Goal(NamedTuple):

@@ -21,8 +21,10 @@ import hypothesis
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.embedded import ensure_running, locks, stop_if_unused
+from holdfast.testing.servers import pgbouncer
 
 # Set by the process that pytest was started as, inherited by the workers of pytest-xdist.
 RUN_DIRECTORY = "HOLDFAST_TEST_RUN_DIRECTORY"
@@ -156,6 +158,21 @@ def database_url(
         yield with_database(server_url, name)
     finally:
         drop_database(server_connection, name)
+
+
+@pytest.fixture(scope="session")
+def pooler_url(server_url: str) -> Iterator[str]:
+    """A PgBouncer in transaction mode before the server."""
+    if shutil.which("pgbouncer") is None:
+        pytest.skip("pgbouncer is not installed")
+    with pgbouncer(server_url) as url:
+        yield url
+
+
+@pytest.fixture
+def pooled_url(pooler_url: str, database_url: str) -> str:
+    """The way to the test's database through the pooler."""
+    return with_database(pooler_url, str(conninfo_to_dict(database_url)["dbname"]))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

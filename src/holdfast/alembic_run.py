@@ -1,66 +1,192 @@
-"""Alembic, told about the numbered SQL files in memory: no ini file, no revision scripts to keep in step."""
+"""Alembic, given the numbered SQL files in memory: no ini file, no revision scripts to keep in step.
+
+A migration never blocks other sessions for long. If it took the locks of its tables one by one, it would end in a
+deadlock under load: some statement always holds one of them and waits for another. So it first looks for a moment in
+which it gets all locks at once, without waiting, which disturbs no other session. If there is none for a few seconds it
+waits for each table, half a second at first; then it is rolled back, others go on, and it is tried again. Later tries
+wait longer, up to five seconds.
+
+Only one process migrates at a time. The lock that sees to it belongs to a transaction, not to a session, so that it
+works through a transaction pooler as well; each migration looks again which number the database is at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from alembic import op
-from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
+import psycopg
+from alembic.runtime.migration import MigrationContext, MigrationInfo
 from alembic.script import Script, ScriptDirectory
 from alembic.script.revision import RevisionMap
 from sqlalchemy import Connection, create_engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from holdfast import migrate
+from holdfast.domain.errors import UpgradeBlocked
+from holdfast.drivers import sessions
+from holdfast.drivers.sessions import OwnConnection
 from holdfast.migrate import Migration
 
-# One migration at a time, whoever starts it; the lock goes with the session that holds it.
+# One migration at a time, from whichever process; the lock goes with the transaction that holds it.
 _LOCK = 7_226_311_052
 
-# A migration waits this long for a table that is in use, then gives up without having changed anything.
-_LOCK_TIMEOUT = "5s"
+# How long a try looks for a moment when none of its tables is in use, and how often; how long it then waits for each.
+_QUIET_SECONDS, _QUIET_EVERY = 5.0, 0.005
+_LOCK_SECONDS = (0.5, 0.5, 0.5, 1.0, 2.0, 5.0)
+# How long others go on before the next try, at most, and when the last one is over.
+_PAUSE_SECONDS = 1.0
+_GIVE_UP_SECONDS = 120.0
+
+# The tables that a migration changes.
+_CHANGED = re.compile(r"\b(?:alter\s+table|on)\s+(?:if\s+exists\s+)?(?:only\s+)?holdfast\.(\w+)", re.IGNORECASE)
 
 
-def _script(migration: Migration, previous: str | None) -> Script:
-    module = ModuleType(f"holdfast_{migration.number}")
-    module.__dict__.update(
-        revision=migration.number,
-        down_revision=previous,
-        upgrade=lambda: _apply(op.get_bind(), migration.sql),
-        __doc__=migration.name,
+class _Overtaken(Exception):
+    """Another process applied the migration in the meantime."""
+
+
+def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | None = None) -> None:
+    """Run every migration that the database has not seen, again and again while other sessions hold its tables."""
+    give_up_at = time.monotonic() + _GIVE_UP_SECONDS
+    tries = 0
+    while True:
+        try:
+            with _connection(url) as connection:
+                _migrate(connection, migrations, _LOCK_SECONDS[min(tries, len(_LOCK_SECONDS) - 1)])
+            return
+        except _Overtaken:
+            continue
+        except (psycopg.Error, DBAPIError) as error:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            if not isinstance(cause, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
+                raise
+            if time.monotonic() + _PAUSE_SECONDS > give_up_at:
+                raise UpgradeBlocked(
+                    f"other sessions used a table that a migration changes for {_GIVE_UP_SECONDS:g} s, so it was "
+                    "rolled back; end long transactions (pg_stat_activity shows them), then run: holdfast db upgrade"
+                ) from error
+            tries += 1
+            if on_wait is not None:
+                on_wait(
+                    f"other sessions use a table that the migration changes; it gives way and tries again ({tries})"
+                )
+            time.sleep(random.uniform(_PAUSE_SECONDS / 2, _PAUSE_SECONDS))
+
+
+def _prepare(connection: Connection, migrations: list[Migration], lock_seconds: float) -> None:
+    """Make the table of migrations, compare its hashes with ours, and fill in those that were never recorded."""
+    cursor = _begin(connection, lock_seconds)
+    cursor.execute("create schema if not exists holdfast")
+    cursor.execute(
+        "create table if not exists holdfast.migration "
+        "(version_num varchar(32) not null constraint migration_pkc primary key)"
     )
-    return Script(module, migration.number, f"{migration.number}_{migration.name}.sql")
+    cursor.execute(
+        "select from pg_attribute where attrelid = 'holdfast.migration'::regclass and attname = 'sha256' "
+        "and not attisdropped"
+    )
+    if not cursor.rowcount:
+        cursor.execute("alter table holdfast.migration add column sha256 jsonb")
+    at = migrate.applied(cursor.connection)
+    if at is not None:
+        migrate.require_same(at.sha256, migrations)
+        _record(cursor, [one for one in migrations if one.number <= at.number and one.number not in at.sha256])
+    connection.commit()
 
 
-def run(url: str, migrations: list[Migration]) -> None:
-    """Run every migration that the database has not seen."""
+def _migrate(connection: Connection, migrations: list[Migration], lock_seconds: float) -> None:
+    _prepare(connection, migrations, lock_seconds)
+    by_number = {migration.number: migration for migration in migrations}
+    chain = [None, *by_number]
+
+    def script(migration: Migration, previous: str | None) -> Script:
+        module = ModuleType(f"holdfast_{migration.number}")
+        module.__dict__.update(
+            revision=migration.number,
+            down_revision=previous,
+            upgrade=lambda: _apply(connection, migration, previous, lock_seconds),
+            __doc__=migration.name,
+        )
+        return Script(module, migration.number, migration.file)
+
     directory = ScriptDirectory(".")
-    chain = [None, *(m.number for m in migrations)]
-    directory.revision_map = RevisionMap(
-        lambda: [_script(m, previous) for m, previous in zip(migrations, chain, strict=False)]
-    )
+    directory.revision_map = RevisionMap(lambda: [script(m, p) for m, p in zip(migrations, chain, strict=False)])
 
     def steps(revision: Any, _: Any) -> Any:
         return directory._upgrade_revs("head", revision)  # noqa: SLF001 - as alembic.command.upgrade does
 
-    with _connection(url) as connection, EnvironmentContext(Config(), directory, fn=steps) as context:
-        context.configure(
-            connection=connection,
-            transaction_per_migration=True,
-            version_table="migration",
-            version_table_schema="holdfast",
-        )
-        context.run_migrations()
+    def record(*, step: MigrationInfo, **_: Any) -> None:
+        _record(connection.connection.cursor(), [by_number[str(step.up_revision_id)]])
+
+    # Without an EnvironmentContext, which is global: two threads may migrate two databases.
+    MigrationContext.configure(
+        connection,
+        opts={
+            "fn": steps,
+            "transaction_per_migration": True,
+            "version_table": "migration",
+            "version_table_schema": "holdfast",
+            "on_version_apply": [record],
+        },
+    ).run_migrations()
 
 
-def _apply(connection: Connection, text: str) -> None:
-    cursor = connection.connection.cursor()
-    cursor.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
-    cursor.execute(text)
+def _apply(connection: Connection, migration: Migration, previous: str | None, lock_seconds: float) -> None:
+    cursor = _begin(connection, lock_seconds)
+    if migrate.current(cursor.connection) != previous:
+        raise _Overtaken
+    _lock_at_once(cursor, migration)
+    cursor.execute(migration.sql)
     cursor.close()
+
+
+def _lock_at_once(cursor: Any, migration: Migration) -> None:
+    """Lock every table that the migration changes in a moment when none is in use; without such a moment, none."""
+    names = sorted({f"holdfast.{name}" for name in _CHANGED.findall(migration.sql)})
+    cursor.execute(
+        "select string_agg(pg_class.oid::regclass::text, ', ') from unnest(%s::text[]) as name "
+        "join pg_class on pg_class.oid = to_regclass(name) and relkind in ('r', 'p')",
+        [names],
+    )
+    (tables,) = cursor.fetchone()
+    ends = time.monotonic() + _QUIET_SECONDS
+    while tables and time.monotonic() < ends:
+        cursor.execute("savepoint quiet")
+        try:
+            cursor.execute(f"lock table {tables} in access exclusive mode nowait")
+            return
+        except psycopg.errors.LockNotAvailable:
+            cursor.execute("rollback to savepoint quiet")
+        time.sleep(_QUIET_EVERY)
+
+
+def _begin(connection: Connection, lock_seconds: float) -> Any:
+    """Wait for our turn; from then on this transaction waits for nothing else for long."""
+    cursor = connection.connection.cursor()
+    cursor.execute(sessions.MIGRATION.local(cursor.connection.info.server_version))
+    cursor.execute("set local lock_timeout = 0")
+    cursor.execute(f"select pg_advisory_xact_lock({_LOCK})")
+    cursor.execute(f"set local lock_timeout = {lock_seconds * 1000:.0f}")
+    return cursor
+
+
+def _record(cursor: Any, migrations: list[Migration]) -> None:
+    hashes = json.dumps({migration.number: migration.sha256 for migration in migrations})
+    cursor.execute("update holdfast.migration set sha256 = coalesce(sha256, '{}') || %s::jsonb", [hashes])
+
+
+def _connect(url: str) -> OwnConnection:
+    connection = OwnConnection.connect(url, session=sessions.MIGRATION, prepare_threshold=None)
+    connection.autocommit = False
+    return connection
 
 
 @contextmanager
@@ -73,21 +199,7 @@ def _connection(url: str) -> Iterator[Connection]:
     )
     try:
         with engine.connect() as connection:
-            connection.exec_driver_sql(f"select pg_advisory_lock({_LOCK})")
-            connection.exec_driver_sql("create schema if not exists holdfast")
+            yield connection
             connection.commit()
-            try:
-                yield connection
-                connection.commit()
-            finally:
-                connection.rollback()
-                connection.exec_driver_sql(f"select pg_advisory_unlock({_LOCK})")
-                connection.commit()
     finally:
         engine.dispose()
-
-
-def _connect(url: str) -> Any:
-    import psycopg
-
-    return psycopg.connect(url)

@@ -13,7 +13,7 @@ from holdfast.client.requests import prepare
 from holdfast.client.surroundings import Surroundings
 from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
-from holdfast.domain.execution import Executor, Limits
+from holdfast.domain.execution import ChildLimits, Executor, Limits
 from holdfast.domain.values import NewRun, StoredResult
 from holdfast.observe.logs import configure_logging
 from holdfast.services import services
@@ -69,10 +69,10 @@ class Sweep(Worker):
 
 def worker_options(surroundings: Surroundings, request: WorkerRequest) -> WorkerOptions:
     settings = surroundings.settings
-    inline = _inline(request.slots if request.executor == "inline" else None)
+    inline = _inline(settings, request.slots if request.executor == "inline" else None)
     return WorkerOptions(
         database_url=surroundings.database_url,
-        executor=inline if request.executor == "inline" else open_executor(request.executor, request.slots),
+        executor=inline if request.executor == "inline" else open_executor(settings, request.executor, request.slots),
         inline=inline,
         listener=open_listener(surroundings),
         queues=request.queues,
@@ -85,15 +85,26 @@ def worker_options(surroundings: Surroundings, request: WorkerRequest) -> Worker
         name=request.name,
         until_empty=request.until_empty,
         retention_days=settings.retention_days,
+        pooler=settings.pooler,
     )
 
 
-def open_executor(name: str, slots: int | None) -> Executor:
+def open_executor(settings: Settings, name: str, slots: int | None) -> Executor:
     """The executor of this name; without a number of slots it gets what suits it."""
     make = EXECUTORS.get(name)
     if make is None:
         raise ConfigurationError(f"there is no executor {name!r}; choose one of {', '.join(EXECUTORS)}")
-    return make(slots)
+    return make(settings, slots)
+
+
+def child_limits(settings: Settings) -> ChildLimits:
+    return ChildLimits(
+        runs=settings.child_max_runs,
+        memory=settings.child_max_memory_bytes,
+        descriptors=settings.child_max_descriptors,
+        age=settings.child_max_seconds,
+        begin=settings.child_begin_seconds,
+    )
 
 
 def processors() -> int:
@@ -101,19 +112,19 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _process(slots: int | None) -> Executor:
+def _process(settings: Settings, slots: int | None) -> Executor:
     from holdfast.executors.process import ProcessExecutor
 
-    return ProcessExecutor(slots or processors())
+    return ProcessExecutor(slots or processors(), limits=child_limits(settings))
 
 
-def _inline(slots: int | None) -> Executor:
+def _inline(settings: Settings, slots: int | None) -> Executor:
     from holdfast.executors.inline import InlineExecutor
 
     return InlineExecutor(slots or INLINE_SLOTS)
 
 
-EXECUTORS: Mapping[str, Callable[[int | None], Executor]] = {"process": _process, "inline": _inline}
+EXECUTORS: Mapping[str, Callable[[Settings, int | None], Executor]] = {"process": _process, "inline": _inline}
 
 
 def open_listener(surroundings: Surroundings) -> Listener:
@@ -129,9 +140,22 @@ def open_listener(surroundings: Surroundings) -> Listener:
         from holdfast.doorbells.poll import PollListener
 
         return PollListener()
-    from holdfast.doorbells.listen import NotifyListener
+    return listen_to(surroundings.database_url, settings.pooler)
 
-    return NotifyListener(surroundings.database_url)
+
+def listen_to(database_url: str, pooler: str = "auto") -> Listener:
+    """A listener that receives notifications of this database."""
+    from holdfast.doorbells.listen import NotifyListener
+    from holdfast.drivers.sessions import LISTENER, AsyncOwnConnection
+
+    async def connect() -> AsyncOwnConnection | None:
+        connection = await AsyncOwnConnection.connect(database_url, session=LISTENER, pooler=pooler)
+        if not connection.pooled:
+            return connection
+        await connection.close()
+        return None
+
+    return NotifyListener(connect)
 
 
 def _store(surroundings: Surroundings, run_id: str, attempt: int, text: bytes) -> StoredResult:

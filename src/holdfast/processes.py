@@ -8,10 +8,13 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
+from holdfast.signals import requested
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 WATCH_EVERY = 0.5
 LOOK_EVERY = 0.02
 
@@ -63,7 +66,7 @@ def deferred_signals() -> Iterator[None]:
     def note(number: int, frame: FrameType | None) -> None:
         came.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in STOPPING}
     try:
         yield
     finally:
@@ -71,6 +74,29 @@ def deferred_signals() -> Iterator[None]:
             signal.signal(number, handler)
         if came:
             os.kill(os.getpid(), came[0])
+
+
+@contextlib.contextmanager
+def loop_signals(call: Callable[[], None]) -> Iterator[None]:
+    """Call this, in the running loop, at each SIGTERM or SIGINT, and at once if one came before.
+
+    Afterwards their handlers are what they were.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    for number in STOPPING:
+        loop.add_signal_handler(number, call)
+    if requested:
+        loop.call_soon(call)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            if handler is not None:
+                signal.signal(number, handler)
 
 
 def stop_with_parent(parent: int) -> None:

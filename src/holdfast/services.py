@@ -6,13 +6,16 @@ These need settings and the world outside of Postgres, so they are put together 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from holdfast import ops
 from holdfast.client.surroundings import Surroundings
 from holdfast.jobs import upkeep as jobs
-from holdfast.jobs.procedures import Procedure, follow_async
+from holdfast.jobs.procedures import Elsewhere, Procedure, follow_async
+from holdfast.observe import emit
 from holdfast.ops import ring
 from holdfast.outbox.publisher import Publisher, in_thread
+from holdfast.results import ResultStore
 from holdfast.worker.upkeep import ONLY_WHEN_CALLED, Service, Upkeep, every
 
 PUBLISH_EVERY = 1.0
@@ -33,6 +36,7 @@ def services(surroundings: Surroundings) -> tuple[Service, ...]:
 
     made = [every(PUBLISH_EVERY, publish, idle=ONLY_WHEN_CALLED), every(FORGET_EVERY, forget_deliveries)]
     made += [every(pace, _following(procedure), idle=idle) for pace, idle, procedure in JOB_SERVICES]
+    made += [every(FORGET_EVERY, _removing(surroundings))]
     if surroundings.settings.doorbell == "rq":
         made += [every(RING_EVERY, _ring(surroundings)), every(FORGET_EVERY, _forget_single_workers)]
     return tuple(made)
@@ -45,6 +49,37 @@ JOB_SERVICES: list[tuple[float, float, Callable[[], Procedure[int]]]] = [
     (5.0, ONLY_WHEN_CALLED, jobs.remove_resources),
     (30.0, 120.0, jobs.heal_dependencies),
 ]
+
+
+def remove_results(store: Callable[[], ResultStore]) -> Procedure[int]:
+    """Remove stored results of runs that were pruned, a bounded number; tells how many. What cannot be removed is tried
+    again later."""
+    found: list[str] = yield ops.results_to_remove
+    removed, failed = [], []
+    for run_id in found:
+        try:
+            yield Elsewhere(partial(_remove, store, run_id))
+            removed.append(run_id)
+        except Exception as error:  # noqa: BLE001 - one that cannot be removed never strands the others
+            emit("results.not_removed", run_id=run_id, error=f"{type(error).__name__}: {error}")
+            failed.append(run_id)
+    if removed:
+        yield partial(ops.results_removed, removed)
+    if failed:
+        yield partial(ops.results_not_removed, failed)
+    return len(removed)
+
+
+def _remove(store: Callable[[], ResultStore], run_id: str) -> None:
+    store().remove(run_id)
+
+
+def _removing(surroundings: Surroundings) -> Callable[[Upkeep], Awaitable[None]]:
+    async def remove_pruned_results(upkeep: Upkeep) -> None:
+        if await follow_async(remove_results(lambda: surroundings.store), upkeep.database.transact):
+            upkeep.call([remove_pruned_results.__name__])
+
+    return remove_pruned_results
 
 
 def _following(procedure: Callable[[], Procedure[int]]) -> Callable[[Upkeep], Awaitable[None]]:

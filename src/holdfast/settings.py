@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.times import FURTHEST, is_duration
 
 PREFIX = "HOLDFAST_"
 FILE = "holdfast.toml"
@@ -56,8 +57,22 @@ def _postgres(value: str) -> str:
 
 def _seconds(value: str) -> float:
     number = float(value)
-    if not 0 < number < 1e9:
-        raise ValueError("must be a positive number of seconds")
+    if not is_duration(number):
+        raise ValueError("must be a positive number of seconds below 1e9")
+    return number
+
+
+def _days(value: str) -> int:
+    number = _whole(1)(value)
+    if number > FURTHEST.days:
+        raise ValueError(f"must be at most {FURTHEST.days} days")
+    return number
+
+
+def _attempts(value: str) -> int:
+    number = _whole(1)(value)
+    if number > 1_000_000:
+        raise ValueError("must be at most 1000000")
     return number
 
 
@@ -81,7 +96,11 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
 
 
 def _attempts_from_retries(value: str) -> int:
-    return _whole(0)(value) + 1
+    return _attempts(str(_whole(0)(value) + 1))
+
+
+# What is stored, or added to a time. These bounds hold for settings that are made in Python as well.
+BOUNDED = (_seconds, _days, _attempts)
 
 
 class Source(NamedTuple):
@@ -104,6 +123,7 @@ class Settings:
     """Every setting. The field `lease_seconds` is HOLDFAST_LEASE_SECONDS in the environment, and so on."""
 
     database_url: str | None = _setting(None, _postgres, "DATABASE_URL", secret=True)
+    pooler: str = _setting("auto", _one_of("auto", "on", "off", "prepared"))
     redis_url: str | None = _setting(None, _text, "REDIS_URL", secret=True)
     home: str = _setting(".holdfast", _text)
     doorbell: str = _setting("auto", _one_of("auto", "poll", "listen", "redis", "rq"))
@@ -121,16 +141,21 @@ class Settings:
     grace_seconds: float = _setting(10.0, _seconds)
     task_timeout_seconds: float | None = _setting(None, _seconds, "WORKER_TASK_TIMEOUT")
     job_timeout_seconds: float | None = _setting(None, _seconds, "JOB_DEFAULT_TIMEOUT")
-    max_attempts: int = _setting(3, _whole(1), ("WORKER_MAX_RETRIES", _attempts_from_retries))
+    max_attempts: int = _setting(3, _attempts, ("WORKER_MAX_RETRIES", _attempts_from_retries))
+    child_max_runs: int = _setting(100_000, _whole(1))
+    child_max_memory_bytes: int = _setting(512 * 1024 * 1024, _whole(1))
+    child_max_descriptors: int = _setting(500, _whole(1))
+    child_max_seconds: float | None = _setting(None, _seconds)
+    child_begin_seconds: float = _setting(10.0, _seconds)
     dedupe_seconds: float = _setting(600.0, _seconds)
     key_seconds: float = _setting(86400.0, _seconds)
-    retention_days: int = _setting(90, _whole(1))
+    retention_days: int = _setting(90, _days)
     ring_seconds: float = _setting(15.0, _seconds)
     event_source: str = _setting("/holdfast", _text)
     stream_length: int = _setting(100_000, _whole(1))
     webhook_seconds: float = _setting(15.0, _seconds)
     webhook_allow_private: bool = _setting(False, _flag)
-    delivery_days: int = _setting(7, _whole(1))
+    delivery_days: int = _setting(7, _days)
     ray_address: str | None = _setting(None, _text)
     log_format: str = _setting("auto", _one_of("auto", "json", "pretty"))
     log_level: str = _setting("info", _one_of("debug", "info", "warning", "error"))
@@ -146,6 +171,10 @@ class Settings:
     origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        for name, source in _sources().items():
+            value = getattr(self, name)
+            if source.parse in BOUNDED and value is not None:
+                _parsed(name, str(value), source.parse, secret=False)
         if self.renew_seconds * 3 > self.lease_seconds:
             raise ConfigurationError(
                 f"renewing every {self.renew_seconds:g} s cannot keep a lease of {self.lease_seconds:g} s through two "

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from holdfast.processes import kill_family
+from holdfast.processes import kill_family, loop_signals
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 # A program that lived this long is sound: its next end is not one in a row.
@@ -54,12 +54,10 @@ class Supervisor:
 
     async def serve(self) -> None:
         """Keep all programs running until told to stop; return once all have ended."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
-        async with asyncio.TaskGroup() as group:
-            for program in self.programs:
-                group.create_task(self._keep(program))
+        with loop_signals(self.stop):
+            async with asyncio.TaskGroup() as group:
+                for program in self.programs:
+                    group.create_task(self._keep(program))
 
     def stop(self) -> None:
         """Ask all programs to stop; asked again, kill them."""

@@ -8,12 +8,14 @@ import psycopg
 import pytest
 
 from holdfast.testing.timeline import Timeline
-from tests.conformance.drivers import DRIVERS, Driver
+from tests.conformance.drivers import DRIVERS, POOLED, Driver
 
 
 @pytest.fixture(params=list(DRIVERS))
 def driver(request: pytest.FixtureRequest, database_url: str) -> Iterator[Driver]:
-    with DRIVERS[request.param](database_url) as driver:
+    made = DRIVERS[request.param]
+    url = request.getfixturevalue("pooled_url") if request.param in POOLED else database_url
+    with made(url) as driver:
         yield driver
 
 

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from holdfast.drivers import psycopg as psycopg_driver
 from holdfast.drivers import psycopg_async as async_driver
 from holdfast.drivers import sqlalchemy as sqlalchemy_driver
+from holdfast.drivers.sessions import CLIENT, AsyncOwnConnection, OwnConnection
 from holdfast.sql.statement import Op
 
 T = TypeVar("T")
@@ -54,7 +55,10 @@ class Driver(ABC):
 class Psycopg(Driver):
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._connection = psycopg.connect(url, autocommit=True)
+        self._connection = self._connect()
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.url, autocommit=True)
 
     def perform(self, make_op: Callable[[], Op[T]]) -> T:
         return psycopg_driver.transact(self._connection, make_op)
@@ -72,7 +76,10 @@ class PsycopgAsync(Driver):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._runner = asyncio.Runner()
-        self._connection = self._wait(psycopg.AsyncConnection.connect(url, autocommit=True))
+        self._connection = self._wait(self._connect())
+
+    async def _connect(self) -> psycopg.AsyncConnection[Any]:
+        return await psycopg.AsyncConnection.connect(self.url, autocommit=True)
 
     def _wait(self, coroutine: Any) -> Any:
         return self._runner.run(coroutine)
@@ -96,6 +103,18 @@ class PsycopgAsync(Driver):
     def close(self) -> None:
         self._wait(self._connection.close())
         self._runner.close()
+
+
+class Pooled(Psycopg):
+    """A connection of ours behind a pooler in transaction mode."""
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        return OwnConnection.connect(self.url, session=CLIENT)
+
+
+class PooledAsync(PsycopgAsync):
+    async def _connect(self) -> psycopg.AsyncConnection[Any]:
+        return await AsyncOwnConnection.connect(self.url, session=CLIENT)
 
 
 class SQLAlchemyConnection(Driver):
@@ -135,4 +154,7 @@ DRIVERS: dict[str, Callable[[str], Driver]] = {
     "psycopg_async": PsycopgAsync,
     "sqlalchemy_connection": SQLAlchemyConnection,
     "sqlalchemy_session": SQLAlchemySession,
+    "pooled": Pooled,
+    "pooled_async": PooledAsync,
 }
+POOLED = ("pooled", "pooled_async")

@@ -144,3 +144,24 @@ def test_a_handed_back_run_can_be_claimed_again_at_once(timeline: Timeline) -> N
     worker.hands_back(worker.claims(run))
     again = timeline.worker("b").claims(run)
     assert (again.number, again.excused, again.spent) == (2, 1, 1)
+
+
+def test_a_worker_claims_only_tasks_that_it_knows(timeline: Timeline) -> None:
+    foreign = timeline.submit(task="foreign", priority=100)
+    known = timeline.submit(task="known")
+    worker = timeline.worker("a", tasks=("known", "other"))
+    assert [claim.run_id for claim in worker.claim(10)] == [known]
+    assert worker.take(foreign) is None
+    assert timeline.status(foreign) == "PENDING"
+
+
+def test_runs_of_several_tasks_are_claimed_in_one_order(timeline: Timeline) -> None:
+    wanted = []
+    for number, (task, priority) in enumerate([("b", 0), ("a", 0), ("c", 5), ("a", 5), ("b", -1), ("c", 0)]):
+        timeline.later(seconds=1)
+        wanted.append((-priority, number, timeline.submit({"n": number}, task=task, priority=priority)))
+    claims = timeline.worker("w").claim(4)
+    assert [claim.run_id for claim in claims] == [run for _, _, run in sorted(wanted)][:4]
+    assert [claim.run_id for claim in timeline.worker("w").claim(4, after=claims[-1])] == [
+        run for _, _, run in sorted(wanted)
+    ][4:]

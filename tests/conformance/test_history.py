@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import ops
 from holdfast.domain.errors import RunCancelled, RunFailed, RunNotFinished, RunNotFound
 from holdfast.domain.ids import new_id
+from holdfast.domain.settling import Succeeded, settle
 from holdfast.domain.states import MOVES, Status
+from holdfast.domain.values import Claim, Position, WorkerInfo
+from holdfast.drivers import psycopg as psycopg_driver
+from holdfast.sql import workers
+from holdfast.sql.events import EventRecord
+from holdfast.sql.statement import Op
 from holdfast.testing.timeline import Timeline
+from tests.conformance.drivers import Driver
+from tests.integration.worker_support import eventually
 
 
 def a_long_story(timeline: Timeline) -> str:
@@ -122,3 +134,78 @@ def test_a_cancelled_run_has_no_result(timeline: Timeline) -> None:
 def test_an_unknown_run_is_not_found(timeline: Timeline, read: object) -> None:
     with pytest.raises(RunNotFound):
         timeline.perform(lambda: read(new_id()))  # type: ignore[operator]
+
+
+def test_a_late_refusal_does_not_renumber_what_a_reader_has_seen(
+    timeline: Timeline, driver: Driver, connection: psycopg.Connection
+) -> None:
+    run, late = a_lost_attempt(timeline)
+    with driver.borrow() as stale:
+        stale(ops.finish(timeline.worker("a").id, [settle(late, Succeeded("1"), 0.5)]))
+        in_between(connection, lambda: ops.claim(new_worker(connection), [Position("default")], ["work"], 1))
+        seen = read(connection, run)
+    events = read(connection, run)
+    assert events[: len(seen)] == seen
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert [event.type for event in events] == ["SUBMITTED", "CLAIMED", "LOST", "FENCED"]
+
+
+def test_a_refusal_while_another_moves_the_run_comes_after_its_ending(
+    timeline: Timeline, driver: Driver, connection: psycopg.Connection
+) -> None:
+    run, late = a_lost_attempt(timeline)
+    worker = new_worker(connection)
+    with connection.transaction():
+        (claim,) = psycopg_driver.run(connection, ops.claim(worker, [Position("default")], ["work"], 1))
+        with driver.borrow() as stale:
+            stale(ops.finish(timeline.worker("a").id, [settle(late, Succeeded("1"), 0.5)]))
+    seen = read(connection, run)
+    assert [event.type for event in seen] == ["SUBMITTED", "CLAIMED", "LOST", "CLAIMED"]
+    in_between(connection, lambda: ops.finish(worker, [settle(claim, Succeeded("1"), 0.5)]))
+    events = read(connection, run)
+    assert events[: len(seen)] == seen
+    assert [event.type for event in events[len(seen) :]] == ["SUCCEEDED", "FENCED"]
+    assert [event.seq for event in events] == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_ending_that_waited_for_a_cancel_comes_after_it(
+    timeline: Timeline, driver: Driver, connection: psycopg.Connection, database_url: str
+) -> None:
+    """The statement that waited has the earlier time."""
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    claim = worker.claims(run)
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(database_url, autocommit=True) as third:
+        with connection.transaction():
+            connection.execute("select from holdfast.leases for update")
+            ended = pool.submit(worker.succeeds, claim)
+            eventually(lambda: third.execute("select 1 from pg_locks where not granted").fetchone())
+            psycopg_driver.run(connection, ops.cancel(run, "no need"))
+            seen = psycopg_driver.run(connection, ops.events(run))
+        ended.result(30)
+    events = timeline.events(run)
+    assert events[: len(seen)] == seen
+    assert [event.type for event in events] == ["SUBMITTED", "CLAIMED", "CANCEL_REQUESTED", "CANCELLED"]
+
+
+def a_lost_attempt(timeline: Timeline) -> tuple[str, Claim]:
+    """A run whose first attempt was lost, and the claim of its worker, which does not know."""
+    run = timeline.submit(policy='{"delays": [0.0]}')
+    late = timeline.worker("a").claims(run)
+    timeline.later(minutes=5)
+    timeline.rescue()
+    return run, late
+
+
+def new_worker(connection: psycopg.Connection) -> str:
+    info = WorkerInfo(new_id(), "host", 1, "b", "inline", "0", 1, timedelta(minutes=10))
+    psycopg_driver.run(connection, iter(workers.register(info)))
+    return info.id
+
+
+def in_between(connection: psycopg.Connection, make_op: Callable[[], Op[Any]]) -> Any:
+    return psycopg_driver.transact(connection, make_op)
+
+
+def read(connection: psycopg.Connection, run: str) -> list[EventRecord]:
+    return psycopg_driver.transact(connection, lambda: ops.events(run))

@@ -123,7 +123,7 @@ class Setting:
     def lease(self, *names: str) -> Setting:
         case = self.case
         case.holder = register(self.session, LEASE)
-        for claim in self.session.run(ops.claim(case.holder, [Position(case.queue)], len(names))):
+        for claim in self.session.run(ops.claim(case.holder, [Position(case.queue)], [case.task], len(names))):
             name = next(name for name, id_ in case.ids.items() if id_ == claim.run_id)
             case.claims[name] = claim
         missing = set(names) - set(case.claims)

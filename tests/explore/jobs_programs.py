@@ -85,7 +85,7 @@ def _rescue(case: Case, who: int) -> Program:
 
 
 def _claim(case: Case, who: int) -> Op[Any]:
-    return ops.claim(case.claimers[who % 2], [Position(case.queue)], 1)
+    return ops.claim(case.claimers[who % 2], [Position(case.queue)], [case.task], 1)
 
 
 # People, and tasks that add tasks.

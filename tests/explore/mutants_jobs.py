@@ -109,8 +109,8 @@ JOBS = [
         "reopen-holds",
         "what a reopened run waits for cannot end while it is counted",
         RETRY,
-        "    yield from hold(set(awaited) - set(held))\n",
-        "",
+        "    states = yield from hold(set(awaited) - set(held), pruned=True)\n",
+        "    states: dict[str, str | None] = {}\n",
         "fail_b+retry@failed",
     ),
     (

@@ -161,6 +161,28 @@ RETENTION = [
         told("test_prune::test_a_stray_with_a_key_stays"),
     ),
     mutant(
+        "strays-job",
+        "a run of an open job is not forgotten",
+        "and not exists (select from holdfast.jobs where jobs.id = runs.job_id and jobs.finished_at is null)",
+        "",
+        told("test_prune_leftovers::test_a_stray_of_an_open_job_stays"),
+    ),
+    mutant(
+        "strays-awaited",
+        "a run that a waiting run depends on is not forgotten",
+        "where dependencies.on_id = any(array[runs.id, runs.map_id])",
+        "where false",
+        told("test_prune_leftovers::test_a_stray_that_a_waiting_run_depends_on_stays"),
+    ),
+    mutant(
+        "retry-undecidable",
+        "a run that never started does not start once what it depends on was pruned",
+        "and dependencies.policy <> 'always'\n",
+        "and false\n",
+        told("test_prune_leftovers::test_a_run_that_never_started_is_not_retried_once_what_it_depends_on_was_pruned"),
+        within="dependencies.on_id = any(%(gone)s::uuid[])",
+    ),
+    mutant(
         "strays-age",
         "what is within the retention is not forgotten",
         "where runs.created_at < holdfast.now() - %(older_than)s::interval",

@@ -252,16 +252,52 @@ MONTHS = [
     mutant(
         "month-live-twice",
         "whether a month is live is asked again once nobody can change it",
-        "            continue when holdfast.is_live(part.month);\n            low :=",
-        "            low :=",
+        "            if holdfast.is_live(part.month) then\n                return;\n            end if;\n",
+        "",
         Explored("retry+prune@old_failed", at_most=150),
     ),
     mutant(
         "month-key",
         "a month with a run that a key points to stays",
-        "                     union all select run_id from holdfast.idempotency_keys\n"
-        "                     union all select id from holdfast.jobs",
-        "                     union all select id from holdfast.jobs",
+        "                     union all select id from holdfast.jobs where finished_at is null\n"
+        "                     union all select run_id from holdfast.idempotency_keys) as live",
+        "                     union all select id from holdfast.jobs where finished_at is null) as live",
         told("test_prune::test_a_key_keeps_the_month_of_its_run_until_it_expires"),
+    ),
+    mutant(
+        "month-job",
+        "a month with an open job stays",
+        "                     union all select id from holdfast.jobs where finished_at is null\n"
+        "                     union all select run_id from holdfast.idempotency_keys) as live",
+        "                     union all select run_id from holdfast.idempotency_keys) as live",
+        told("test_prune_leftovers::test_an_open_job_keeps_its_month"),
+    ),
+    mutant(
+        "month-awaited",
+        "a month with a run that a waiting run depends on stays",
+        "or holdfast.is_live(part.month) or holdfast.is_awaited(low, high);",
+        "or holdfast.is_live(part.month);",
+        told("test_prune_leftovers::test_a_waiting_run_keeps_the_month_of_what_it_depends_on"),
+    ),
+    mutant(
+        "month-isolation",
+        "a month is dropped only where the second look sees what others committed",
+        "    if current_setting('transaction_isolation') <> 'read committed' then\n        raise",
+        "    if false then\n        raise",
+        told("test_prune_leftovers::test_pruning_refuses_any_isolation_but_read_committed", isolation="serializable"),
+    ),
+    mutant(
+        "sweep-present",
+        "the edges of a run that is there are not removed",
+        "              and not exists (select from holdfast.runs r where r.id = d.run_id);",
+        "              ;",
+        told("test_prune_leftovers::test_a_run_made_later_with_an_id_of_a_dropped_month_keeps_its_edges"),
+    ),
+    mutant(
+        "pruned-is-met",
+        "what was pruned keeps nobody waiting",
+        "return case when outcome = 'PRUNED' then true\n",
+        "return case when false then true\n",
+        told("test_prune_leftovers::test_a_failed_run_is_retried_although_what_it_depended_on_was_pruned"),
     ),
 ]

@@ -249,8 +249,8 @@ QUEUE = [
     mutant(
         "claim-skip-locked",
         "claims do not stand in line behind each other",
-        "for update skip locked\n    ) as picked",
-        "for update\n    ) as picked",
+        "for update skip locked\n        ) as of_task",
+        "for update\n        ) as of_task",
         Explored("claim+claim@ready"),
     ),
     mutant(

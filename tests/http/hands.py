@@ -15,7 +15,7 @@ from holdfast.domain.ids import new_id
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import Claim, Settlement, StoredResult, WorkerInfo
 from holdfast.drivers.psycopg import transact
-from holdfast.sql import leases, logs, workers
+from holdfast.sql import leases, logs, ready, workers
 from holdfast.sql.logs import LogLine
 from holdfast.sql.statement import Op
 
@@ -30,7 +30,9 @@ class Hands:
         self._run(lambda: iter(workers.register(info)))
 
     def claim(self, run_id: str) -> Claim:
-        claimed = self._run(lambda: ops.claim_by_id(self.id, run_id, random()))
+        self._run(lambda: ops.promote(1000))
+        tasks = [task for _, task in self._run(lambda: iter(ready.by_task()))]
+        claimed = self._run(lambda: ops.claim_by_id(self.id, run_id, tasks, random()))
         assert claimed is not None, f"run {run_id} cannot be claimed"
         return claimed
 

@@ -182,6 +182,7 @@ def test_metrics_count_exactly(
     assert found["workers_active"][()] == 1
     assert found["worker_heartbeat_age"][(("worker", hands.id),)] >= 0
     assert found["queue_lag_seconds"][(("queue", "default"),)] > 0
+    assert found["runs_without_able_worker"][(("queue", "default"),)] == 0
     assert any(dict(labels)["route"] == "/runs" for labels in found["http_request_duration_seconds_count"])
     with psycopg.connect(database_url, autocommit=True) as connection:
         from holdfast.drivers.psycopg import transact

@@ -107,14 +107,19 @@ class Cli(Shell):
     def start(self, *arguments: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
         """Start a command and return at once."""
         given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        return subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *arguments],
-            cwd=self.directory,
-            env=self.environment(**(env or {})),
-            text=True,
-            encoding="utf-8",
-            **given,
-        )
+        # A suite that was started with `nohup` ignores SIGHUP, which a command would inherit.
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-m", "holdfast", *arguments],
+                cwd=self.directory,
+                env=self.environment(**(env or {})),
+                text=True,
+                encoding="utf-8",
+                **given,
+            )
+        finally:
+            signal.signal(signal.SIGHUP, before)
 
     def __call__(
         self, *arguments: str, text: str | None = None, env: dict[str, str] | None = None, seconds: float = SECONDS
@@ -123,8 +128,7 @@ class Cli(Shell):
         try:
             out, err = process.communicate(text, timeout=seconds)
         finally:
-            if process.poll() is None:
-                process.kill()
+            end(process)
         return Answer(process.returncode, out, err)
 
 
@@ -134,6 +138,13 @@ def finish(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> Answ
     try:
         out, err = process.communicate(timeout=SECONDS)
     finally:
-        if process.poll() is None:
-            process.kill()
+        end(process)
     return Answer(process.returncode, out or "", err or "")
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Leave nothing of a process to the next test, whatever became of this one."""
+    if process.poll() is None:
+        process.kill()
+    with process:  # closes its pipes and waits
+        pass

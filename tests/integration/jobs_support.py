@@ -19,7 +19,7 @@ from holdfast.domain.states import Status
 from holdfast.domain.values import Claim, Dependency, NewRun, Position, Settlement, Submitted, WorkerInfo
 from holdfast.drivers import psycopg as driver
 from holdfast.ops.create import FIRST_TASKS
-from holdfast.sql import jobs, workers
+from holdfast.sql import jobs, ready, workers
 
 ERROR = {"class": "ValueError", "message": "no", "traceback": None}
 
@@ -54,7 +54,8 @@ class Stage:
         return self.do(lambda: ops.submit_many(new))  # type: ignore[no-any-return]
 
     def claim(self, limit: int = 1000, queue: str = "default") -> list[Claim]:
-        return self.do(lambda: ops.claim(self.worker, [Position(queue)], limit))  # type: ignore[no-any-return]
+        tasks = {task for _, task in self.do(lambda: iter(ready.by_task()))}  # type: ignore[arg-type,return-value]
+        return self.do(lambda: ops.claim(self.worker, [Position(queue)], sorted(tasks), limit))  # type: ignore[no-any-return]
 
     def end(self, claims: Sequence[Claim], outcome: Outcome | None = None) -> Any:
         settlements = [settle(claim, outcome or Succeeded("null"), 0.5) for claim in claims]
@@ -173,7 +174,8 @@ CHECKS = {
           and not exists (select from holdfast.dependencies where dependencies.run_id = ended.run_id
                           and not coalesce(holdfast.meets(holdfast.ending_of(on_id), policy), true))""",
     "a job that runs and has not started": """
-        select id::text from holdfast.jobs where started_at is null and (
+        select id::text from holdfast.jobs
+        where started_at is null and id not in (select job_id from holdfast.late_starts) and (
             exists (select from holdfast.leases where leases.job_id = jobs.id)
             or exists (select from holdfast.runs join holdfast.attempts on attempts.run_id = runs.id
                        where runs.job_id = jobs.id and attempts.number >= 1))""",

@@ -20,7 +20,7 @@ from holdfast.domain.values import NewRun, Position, Settlement, WorkerInfo
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import psycopg_async
 from holdfast.outbox.publisher import Publisher, Transact
-from holdfast.sql import workers
+from holdfast.sql import ready, workers
 from holdfast.sql.subscriptions import NewSubscription
 
 
@@ -41,8 +41,11 @@ class Floor:
         new = NewRun(id=new_id(), task=task, parameters=text, payload_hash=digest, queue=queue, **options)
         return str(self.do(ops.submit(new)).run.id)
 
+    def tasks(self) -> list[str]:
+        return [task for _, task in self.do(ready.by_task())]
+
     def end(self, run_id: str, outcome: Status = Status.SUCCEEDED) -> None:
-        claim = self.do(ops.claim_by_id(self.worker, run_id, 0.5))
+        claim = self.do(ops.claim_by_id(self.worker, run_id, self.tasks(), 0.5))
         assert claim is not None
         failed = {"class": "ValueError", "message": "no", "traceback": None}
         ended = Settlement(
@@ -63,7 +66,7 @@ class Floor:
         return made
 
     def claim_next(self) -> Any:
-        return self.do(ops.claim(self.worker, [Position("default")], 1))
+        return self.do(ops.claim(self.worker, [Position("default")], self.tasks(), 1))
 
     def subscribe(self, name: str, kind: str, target: str, secret: str | None = None, **wanted: list[str]) -> str:
         made = self.do(ops.outbox.add_subscription(NewSubscription(new_id(), name, kind, target, secret, wanted)))

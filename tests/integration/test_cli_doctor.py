@@ -54,6 +54,21 @@ def test_a_sound_place_is_told_line_by_line(here: Inside) -> None:
     assert not (here.directory / "artifacts").exists()
 
 
+def test_a_slow_idle_look_is_reported(here: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert findings(here)["idle look"]["state"] == "ok"
+    monkeypatch.setattr("holdfast.doctor.work.SLOW_LOOK_SECONDS", 0.0)
+    found = findings(here)["idle look"]
+    assert (found["state"], "slow" in found["detail"], "vacuum" in found["fix"]) == ("warn", True, True)
+
+
+def test_a_pooler_is_reported(here: Inside, pooled_url: str) -> None:
+    found = findings(here, HOLDFAST_DATABASE_URL=pooled_url)
+    assert (found["pooler"]["state"], "workers poll" in found["pooler"]["detail"]) == ("ok", True)
+    assert (found["doorbell"]["state"], "pooler" in found["doorbell"]["detail"]) == ("warn", True)
+    unknown = findings(here, HOLDFAST_DATABASE_URL=pooled_url, HOLDFAST_POOLER="off")
+    assert unknown["pooler"]["state"] == "warn"
+
+
 def test_an_unreachable_database_stops_the_questions_but_not_the_answers(here: Inside) -> None:
     found = findings(here, **AWAY)
     assert found["database"]["state"] == "fail"
@@ -115,6 +130,8 @@ def test_a_schema_older_or_newer_than_the_code(here: Inside, database_url: str, 
     found = findings(here)
     assert found["schema"]["state"] == state
     assert ("work" in found) == (state == "fail")
+    if state == "warn":
+        assert found["drift"]["state"] == "skip"
 
 
 def test_drift_and_missing_partitions(here: Inside, database_url: str) -> None:

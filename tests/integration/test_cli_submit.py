@@ -92,7 +92,7 @@ def test_an_active_run_is_found_by_its_payload_if_asked(here: Inside) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["mocc"], "registered: baseline_forecast_v1, "),
+        (["mocc"], "baseline_forecast_v1, "),
         (["mock", "-p", "secs=1"], "/secs: unknown parameter; did you mean seconds?"),
         (["mock", "-p", "steps=many"], "/steps"),
         (["baseline_forecast_v1"], "/horizon_months: missing"),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli_support import Cli, finish
+from tests.integration.cli_support import Cli, end, finish
 
 
 @pytest.fixture
@@ -121,7 +121,25 @@ def test_a_reader_that_leaves_is_no_error(cli: Cli) -> None:
 def test_a_signal_ends_a_command_in_good_order(cli: Cli, number: signal.Signals) -> None:
     process = cli.start("submit", "mock", "--wait", stdout=subprocess.DEVNULL)
     assert process.stderr is not None
-    process.stderr.readline()
-    answer = finish(process, number)
+    try:
+        process.stderr.readline()
+        answer = finish(process, number)
+    finally:
+        end(process)
     assert answer.code == 128 + number
     assert "Traceback" not in answer.err
+
+
+def test_a_command_that_was_started_with_nohup_outlives_its_terminal(cli: Cli) -> None:
+    process = cli.start("submit", "mock", "--wait", stdout=subprocess.DEVNULL, preexec_fn=ignore_hangup)
+    assert process.stderr is not None
+    try:
+        process.stderr.readline()
+        process.send_signal(signal.SIGHUP)
+        assert finish(process, signal.SIGTERM).code == 143
+    finally:
+        end(process)
+
+
+def ignore_hangup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)

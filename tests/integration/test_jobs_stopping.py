@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
@@ -17,6 +18,7 @@ from holdfast.drivers import psycopg as driver
 from holdfast.sql import jobs, stopping
 from holdfast.sql.jobs import Move
 from tests.integration.jobs_support import ERROR, Stage, new_run, stage
+from tests.integration.worker_support import eventually
 
 __all__ = ["stage"]
 
@@ -133,3 +135,25 @@ def test_a_stop_that_comes_late_leaves_a_retried_job_alone(stage: Stage) -> None
     stage.end(claims)
     assert len(stage.drain()) == 1
     assert stage.get_job(job_id).status is Status.SUCCEEDED
+
+
+def test_a_stop_that_loses_the_race_with_the_last_ending_says_that_the_job_ended(
+    stage: Stage, database_url: str
+) -> None:
+    job_id = stage.job(new_run())
+    claims = stage.claim()
+    with psycopg.connect(database_url, autocommit=True) as other, ThreadPoolExecutor(1) as pool:
+        with stage.connection.transaction():
+            stage.end(claims)
+            stopped = pool.submit(
+                driver.transact, other, lambda: ops.stop_job(job_id, Status.CANCELLED, "not needed any more")
+            )
+            eventually(lambda: _waits_for_a_lock(database_url, other.info.backend_pid))
+        with pytest.raises(JobEnded, match="already ended SUCCEEDED"):
+            stopped.result(30)
+
+
+def _waits_for_a_lock(database_url: str, pid: int) -> bool:
+    with psycopg.connect(database_url) as connection:
+        found = connection.execute("select cardinality(pg_blocking_pids(%s)) > 0", [pid]).fetchone()
+        return found == (True,)

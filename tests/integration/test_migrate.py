@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
 from holdfast import alembic_run, migrate
-from holdfast.domain.errors import SchemaMismatch
+from holdfast.client import Client
+from holdfast.domain.errors import ConfigurationError, SchemaMismatch, UpgradeBlocked
 from holdfast.migrate import Migration
+from holdfast.settings import Settings
 from holdfast.testing.databases import scratch
+from tests.integration.worker_support import eventually
 
 
 @pytest.fixture
@@ -68,15 +74,112 @@ def test_each_step_is_taken_or_not_at_all(empty_url: str) -> None:
         assert migrate.current(connection) == "0002"
 
 
-def test_a_migration_does_not_wait_long_for_a_table_in_use(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it waits, everybody who comes after it waits as well."""
-    monkeypatch.setattr(alembic_run, "_LOCK_TIMEOUT", "50ms")
+def test_migration_gives_way_and_is_tried_again_until_the_table_is_free(empty_url: str) -> None:
+    """While it waits for a lock, every statement that comes after it waits as well."""
+    good = Migration("0001", "good", "create table holdfast.busy (n integer)")
+    further = Migration("0002", "alter", "alter table holdfast.busy add m integer")
+    alembic_run.run(empty_url, [good])
+    given_way = threading.Semaphore(0)
+    with ThreadPoolExecutor(1) as threads, psycopg.connect(empty_url) as holder:
+        holder.execute("select * from holdfast.busy")
+        upgrading = threads.submit(alembic_run.run, empty_url, [good, further], lambda _: given_way.release())
+        for _ in range(2):
+            assert given_way.acquire(timeout=30)
+            with psycopg.connect(empty_url) as writer:
+                writer.execute("insert into holdfast.busy values (1)")
+        holder.rollback()
+        upgrading.result(timeout=60)
+    with psycopg.connect(empty_url) as connection:
+        assert migrate.current(connection) == "0002"
+
+
+def test_migration_that_is_blocked_too_long_gives_up_without_a_change(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alembic_run, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(alembic_run, "_LOCK_SECONDS", (0.05,))
+    monkeypatch.setattr(alembic_run, "_GIVE_UP_SECONDS", 0.0)
     good = Migration("0001", "good", "create table holdfast.busy (n integer)")
     alembic_run.run(empty_url, [good])
     with psycopg.connect(empty_url) as connection:
         connection.execute("select * from holdfast.busy")
-        with pytest.raises(psycopg.errors.LockNotAvailable):
+        with pytest.raises(UpgradeBlocked, match="holdfast db upgrade"):
             alembic_run.run(empty_url, [good, Migration("0002", "alter", "alter table holdfast.busy add m integer")])
+    with psycopg.connect(empty_url) as connection:
+        assert migrate.current(connection) == "0001"
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_cannot_store_every_text_is_refused_by_name(server_url: str, encoding: str) -> None:
+    name = f"holdfast_encoded_{encoding.lower()}_{os.getpid()}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"create database {name} encoding '{encoding}' locale 'C' template template0")
+        url = urlsplit(server_url)._replace(path=f"/{name}").geturl()
+        try:
+            with pytest.raises(ConfigurationError, match=f"encoding {encoding}.*UTF8.*create database"):
+                migrate.upgrade(url)
+            with pytest.raises(ConfigurationError, match=encoding):
+                Client(Settings(database_url=url))
+        finally:
+            connection.execute(f"drop database {name} with (force)")
+
+
+def test_migration_of_tables_that_statements_use_together_causes_no_deadlock(empty_url: str) -> None:
+    """Each session locks the second table first: one that got in between would hold what the migration waits for."""
+    good = Migration("0001", "good", "create table holdfast.a (n integer); create table holdfast.b (n integer)")
+    further = Migration("0002", "alter", "alter table holdfast.a add m integer; alter table holdfast.b add m integer")
+    alembic_run.run(empty_url, [good])
+    upgraded = threading.Event()
+
+    def work(_: int) -> int:
+        done = 0
+        with psycopg.connect(empty_url) as connection:
+            while not upgraded.is_set():
+                with connection.transaction():
+                    connection.execute("insert into holdfast.b values (1)")
+                    connection.execute("insert into holdfast.a values (1)")
+                done += 1
+        return done
+
+    with ThreadPoolExecutor(3) as threads:
+        working = [threads.submit(work, number) for number in range(3)]
+        with psycopg.connect(empty_url, autocommit=True) as watcher:
+            eventually(lambda: watcher.execute("select from holdfast.a limit 1").rowcount)
+        try:
+            alembic_run.run(empty_url, [good, further])
+        finally:
+            upgraded.set()
+        assert all(one.result() for one in working)
+
+
+def test_migration_waits_longer_for_each_lock_when_short_waits_were_in_vain(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where some statement always holds the table, only a longer wait gets past it."""
+    monkeypatch.setattr(alembic_run, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(alembic_run, "_LOCK_SECONDS", (0.05, 30.0))
+    good = Migration("0001", "good", "create table holdfast.busy (n integer)")
+    further = Migration("0002", "alter", "alter table holdfast.busy add m integer")
+    alembic_run.run(empty_url, [good])
+    given_way = threading.Semaphore(0)
+    with (
+        ThreadPoolExecutor(1) as threads,
+        psycopg.connect(empty_url) as holder,
+        psycopg.connect(empty_url, autocommit=True) as watcher,
+    ):
+        holder.execute("select * from holdfast.busy")
+        upgrading = threads.submit(alembic_run.run, empty_url, [good, further], lambda _: given_way.release())
+        assert given_way.acquire(timeout=30)
+        waiting = "select from pg_locks where relation = 'holdfast.busy'::regclass and not granted"
+        eventually(lambda: watcher.execute(waiting).rowcount)
+        holder.rollback()
+        upgrading.result(timeout=60)
+        assert not given_way.acquire(blocking=False)
+
+
+def test_settings_of_the_role_do_not_stop_a_migration(empty_url: str) -> None:
+    strict = psycopg.conninfo.make_conninfo(empty_url, options="-c statement_timeout=50ms -c lock_timeout=1ms")
+    alembic_run.run(strict, [Migration("0001", "slow", "select pg_sleep(0.2)")])
     with psycopg.connect(empty_url) as connection:
         assert migrate.current(connection) == "0001"
 

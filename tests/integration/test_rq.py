@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from holdfast import RunCancelled
 from holdfast.doorbells.rq import Ring, RunRinger
+from holdfast.drivers.sessions import SWEEP, OwnConnection
 from holdfast.processes import alive
 from holdfast.rq import execute_run
 from holdfast.rq.sweeper import Sweeper
@@ -223,7 +225,7 @@ def test_a_worker_of_rq_that_does_not_fork_keeps_its_signals(stage: RqStage, tmp
 
 def test_a_sweep_does_not_need_redis_to_answer(stage: RqStage) -> None:
     nowhere = RunRinger("redis://127.0.0.1:1/0", again_after=1.0)
-    assert Sweeper(stage.database_url, nowhere).try_sweep() == 0
+    assert Sweeper(partial(OwnConnection.connect, stage.database_url, session=SWEEP), nowhere).try_sweep() == 0
     assert nowhere.ring([Ring("00000000-0000-7000-8000-000000000000", 1, "default")]) == 0
 
 

@@ -14,11 +14,12 @@ from tests.conformance.drivers import Psycopg
 
 FACTS = "gen_random_uuid(), holdfast.now(), holdfast.now()"
 
-QUEUE = "insert into holdfast.ready (run_id, rank_at, number, ord, queue) values (%(run)s, now(), {n}, 0, 'default')"
+QUEUE = """insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
+           values (%(run)s, now(), {n}, 0, 'default', 'work')"""
 WAIT = """insert into holdfast.waiting (run_id, due_at, number, ord, queue, reason)
           values (%(run)s, now(), {n}, 0, 'default', 'scheduled')"""
 LEASE = """insert into holdfast.leases (run_id, worker_id, claimed_at, number)
-           values (%(run)s, gen_random_uuid(), now(), {n})"""
+           values (%(run)s, (select id from holdfast.workers), now(), {n})"""
 END = "insert into holdfast.attempts (number, worker_id, claimed_at, finished_at, run_id, status, outcome, result)"
 SUCCEED = f"{END} values ({{n}}, {FACTS}, %(run)s, 'SUCCEEDED', 'SUCCEEDED', '1')"
 FAIL = f"{END} values ({{n}}, {FACTS}, %(run)s, 'FAILED', 'FAILED', null)"
@@ -71,8 +72,8 @@ SHORTCUTS: dict[Status, list[str]] = {
         UNQUEUE + STOP.format(n=1),
     ],
     Status.RUNNING: [
-        UNLEASE + QUEUE.format(n=1),
         UNLEASE + QUEUE.format(n=2),
+        UNLEASE + WAIT.format(n=1),
         UNLEASE + WAIT.format(n=2),
         UNLEASE + SUCCEED.format(n=2),
         SUCCEED.format(n=1),
@@ -99,6 +100,7 @@ REFUSALS = (psycopg.errors.CheckViolation, psycopg.errors.UniqueViolation)
 def bring(timeline: Timeline, status: Status) -> str:
     """A run in this status, brought there by the operations."""
     run = timeline.submit()
+    timeline.worker("a")
     if status is Status.CANCELLED:
         timeline.cancel(run)
     elif status is not Status.PENDING:
@@ -205,3 +207,30 @@ def test_a_partition_is_no_way_around(timeline: Timeline, connection: psycopg.Co
             f"delete from holdfast.attempts_{month} where run_id = %(run)s",
         ],
     )
+
+
+def test_a_lease_is_refused_for_a_worker_that_has_left(timeline: Timeline, connection: psycopg.Connection) -> None:
+    run = bring(timeline, Status.PENDING)
+    timeline.worker("a").deregister()
+    refused(timeline, connection, run, [UNQUEUE + LEASE.format(n=1)])
+
+
+def test_a_lease_is_refused_for_a_worker_that_expires_while_the_statement_waits(
+    timeline: Timeline, connection: psycopg.Connection
+) -> None:
+    run = bring(timeline, Status.PENDING)
+    connection.execute("update holdfast.workers set expires_at = holdfast.now() + interval '0.2 seconds'")
+    slowly = """with slow as materialized (select pg_sleep(0.3)), gone as (
+                    delete from holdfast.ready using slow where run_id = %(run)s returning run_id)
+                insert into holdfast.leases (run_id, worker_id, claimed_at, number)
+                select gone.run_id, workers.id, holdfast.now(), 1 from gone, holdfast.workers"""
+    refused(timeline, connection, run, [slowly])
+
+
+def test_a_claim_that_was_not_begun_goes_back_under_its_number(
+    timeline: Timeline, connection: psycopg.Connection
+) -> None:
+    run = bring(timeline, Status.RUNNING)
+    connection.execute(UNLEASE + QUEUE.format(n=1), {"run": run})
+    assert timeline.status(run) == Status.PENDING
+    assert timeline.worker("a").claims(run).number == 1

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.doorbells.listen import NotifyListener
+from holdfast.assembly import listen_to
+from holdfast.domain.execution import ChildLimits
 from holdfast.executors import spawning
 from holdfast.executors.process import ProcessExecutor
 from holdfast.worker import supervisor
@@ -73,7 +74,7 @@ def test_a_child_that_cannot_be_started_is_started_later(stage: Stage, monkeypat
 
 
 def test_a_child_is_replaced_after_so_many_runs(stage: Stage) -> None:
-    executor = ProcessExecutor(slots=1, runs_per_child=5)
+    executor = ProcessExecutor(slots=1, limits=ChildLimits(runs=5))
     with stage.worker(executor=executor):
         pids = [stage.ended(stage.submit("pid")).result() for _ in range(12)]
     assert len(set(pids)) > 1
@@ -107,7 +108,7 @@ def test_a_ring_is_heard_and_not_only_found(stage: Stage) -> None:
 
 def test_a_listener_that_was_cut_off_hears_again(stage: Stage, database_url: str) -> None:
     wire = Wire(database_url)
-    listener = NotifyListener(wire.url)
+    listener = listen_to(wire.url)
     with stage.worker(poll_every_listening=1e6, poll_every=1e6, rescue_every=1e6, lease=1e7, listener=listener):
         eventually(lambda: listener.live)
         wire.cut()

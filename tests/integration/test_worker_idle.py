@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.doorbells.listen import NotifyListener
+from holdfast.assembly import listen_to
 from holdfast.doorbells.poll import PollListener
 from tests.integration.wire import Wire
 from tests.integration.worker_support import Stage, eventually
@@ -46,7 +46,7 @@ def test_a_polling_worker_sends_one_statement_per_look(stage: Stage, wire: Wire)
 def test_a_listening_worker_looks_in_one_transaction(stage: Stage, wire: Wire) -> None:
     """Five statements every five seconds: begin, look, look for orphans, look for chores, commit."""
     changes = {"poll_every_listening": 0.05, "rescue_every": 0.05}
-    with stage.worker("inline", database_url=wire.url, listener=NotifyListener(wire.url), **changes) as worker:
+    with stage.worker("inline", database_url=wire.url, listener=listen_to(wire.url), **changes) as worker:
         eventually(lambda: worker.options.listener.live)
         before = quiet(stage, wire)
         eventually(lambda: seen(wire)[before:].count("commit") >= LOOKS)

@@ -15,6 +15,7 @@ from holdfast.assembly import WorkerRequest, worker_options
 from holdfast.client.surroundings import Surroundings
 from holdfast.domain.execution import Ended, Place
 from holdfast.domain.states import Status
+from holdfast.domain.tasks import registry
 from holdfast.domain.values import Renewal
 from holdfast.drivers import psycopg as driver
 from holdfast.executors.process import ProcessExecutor
@@ -86,7 +87,7 @@ def test_a_claim_whose_answer_is_on_its_way_is_not_handed_back(database_url: str
         run = stage.client.on(connection).submit(
             "patient", {"started": str(stage.file("started")), "until": str(stage.file("go"))}
         )
-        claim = driver.run(connection, ops.claim_by_id(worker.id, run.id, 0.5))
+        claim = driver.run(connection, ops.claim_by_id(worker.id, run.id, registry.names(), 0.5))
         assert claim is not None
         connection.commit()
         # The worker is told of a lease that it does not know yet; then the answer arrives.
@@ -107,7 +108,7 @@ def test_a_lease_that_a_worker_never_learns_of_goes_to_others(database_url: str,
         stage.ended(stage.submit("echo"))
         with psycopg.connect(database_url) as connection:
             run = stage.client.on(connection).submit("echo", {"value": 5})
-            assert driver.run(connection, ops.claim_by_id(worker.id, run.id, 0.5))
+            assert driver.run(connection, ops.claim_by_id(worker.id, run.id, registry.names(), 0.5))
         assert stage.ended(stage.client.get(run.id), within=8).result() == 5
     stage.close()
 

@@ -31,6 +31,11 @@ def echo(value: Any = None) -> Any:
     return value
 
 
+@task("once", retry=Retry(max_attempts=1))
+def once(marks: str) -> None:
+    say(marks, "ran")
+
+
 @task("inline_echo", retry=QUICK, executor="inline")
 def inline_echo(value: Any = None) -> Any:
     return [value, threading.current_thread().name]

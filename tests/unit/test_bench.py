@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from bench import figures, report
+from bench import against, figures, mixed_fleet, outfit, report, user_locks
 from bench.board import Board, new_board
 from bench.contender import Lab
 from bench.contenders import Holdfast
@@ -31,7 +31,8 @@ def lab(server_url: str, tmp_path: Path) -> Iterator[Lab]:
         lab = Lab(Board(path), path, server_url, None, tmp_path)
         yield lab
         with lab.admin() as admin:
-            for name in ("bench_holdfast", "bench_holdfast_template", "bench_loaded", "bench_loaded_template"):
+            made = admin.execute("select datname from pg_database where datname like 'bench%'").fetchall()
+            for (name,) in made:
                 admin.execute(f"drop database if exists {name} with (force)")
 
 
@@ -70,3 +71,23 @@ def test_a_line_is_met_by_the_median_of_the_rounds() -> None:
 def test_bars_begin_at_zero() -> None:
     drawn = bars([("1", 50.0), ("2", 100.0)], ("workers", "runs/s")).splitlines()
     assert drawn[1].count("█") * 2 == drawn[2].count("█")
+
+
+def test_a_checkout_is_measured_in_a_database_of_its_own(lab: Lab) -> None:
+    here = against.Checkout(lab, "here", outfit.ROOT)
+    assert against.submit(here, "one", 20)["rate"] > 0
+    assert here.sql("select count(*) from holdfast.runs") == [(22,)]
+    here.close()
+
+
+def test_one_worker_that_knows_all_tasks_hands_nothing_back(lab: Lab) -> None:
+    worker = mixed_fleet.KnowsAll(lab, "inline")
+    sample = mixed_fleet.measured(worker, runs=20)
+    assert (sample["handed_back"], sample["attempts"]) == (0, 1)
+    worker.close()
+
+
+def test_runs_end_while_no_transaction_holds_anything(lab: Lab) -> None:
+    worker = user_locks.Worker(lab)
+    assert user_locks.measured(worker, 1.0, holding=False)["rate"] > 0
+    worker.close()

@@ -10,7 +10,14 @@ from holdfast.domain import errors
 from holdfast.domain.states import FINAL
 
 CODES: dict[int, set[type[BaseException]]] = {
-    1: {errors.ConfigurationError, errors.SchemaMismatch, errors.ResultNotStorable, errors.Fatal, errors.RunTimedOut},
+    1: {
+        errors.ConfigurationError,
+        errors.SchemaMismatch,
+        errors.UpgradeBlocked,
+        errors.ResultNotStorable,
+        errors.Fatal,
+        errors.RunTimedOut,
+    },
     2: {errors.BadInput, errors.NotCanonical, errors.BadParameters, errors.UnknownTask},
     3: {errors.RunFailed},
     4: {errors.RunCancelled},
@@ -30,6 +37,7 @@ CODES: dict[int, set[type[BaseException]]] = {
         errors.JobEnded,
         errors.LeaseLost,
         errors.SubscriptionExists,
+        errors.SubscriptionNotReady,
     },
     69: {errors.DatabaseUnreachable, errors.ServerUnreachable, psycopg.OperationalError},
 }

@@ -74,3 +74,43 @@ def test_everything_else_is_no_id(text: object) -> None:
 def test_no_text_breaks_it(text: str) -> None:
     found = parse_id(text)
     assert found is None or found == text.lower()
+
+
+YEAR = 365 * 24 * 3600 * 1_000_000_000
+
+
+@pytest.fixture
+def unlearned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids, "_since_boot", None)
+    monkeypatch.setattr(ids, "_last", 0)
+
+
+@pytest.mark.usefixtures("unlearned")
+@pytest.mark.parametrize("off", [YEAR, -YEAR])
+def test_a_clock_that_is_a_year_off_makes_ids_of_the_learned_time(off: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.time_ns
+    monkeypatch.setattr(ids.time, "time_ns", lambda: real() + off)
+    early = new_id()
+    ids.learn_time(real())
+    made = [new_id(), new_id()]
+    assert abs((UUID(made[0]).int >> 80) - real() // 1_000_000) < 60_000
+    assert abs((UUID(early).int >> 80) - real() // 1_000_000) > 60_000
+    assert made == sorted(made)
+
+
+@pytest.mark.usefixtures("unlearned")
+def test_a_clock_that_is_set_later_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.time_ns
+    ids.learn_time(real())
+    before = new_id()
+    monkeypatch.setattr(ids.time, "time_ns", lambda: real() + YEAR)
+    made = new_id()
+    assert before < made
+    assert abs((UUID(made).int >> 80) - real() // 1_000_000) < 60_000
+
+
+@pytest.mark.usefixtures("unlearned")
+def test_a_clock_that_is_right_is_used_as_it_is() -> None:
+    ids.learn_time(time.time_ns() - 1_000_000_000)
+    before = time.time_ns() // 1_000_000
+    assert before <= UUID(new_id()).int >> 80

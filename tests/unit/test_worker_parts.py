@@ -37,12 +37,28 @@ def test_a_mark_is_seen_by_whoever_shares_it() -> None:
     descriptor, ours = make_mark()
     theirs = Mark(descriptor)
     os.close(descriptor)
-    assert ours.get() == (-1, 0.0)
-    theirs.set(7, 1.5)
-    assert ours.get() == (7, 1.5)
+    assert (ours.get(), ours.runner, ours.status) == ((-1, 0.0), None, None)
+    assert theirs.begin(7, 1.5)
+    theirs.runner = 4711
+    theirs.status = 9
+    assert (ours.get(), ours.runner, ours.status) == ((7, 1.5), 4711, 9)
     ours.close()
     theirs.close()
-    assert ours.get() == (7, 1.5)
+    assert (ours.get(), ours.runner) == ((7, 1.5), 4711)
+
+
+def test_a_run_that_was_revoked_does_not_begin() -> None:
+    descriptor, ours = make_mark()
+    theirs = Mark(descriptor)
+    os.close(descriptor)
+    ours.revoke(5)
+    assert theirs.begin(4, 1.0)
+    assert not theirs.begin(5, 2.0)
+    assert not theirs.begin(6, 2.0)
+    ours.revoke(None)
+    assert theirs.begin(7, 3.0)
+    ours.close()
+    theirs.close()
 
 
 def test_what_a_dead_process_did_not_send_is_found() -> None:

@@ -5,11 +5,15 @@ Data goes to stdout and everything else to stderr. Without a terminal there is n
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+
+from holdfast.cli.stopping import unwind_on_signals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the `holdfast` command and return its exit code."""
+    unwind_on_signals(sys.argv[1:] if arguments is None else arguments)
     from holdfast.cli.running import run
 
     return run(arguments)

@@ -27,7 +27,7 @@ def upgrade() -> None:
                 migrate.require(connection)
             output.note(f"the database is at schema {before}, newer than this code's {migrate.latest()}; left as it is")
             return
-        migrate.upgrade(surroundings.database_url)
+        migrate.upgrade(surroundings.database_url, on_wait=output.note)
         with connect(surroundings.database_url) as connection:
             after = migrate.current(connection)
     was = "empty" if before is None else f"at {before}"

@@ -52,6 +52,7 @@ BY_ERROR: dict[type[BaseException], int] = {
     errors.SubscriptionNotFound: NOT_FOUND,
     errors.KeyReused: CONFLICT,
     errors.SubscriptionExists: CONFLICT,
+    errors.SubscriptionNotReady: CONFLICT,
     errors.RunEnded: CONFLICT,
     errors.RunNotFinished: CONFLICT,
     errors.JobEnded: CONFLICT,

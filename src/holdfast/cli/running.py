@@ -1,34 +1,28 @@
-"""Running a command: what it raises becomes one line and an exit code, and a signal still lets it clean up."""
+"""Running a command: what it raises becomes one line and an exit code."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 import click
 
 from holdfast.cli import exits, output
 from holdfast.cli.app import COMMANDS, app
 from holdfast.cli.program import PROGRAM
+from holdfast.cli.stopping import stopped_with
 
 # Set by the shell when it asks how a word might go on.
 COMPLETING = "_HOLDFAST_COMPLETE"
-
-# The signals that asked this process to end.
-_came: list[int] = []
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     output.tolerate_any_encoding()
     _find_modules_here()
-    _clean_up_on_signals()
     try:
         code = invoke(arguments)
         sys.stdout.flush()
@@ -55,9 +49,11 @@ def invoke(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - the one place where anything becomes a line and a code
-        if _came:  # while a module was imported, for instance: then it is told as a broken module
-            output.note("interrupted")
-            return 128 + _came[-1]
+        code = stopped_with()
+        if code is not None:  # while a module was imported, for instance: then it is told as a broken module
+            if code:
+                output.note("interrupted")
+            return code
         _explain(error, arguments)
         return exits.code_of(error)
     return returned if isinstance(returned, int) else exits.OK
@@ -113,19 +109,6 @@ def _find_modules_here() -> None:
         here = str(Path.cwd())
         if here not in sys.path and "" not in sys.path:
             sys.path.insert(0, here)
-
-
-def _clean_up_on_signals() -> None:
-    """By default most signals end Python without unwinding, which would leave an embedded server behind."""
-
-    def leave(number: int, frame: FrameType | None) -> NoReturn:
-        _came.append(number)
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        with contextlib.suppress(ValueError):  # not the main thread: then the signals are not ours
-            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                signal.signal(number, leave)
 
 
 def _pipe_closed() -> int:

@@ -63,9 +63,8 @@ RUNS: list[Column[Run]] = [
 def list_runs(as_json: bool, **filters: Any) -> None:
     """List runs, newest first."""
     with open_client() as client:
-        limit = filters["limit"] or client.settings.page
         found = client.list(**filters)
-    more = found[-1].id if len(found) == limit else None
+    more = found.next_cursor
     if as_json:
         output.document({"items": [run.as_dict() for run in found], "next_cursor": more})
         return

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from holdfast.domain.times import FURTHEST, is_start
+
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 SHOWN = 60
 _DURATION = re.compile(r"\+?(\d+(?:\.\d+)?)\s*(s|m|min|h|d|)")
@@ -32,6 +34,8 @@ def moment(text: str) -> datetime | timedelta:
     """A time, or how long from now."""
     found = seconds(text)
     if found is not None:
+        if found > FURTHEST.total_seconds():
+            raise click.BadParameter(f"{_short(text)} is too far away; at most 100 years")
         return timedelta(seconds=found)
     try:
         at = datetime.fromisoformat(text)
@@ -39,6 +43,8 @@ def moment(text: str) -> datetime | timedelta:
         raise click.BadParameter(f"{_short(text)} is no time; write 10m, or 2030-01-31T08:00:00Z") from None
     if at.tzinfo is None:
         raise click.BadParameter(f"{text!r} names no zone; write {text}Z for UTC, or {text}+10:00")
+    if not is_start(at):
+        raise click.BadParameter(f"{_short(text)} is not between the years 1900 and 9998")
     return at
 
 

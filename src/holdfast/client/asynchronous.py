@@ -16,13 +16,20 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from holdfast.client import calls
 from holdfast.client import subscriptions as subscribing
 from holdfast.client.blocking import TRIES
+from holdfast.client.borrowing import check_offered
 from holdfast.client.calls import run_id
 from holdfast.client.handles import AsyncRun
+from holdfast.client.pools import REFUSED, fresh_async
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg_async as driver
+from holdfast.drivers import sessions
+from holdfast.drivers.faults import is_lost
+from holdfast.drivers.sessions import AsyncOwnConnection
+from holdfast.drivers.silence import Silence
+from holdfast.ops import Page
 from holdfast.settings import Settings
 from holdfast.sql.attempts import ResultRecord
 from holdfast.sql.statement import Op
@@ -69,8 +76,8 @@ def _run(asking: AsyncAsking, record: RunRecord) -> AsyncRun:
     return AsyncRun(asking, record)
 
 
-def _runs(asking: AsyncAsking, records: list[RunRecord]) -> list[AsyncRun]:
-    return [AsyncRun(asking, record) for record in records]
+def _runs(asking: AsyncAsking, records: Page[RunRecord]) -> Page[AsyncRun]:
+    return Page((AsyncRun(asking, record) for record in records), records.next_cursor)
 
 
 def _submitted(asking: AsyncAsking, answer: Submitted) -> AsyncRun:
@@ -101,6 +108,8 @@ class AsyncAsking:
 
     settings: Settings
     surroundings: Surroundings
+    borrowed = False
+    """Whether the connection, and the transaction, is the caller's."""
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         raise TypeError("only an AsyncClient, or what its on() returns, has a connection to perform on")
@@ -158,11 +167,16 @@ class AsyncClient(AsyncAsking):
     def __init__(self, settings: Settings | None = None, *, max_connections: int = 8) -> None:
         self.surroundings = Surroundings(settings)
         self.settings = self.surroundings.settings
-        self._pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]] = AsyncConnectionPool(
+        self._pool: AsyncConnectionPool[AsyncOwnConnection] = AsyncConnectionPool(
             self.surroundings.database_url,
             min_size=0,
             max_size=max_connections,
-            kwargs={"autocommit": True, "connect_timeout": CONNECT_TIMEOUT},
+            connection_class=AsyncOwnConnection,
+            kwargs={
+                "session": sessions.CLIENT,
+                "pooler": self.settings.pooler,
+                "connect_timeout": CONNECT_TIMEOUT,
+            },
             timeout=CONNECT_TIMEOUT,
             open=False,
             name="holdfast-async",
@@ -182,12 +196,26 @@ class AsyncClient(AsyncAsking):
                 await self._pool.open()
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
-                async with self._pool.connection() as connection:
-                    return await driver.transact(connection, make_op)
-            except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
-                if not left or isinstance(error, PoolTimeout):
+                async with fresh_async(self._pool) as connection:
+                    return await self._transact(connection, make_op)
+            except (*REFUSED, PoolTimeout) as error:
+                if not left or isinstance(error, PoolTimeout | Silence) or not is_lost(error):
                     raise unreachable(self.surroundings.database_url, error) from error
+                await self._pool.drain()
         raise AssertionError("unreachable")
+
+    async def _transact(self, connection: psycopg.AsyncConnection[Any], make_op: Callable[[], Op[T]]) -> T:
+        """Drive an operation. A submit for whose ring the server has no room is made without one.
+
+        The notification counts when the transaction commits, so that a full queue undoes the submit as a whole.
+        """
+        try:
+            return await driver.transact(connection, make_op)
+        except psycopg.errors.ProgramLimitExceeded:
+            if not calls.mute(make_op):
+                raise
+            self._bell.suspend_riding()
+            return await driver.transact(connection, make_op)
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Tell workers that there may be something to do. Only a hint: nothing is lost if nobody hears it."""
@@ -208,7 +236,7 @@ class AsyncClient(AsyncAsking):
 
     async def _notify(self, hints: list[str]) -> None:
         with suppress(psycopg.Error, PoolTimeout):
-            async with self._pool.connection() as connection:
+            async with fresh_async(self._pool) as connection:
                 for hint in hints:
                     await connection.execute("select pg_notify('holdfast', %s)", [hint])
 
@@ -232,7 +260,12 @@ class AsyncClient(AsyncAsking):
 
 
 class AsyncBorrowedClient(AsyncAsking):
-    """A client on somebody's connection: what it does happens if and only if their transaction commits."""
+    """A client on somebody's connection: what it does happens if and only if their transaction commits.
+
+    On an autocommit connection outside a transaction, each call is a transaction of its own.
+    """
+
+    borrowed = True
 
     def __init__(self, owner: AsyncClient, connection: Any) -> None:
         if not isinstance(connection, psycopg.AsyncConnection):
@@ -246,9 +279,10 @@ class AsyncBorrowedClient(AsyncAsking):
 
     async def wait(self, run: object, timeout: float | None = None) -> AsyncRun:
         """Refused: nobody can execute the run before the transaction that it is part of has committed."""
-        raise in_transaction(run_id(run))
+        raise in_transaction(f"run {run_id(run)}")
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        check_offered(make_op)
         if isinstance(make_op, calls.SubmittingMany):
             make_op.at_once()
         return await driver.run(self._connection, make_op())

@@ -15,13 +15,20 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from holdfast.client import calls
 from holdfast.client import subscriptions as subscribing
+from holdfast.client.borrowing import check_offered
 from holdfast.client.calls import run_id
 from holdfast.client.handles import Run
+from holdfast.client.pools import REFUSED, fresh
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg as driver
+from holdfast.drivers import sessions
+from holdfast.drivers.faults import is_lost
+from holdfast.drivers.sessions import OwnConnection
+from holdfast.drivers.silence import Silence
+from holdfast.ops import Page
 from holdfast.settings import Settings
 from holdfast.sql.attempts import ResultRecord
 from holdfast.sql.statement import Op
@@ -70,8 +77,8 @@ def _run(asking: Asking, record: RunRecord) -> Run:
     return Run(asking, record)
 
 
-def _runs(asking: Asking, records: list[RunRecord]) -> list[Run]:
-    return [Run(asking, record) for record in records]
+def _runs(asking: Asking, records: Page[RunRecord]) -> Page[Run]:
+    return Page((Run(asking, record) for record in records), records.next_cursor)
 
 
 def _submitted(asking: Asking, answer: Submitted) -> Run:
@@ -106,6 +113,8 @@ class Asking:
 
     settings: Settings
     surroundings: Surroundings
+    borrowed = False
+    """Whether the connection, and the transaction, is the caller's."""
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         raise TypeError("only a Client, or what its on() returns, has a connection to perform on")
@@ -157,11 +166,16 @@ class Client(Asking):
     def __init__(self, settings: Settings | None = None, *, max_connections: int = 8) -> None:
         self.surroundings = Surroundings(settings)
         self.settings = self.surroundings.settings
-        self._pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
+        self._pool: ConnectionPool[OwnConnection] = ConnectionPool(
             self.surroundings.database_url,
             min_size=0,
             max_size=max_connections,
-            kwargs={"autocommit": True, "connect_timeout": CONNECT_TIMEOUT},
+            connection_class=OwnConnection,
+            kwargs={
+                "session": sessions.CLIENT,
+                "pooler": self.settings.pooler,
+                "connect_timeout": CONNECT_TIMEOUT,
+            },
             timeout=CONNECT_TIMEOUT,
             open=True,
             name="holdfast",
@@ -176,12 +190,26 @@ class Client(Asking):
             make_op.ring()
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
-                with self._pool.connection() as connection:
-                    return driver.transact(connection, make_op)
-            except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
-                if not left or isinstance(error, PoolTimeout):
+                with fresh(self._pool) as connection:
+                    return self._transact(connection, make_op)
+            except (*REFUSED, PoolTimeout) as error:
+                if not left or isinstance(error, PoolTimeout | Silence) or not is_lost(error):
                     raise unreachable(self.surroundings.database_url, error) from error
+                self._pool.drain()
         raise AssertionError("unreachable")
+
+    def _transact(self, connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) -> T:
+        """Drive an operation. A submit for whose ring the server has no room is made without one.
+
+        The notification counts when the transaction commits, so that a full queue undoes the submit as a whole.
+        """
+        try:
+            return driver.transact(connection, make_op)
+        except psycopg.errors.ProgramLimitExceeded:
+            if not calls.mute(make_op):
+                raise
+            self._bell.suspend_riding()
+            return driver.transact(connection, make_op)
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Tell workers that there may be something to do. Only a hint: nothing is lost if nobody hears it."""
@@ -192,7 +220,7 @@ class Client(Asking):
         self._bell.ring_later(hints, runs)
 
     def _notify(self, hints: Iterable[str]) -> None:
-        with self._pool.connection() as connection:
+        with fresh(self._pool) as connection:
             for hint in hints:
                 connection.execute("select pg_notify('holdfast', %s)", [hint])
 
@@ -215,7 +243,12 @@ class Client(Asking):
 
 
 class BorrowedClient(Asking):
-    """A client on somebody's connection: what it does happens if and only if their transaction commits."""
+    """A client on somebody's connection: what it does happens if and only if their transaction commits.
+
+    On an autocommit connection outside a transaction, each call is a transaction of its own.
+    """
+
+    borrowed = True
 
     def __init__(self, owner: Client, connection: Any) -> None:
         self.surroundings = owner.surroundings
@@ -226,9 +259,10 @@ class BorrowedClient(Asking):
 
     def wait(self, run: object, timeout: float | None = None) -> Run:
         """Refused: nobody can execute the run before the transaction that it is part of has committed."""
-        raise in_transaction(run_id(run))
+        raise in_transaction(f"run {run_id(run)}")
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        check_offered(make_op)
         if isinstance(make_op, calls.SubmittingMany):
             make_op.at_once()
         result: T = self._drive(self._connection, make_op())

@@ -19,6 +19,7 @@ from holdfast.domain.errors import BadInput, Problem, RunNotFound
 from holdfast.domain.ids import new_ids, parse_id
 from holdfast.domain.tasks import Task
 from holdfast.domain.values import NewRun, Payload, RunRecord, Submitted
+from holdfast.ops import Page
 from holdfast.ops.explain import Reason
 from holdfast.settings import Settings
 from holdfast.sql import queues as queues_sql
@@ -105,6 +106,14 @@ class Submitting:
         return ops.submit(self.new, again=again)
 
 
+def mute(make_op: object) -> bool:
+    """Have the statement of a submit ring no more; False if it did not."""
+    if not isinstance(make_op, Submitting) or not make_op.new.ring:
+        return False
+    make_op.new = replace(make_op.new, ring=False)
+    return True
+
+
 class SubmittingMany:
     """The same for runs that share everything but their payload, by the batch."""
 
@@ -149,8 +158,11 @@ def list_runs(
     job_id: str | None = None,
     cursor: str | None = None,
     limit: int | None = None,
-) -> Op[list[RunRecord]]:
-    """Read runs, newest first; `cursor` is the id of the last run of the page before."""
+) -> Op[Page[RunRecord]]:
+    """Read runs, newest first; go on with `cursor=page.next_cursor`, which is None at the end of the list.
+
+    A page may have fewer than `limit` runs although there are more. It is empty only if there are none.
+    """
     limit = settings.page if limit is None else limit
     problems = []
     if status is not None and status not in STATUSES:
@@ -161,9 +173,21 @@ def list_runs(
     if before is None:
         problems.append(Problem("/cursor", "is not one that this service gave out"))
     job = parse_id(job_id) if job_id is not None else None
+    if job_id is not None and job is None:
+        problems.append(Problem("/job_id", "is not the id of a job"))
     if problems or before is None:
         raise BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
-    return ops.list_runs(status=status, task=model, queue=queue, tag=tag, job_id=job, before=before, limit=limit)
+    return _next_page(
+        {"status": status, "task": model, "queue": queue, "tag": tag, "job_id": job, "limit": limit}, before
+    )
+
+
+def _next_page(filters: Mapping[str, Any], before: str) -> Op[Page[RunRecord]]:
+    """The next page with anything in it, or the end of the list."""
+    page = yield from ops.list_runs(**filters, before=before)
+    while not page and page.next_cursor is not None:
+        page = yield from ops.list_runs(**filters, before=page.next_cursor)
+    return page
 
 
 def result(settings: Settings, /, run: object) -> Op[ResultRecord]:

@@ -17,6 +17,7 @@ from holdfast.domain.errors import BadInput, BadParameters, Problem
 from holdfast.domain.ids import new_id, new_ids, parse_id
 from holdfast.domain.policies import Retry
 from holdfast.domain.tasks import Task, registry
+from holdfast.domain.times import START, is_duration, is_start
 from holdfast.domain.values import Dependency, NewRun, Payload
 from holdfast.settings import Settings
 
@@ -240,22 +241,19 @@ def _priority(priority: Any, task: Task, problems: list[Problem]) -> int:
 
 
 def _run_after(value: Any, problems: list[Problem]) -> datetime | timedelta | None:
-    if value is None or isinstance(value, timedelta):
-        return value
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return value
-    problems.append(Problem("/run_after", "must be a time with its zone, or a timedelta"))
-    return None
+    if value is not None and not is_start(value):
+        problems.append(Problem("/run_after", START))
+        return None
+    found: datetime | timedelta | None = value
+    return found
 
 
 def _dedupe(value: Any, problems: list[Problem]) -> str | timedelta:
     if value in ("off", "active"):
         return str(value)
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9:
-        return timedelta(seconds=value)
-    if isinstance(value, timedelta) and value > timedelta(0):
-        return value
-    problems.append(Problem("/dedupe", 'must be "active", "off", or a number of seconds'))
+    if is_duration(value):
+        return value if isinstance(value, timedelta) else timedelta(seconds=value)
+    problems.append(Problem("/dedupe", 'must be "active", "off", or a number of seconds below 1e9'))
     return "off"
 
 

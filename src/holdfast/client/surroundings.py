@@ -10,10 +10,14 @@ from typing import Any, Self
 import psycopg
 
 from holdfast import migrate
+from holdfast.domain import ids
 from holdfast.domain.errors import ConfigurationError, DatabaseUnreachable
 from holdfast.domain.tasks import load_modules
 from holdfast.domain.values import StoredResult
 from holdfast.doorbells.bell import BackgroundBell, Bell, CoalescingBell, open_bell
+from holdfast.drivers import sessions
+from holdfast.drivers.faults import Fault, fault_of, is_lost
+from holdfast.drivers.sessions import OwnConnection
 from holdfast.results import ResultStore, open_store
 from holdfast.settings import Settings, load, masked
 from holdfast.sql.attempts import ResultRecord
@@ -53,8 +57,9 @@ class Surroundings:
         self._require()
 
     def _require(self) -> None:
-        with connect(self.database_url) as connection:
+        with connect(self.database_url, self.settings.pooler) as connection:
             migrate.require(connection)
+            learn_time(connection)
 
     @property
     def store(self) -> ResultStore:
@@ -80,12 +85,16 @@ class Surroundings:
         if self.settings.doorbell == "rq":
             from holdfast.rq.bell import RqBell
 
-            bell = RqBell(url, self.database_url, self.settings.ring_seconds)
+            bell = RqBell(url, self.connect_for_sweep, self.settings.ring_seconds)
         else:
             from holdfast.doorbells.redis import RedisSend
 
             bell = CoalescingBell(RedisSend(url))
         return bell if waiting else BackgroundBell(bell)
+
+    def connect_for_sweep(self) -> OwnConnection:
+        """A connection for a sweeper. Raises psycopg's errors, which a sweep survives."""
+        return OwnConnection.connect(self.database_url, session=sessions.SWEEP, pooler=self.settings.pooler)
 
     def close(self) -> None:
         if self._server is not None:
@@ -101,20 +110,40 @@ class Surroundings:
         self.close()
 
 
-def connect(url: str) -> psycopg.Connection[Any]:
+def connect(url: str, pooler: str = "auto") -> OwnConnection:
     """A connection of one's own, or one clear line why there is none."""
     try:
-        return psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT)
+        return OwnConnection.connect(url, session=sessions.CLIENT, pooler=pooler, connect_timeout=CONNECT_TIMEOUT)
     except psycopg.ProgrammingError as error:
         raise ConfigurationError(f"the database URL {masked(url)} cannot be used: {str(error).strip()}") from error
     except psycopg.OperationalError as error:
         raise unreachable(url, error) from error
 
 
+def learn_time(connection: psycopg.Connection[Any]) -> None:
+    """Have this process make ids by the database's time if its own clock is far off: runs sort and are kept by id."""
+    found = connection.execute("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").fetchone()
+    if found is not None:
+        ids.learn_time(found[0] * 1000)
+
+
 def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
-    said = " ".join(str(error).split()).rstrip(".?") or type(error).__name__
-    # The server's own words begin like this: whoever says them has answered.
-    how = "lets nobody in" if "FATAL:" in said else "does not answer"
+    """The error that a caller gets for one of the connection, or of a server that cannot do its work now."""
+    if isinstance(error, psycopg.Error) and not is_lost(error):
+        return DatabaseUnreachable(refused(url, error))
+    said = _said(error)
+    # The server's own words begin like this: it has answered, and rejected the connection.
+    how = "rejected the connection" if "FATAL:" in said else "does not answer"
     return DatabaseUnreachable(
         f"Postgres at {masked(url)} {how}: {said}. Check HOLDFAST_DATABASE_URL and that the server runs."
     )
+
+
+def refused(url: str, error: BaseException) -> str:
+    """What a server said that is there, but cannot do this now."""
+    why = " because another transaction is in the way" if fault_of(error) is Fault.BUSY else ""
+    return f"Postgres at {masked(url)} cannot do this now{why}: {_said(error)}. Try again later."
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(str(error).split()).rstrip(".?") or type(error).__name__

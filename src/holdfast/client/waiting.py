@@ -25,8 +25,7 @@ def timed_out(run_id: str, timeout: float | None, why: str | None = None) -> Wai
     return WaitTimeout(f"run {run_id} had not ended after {timeout:g} s; it goes on" + (f": {why}" if why else ""))
 
 
-def in_transaction(run_id: str) -> BadInput:
+def in_transaction(what: str) -> BadInput:
     return BadInput(
-        f"run {run_id} is part of your transaction, and starts only after you commit; then wait with the client "
-        "itself: client.wait(run)"
+        f"{what} may be part of your transaction, and starts only after you commit; then wait with the client itself"
     )

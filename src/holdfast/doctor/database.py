@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psycopg
 
 from holdfast import migrate
 from holdfast.client.surroundings import connect
-from holdfast.doctor.finding import Finding, fail, ok, warn
+from holdfast.doctor.finding import Finding, fail, ok, skip, warn
 from holdfast.domain.errors import SchemaMismatch
 from holdfast.drivers import psycopg as driver
+from holdfast.drivers.sessions import OwnConnection
 from holdfast.settings import Settings
 from holdfast.sql import health
 from holdfast.sql.statement import Statement
@@ -31,7 +32,7 @@ class Patient:
 
     settings: Settings
     url: str
-    connection: psycopg.Connection[Any]
+    connection: OwnConnection
 
     def ask(self, statement: Statement[T]) -> T:
         return driver.run(self.connection, iter(statement))
@@ -91,13 +92,34 @@ def clock(patient: Patient) -> Finding:
     return ok("clock", "agrees with the database's" if abs(apart) < 0.1 else detail)
 
 
+def pooler(patient: Patient) -> Finding:
+    """Whether there is a pooler between us and the server, and whether the settings know."""
+    row = patient.connection.execute("select pg_backend_pid()").fetchone()
+    seen = row is None or row[0] != patient.connection.info.backend_pid
+    if seen and not patient.connection.pooled:
+        fix = "set HOLDFAST_POOLER=auto, unless the pooler is in session mode"
+        return warn("pooler", "there is one, and HOLDFAST_POOLER=off says that there is none", fix)
+    if patient.connection.pooled:
+        kept = "statements are prepared" if patient.connection.prepare_threshold is not None else "nothing is prepared"
+        found = "a pooler" if seen else "none seen, but HOLDFAST_POOLER says that there is one"
+        return ok("pooler", f"{found}: settings go with each transaction, {kept}, and workers poll")
+    return ok("pooler", "none: each connection has a session of its own")
+
+
 def doorbell(patient: Patient) -> Finding:
     """Whether a NOTIFY to ourselves arrives."""
     if patient.settings.doorbell == "poll":
         return ok("doorbell", "poll: nothing is rung, workers look by themselves")
-    with connect(patient.url) as listening:
+    if patient.connection.pooled:
+        fix = "give workers a database URL past the pooler, or set HOLDFAST_DOORBELL=poll or redis"
+        return warn("doorbell", "a pooler hands no NOTIFY on: runs start at the next poll", fix)
+    with connect(patient.url, patient.settings.pooler) as listening:
         listening.execute("listen holdfast_doctor")
-        patient.connection.execute("select pg_notify('holdfast_doctor', '')")
+        try:
+            patient.connection.execute("select pg_notify('holdfast_doctor', '')")
+        except psycopg.errors.ProgramLimitExceeded:
+            fix = "end the session that listens inside an old transaction (pg_stat_activity.xact_start)"
+            return warn("doorbell", "the server's queue of notifications is full: runs start at the next poll", fix)
         heard = list(listening.notifies(timeout=RING_SECONDS, stop_after=1))
     if heard:
         return ok("doorbell", f"{patient.settings.doorbell}: a NOTIFY arrives")
@@ -108,12 +130,13 @@ def doorbell(patient: Patient) -> Finding:
 def drift(patient: Patient) -> Finding:
     from holdfast.schema_check import check
 
-    found: Iterable[object] = check(patient.url)
-    differences = [str(one) for one in found]
+    if migrate.current(patient.connection) != migrate.latest():
+        return skip("drift", "not compared, because the database is one schema ahead of this code")
+    differences = check(patient.url)
     if not differences:
         return ok("drift", "the schema is what its migrations made")
     shown = "; ".join(differences[:3]) + ("; …" if len(differences) > 3 else "")
     return fail("drift", shown, "undo the change by hand; holdfast db check lists every difference")
 
 
-CHECKS: tuple[Callable[[Patient], Finding], ...] = (version, clock, durability, doorbell, schema)
+CHECKS: tuple[Callable[[Patient], Finding], ...] = (version, pooler, clock, durability, doorbell, schema)

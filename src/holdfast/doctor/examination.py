@@ -54,7 +54,7 @@ def _examine_database(settings: Settings, told: Collection[str]) -> Iterator[Fin
         return
     with surroundings:
         try:
-            connection = connect(surroundings.database_url)
+            connection = connect(surroundings.database_url, settings.pooler)
         except HoldfastError as error:
             yield fail("database", str(error), CONNECT)
             yield skip("the rest", "not asked, because the database does not answer")

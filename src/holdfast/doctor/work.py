@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from time import perf_counter
 
 from holdfast.doctor.database import Patient, drift
 from holdfast.doctor.finding import Finding, fail, ok, warn
-from holdfast.sql import health
+from holdfast.domain.tasks import registry
+from holdfast.drivers import psycopg as driver
+from holdfast.drivers import sessions
+from holdfast.drivers.sessions import OwnConnection
+from holdfast.sql import gauges, health, ready
 from holdfast.sql import workers as workers_sql
 
 COMING = timedelta(days=31)
@@ -15,6 +20,8 @@ LONG_TRANSACTION = timedelta(minutes=5)
 DEAD_ROWS = 20_000
 # Rescue and promotion take seconds; what is later than this is not merely about to happen.
 LATE_SECONDS = 60.0
+SLOW_LOOK_SECONDS = 0.1
+LOOKS = 3
 
 
 def partitions(patient: Patient) -> Finding:
@@ -46,6 +53,26 @@ def dead_rows(patient: Patient) -> Finding:
     return ok("dead rows", "few in the tables of the hot path")
 
 
+def idle_look(patient: Patient) -> Finding:
+    """How long the statement takes that a worker with nothing to do sends, on a session like the worker's."""
+    session = sessions.worker("doctor", moving=True, limit=30.0)
+    with OwnConnection.connect(patient.url, session=session, pooler=patient.settings.pooler) as connection:
+        seconds = min(_timed(connection) for _ in range(LOOKS))
+        row = connection.execute("select current_setting('jit')").fetchone()
+    detail = f"{seconds * 1000:.1f} ms for the look of an idle worker"
+    if seconds <= SLOW_LOOK_SECONDS:
+        return ok("idle look", detail)
+    jit = " and jit is on: set jit = off" if row == ("on",) and not connection.pooled else ""
+    fix = "look for a long transaction that keeps dead rows, run: vacuum holdfast.ready, holdfast.waiting"
+    return warn("idle look", f"{detail}, which is slow{jit}", fix)
+
+
+def _timed(connection: OwnConnection) -> float:
+    began = perf_counter()
+    driver.transact(connection, lambda: iter(ready.look(registry.names())))
+    return perf_counter() - began
+
+
 def workers(patient: Patient) -> Finding:
     found = [worker for worker in patient.ask(workers_sql.listing()) if worker.status != "stopped"]
     if not found:
@@ -55,13 +82,19 @@ def workers(patient: Patient) -> Finding:
 
 
 def queues(patient: Patient) -> Finding:
-    """Whether every queue with ready runs has a worker that serves it."""
+    """Whether all ready runs have a worker that serves their queue and knows their task."""
     found = patient.ask(health.service())
     unserved = [one for one in found if not one.workers and not one.paused]
     if unserved:
         told = ", ".join(f"{one.queue} ({one.ready} ready for {one.oldest_seconds:.0f} s)" for one in unserved)
         return fail(
             "queues", f"no live worker serves {told}", f"start one: holdfast worker --queues {unserved[0].queue}"
+        )
+    unknown = patient.ask(gauges.unknown())
+    if unknown:
+        told = ", ".join(f"{one.task} in {one.queue} ({one.ready} ready for {one.lag:.0f} s)" for one in unknown)
+        return fail(
+            "queues", f"no live worker knows {told}", "start a worker with the module that registers it: --tasks"
         )
     paused = [one.queue for one in found if one.paused]
     if paused:
@@ -81,4 +114,13 @@ def stuck(patient: Patient) -> Finding:
     return ok("stuck runs", "none")
 
 
-CHECKS: tuple[Callable[[Patient], Finding], ...] = (drift, partitions, vacuum, dead_rows, workers, queues, stuck)
+CHECKS: tuple[Callable[[Patient], Finding], ...] = (
+    drift,
+    partitions,
+    vacuum,
+    dead_rows,
+    idle_look,
+    workers,
+    queues,
+    stuck,
+)

@@ -14,6 +14,7 @@ import orjson
 
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, HoldfastError, Problem
+from holdfast.domain.times import is_duration
 from holdfast.domain.values import AttemptRef, NewRun, Settlement, StoredResult
 
 T = TypeVar("T")
@@ -156,6 +157,10 @@ class RunContext:
 
     def extend(self, by: timedelta) -> None:
         """Push this attempt's time limit out."""
+        given: Any = by
+        if not isinstance(given, timedelta) or not is_duration(given):
+            detail = "must be a positive timedelta of at most 30 years"
+            raise BadInput(f"/by: {detail}", [Problem("/by", detail)])
         self.link.extend(self.ref, by.total_seconds())
 
     def step(self, name: str, fn: Callable[[], T]) -> T:

@@ -30,7 +30,11 @@ class DatabaseUnreachable(HoldfastError):
 
 
 class SchemaMismatch(HoldfastError):
-    """The database's schema is older or newer than this code can use."""
+    """The database's schema is older or newer than this code can use, or was made by other migrations."""
+
+
+class UpgradeBlocked(HoldfastError):
+    """Other sessions held tables that a migration changes; nothing was changed."""
 
 
 class BadInput(HoldfastError):
@@ -149,3 +153,7 @@ class SubscriptionNotFound(HoldfastError):
 
 class SubscriptionExists(HoldfastError):
     """There is a subscription of this name already."""
+
+
+class SubscriptionNotReady(HoldfastError):
+    """The subscription was not added, since it would have missed runs that an open transaction ended."""

@@ -60,6 +60,21 @@ class Limits:
     grace: float = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class ChildLimits:
+    """When a child process is replaced.
+
+    After so many runs, when it has so much more memory (bytes) or so many more open descriptors than at its start, when
+    it is so old (seconds; None for any age), and when it does not begin a run within `begin` seconds.
+    """
+
+    runs: int = 100_000
+    memory: int = 512 * 1024 * 1024
+    descriptors: int = 500
+    age: float | None = None
+    begin: float = 10.0
+
+
 class Place(NamedTuple):
     """Where an executor works: the worker's desk, its database, and the rules that hold there.
 

@@ -1,6 +1,8 @@
 """Ids of runs, workers and jobs: version 7 UUIDs as text, ordered by time, made where the request is made.
 
-A submitter makes the id before it asks, so that a request whose answer was lost can be repeated without harm.
+A submitter makes the id before it asks, so that a request whose answer was lost can be repeated without harm. Its clock
+may be years off; so a process that has learned the time of the database (`learn_time`) makes ids by that, from then on
+by a clock that nobody can set.
 """
 
 from __future__ import annotations
@@ -10,11 +12,49 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Callable
+from functools import partial
 
 _lock = threading.Lock()
 _last = 0
 # The digit of the variant (binary 10xx) for a digit of noise.
 _VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
+
+
+# A clock within so many nanoseconds of the database's is taken for right.
+_TOLERATED = 60 * 1_000_000_000
+# What to add to the time since boot to get the time of the database; None until it was learned.
+_since_boot: int | None = None
+
+
+# Nanoseconds since this machine was started, those it slept through included where the system counts them.
+_boot_ns: Callable[[], int] = (
+    partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic_ns
+)
+
+
+def learn_time(database_ns: int) -> None:
+    """Make ids by the database's time, in nanoseconds since 1970, whenever this machine's clock is far from it."""
+    global _since_boot, _last
+    with _lock:
+        _since_boot = database_ns - _boot_ns()
+        if _last > _tick(database_ns + _TOLERATED):
+            _last = 0
+
+
+def _now_ns() -> int:
+    """The time by this machine's clock, or by the database's if they are far apart."""
+    now = time.time_ns()
+    if _since_boot is not None:
+        learned = _since_boot + _boot_ns()
+        if abs(now - learned) > _TOLERATED:
+            return learned
+    return now
+
+
+def _tick(ns: int) -> int:
+    """Milliseconds, and in the lowest 12 bits their fraction."""
+    return (ns // 1_000_000) << 12 | (ns % 1_000_000) * 4096 // 1_000_000
 
 
 def new_id() -> str:
@@ -24,8 +64,7 @@ def new_id() -> str:
 def new_ids(count: int) -> list[str]:
     """Ids in strictly rising order: 48 bits of milliseconds, 12 of their fraction, 62 of randomness."""
     global _last
-    now = time.time_ns()
-    tick = (now // 1_000_000) << 12 | (now % 1_000_000) * 4096 // 1_000_000
+    tick = _tick(_now_ns())
     with _lock:
         tick = max(tick, _last + 1)
         _last = tick + count - 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
 
+from holdfast.domain.errors import HoldfastError
 from holdfast.domain.policies import Retry
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import AttemptRef, Claim, NewRun, Settlement, StoredResult
@@ -42,24 +45,50 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The worker gave the run back unfinished; this costs no attempt of the budget. It may be tried after `delay`."""
+    """The worker gave the run back unfinished; this costs no attempt of the budget."""
 
     elapsed: float = 0.0
     reason: str = "handed-back"
-    delay: float = 0.0
 
 
-Outcome = Succeeded | Failed | Stopped | HandedBack
+@dataclass(frozen=True, slots=True)
+class NotBegun:
+    """The run was claimed and never begun: it goes back to its place in the queue, and no attempt is recorded."""
+
+    elapsed: float = 0.0
+
+
+Outcome = Succeeded | Failed | Stopped | HandedBack | NotBegun
+
+
+@lru_cache(maxsize=1024)
+def _policy(text: str) -> tuple[Retry, float | None] | None:
+    """A stored policy and time limit; None if this version cannot read them."""
+    try:
+        stored = orjson.loads(text)
+        timeout = stored.get("timeout")
+        if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
+            return None
+        return Retry.from_json(stored), timeout
+    except (ArithmeticError, AttributeError, TypeError, ValueError, HoldfastError):
+        return None
+
+
+def is_readable(text: str | None) -> bool:
+    """Whether this version understands a stored policy. If not, the default policy holds, without a time limit."""
+    return text is None or _policy(text) is not None
 
 
 def policy_of(text: str | None) -> Retry:
     """The retry policy that was stored with a run."""
-    return Retry.from_json(orjson.loads(text)) if text else Retry()
+    stored = _policy(text) if text else None
+    return stored[0] if stored else Retry()
 
 
 def timeout_of(text: str | None) -> float | None:
     """The time limit in seconds that was stored with a run."""
-    return orjson.loads(text).get("timeout") if text else None
+    stored = _policy(text) if text else None
+    return stored[1] if stored else None
 
 
 def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
@@ -71,7 +100,7 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
             ref = tuple.__new__(AttemptRef, (claim.run_id, claim.number))
             result, stored, elapsed, adds = outcome
             ended = (ref, AttemptStatus.SUCCEEDED, Status.SUCCEEDED, claim.task, elapsed, lag, 0.0, False)
-            return tuple.__new__(Settlement, (*ended, result, stored, None, None, None, None, adds))
+            return tuple.__new__(Settlement, (*ended, result, stored, None, None, None, None, adds, True, None))
         case Stopped():
             return Settlement(
                 claim.ref,
@@ -90,9 +119,19 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
                 task=claim.task,
                 elapsed=outcome.elapsed,
                 lag=lag,
-                delay=outcome.delay,
                 excuse=True,
                 reason=outcome.reason,
+            )
+        case NotBegun():
+            return Settlement(
+                claim.ref,
+                AttemptStatus.CANCELLED,
+                None,
+                task=claim.task,
+                excuse=True,
+                reason="handed-back",
+                begun=False,
+                rank_at=claim.rank_at,
             )
         case Failed():
             ends, delay = after_failure(

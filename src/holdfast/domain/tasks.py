@@ -13,6 +13,7 @@ from holdfast.domain.errors import ConfigurationError, UnknownTask
 from holdfast.domain.opening import opened, references
 from holdfast.domain.parameters import Parameters
 from holdfast.domain.policies import Retry
+from holdfast.domain.times import is_duration
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec as DefaultParamSpec
@@ -243,8 +244,8 @@ def _mistakes(task: Task) -> Iterable[tuple[bool, str]]:
     yield generator, "the function yields; return a value instead, and tell progress with current_run().progress()"
     yield not _is_text(task.queue), f"queue={task.queue!r} has to have 1 to 255 printable characters"
     yield not _is_priority(task.priority), f"priority={task.priority!r} has to be a whole number from -100 to 100"
-    positive = timeout is None or (isinstance(timeout, timedelta) and timeout > timedelta(0))
-    yield not positive, f"timeout={timeout!r} has to be a positive timedelta"
+    bounded = timeout is None or (isinstance(timeout, timedelta) and is_duration(timeout))
+    yield not bounded, f"timeout={timeout!r} has to be a positive timedelta of at most 30 years"
     yield not isinstance(task.retry, Retry | None), f"retry={task.retry!r} has to be a Retry(...)"
     yield not _is_dedupe(task.dedupe), f'dedupe={task.dedupe!r} has to be "off", "active", or a positive window'
     yield task.executor not in (None, "process", "inline"), f'executor={task.executor!r}: "process" or "inline"'
@@ -267,8 +268,4 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_dedupe(value: Any) -> bool:
-    if isinstance(value, timedelta):
-        return value > timedelta(0)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return 0 < value < 1e9
-    return value in ("off", "active")
+    return is_duration(value) or value in ("off", "active")

@@ -34,7 +34,7 @@ class Claim(NamedTuple):
     job_id: str | None
     traceparent: str | None
     ord: int
-    rank_at: datetime
+    rank_at: str
 
     @property
     def ref(self) -> AttemptRef:
@@ -73,10 +73,19 @@ class Settlement(NamedTuple):
     exit_code: int | None = None
     executor: str | None = None
     adds: tuple[NewRun, ...] = ()
+    begun: bool = True
+    rank_at: str | None = None
+    """Where in its queue the run was, if the attempt was never `begun` and the run goes back there."""
+
+
+RELEASED = "RELEASED"
 
 
 class Verdict(NamedTuple):
-    """How the database settled an attempt; `accepted` is False if the lease was gone."""
+    """How the database settled an attempt; `accepted` is False if the lease was gone.
+
+    Its status is RELEASED if the attempt was never begun and the run is ready again, under the same number.
+    """
 
     ref: AttemptRef
     accepted: bool

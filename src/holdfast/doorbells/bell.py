@@ -19,6 +19,8 @@ Send = Callable[[Iterable[str]], None]
 
 QUIET = 0.01
 LATER = (0.03, 0.2, 1.0)
+# So long no hint rides after the server had no room for one.
+NO_ROOM = 30.0
 
 
 class Bell(Protocol):
@@ -32,6 +34,9 @@ class Bell(Protocol):
 
     def rides(self, hint: str) -> bool:
         """True if the caller is to send this hint through Postgres itself, with what it is about."""
+
+    def suspend_riding(self) -> None:
+        """Let no hint ride for a while: the server's queue of notifications is full."""
 
     def close(self) -> None:
         """Send what is still to be sent, and end."""
@@ -49,6 +54,9 @@ class SilentBell:
     def rides(self, hint: str) -> bool:
         return False
 
+    def suspend_riding(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -63,6 +71,7 @@ class CoalescingBell:
     def __init__(self, send: Send, *, riding: bool = False) -> None:
         self._send = send
         self._riding = riding
+        self._rides_from = 0.0
         self._sent_at: dict[str, float] = {}
         self._due: dict[str, set[float]] = {}
         self._changed = threading.Condition()
@@ -95,10 +104,13 @@ class CoalescingBell:
         now = time.monotonic()
         with self._changed:
             soon = self._comes_soon(hint, now) or now - self._sent_at.get(hint, -QUIET) < QUIET
-            if not self._riding or soon:
+            if not self._riding or soon or now < self._rides_from:
                 return False
             self._sent_at[hint] = now
             return True
+
+    def suspend_riding(self) -> None:
+        self._rides_from = time.monotonic() + NO_ROOM
 
     def _comes_soon(self, hint: str, now: float) -> bool:
         return any(at <= now + QUIET for at in self._due.get(hint, ()))
@@ -165,6 +177,9 @@ class BackgroundBell:
 
     def rides(self, hint: str) -> bool:
         return False
+
+    def suspend_riding(self) -> None:
+        pass
 
     def close(self) -> None:
         self._calls.put(None)

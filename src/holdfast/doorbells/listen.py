@@ -8,7 +8,7 @@ nothing for a while. As long as it is not sure that it can hear, it says so, and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import uniform
 from typing import Any
 
@@ -33,8 +33,10 @@ class Deaf(Exception):
 class NotifyListener:
     """Hears what is sent with `pg_notify('holdfast', hint)`."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, connect: Callable[[], Awaitable[psycopg.AsyncConnection[Any] | None]]) -> None:
+        """`connect` gives None where only a pooler can be reached, which hands no notification on."""
+        self._connect = connect
+        self._said_deaf = False
         self.live = False
 
     async def listen(self, heard: Callable[[frozenset[str]], None]) -> None:
@@ -43,7 +45,9 @@ class NotifyListener:
             try:
                 await self._session(heard)
             except Deaf as error:
-                emit("listener.deaf", error=str(error))
+                if not self._said_deaf:
+                    emit("listener.deaf", error=str(error))
+                    self._said_deaf = True
                 pause = DEAF_PAUSE
             except (psycopg.Error, OSError, TimeoutError) as error:
                 if self.live:
@@ -56,21 +60,15 @@ class NotifyListener:
 
     async def _session(self, heard: Callable[[frozenset[str]], None]) -> None:
         async with asyncio.timeout(ANSWER_WITHIN):
-            connection = await psycopg.AsyncConnection.connect(
-                self._url,
-                autocommit=True,
-                application_name="holdfast listener",
-                connect_timeout=5,
-                keepalives_idle=5,
-                keepalives_interval=2,
-                keepalives_count=3,
-                tcp_user_timeout=10_000,
-            )
+            connection = await self._connect()
+        if connection is None:
+            raise Deaf("a pooler in transaction mode hands no notification on; polling instead")
         try:
             async with asyncio.timeout(ANSWER_WITHIN):
                 await connection.execute(f"listen {CHANNEL}")
             await self._test(connection, heard)
             self.live = True
+            self._said_deaf = False
             heard(frozenset())
             while True:
                 async for notify in connection.notifies(timeout=CHECK_EVERY):

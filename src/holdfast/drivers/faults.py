@@ -1,7 +1,7 @@
 """What a database error is about: the values that were sent, another session in the way, or the server itself.
 
-Only the first kind can be blamed on a run. Everything that is not known to be about values counts as the server's
-doing (a failover, a read-only standby, a missing privilege, a full disk): it is tried again, and costs no run anything.
+Only the first kind can be blamed on a run. Everything else (a failover, a read-only standby, a full disk, a missing
+privilege) is tried again, and costs no run anything.
 """
 
 from __future__ import annotations
@@ -21,12 +21,18 @@ class Fault(Enum):
     BUSY = "busy"
     """Another session holds a lock, or won a race. The same statement may succeed in a moment."""
     UNAVAILABLE = "unavailable"
-    """The connection, the server or its configuration. Nothing is wrong with what was sent."""
+    """The connection or the server as a whole. Nothing is wrong with what was sent; a new connection may help."""
+    REFUSED = "refused"
+    """The server refused this statement for another reason: a privilege, a missing table, a broken row."""
 
 
 # Data exceptions, and values that exceed a limit of the server.
 _DATA_CLASSES = ("22", "54")
 _BUSY_STATES = frozenset({"40001", "40P01", "55P03"})
+# Connection, transaction state (a read-only standby among them), login, resources, operator, system, missing database;
+# a prepared statement that a pooler or a migration took away.
+_UNAVAILABLE_CLASSES = ("08", "25", "26", "28", "3D", "53", "57", "58", "F0")
+_UNAVAILABLE_STATES = frozenset({"0A000", "42P05"})
 
 
 def fault_of(error: BaseException) -> Fault:
@@ -38,4 +44,16 @@ def fault_of(error: BaseException) -> Fault:
         return Fault.DATA if isinstance(error, psycopg.DataError) else Fault.UNAVAILABLE
     if state in _BUSY_STATES:
         return Fault.BUSY
-    return Fault.DATA if state[:2] in _DATA_CLASSES else Fault.UNAVAILABLE
+    if state[:2] in _DATA_CLASSES:
+        return Fault.DATA
+    gone = state[:2] in _UNAVAILABLE_CLASSES or state in _UNAVAILABLE_STATES
+    return Fault.UNAVAILABLE if gone else Fault.REFUSED
+
+
+# Of the server as a whole: connection exceptions, shutdown and crash, and too many connections or no memory.
+_SERVER_STATES = ("08", "57P", "53")
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Whether the connection is gone, so that another one may do: no server sent the error, or it ended the session."""
+    return error.sqlstate is None or error.sqlstate.startswith(_SERVER_STATES)

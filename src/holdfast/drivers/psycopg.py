@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -13,16 +13,14 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.drivers.drive import drive
+from holdfast.drivers.sessions import AsyncOwnConnection, OwnConnection
 from holdfast.sql.statement import Op, Rows, Statement
 
 T = TypeVar("T")
 
 # What Postgres refuses because of others who were busy at the same time; asking again is all there is to do.
-TRANSIENT = (
-    psycopg.errors.DeadlockDetected,
-    psycopg.errors.SerializationFailure,
-    psycopg.errors.LockNotAvailable,
-)
+RACES = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+TRANSIENT = (*RACES, psycopg.errors.LockNotAvailable)
 TRIES = 5
 
 
@@ -31,29 +29,68 @@ def has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
     return cursor.pgresult is not None and cursor.pgresult.nfields > 0
 
 
+def is_idle(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Whether no transaction is open."""
+    return connection.info.transaction_status is TransactionStatus.IDLE
+
+
 def run(connection: psycopg.Connection[Any], op: Op[T]) -> T:
-    """Drive an operation on this connection, in whatever transaction it has."""
-    with connection.cursor(row_factory=tuple_row) as cursor:
+    """Drive an operation on this connection, in whatever transaction it has.
+
+    On an autocommit connection outside a transaction, statements that belong together get one.
+    """
+    with ExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
 
         def execute(statement: Statement[Any]) -> Rows:
+            if statement.together and connection.autocommit and is_idle(connection):
+                stack.enter_context(connection.transaction())
             cursor.execute(statement.sql, statement.params)
             return cursor.fetchall() if has_rows(cursor) else ()
 
         return drive(op, execute)
 
 
+def is_pooled(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    return isinstance(connection, OwnConnection | AsyncOwnConnection) and connection.pooled
+
+
+@contextmanager
+def transaction(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """A transaction on a connection that is in none."""
+    if not isinstance(connection, OwnConnection) or connection.begin is None:
+        with connection.transaction():
+            yield
+        return
+    connection.execute(connection.begin, prepare=False)
+    try:
+        yield
+    except BaseException:
+        with suppress(psycopg.Error):  # a connection that broke has rolled back by itself
+            connection.rollback()
+        raise
+    connection.commit()
+
+
 def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) -> T:
     """Drive an operation on an autocommit connection of one's own, again if others were in its way.
 
-    Statements commit by themselves until one says that the rest belongs together.
+    Statements commit by themselves until one says that the rest belongs together. Behind a pooler each of them has a
+    transaction that sets what a session of ours would have set.
     """
     for left in reversed(range(TRIES)):
         try:
             with ExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
 
                 def execute(statement: Statement[Any]) -> Rows:
-                    if statement.together and connection.info.transaction_status is TransactionStatus.IDLE:
-                        stack.enter_context(connection.transaction())
+                    idle = is_idle(connection)
+                    if idle and statement.together:
+                        stack.enter_context(transaction(connection))
+                    elif idle and is_pooled(connection):
+                        with transaction(connection):
+                            return fetch(statement)
+                    return fetch(statement)
+
+                def fetch(statement: Statement[Any]) -> Rows:
                     cursor.execute(statement.sql, statement.params)
                     return cursor.fetchall() if has_rows(cursor) else ()
 

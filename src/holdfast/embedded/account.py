@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import signal
 import stat
 import subprocess
 import sys
@@ -68,7 +70,7 @@ def run(
     if detach:
         # The shell ends at once and leaves the server to init, so that nobody has to wait for it as a child.
         words = ["/bin/sh", "-c", '"$@" &', "sh", *words]
-    return subprocess.run(
+    process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
         stdout=output,
@@ -78,9 +80,15 @@ def run(
         umask=0o077,
         start_new_session=True,
         pass_fds=tuple(keep),
-        check=False,
         **options,
-    ).returncode
+    )
+    with process:
+        try:
+            return process.wait()
+        except BaseException:  # a signal asks this process to end: what it started ends before it
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
 
 
 def choose(places: Places, binaries: Path) -> Account:

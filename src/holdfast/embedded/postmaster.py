@@ -122,8 +122,12 @@ def _initialise(places: Places, programs: Path, runner: account.Account, start_l
     if not durable:
         command.append("--no-sync")
     with os.fdopen(places.create(places.start_log), "w") as log:
-        # initdb holds start.lock too: if we are killed, nobody begins anew before it has ended.
-        failed = account.run(runner.initdb, command, output=log, keep=[start_lock])
+        try:
+            # initdb holds start.lock too: if we are killed, nobody begins anew before it has ended.
+            failed = account.run(runner.initdb, command, output=log, keep=[start_lock])
+        except BaseException:
+            shutil.rmtree(places.unfinished_data, ignore_errors=True)
+            raise
     if failed:
         message = _last_words(places)
         shutil.rmtree(places.unfinished_data, ignore_errors=True)

@@ -101,24 +101,26 @@ def ensure_running(home: Path, *, durable: bool = True) -> Server:
             f"the embedded PostgreSQL does not run on {sys.platform}. Set HOLDFAST_DATABASE_URL to a server's address."
         )
     places = Places(Path(home).resolve())
-    hold = None
+    server: Server | None = None
     try:
         places.make_home()
         with locks.exclusively(places.start_lock, TURN_SECONDS) as turn:
             hold = locks.open_lock(places.users_lock)
+            server = Server(places, hold, durable=durable)
+            _open.add(server)
             fcntl.flock(hold, fcntl.LOCK_SH)
             postmaster.start(places, turn, durable=durable)
-        server = Server(places, hold, durable=durable)
-        _open.add(server)
-        hold = None
-    except OSError as error:
+    except BaseException as error:
+        # Also when a signal interrupts the start: what was started ends, unless others use it.
+        if server is not None:
+            with contextlib.suppress(ConfigurationError, OSError):
+                server.release()
+        if not isinstance(error, OSError):
+            raise
         raise ConfigurationError(
             f"the embedded PostgreSQL cannot use {error.filename or places.home}: {error.strerror or error}. "
             "Set HOLDFAST_HOME to a directory that can be written, or HOLDFAST_DATABASE_URL to a server's address."
         ) from error
-    finally:
-        if hold is not None:
-            os.close(hold)
     return server
 
 

@@ -1,13 +1,12 @@
 """A child process: performs the runs its worker sends it, one after the other.
 
 The main thread runs user code and nothing else can hold it up; a second thread hears the worker: runs to come, requests
-to stop, answers. The child dies with its worker: the kernel kills it, and where it cannot, the end of the socket does.
-Whatever user code prints goes to the worker's standard error.
+to stop, answers. The child dies with its worker: its guardian kills it, and where that is gone, the end of the socket
+does. Whatever user code prints goes to the worker's standard error.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import queue
 import signal
@@ -21,7 +20,7 @@ from typing import Any, NoReturn
 
 from holdfast.domain.context import Assignment, RunContext, enter, leave
 from holdfast.domain.errors import HoldfastError, RunCancelled, RunTimedOut
-from holdfast.domain.execution import Limits, Settled
+from holdfast.domain.execution import ChildLimits, Limits, Settled
 from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded
 from holdfast.domain.tasks import Task, load_modules, registry
 from holdfast.executors.child_link import ChildLink
@@ -29,15 +28,14 @@ from holdfast.executors.crossing import sent_run
 from holdfast.executors.frames import frame, read_frame
 from holdfast.executors.mark import Mark
 from holdfast.executors.performing import Interrupted, concluded, failed
+from holdfast.executors.wear import Wear
 
 FLUSH_EVERY = 0.002
-WEIGH_EVERY = 1.0
-GROWTH = 512 * 1024 * 1024
 LEAVE_WITHIN = 2.0
 
 
 class Child:
-    def __init__(self, channel: socket.socket, mark: Mark, limits: Limits, link: ChildLink) -> None:
+    def __init__(self, channel: socket.socket, mark: Mark, link: ChildLink, limits: Limits, own: ChildLimits) -> None:
         self._channel = channel
         self._mark = mark
         self._limits = limits
@@ -48,20 +46,24 @@ class Child:
         self._stopped: dict[tuple[str, int], Exception] = {}
         self._runner: Any = None
         self._interrupted = False
-        self._weighed_at = monotonic()
-        self._weight = _weight()
+        self._retiring = False
+        threading.Thread(target=self._hear, name="holdfast-link", daemon=True).start()
+        # With this thread, so that it is not taken for one that a run left behind.
+        self._wear = Wear(own)
 
     def serve(self) -> None:
         """Perform runs for as long as the worker is there."""
         signal.signal(signal.SIGTERM, self._on_terminate)
-        threading.Thread(target=self._hear, name="holdfast-link", daemon=True).start()
         while not self._interrupted:
             given = self._pending.get()
             if given is None:
                 return
             index, worker_id, assignment = given
             started = monotonic()
-            self._mark.set(index, started)
+            if self._retiring or not self._mark.begin(index, started):
+                self._link.put(["unbegun", [index]])
+                self._link.flush()
+                continue
             self._link.worker_id = worker_id
             outcome = self._perform(assignment, started)
             self._link.put_ending(_told(index, outcome))
@@ -69,10 +71,10 @@ class Child:
 
     def _after(self, outcome: Outcome | Settled) -> None:
         now = monotonic()
-        if now - self._weighed_at > WEIGH_EVERY:
-            self._weighed_at = now
-            if _weight() - self._weight > GROWTH:
-                self._link.put(["retire"])
+        worn = self._wear.check(now)
+        if worn is not None and not self._retiring:
+            self._retiring = True
+            self._link.put(["retire", worn])
         if self._interrupted or self._pending.empty() or now - self._link.flushed_at > FLUSH_EVERY:
             self._link.flush()
         if isinstance(outcome, Failed) and outcome.reason == "crash":
@@ -100,6 +102,7 @@ class Child:
 
     def _failed(self, context: RunContext, task: Task | None, error: BaseException, started: float) -> Outcome:
         self._current = None
+        self._wear.failed(error)
         if isinstance(error, Interrupted):
             # Interrupted code may have left locks held and structures half changed: this process ends with it.
             self._interrupted = True
@@ -135,11 +138,18 @@ class Child:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _hear(self) -> None:
-        while (messages := read_frame(self._channel)) is not None:
-            for message in messages:
-                self._obey(message)
-        # The worker is gone, or wants this process no more. Idle, it ends as processes do; busy, it has lost the right
-        # to go on, and so have those it started.
+        try:
+            while (messages := read_frame(self._channel)) is not None:
+                for message in messages:
+                    self._obey(message)
+        finally:
+            self._stop_hearing()
+
+    def _stop_hearing(self) -> None:
+        """The worker is gone, wants this process no more, or cannot be understood.
+
+        Idle, the process ends as processes do; busy, it has lost the right to go on, and so have those it started.
+        """
         self._pending.put(None)
         if self._current is None:
             threading.Event().wait(LEAVE_WITHIN)
@@ -196,35 +206,14 @@ def _told(index: int, outcome: Outcome | Settled) -> list[Any]:
             return ["stopped", index, outcome.elapsed]
 
 
-def _weight() -> int:
-    """The memory this process has now, in bytes; 0 where that cannot be told."""
-    try:
-        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - read every second
-            return int(file.read().split()[1]) * 4096
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
 def _leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code & 0xFF)
 
 
-def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its worker dies; where it cannot, the end of the socket has to do."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def main() -> None:
-    channel_at, mark_at, parent = map(int, sys.argv[1:4])
-    _die_with(parent)
+def main(channel_at: int, mark: Mark) -> None:
     channel = socket.socket(fileno=channel_at)
-    mark = Mark(mark_at)
-    os.close(mark_at)
     messages = read_frame(channel)
     if messages is None:
         return
@@ -236,9 +225,6 @@ def main() -> None:
         channel.sendall(frame([["broken", str(error)]]))
         return
     link = ChildLink(channel, mark, settings["transactions"], settings["url"])
+    child = Child(channel, mark, link, Limits(**settings["limits"]), ChildLimits(**settings["child_limits"]))
     channel.sendall(frame([["ready"]]))
-    Child(channel, mark, Limits(**settings["limits"]), link).serve()
-
-
-if __name__ == "__main__":
-    main()
+    child.serve()

@@ -11,8 +11,9 @@ Many messages travel in one frame when runs are tiny. A message is a list that b
                   ok, failed, stopped, settled    how the run with this index ended; with ok come the runs it adds
                   progress, log, extend           on the way
                   ask       a question: steps, children, storing a result
-                  withdrawn indexes of runs that have not begun and never will here
-                  retire    it has grown too large and wants no more runs
+                  withdrawn indexes of runs that have not begun and never will here, in answer to withdraw
+                  unbegun   the same, unasked
+                  retire    it is worn, in which way, and begins no more runs
 """
 
 from __future__ import annotations

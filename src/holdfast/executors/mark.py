@@ -1,6 +1,8 @@
-"""A mark that a child sets and its worker reads: which run has begun, and when, and which endings it has yet to send.
+"""State that a child, its guardian and its worker share.
 
-It lies in memory that both share, so it costs the child no system call and is readable when the child is stuck or dead.
+It lies in memory that all three map, so it costs the child no system call and is readable when the child is stuck or
+dead. The child writes which run has begun, and when, and which endings it has yet to send; the guardian writes which
+process runs user code and how that ended; the worker writes from which run on nothing may begin any more.
 """
 
 from __future__ import annotations
@@ -8,33 +10,74 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import tempfile
 
-_MARK = struct.Struct("=qd")
-_LENGTH = struct.Struct("=q")
-_KEPT = _MARK.size + _LENGTH.size
+# Native layout: each aligned number is read and written as a whole. The index that has begun and its time come first,
+# then five numbers at these places, then what is kept.
+_BEGUN = struct.Struct("qd")
+_LENGTH, _TURN, _REVOKED, _RUNNER, _STATUS = range(2, 7)
+_KEPT = 56
+_NEVER = 2**63 - 1
+_NONE = -1
 SIZE = 1 << 16
 
 
 class Mark:
-    """Index of the last run that began, and the monotonic time when it did; -1 before the first.
-
-    Once it is closed it stays as it was.
-    """
+    """The shared memory. Once it is closed, what it said last stays readable."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, SIZE)
+        self._numbers = memoryview(self._memory).cast("q")
         self._last: tuple[int, float] | None = None
+        self._last_runner: int | None = None
         self._end = _KEPT
+        self._turn = 0
 
-    def set(self, index: int, at: float) -> None:
-        _MARK.pack_into(self._memory, 0, index, at)
+    def clear(self) -> None:
+        _BEGUN.pack_into(self._memory, 0, _NONE, 0.0)
+        for place, value in ((_REVOKED, _NEVER), (_RUNNER, _NONE), (_STATUS, _NONE)):
+            self._numbers[place] = value
+
+    def begin(self, index: int, at: float) -> bool:
+        """Mark that a run begins; False if it must not begin any more.
+
+        The child marks first and then looks, the worker revokes first and reads the mark later: so one of the two sees
+        what the other wrote.
+        """
+        _BEGUN.pack_into(self._memory, 0, index, at)
+        return index < self._numbers[_REVOKED]
 
     def get(self) -> tuple[int, float]:
+        """Index of the last run that began, and the monotonic time when it did; -1 before the first."""
         if self._last is not None:
             return self._last
-        index, at = _MARK.unpack_from(self._memory)
+        index, at = _BEGUN.unpack_from(self._memory)
         return index, at
+
+    def revoke(self, index: int | None) -> None:
+        """Let no run from this index on begin; None lets all begin again."""
+        self._numbers[_REVOKED] = _NEVER if index is None else index
+
+    @property
+    def runner(self) -> int | None:
+        """The process that runs user code, as soon as there is one."""
+        if self._last is not None:
+            return self._last_runner
+        found = self._numbers[_RUNNER]
+        return None if found == _NONE else found
+
+    @runner.setter
+    def runner(self, pid: int) -> None:
+        self._numbers[_RUNNER] = pid
+
+    @property
+    def status(self) -> int | None:
+        """How that process ended, as `waitpid` says it; None until its guardian has seen it end."""
+        found = self._numbers[_STATUS]
+        return None if found == _NONE else found
+
+    @status.setter
+    def status(self, status: int) -> None:
+        self._numbers[_STATUS] = status
 
     def keep(self, text: bytes) -> bool:
         """Keep a line until it is sent. False if there is no room."""
@@ -43,23 +86,34 @@ class Mark:
             return False
         self._memory[self._end : end] = text + b"\n"
         self._end = end
-        # Last: whoever dies in between has kept nothing of it.
-        _LENGTH.pack_into(self._memory, _MARK.size, end - _KEPT)
+        # Last: a process that dies in between has kept nothing of it.
+        self._numbers[_LENGTH] = end - _KEPT
         return True
 
     def forget(self) -> None:
         """All that was kept has been sent."""
         if self._end > _KEPT:
             self._end = _KEPT
-            _LENGTH.pack_into(self._memory, _MARK.size, 0)
+            self._turn += 1
+            self._numbers[_LENGTH] = 0
+            self._numbers[_TURN] = self._turn
 
     def kept(self) -> list[bytes]:
-        """The lines that were not sent, or whose sender died before it could say so."""
-        (length,) = _LENGTH.unpack_from(self._memory, _MARK.size)
-        return bytes(self._memory[_KEPT : _KEPT + length]).splitlines()
+        """The lines that were not sent, or whose sender died before it could say so.
+
+        Nothing if the sender sends them at this very moment.
+        """
+        before = self._kept_state()
+        lines = bytes(self._memory[_KEPT : _KEPT + before[1]]).splitlines()
+        return lines if self._kept_state() == before else []
+
+    def _kept_state(self) -> tuple[int, int]:
+        return self._numbers[_TURN], self._numbers[_LENGTH]
 
     def close(self) -> None:
+        self._last_runner = self.runner
         self._last = self.get()
+        self._numbers.release()
         self._memory.close()
 
 
@@ -68,9 +122,15 @@ def make_mark() -> tuple[int, Mark]:
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("holdfast-mark", os.MFD_CLOEXEC)
     else:
+        import tempfile
+
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
-    os.truncate(descriptor, SIZE)
-    mark = Mark(descriptor)
-    mark.set(-1, 0.0)
+    try:
+        os.truncate(descriptor, SIZE)
+        mark = Mark(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    mark.clear()
     return descriptor, mark

@@ -14,8 +14,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
 
-from holdfast.domain.execution import Ended, Place
-from holdfast.domain.settling import HandedBack, Stopped, Succeeded
+from holdfast.domain.execution import ChildLimits, Ended, Place
+from holdfast.domain.settling import Failed, NotBegun, Stopped, Succeeded
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.crossing import received_options
 from holdfast.executors.pace import Pace
@@ -28,9 +28,13 @@ FRAME = 100
 # So much work is given to a child at once; what is known to take longer than this is given alone.
 FRAME_SECONDS = 0.01
 FRAMES_PER_CHILD = 2
-RUNS_PER_CHILD = 100_000
 READY_WITHIN = 120.0
+# The next attempt of a run waits this long for another child than the one it failed in, and then gets a new one.
+ANOTHER_CHILD_WITHIN = 0.5
+# A run is given to so many children that do not begin it.
+MOST_DROPS = 3
 QUESTIONS = ("find_step", "record_step", "submit", "store")
+DEFAULT_LIMITS = ChildLimits()
 
 
 class Waiting(NamedTuple):
@@ -43,14 +47,15 @@ class ProcessExecutor:
 
     name = "process"
 
-    def __init__(self, slots: int = 2, *, runs_per_child: int = RUNS_PER_CHILD) -> None:
+    def __init__(self, slots: int = 2, *, limits: ChildLimits = DEFAULT_LIMITS) -> None:
         self.slots = slots
-        self._runs_per_child = runs_per_child
+        self._limits = limits
         self._pace = Pace(MOST)
         self._paces: dict[str, Pace] = {}
         self._seats: list[Seat] = []
         self._waiting: deque[Waiting] = deque()
         self._ended: list[Ended] = []
+        self._dropped: dict[str, int] = {}
         self._held = 0
         self._storing = 0
         self._worker_id = ""
@@ -66,13 +71,28 @@ class ProcessExecutor:
         self._loop = asyncio.get_running_loop()
         self._open = True
         for _ in range(self.slots):
-            self._spawn()
+            self._refill()
 
     def _spawn(self) -> None:
-        seat = Seat(self._place, ended=self._end, unbegun=self._back, asked=self._asked, left=self._left)
+        seat = Seat(
+            self._place,
+            self._limits,
+            ended=self._end,
+            unbegun=self._back,
+            dropped=self._drop,
+            asked=self._asked,
+            left=self._left,
+        )
         self._seats.append(seat)
-        self._chore(seat.child.open())
+        self._chore(self._connect(seat))
         self._loop.call_later(READY_WITHIN, self._expect_ready, seat)
+
+    async def _connect(self, seat: Seat) -> None:
+        try:
+            await seat.child.open()
+        except Exception as error:  # noqa: BLE001 - whatever it is, this child cannot be talked to
+            seat.complaint = f"{type(error).__name__}: {error}"
+            seat.child.kill()
 
     def _expect_ready(self, seat: Seat) -> None:
         if not seat.ready and seat in self._seats:
@@ -96,41 +116,68 @@ class ProcessExecutor:
             for seat in seats:
                 current = seat.current()
                 long += current is not None and now - current.began_at > expected
-        return long + self._pace.wanted(len(seats) - long) - self._held
+        wanted = long + self._pace.wanted(len(seats) - long)
+        return min(wanted, sum(seat.load + seat.runs_left for seat in seats)) - self._held
 
     def _dispatch(self) -> None:
         """Give what waits to children that can begin it."""
         now = monotonic()
         while self._waiting:
-            seat = min((one for one in self._seats if one.usable(now)), key=lambda one: one.load, default=None)
-            if seat is None:
+            for seat in sorted((one for one in self._seats if one.usable(now)), key=lambda one: one.load):
+                claims = self._frame(seat, now)
+                if claims:
+                    seat.give(self._worker_id, claims)
+                    break
+            else:
+                self._make_way(now)
                 break
-            claims = self._frame(seat)
-            if not claims:
-                break
-            seat.give(self._worker_id, claims)
-            seat.leaving = seat.leaving or seat.performed >= self._runs_per_child
         self._arrange_look()
 
-    def _frame(self, seat: Seat) -> list[Claim]:
-        """What to give to this child: one run if it is idle, more if they are known to be tiny."""
-        size = self._frame_size(self._waiting[0].claim.task)
+    def _make_way(self, now: float) -> None:
+        """Replace an idle child if what waits first may not go there, and no other child takes it."""
+        claim, given_at = self._waiting[0]
+        idle = [seat for seat in self._seats if seat.free and not seat.load and seat.failed(claim)]
+        coming = any(not seat.ready or (seat.leaving and not seat.load) for seat in self._seats)
+        if not idle or coming or len(self._seats) < self.slots:
+            return
+        others = any(not seat.leaving and not seat.failed(claim) for seat in self._seats)
+        if not others or now - given_at > ANOTHER_CHILD_WITHIN:
+            emit("child.replaced", pid=idle[0].child.pid, reason="the next attempt of a run that failed in it waits")
+            idle[0].retire()
+
+    def _frame(self, seat: Seat, now: float) -> list[Claim]:
+        """What to give to this child: one run if it is idle, more if they are known to be tiny.
+
+        Attempts after one that failed in this child are left to others. If none takes them for a while, this child gets
+        nothing more: once it is idle, it is replaced.
+        """
+        barred: list[Waiting] = []
+        while self._waiting and len(barred) < FRAME and seat.failed(self._waiting[0].claim):
+            barred.append(self._waiting.popleft())
+        overdue = bool(barred) and now - barred[0].given_at > ANOTHER_CHILD_WITHIN
+        claims = self._take_frame(seat) if self._waiting and not overdue else []
+        self._waiting.extendleft(reversed(barred))
+        return claims
+
+    def _take_frame(self, seat: Seat) -> list[Claim]:
+        size = self._frame_size(self._waiting[0].claim)
         if size == 1:
             return [self._waiting.popleft().claim] if seat.load == 0 else []
         share = -(-len(self._waiting) // self.slots)
-        room = min(size, share, FRAME * FRAMES_PER_CHILD - seat.load)
+        room = min(size, share, FRAME * FRAMES_PER_CHILD - seat.load, seat.runs_left)
         if seat.load and room < min(size, share, FRAME // 2):
             return []
         claims: list[Claim] = []
         while self._waiting and len(claims) < room:
-            if claims and self._frame_size(self._waiting[0].claim.task) == 1:
+            claim = self._waiting[0].claim
+            if claims and (self._frame_size(claim) == 1 or seat.failed(claim)):
                 break
             claims.append(self._waiting.popleft().claim)
         return claims
 
-    def _frame_size(self, task: str) -> int:
-        pace = self._paces.get(task)
-        if pace is None or pace.mean is None or pace.mean > FRAME_SECONDS:
+    def _frame_size(self, claim: Claim) -> int:
+        pace = self._paces.get(claim.task)
+        if pace is None or pace.mean is None or pace.mean > FRAME_SECONDS or claim.run_id in self._dropped:
             return 1
         return min(FRAME, int(FRAME_SECONDS / max(pace.mean, 1e-6)))
 
@@ -146,6 +193,8 @@ class ProcessExecutor:
             return
         total = 0.0
         for one in ended:
+            if self._dropped:
+                self._dropped.pop(one.claim.run_id, None)
             total += one.outcome.elapsed
             pace = self._paces.get(one.claim.task)
             if pace is None:
@@ -177,10 +226,21 @@ class ProcessExecutor:
             self._held -= 1
             self._place.report([Ended(one.claim, stored)])
 
+    def _drop(self, claims: list[Claim]) -> None:
+        """A child died before it began these. Each goes alone next; one that no child begins ends as crashed."""
+        for claim in claims:
+            self._dropped[claim.run_id] = self._dropped.get(claim.run_id, 0) + 1
+        lost = [claim for claim in claims if self._dropped[claim.run_id] >= MOST_DROPS]
+        if lost:
+            said = f"{MOST_DROPS} child processes ended, or were stuck, before they began the run"
+            error = {"class": "ChildCrashed", "message": said, "traceback": None}
+            self._end([Ended(claim, Failed(error, reason="crash")) for claim in lost])
+        self._back([claim for claim in claims if claim not in lost])
+
     def _back(self, claims: list[Claim]) -> None:
         """Runs that have not begun: first in line for whoever is free, unless no more are to begin."""
         if self._draining:
-            self._end([Ended(claim, HandedBack()) for claim in claims])
+            self._end([Ended(claim, NotBegun()) for claim in claims])
             return
         now = monotonic()
         self._waiting.extendleft(Waiting(claim, now) for claim in reversed(claims))
@@ -231,9 +291,9 @@ class ProcessExecutor:
             return
         try:
             self._spawn()
-        except OSError as error:  # no memory, no process, no descriptor to be had: later there may be
+        except Exception as error:  # noqa: BLE001 - no memory, process, descriptor or thread to be had: later there may be
             self._failures += 1
-            emit("child.failed", pid=None, exit_code=None, error=str(error))
+            emit("child.failed", pid=None, exit_code=None, error=f"{type(error).__name__}: {error}")
             self._loop.call_later(self._pause(), self._refill)
 
     def _pause(self) -> float:
@@ -256,6 +316,8 @@ class ProcessExecutor:
         if taken:
             self._waiting = deque(one for one in self._waiting if one.given_at > before)
             self._held -= len(taken)
+            for claim in taken:
+                self._dropped.pop(claim.run_id, None)
         if not waiting_for:
             self._draining = True
             for seat in self._seats:
@@ -266,6 +328,8 @@ class ProcessExecutor:
         if self._look is None and self._held:
             now = monotonic()
             pause = min((seat.next_look(now) for seat in self._seats if seat.load), default=1.0)
+            if self._waiting:
+                pause = min(pause, ANOTHER_CHILD_WITHIN / 2)
             self._look = self._loop.call_later(pause, self._look_after)
 
     def _look_after(self) -> None:
@@ -274,7 +338,7 @@ class ProcessExecutor:
         for seat in self._seats:
             if seat.load and seat.ready:
                 seat.look_after(now)
-        self._arrange_look()
+        self._dispatch()
 
     def _chore(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -290,6 +354,7 @@ class ProcessExecutor:
     def _forget(self) -> None:
         self._waiting.clear()
         self._ended.clear()
+        self._dropped.clear()
         self._held = self._storing + sum(seat.load for seat in self._seats if not seat.abandoned)
 
     async def close(self) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from time import monotonic
 from typing import Any, NamedTuple
 
 import orjson
 
-from holdfast.domain.execution import Ended, Place, Settled
+from holdfast.domain.execution import ChildLimits, Ended, Place, Settled
 from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded, timeout_of
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.crossing import received_run
 from holdfast.executors.spawning import Spawned
+from holdfast.observe import emit
 
 # A run that was asked to stop and does not is interrupted after this part of the grace, and killed after all of it.
 INTERRUPT_AFTER = 0.2
@@ -22,6 +23,12 @@ INTERRUPT_AFTER = 0.2
 TIMEOUT_GRACE, CANCEL_GRACE = 5.0, 4.0
 # Runs that have waited this long behind one that turned out to be long go elsewhere.
 BEHIND = 0.02
+# A child that has not answered for this long may be stuck: what it holds is taken from it without its help.
+ANSWER_WITHIN = 1.0
+# How much one look may add to the time that a child stood still: while the worker did not look, it did not run either.
+LOOK_COUNTS = 0.25
+# How many failed runs a child remembers, so that it does not get their next attempts.
+FAILURES_KEPT = 10_000
 
 
 _limit = lru_cache(maxsize=1024)(timeout_of)
@@ -50,28 +57,38 @@ class Seat:
     def __init__(
         self,
         place: Place,
+        limits: ChildLimits,
         *,
         ended: Callable[[list[Ended]], None],
         unbegun: Callable[[list[Claim]], None],
+        dropped: Callable[[list[Claim]], None],
         asked: Callable[[Seat, list[Any]], None],
         left: Callable[[Seat, int], None],
     ) -> None:
         self._place = place
+        self._limits = limits
         self._ended = ended
         self._unbegun = unbegun
+        self._dropped = dropped
         self._asked = asked
         self._left = left
         self._given: dict[int, Claim] = {}
         self._next = 0
         self._stops: dict[AttemptRef, Stop] = {}
         self._extensions: dict[AttemptRef, float] = {}
-        self._withdrawing = False
+        self._withdrawing_since: float | None = None
+        self._revoked_at: float | None = None
+        self._looked_at = 0.0
+        self._seen: tuple[int, int, int] | None = None
+        self._still = 0.0
+        self._closed = False
+        self._failed: dict[str, None] = {}
         self.ready = False
         self.leaving = False
         self.abandoned = False
         self.complaint: str | None = None
         self.performed = 0
-        self.child = Spawned(place, self._hear, self._die)
+        self.child = Spawned(place, limits, self._hear, self._die)
 
     @property
     def free(self) -> bool:
@@ -79,20 +96,34 @@ class Seat:
 
     def usable(self, now: float) -> bool:
         """Whether a run given now would begin soon."""
-        if not self.free or self._withdrawing:
+        if not self.free or self._withdrawing_since is not None:
             return False
-        current = self.current() if self._given else None
-        return current is None or now - current.began_at < BEHIND
+        if not self._given:
+            return True
+        current = self.current()
+        return not self._still if current is None else now - current.began_at < BEHIND
 
     @property
     def load(self) -> int:
         return len(self._given)
 
+    @property
+    def runs_left(self) -> int:
+        """How many more runs this child may be given."""
+        return self._limits.runs - self.performed
+
+    def failed(self, claim: Claim) -> bool:
+        """Whether an earlier attempt of this run failed here: another child gets this one."""
+        return claim.number > 1 and claim.run_id in self._failed
+
     def give(self, worker_id: str, claims: list[Claim]) -> None:
+        if not self._given:
+            self._still = 0.0
         first = self._next
         self._next += len(claims)
         self._given.update(enumerate(claims, first))
         self.performed += len(claims)
+        self.leaving = self.leaving or self.performed >= self._limits.runs
         self.child.send([["runs", worker_id, first, [_sent(claim) for claim in claims]]])
 
     def current(self) -> Current | None:
@@ -111,14 +142,17 @@ class Seat:
 
     def withdraw(self) -> None:
         """Ask for the runs that have not begun; they come back through `unbegun`."""
-        if not self._withdrawing and len(self._given) > 1:
-            self._withdrawing = True
+        if self._withdrawing_since is None and len(self._given) > 1:
+            self._withdrawing_since = monotonic()
             self.child.send([["withdraw"]])
 
     def look_after(self, now: float) -> None:
-        """See to time limits, to runs that do not stop, and to those that wait behind a long one."""
+        """See to time limits, to runs that do not stop, to those that wait behind a long one, and to a stuck child."""
+        self._note_standstill(now)
         current = self.current()
         if current is None:
+            if self._still > self._limits.begin:
+                self._replace(f"it did not begin a run within {self._limits.begin:g} s")
             return
         ref = current.claim.ref
         running_for = now - current.began_at
@@ -130,6 +164,52 @@ class Seat:
             self._press(stop, now - max(stop.asked_at, current.began_at))
         if running_for > BEHIND:
             self.withdraw()
+        if running_for > ANSWER_WITHIN:
+            self.child.hear_kept()
+        if self._withdrawing_since is not None and now - self._withdrawing_since > ANSWER_WITHIN:
+            self._revoke(now)
+
+    def _note_standstill(self, now: float) -> None:
+        """Add up for how long the child has neither begun nor ended anything."""
+        seen = (self.child.mark.get()[0], len(self._given), self._next)
+        self._still = self._still + min(now - self._looked_at, LOOK_COUNTS) if seen == self._seen else 0.0
+        self._seen = seen
+        self._looked_at = now
+
+    def _replace(self, why: str) -> None:
+        """Kill a child that is stuck between runs. What it was given has not begun, and goes elsewhere."""
+        if not self.leaving:
+            emit("child.replaced", pid=self.child.pid, reason=why)
+        self.leaving = True
+        self.child.kill()
+
+    def _revoke(self, now: float) -> None:
+        """Take back what has not begun from a child that does not answer: its run holds the interpreter, say.
+
+        The mark keeps them from beginning. What the child may have written to it just before is visible by the next
+        look. The child is not used again: it may still hold a run in its hand that was taken from it.
+        """
+        index, _ = self.child.mark.get()
+        if self._revoked_at is None:
+            self._revoked_at = now
+            self.child.mark.revoke(index + 1)
+        elif now - self._revoked_at >= BEHIND:
+            self.leaving = True
+            self._take(at for at in list(self._given) if at > index)
+
+    def _take(self, indexes: Iterable[int]) -> None:
+        """These have not begun, and will not begin here."""
+        taken = self._wanted([self._given.pop(index) for index in indexes if index in self._given])
+        if taken:
+            self._unbegun(taken)
+        self._leave_if_done()
+
+    def _wanted(self, unbegun: list[Claim]) -> list[Claim]:
+        """Those that have not begun and go elsewhere: all that were not cancelled in the meantime."""
+        cancelled = [claim for claim in unbegun if self._stops.pop(claim.ref, None) is not None]
+        if cancelled:
+            self._ended([Ended(claim, Stopped()) for claim in cancelled])
+        return [claim for claim in unbegun if claim not in cancelled]
 
     def _press(self, stop: Stop, asked_for: float) -> None:
         grace = self._place.limits.grace
@@ -178,15 +258,18 @@ class Seat:
                 key = AttemptRef(*ref)
                 self._extensions[key] = self._extensions.get(key, 0.0) + seconds
             case ["withdrawn", indexes]:
-                self._withdrawing = False
-                self._unbegun([self._given.pop(index) for index in indexes])
+                self._withdrawn(indexes)
+            case ["unbegun", indexes]:
+                self._take(indexes)
             case ["ready"]:
                 self.ready = True
                 self._asked(self, message)
             case ["broken", complaint]:
                 self.complaint = complaint
-            case ["retire"]:
+            case ["retire", why]:
+                emit("child.replaced", pid=self.child.pid, reason=why)
                 self.leaving = True
+                self._leave_if_done()
             case _:
                 self._asked(self, message)
 
@@ -196,8 +279,26 @@ class Seat:
             if self._stops or self._extensions:
                 self._stops.pop(claim.ref, None)
                 self._extensions.pop(claim.ref, None)
+            if isinstance(outcome, Failed):
+                self._remember(claim.run_id)
             self._ended([Ended(claim, outcome)])
-        if self.leaving and not self._given:
+        self._leave_if_done()
+
+    def _remember(self, run_id: str) -> None:
+        self._failed[run_id] = None
+        if len(self._failed) > FAILURES_KEPT:
+            del self._failed[next(iter(self._failed))]
+
+    def _withdrawn(self, indexes: list[int]) -> None:
+        self._withdrawing_since = None
+        if self._revoked_at is not None and not self.leaving:
+            # It answers after all, before anything was taken from it without its help.
+            self._revoked_at = None
+            self.child.mark.revoke(None)
+        self._take(indexes)
+
+    def _leave_if_done(self) -> None:
+        if self.leaving and not self._given and not self.child.dead:
             self.retire()
 
     def _die(self, code: int) -> None:
@@ -210,7 +311,7 @@ class Seat:
             elapsed = max(0.0, monotonic() - began_at)
             self._given.clear()
             self._ended([Ended(claim, self._death(claim.ref, code, elapsed)) for claim in begun])
-            self._unbegun(unbegun)
+            self._dropped(self._wanted(unbegun))
         self._left(self, code)
 
     def _death(self, ref: AttemptRef, code: int, elapsed: float) -> Outcome:
@@ -227,7 +328,9 @@ class Seat:
     def retire(self) -> None:
         """Let an idle child go; another takes its place."""
         self.leaving = True
-        self.child.close()
+        if not self._closed:
+            self._closed = True
+            self.child.close()
 
     def abandon(self) -> None:
         """Kill it and hear nothing more from it. Called from any thread."""

@@ -1,4 +1,8 @@
-"""Starting, hearing and killing one child process, seen from the worker."""
+"""Starting, hearing and killing one child process, seen from the worker.
+
+The worker starts the guardian, which starts the process that runs user code. Signals go to that process and its group;
+the guardian's end says that it is dead, and whatever it started too.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +14,28 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Any
 
 import orjson
 
-from holdfast.domain.execution import Place
+from holdfast.domain.execution import ChildLimits, Place
 from holdfast.executors.frames import Unframer, frame
 from holdfast.executors.mark import make_mark
 
 POLL_EVERY = 0.1
 LEAVE_WITHIN = 5.0
+# A guardian that takes longer than this to clean up after a kill is killed itself.
+CLEAN_UP_WITHIN = 10.0
 
 
 class Spawned(asyncio.Protocol):
     """A child process and its socket. `heard` gets each message, `gone` the exit code, once, when it is dead."""
 
-    def __init__(self, place: Place, heard: Callable[[list[Any]], None], gone: Callable[[int], None]) -> None:
+    def __init__(
+        self, place: Place, limits: ChildLimits, heard: Callable[[list[Any]], None], gone: Callable[[int], None]
+    ) -> None:
         self._heard = heard
         self._gone = gone
         self._unframer = Unframer()
@@ -37,35 +45,41 @@ class Spawned(asyncio.Protocol):
         self._reaped = False
         self._closing = False
         self.dead = False
-        ours, theirs = socket.socketpair()
-        descriptor, self.mark = make_mark()
-        try:
-            self._process = self._start(theirs.fileno(), descriptor)
-        except OSError:
-            ours.close()
-            self.mark.close()
-            raise
-        finally:
-            theirs.close()
-            os.close(descriptor)
-        self.pid = self._process.pid
-        self._watch()
-        self._socket = ours
         self._settings = {
             "path": sys.path,
             "modules": place.task_modules,
             "limits": asdict(place.limits),
+            "child_limits": asdict(limits),
             "transactions": place.transactions,
             "url": place.database_url,
         }
+        with ExitStack() as undo:
+            self._socket, theirs = socket.socketpair()
+            undo.callback(self._socket.close)
+            with theirs:
+                descriptor, self.mark = make_mark()
+                undo.callback(self.mark.close)
+                try:
+                    self._process = self._start(theirs.fileno(), descriptor)
+                finally:
+                    os.close(descriptor)
+            undo.callback(self._process.wait)
+            undo.callback(self._process.kill)
+            self._watch()
+            undo.pop_all()
+
+    @property
+    def pid(self) -> int:
+        """The process that runs user code, or the one that is about to start it."""
+        return self.mark.runner or self._process.pid
 
     @staticmethod
     def _start(channel: int, mark: int) -> subprocess.Popen[bytes]:
-        """Start it in a session of its own, so that it and whatever it starts can be signalled together.
+        """Start it in a session of its own, so that no signal of a terminal reaches it.
 
         It has none of our descriptors but the two it is handed, and the default signal handlers.
         """
-        command = [sys.executable, "-u", "-m", "holdfast.executors.child", str(channel), str(mark), str(os.getpid())]
+        command = [sys.executable, "-u", "-m", "holdfast.executors.guardian", str(channel), str(mark), str(os.getpid())]
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(channel, mark), start_new_session=True
         )
@@ -91,7 +105,7 @@ class Spawned(asyncio.Protocol):
     def _watch(self) -> None:
         """Notice its death even if something it started holds the socket open."""
         if hasattr(os, "pidfd_open"):
-            self._pidfd = os.pidfd_open(self.pid)
+            self._pidfd = os.pidfd_open(self._process.pid)
             self._loop.add_reader(self._pidfd, self._died)
         else:
             self._loop.call_later(POLL_EVERY, self._look)
@@ -112,15 +126,15 @@ class Spawned(asyncio.Protocol):
 
     def _reap(self) -> None:
         with self._killing:
-            # Whatever it started goes with it. Until the wait its number belongs to nobody else; afterwards it may.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
             code = self._process.wait()
+            if (status := self.mark.status) is not None:
+                code = os.waitstatus_to_exitcode(status)
+            else:
+                # The guardian was killed: the process that runs user code dies with it, and its group has to follow.
+                self._signal_runner(signal.SIGKILL)
             self._reaped = True
         self._drain()
-        with suppress(ValueError):  # user code may have written over it; then nothing was kept
-            for line in self.mark.kept():
-                self._heard(orjson.loads(line))
+        self.hear_kept()
         if self._transport is not None:
             self._transport.abort()
         else:
@@ -128,20 +142,49 @@ class Spawned(asyncio.Protocol):
         self.mark.close()
         self._loop.call_soon(self._gone, code)
 
+    def hear_kept(self) -> None:
+        """Hear the endings that the child has not sent yet: it may be stuck, or stopped, in the midst of sending."""
+        with suppress(ValueError):  # user code may have written over it; then nothing was kept
+            for line in self.mark.kept():
+                self._heard(orjson.loads(line))
+
     def _drain(self) -> None:
         with suppress(OSError, ValueError):
             while data := self._socket.recv(1 << 16):
                 self.data_received(data)
 
     def signal(self, number: int) -> None:
-        """Signal it and whatever it started. Safe from any thread, and harmless once it is dead."""
+        """Signal the process that runs user code and its group. Safe from any thread, and harmless once it is dead."""
         with self._killing:
             if not self._reaped:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.pid, number)
+                self._signal_runner(number)
+
+    def _signal_runner(self, number: int) -> None:
+        runner = self.mark.runner
+        if runner is None:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            try:
+                os.killpg(runner, number)
+            except ProcessLookupError:  # it has yet to make its group
+                os.kill(runner, number)
 
     def kill(self) -> None:
-        self.signal(signal.SIGKILL)
+        """Kill it and whatever it started. Safe from any thread."""
+        with self._killing:
+            if self._reaped:
+                return
+            self._signal_runner(signal.SIGKILL)
+            with suppress(ProcessLookupError, PermissionError):
+                # Without a runner there is nothing to clean up. A guardian that somebody stopped has to go on.
+                self._process.send_signal(signal.SIGKILL if self.mark.runner is None else signal.SIGCONT)
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._loop.call_later, CLEAN_UP_WITHIN, self._kill_guardian)
+
+    def _kill_guardian(self) -> None:
+        with self._killing:
+            if not self._reaped:
+                self._process.kill()
 
     def close(self) -> None:
         """Let it go: it ends by itself when it sees that the socket is closed, or is made to."""

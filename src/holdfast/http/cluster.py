@@ -136,6 +136,12 @@ def _gauges(found: Measures) -> Iterator[Metric]:
     lag = GaugeMetricFamily("queue_lag_seconds", "How long the first ready run has waited.", labels=["queue"])
     depth = GaugeMetricFamily("task_queue_depth", "Runs that are ready or waiting.", labels=["queue", "state"])
     in_flight = GaugeMetricFamily("runs_in_flight", "Runs that are being executed.", labels=["queue"])
+    unknown = GaugeMetricFamily(
+        "runs_without_able_worker", "Ready runs of a task that no live worker of their queue knows.", labels=["queue"]
+    )
+    for name in {queue.name for queue in found.queues}:
+        unknown.add_metric([name], sum(one.ready for one in found.unknown if one.queue == name))
+    yield unknown
     for queue in found.queues:
         lag.add_metric([queue.name], queue.lag)
         depth.add_metric([queue.name, "ready"], queue.ready)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -17,13 +18,17 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from holdfast import migrate
 from holdfast.client.blocking import Asking
-from holdfast.client.surroundings import Surroundings, unreachable
+from holdfast.client.pools import REFUSED, fresh
+from holdfast.client.surroundings import Surroundings, learn_time, refused, unreachable
 from holdfast.domain.errors import DatabaseUnreachable
 from holdfast.domain.values import RunRecord
 from holdfast.doorbells.bell import Bell, CoalescingBell
 from holdfast.drivers import psycopg as driver
+from holdfast.drivers import sessions
+from holdfast.drivers.faults import is_lost
+from holdfast.drivers.sessions import OwnConnection, Session
+from holdfast.drivers.silence import Silence
 from holdfast.http.ringing import Notifier
-from holdfast.http.silence import ImpatientConnection, Silence
 from holdfast.sql.statement import Op
 
 T = TypeVar("T")
@@ -31,15 +36,7 @@ T = TypeVar("T")
 TRIES = 3
 LOOK_AGAIN = 0.5
 BUSY_SECONDS = 10.0
-CONNECTION: dict[str, Any] = {
-    "autocommit": True,
-    "connect_timeout": 3,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-    "application_name": "holdfast api",
-}
+CONNECT_SECONDS = 3
 
 
 class DatabaseBusy(DatabaseUnreachable):
@@ -53,13 +50,18 @@ class Database(Asking):
         self.surroundings = surroundings
         self.settings = surroundings.settings
         self.url = surroundings.database_url
+        self._arguments: dict[str, Any] = {
+            "session": sessions.API,
+            "pooler": self.settings.pooler,
+            "connect_timeout": CONNECT_SECONDS,
+        }
         # A short reconnect_timeout lets a failed attempt give its place back, so that the next request makes a new one.
-        self.pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
+        self.pool: ConnectionPool[OwnConnection] = ConnectionPool(
             self.url,
             min_size=0,
             max_size=size,
-            connection_class=ImpatientConnection,
-            kwargs=CONNECTION,
+            connection_class=OwnConnection,
+            kwargs=self._arguments,
             timeout=BUSY_SECONDS,
             reconnect_timeout=1.0,
             open=True,
@@ -75,7 +77,7 @@ class Database(Asking):
             self._look()
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
-                with self.pool.connection() as connection:
+                with fresh(self.pool) as connection:
                     return driver.transact(connection, make_op)
             except PoolTimeout as error:
                 self._look(force=True)
@@ -84,9 +86,9 @@ class Database(Asking):
                 # Not asked again if the server is there: what took too long once would do so again.
                 self._look(force=True)
                 raise DatabaseBusy(str(error)) from error
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                if not _broken(error):
-                    raise
+            except REFUSED as error:
+                if not is_lost(error):
+                    raise DatabaseBusy(refused(self.url, error)) from error
                 # Either this connection is old and others like it are in the pool, or the server is gone.
                 self._look(force=True)
                 self.pool.drain()
@@ -99,15 +101,16 @@ class Database(Asking):
         try:
             with self.connect() as connection:
                 migrate.require(connection)
+                learn_time(connection)
         except psycopg.OperationalError as error:
             raise unreachable(self.url, error) from error
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         self._bell.ring(hints, runs)
 
-    def connect(self) -> psycopg.Connection[Any]:
-        """A connection outside of the pool, for whoever needs one of its own."""
-        return ImpatientConnection.connect(self.url, **CONNECTION)
+    def connect(self, session: Session = sessions.API) -> OwnConnection:
+        """A connection outside of the pool, for a use that needs one of its own."""
+        return OwnConnection.connect(self.url, **{**self._arguments, "session": session})
 
     def close(self) -> None:
         self._bell.close()
@@ -119,7 +122,7 @@ class Database(Asking):
 
         With RQ a request waits: whoever reads its answer finds the message in Redis.
         """
-        notifier = Notifier(self.connect)
+        notifier = Notifier(partial(self.connect, sessions.API_BELL))
         bell = self.surroundings.open_bell(notifier.ring, waiting=self.settings.doorbell == "rq")
         return notifier if isinstance(bell, CoalescingBell) else bell
 
@@ -147,11 +150,3 @@ class Database(Asking):
 
 def _away() -> DatabaseUnreachable:
     return DatabaseUnreachable("Postgres does not answer for now; what was asked has not been done")
-
-
-# Operational errors that say something about the server as a whole; the others are about one statement.
-_SERVER = ("08", "57P", "53")
-
-
-def _broken(error: psycopg.Error) -> bool:
-    return error.sqlstate is None or error.sqlstate.startswith(_SERVER)

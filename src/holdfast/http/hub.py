@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -17,6 +18,7 @@ import psycopg
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.http.database import Database
+from holdfast.observe import emit
 from holdfast.sql import changes
 
 EVERY = 0.1
@@ -143,8 +145,15 @@ class Ear:
             return False
         try:
             if self._connection is None:
-                self._connection = self._database.connect()
-                self._connection.execute("listen holdfast")
+                connection = self._connection = self._database.connect()
+                if connection.pooled:
+                    emit(
+                        "listener.deaf", error="a pooler in transaction mode hands no notification on; polling instead"
+                    )
+                    self._deaf_until = inf
+                    self.close()
+                    return False
+                connection.execute("listen holdfast")
             return any(True for _ in self._connection.notifies(timeout=seconds, stop_after=1))
         except psycopg.Error:
             self._deaf_until = monotonic() + RECONNECT

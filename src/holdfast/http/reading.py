@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.domain.errors import BadInput, Problem, RunNotFound
 from holdfast.domain.ids import parse_id
 from holdfast.domain.strict_json import parse
+from holdfast.domain.times import is_start
 from holdfast.http.call import Call
 from holdfast.http.problems import Refusal
 
@@ -201,11 +202,11 @@ def instant(value: Any, pointer: str) -> datetime:
     try:
         if isinstance(value, str) and _RFC3339.fullmatch(value):
             at = datetime.fromisoformat(value.upper())
-            if 1970 <= at.year <= 9998:
+            if is_start(at):
                 return at
     except ValueError:
         pass
-    raise refused([Problem(pointer, "must be a time such as 2027-01-31T08:00:00Z (RFC 3339), from 1970 to 9998")])
+    raise refused([Problem(pointer, "must be a time such as 2027-01-31T08:00:00Z (RFC 3339), from 1900 to 9998")])
 
 
 def short_text(value: Any, pointer: str, most: int = 255) -> str | None:

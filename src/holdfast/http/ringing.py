@@ -40,6 +40,9 @@ class Notifier:
     def rides(self, hint: str) -> bool:
         return False
 
+    def suspend_riding(self) -> None:
+        pass
+
     def close(self) -> None:
         with self._changed:
             self._closing = True
@@ -65,8 +68,6 @@ class Notifier:
         try:
             if self._connection is None:
                 self._connection = self._connect()
-                # A notification that a crash of the server swallows is no loss: there is nobody left to hear it.
-                self._connection.execute("set synchronous_commit = off")
             self._connection.execute(
                 "select pg_notify('holdfast', hint) from unnest(%s::text[]) as hint", [list(hints)]
             )

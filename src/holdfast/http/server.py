@@ -24,6 +24,7 @@ from holdfast.http.hosts import is_loopback
 from holdfast.observe.logs import configure_logging
 from holdfast.ops.tokens import count_usable_tokens
 from holdfast.settings import Settings
+from holdfast.signals import requested
 
 REQUEST_THREADS = 32
 KEPT_CONNECTIONS = 1000
@@ -76,6 +77,8 @@ def serve(
                 os.environ[MULTIPROCESS] = together
             url = url_of(listener)
             tell = (lambda: started(url)) if started is not None else None
+            if requested:
+                raise SystemExit(0)
             # gunicorn takes the descriptor over, and closes it once it has a copy.
             _Gunicorn(settings, listener.detach(), processes, tell).run()
         finally:

@@ -17,9 +17,11 @@ from holdfast.client.requests import Submission
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, HoldfastError, Problem
 from holdfast.domain.ids import new_id
+from holdfast.domain.times import START, is_start
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.http_client import records
 from holdfast.http_client.patience import asked_for
+from holdfast.ops import Page
 from holdfast.ops.explain import Reason
 from holdfast.sql.attempts import AttemptRecord
 from holdfast.sql.events import EventRecord
@@ -91,11 +93,10 @@ def _document(task: AnyTask, parameters: Mapping[str, Any] | None, options: Mapp
 
 
 def _instant(value: object) -> str:
-    at = datetime.now(UTC) + value if isinstance(value, timedelta) else value
-    if not isinstance(at, datetime) or at.tzinfo is None:
-        problem = Problem("/run_after", "must be a time with its zone, or a timedelta")
-        raise BadInput("run_after is an aware datetime or a timedelta", [problem])
-    return at.isoformat()
+    if not is_start(value):
+        raise BadInput(f"/run_after: {START}", [Problem("/run_after", START)])
+    at: Any = datetime.now(UTC) + value if isinstance(value, timedelta) else value
+    return str(at.isoformat())
 
 
 def _dependency(one: Any) -> Any:
@@ -154,10 +155,18 @@ def awaited(run: object, wait: float) -> Ask[tuple[RunRecord, float | None]]:
     )
 
 
-def list_runs(**filters: Any) -> Ask[list[RunRecord]]:
-    """Read runs, newest first; `cursor` is the id of the last run of the page before."""
+def list_runs(**filters: Any) -> Ask[Page[RunRecord]]:
+    """Read runs, newest first; go on with `cursor=page.next_cursor`, which is None at the end of the list.
+
+    A page may have fewer than `limit` runs although there are more.
+    """
     query = {name: str(value) for name, value in filters.items() if value is not None}
-    return Ask("GET", "/runs", lambda reply: [records.run(item) for item in reply.json()["items"]], query)
+
+    def read(reply: Reply) -> Page[RunRecord]:
+        said = reply.json()
+        return Page(map(records.run, said["items"]), said["next_cursor"])
+
+    return Ask("GET", "/runs", read, query)
 
 
 def result(run: object) -> Ask[Any]:

@@ -19,6 +19,7 @@ from holdfast.http_client.refusals import error_from
 from holdfast.http_client.runs import AsyncHttpRun
 from holdfast.http_client.sse import Reader
 from holdfast.http_client.transport import BROKEN, NOT_SENT, headers_for, open_async, unreachable
+from holdfast.ops import Page
 from holdfast.settings import Settings, load
 from holdfast.sql.events import EventRecord
 from holdfast.sql.logs import LogRecord
@@ -47,10 +48,6 @@ def _as_is(client: AsyncHttpClient, value: T) -> T:
 
 def _run(client: AsyncHttpClient, record: RunRecord) -> AsyncHttpRun:
     return AsyncHttpRun(client, record)
-
-
-def _runs(client: AsyncHttpClient, found: list[RunRecord]) -> list[AsyncHttpRun]:
-    return [AsyncHttpRun(client, record) for record in found]
 
 
 def _submitted(client: AsyncHttpClient, answer: Submitted) -> AsyncHttpRun:
@@ -83,7 +80,6 @@ class AsyncHttpClient:
     submit = awaiting(asks.submit, _submitted)
     submit_many = awaiting(asks.submit_many, _submitted_many)
     get = awaiting(asks.get, _run)
-    list = awaiting(asks.list_runs, _runs)
     result = awaiting(asks.result, _as_is)
     cancel = awaiting(asks.cancel, _run)
     retry = awaiting(asks.retry, _run)
@@ -97,6 +93,16 @@ class AsyncHttpClient:
     pause_queue = awaiting(asks.pause_queue, _as_is)
     resume_queue = awaiting(asks.resume_queue, _as_is)
     summary = awaiting(asks.summary, _as_is)
+
+    async def list(self, **filters: Any) -> Page[AsyncHttpRun]:
+        """Read runs, newest first; go on with `cursor=page.next_cursor`, which is None at the end of the list.
+
+        A page may have fewer than `limit` runs although there are more. It is empty only if there are none.
+        """
+        page = await self.perform(asks.list_runs(**filters))
+        while not page and page.next_cursor is not None:
+            page = await self.perform(asks.list_runs(**{**filters, "cursor": page.next_cursor}))
+        return Page((AsyncHttpRun(self, record) for record in page), page.next_cursor)
 
     async def wait(self, run: object, timeout: float | None = None) -> AsyncHttpRun:
         """Return the run once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""

@@ -18,6 +18,7 @@ from holdfast.http_client.refusals import error_from
 from holdfast.http_client.runs import HttpRun
 from holdfast.http_client.sse import Reader
 from holdfast.http_client.transport import BROKEN, NOT_SENT, headers_for, open_blocking, unreachable
+from holdfast.ops import Page
 from holdfast.settings import Settings, load
 from holdfast.sql.events import EventRecord
 from holdfast.sql.logs import LogRecord
@@ -44,10 +45,6 @@ def _as_is(client: HttpClient, value: T) -> T:
 
 def _run(client: HttpClient, record: RunRecord) -> HttpRun:
     return HttpRun(client, record)
-
-
-def _runs(client: HttpClient, found: list[RunRecord]) -> list[HttpRun]:
-    return [HttpRun(client, record) for record in found]
 
 
 def _submitted(client: HttpClient, answer: Submitted) -> HttpRun:
@@ -84,7 +81,6 @@ class HttpClient:
     submit = blocking(asks.submit, _submitted)
     submit_many = blocking(asks.submit_many, _submitted_many)
     get = blocking(asks.get, _run)
-    list = blocking(asks.list_runs, _runs)
     result = blocking(asks.result, _as_is)
     cancel = blocking(asks.cancel, _run)
     retry = blocking(asks.retry, _run)
@@ -98,6 +94,16 @@ class HttpClient:
     pause_queue = blocking(asks.pause_queue, _as_is)
     resume_queue = blocking(asks.resume_queue, _as_is)
     summary = blocking(asks.summary, _as_is)
+
+    def list(self, **filters: Any) -> Page[HttpRun]:
+        """Read runs, newest first; go on with `cursor=page.next_cursor`, which is None at the end of the list.
+
+        A page may have fewer than `limit` runs although there are more. It is empty only if there are none.
+        """
+        page = self.perform(asks.list_runs(**filters))
+        while not page and page.next_cursor is not None:
+            page = self.perform(asks.list_runs(**{**filters, "cursor": page.next_cursor}))
+        return Page((HttpRun(self, record) for record in page), page.next_cursor)
 
     def wait(self, run: object, timeout: float | None = None) -> HttpRun:
         """Return the run once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""

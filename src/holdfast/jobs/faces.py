@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from holdfast import ops
 from holdfast.client.asynchronous import AsyncAsking
 from holdfast.client.blocking import Asking
-from holdfast.client.waiting import pauses
+from holdfast.client.waiting import in_transaction, pauses
 from holdfast.domain.errors import WaitTimeout
 from holdfast.domain.values import RunRecord
 from holdfast.jobs import calls, health, mapping, resources, workers
@@ -79,6 +79,8 @@ class Jobs:
 
     def wait_for_job(self, job: object, timeout: float | None = None) -> Job:
         """Return the job once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+        if self.client.borrowed:
+            raise in_transaction(f"job {calls.job_id_of(job)}")
         found = self.get_job(job)
         for pause in pauses(timeout):
             if found.status.final:
@@ -121,6 +123,8 @@ class AsyncJobs:
 
     async def wait_for_job(self, job: object, timeout: float | None = None) -> Job:
         """Return the job once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+        if self.client.borrowed:
+            raise in_transaction(f"job {calls.job_id_of(job)}")
         found = await self.get_job(job)
         for pause in pauses(timeout):
             if found.status.final:

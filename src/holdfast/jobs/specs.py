@@ -13,6 +13,7 @@ import orjson
 from holdfast.client.requests import awaited, prepare
 from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import parse_id
+from holdfast.domain.times import is_duration
 from holdfast.domain.values import Dependency, NewRun
 from holdfast.settings import Settings
 
@@ -102,10 +103,10 @@ def _policy(told: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
 
 def seconds_of(value: Any, pointer: str, problems: list[Problem]) -> float | None:
     """A duration in seconds, given as such or as a timedelta."""
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if seconds is None:
+    if value is None:
         return None
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0.001 <= seconds < 1e9:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not is_duration(seconds, least=0.001):
         problems.append(Problem(pointer, "must be a number of seconds, at least 0.001, or a timedelta"))
         return None
     return float(seconds)

@@ -25,7 +25,7 @@ _LOUDNESS = {
     "request.refused": "warning",
     "run.lost": "warning",
     "run.refused": "warning",
-    "run.unknown_task": "warning",
+    "run.policy_unreadable": "warning",
     "lease.returned": "warning",
     "ending.refused": "error",
     "turn.refused": "error",
@@ -45,7 +45,7 @@ _LOUDNESS = {
 
 
 _UNHAPPY = ("FAILED", "PENDING")
-_EXCUSED = ("handed-back", "unknown-task")
+_EXCUSED = ("handed-back",)
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 
 

@@ -6,15 +6,16 @@ or leases), then the rows they add.
 """
 
 from holdfast.ops.cancel import cancel
-from holdfast.ops.claim import claim, claim_by_id, promote
+from holdfast.ops.claim import claim, claim_by_id, find_blocked, promote
 from holdfast.ops.create import add_join, add_map, add_tasks, create_job, end_held_jobs, find_tasks
 from holdfast.ops.depend import heal_dependencies
 from holdfast.ops.explain import explain
 from holdfast.ops.finish import finish
 from holdfast.ops.health import figures, metrics
 from holdfast.ops.jobs import get_job, list_jobs, list_tasks, ready_queues
-from holdfast.ops.prune import make_partitions, prune
-from holdfast.ops.read import attempts, events, get, list_runs, result
+from holdfast.ops.listing import Page, list_runs
+from holdfast.ops.prune import make_partitions, prune, results_not_removed, results_removed, results_to_remove
+from holdfast.ops.read import attempts, events, get, result
 from holdfast.ops.renew import renew
 from holdfast.ops.rescue import find_orphans, rescue
 from holdfast.ops.resources import add_resource, resource_removed, resources_to_remove
@@ -24,6 +25,7 @@ from holdfast.ops.submit import submit, submit_batches, submit_many
 from holdfast.ops.workers import deregister_worker, heartbeat, list_workers, register_worker
 
 __all__ = [
+    "Page",
     "add_join",
     "add_map",
     "add_resource",
@@ -38,6 +40,7 @@ __all__ = [
     "events",
     "explain",
     "figures",
+    "find_blocked",
     "find_orphans",
     "find_tasks",
     "finish",
@@ -61,6 +64,9 @@ __all__ = [
     "resource_removed",
     "resources_to_remove",
     "result",
+    "results_not_removed",
+    "results_removed",
+    "results_to_remove",
     "retry",
     "retry_failed_tasks",
     "stop_job",

@@ -9,7 +9,7 @@ from holdfast.domain.errors import RunNotFound
 from holdfast.domain.values import NewRun
 from holdfast.ops.conclude import count_jobs, recount
 from holdfast.sql import dependencies
-from holdfast.sql.dependencies import OPEN
+from holdfast.sql.dependencies import OPEN, PRUNED
 from holdfast.sql.statement import Op
 
 ROUNDS = 10
@@ -25,17 +25,23 @@ def hold_awaited(many: Sequence[NewRun]) -> Op[dict[str, str | None]]:
     return (yield from hold(wanted, {new.id for new in many}))
 
 
-def hold(wanted: AbstractSet[str], own: AbstractSet[str] = frozenset()) -> Op[dict[str, str | None]]:
+def hold(
+    wanted: AbstractSet[str], own: AbstractSet[str] = frozenset(), *, pruned: bool = False
+) -> Op[dict[str, str | None]]:
     """How these runs and maps stand; none of them can end before this transaction does.
 
     Whoever counts how many of them are open has to hold them first, or an ending slips in between. Raises RunNotFound
-    for those that do not exist, unless they are one's `own`.
+    for those that do not exist, unless they are one's `own`. With `pruned`, those that are gone are PRUNED instead.
     """
     states: dict[str, str | None] = {}
     missing = set(wanted)
     for _ in range(ROUNDS if wanted else 0):
         states |= yield from dependencies.hold(sorted(missing))
         missing = {on_id for on_id in wanted - own if states[on_id] is None}
+        if missing and pruned:
+            gone = yield from dependencies.gone(sorted(missing))
+            states |= dict.fromkeys(gone, PRUNED)
+            missing -= gone
         if not missing:
             break
     if not missing:

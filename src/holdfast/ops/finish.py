@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.domain.jobs import Ending
 from holdfast.domain.states import AttemptStatus
-from holdfast.domain.values import Settlement, Verdict, Verdicts
+from holdfast.domain.values import RELEASED, Settlement, Verdict, Verdicts
 from holdfast.ops.conclude import conclude
 from holdfast.ops.submit import add_to_jobs
 from holdfast.sql import events, leases, tallies
@@ -17,18 +17,30 @@ from holdfast.sql.statement import Op
 def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Verdicts]:
     """Settle attempts of one worker; the verdicts come in the order asked.
 
-    Runs that a task left to be added with its own success are made here, and whoever waited for an ending hears of it.
+    Runs that a task left to be added with its own success are made here, and those that waited for an ending are
+    decided. A claim that was never begun leaves no attempt: its run is ready again.
     """
     quick: list[Settlement] = []
     other: list[Settlement] = []
+    unbegun: list[Settlement] = []
     for settlement in settlements:
-        (quick if _is_quick(settlement) else other).append(settlement)
+        (quick if _is_quick(settlement) else other if settlement.begun else unbegun).append(settlement)
     accepted: list[Verdict] = []
+    ready_again: list[str] = []
+    if unbegun:
+        released = yield from leases.release(worker_id, unbegun)
+        ready_again = [one.queue for one in released]
+        accepted += [one.verdict for one in released]
+        # What was not released was asked to stop, or is no longer ours.
+        back = {verdict.ref for verdict in accepted}
+        other += [settlement for settlement in unbegun if settlement.ref not in back]
     if quick:
         accepted += yield from leases.succeed(worker_id, quick)
     if other:
         accepted += yield from leases.settle(worker_id, other)
-    return (yield from record(settlements, accepted))
+    verdicts = yield from record(settlements, accepted)
+    verdicts.released = verdicts.released.union(ready_again)
+    return verdicts
 
 
 def _is_quick(settlement: Settlement) -> bool:
@@ -41,9 +53,10 @@ def record(settlements: Sequence[Settlement], accepted: Iterable[Verdict]) -> Op
     """Count what was accepted, note what was refused, and draw the conclusions, in the same transaction."""
     by_ref = {verdict.ref: verdict for verdict in accepted}
     verdicts = Verdicts(by_ref.get(s.ref) or Verdict(s.ref, False, s.status, s.outcome) for s in settlements)
-    refused = [verdict.ref for verdict in verdicts if not verdict.accepted]
+    refused = [v.ref for s, v in zip(settlements, verdicts, strict=True) if s.begun and not v.accepted]
     if refused:
-        yield from events.fenced(refused, "the lease was gone when the attempt ended")
+        held = yield from events.hold_runs([ref.run_id for ref in refused])
+        yield from events.fenced(refused, "the lease was gone when the attempt ended", held)
     counted = _counted(settlements, verdicts)
     if counted:
         ended = [v for v in verdicts if v.accepted and v.outcome is not None]
@@ -65,6 +78,8 @@ def _counted(settlements: Sequence[Settlement], verdicts: Sequence[Verdict]) -> 
     seconds: dict[tuple[str, str], list[float]] = {}
     for settlement, verdict in zip(settlements, verdicts, strict=True):
         task = settlement.task
+        if verdict.status == RELEASED or not (settlement.begun or verdict.accepted):
+            continue
         if not verdict.accepted:
             seconds.setdefault((task, "fenced"), []).append(0.0)
             continue

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.domain.errors import SubscriptionExists, SubscriptionNotFound
+from holdfast.domain.errors import ConfigurationError, SubscriptionExists, SubscriptionNotFound, SubscriptionNotReady
 from holdfast.sql import deliveries, outbox, subscriptions
 from holdfast.sql.deliveries import Delivery, DeliveryRecord, Held, Try
 from holdfast.sql.statement import Op
 from holdfast.sql.subscriptions import NewSubscription, SubscriptionRecord, SubscriptionState
 
 FANNED_OUT_AT_ONCE = 1000
+# How often a new subscription looks whether transactions that may not see it are over, each time after a moment.
+LOOKS = 500
 
 
 def fan_out(limit: int = FANNED_OUT_AT_ONCE) -> Op[int]:
@@ -62,11 +64,29 @@ def stand_still(holder: str, held: Held, delivery: Delivery, tried: Try, reason:
 
 
 def add_subscription(new: NewSubscription) -> Op[SubscriptionRecord]:
-    """Subscribe: endings that commit from now on are delivered."""
+    """Subscribe: endings that commit from now on are delivered.
+
+    Who ended a run before it could see the subscription, and has not committed, writes no event. So the subscription is
+    committed first and acknowledged when those transactions are over; nothing else waits for that.
+    """
     made = yield from subscriptions.add(new)
     if made is None:
         raise SubscriptionExists(f"there is a subscription named {new.name!r} already; remove it first")
-    return made
+    own, waited_for = yield from subscriptions.unaware()
+    for _ in range(0 if own else LOOKS):
+        if not waited_for:
+            return made
+        waited_for = yield from subscriptions.still_unaware(waited_for)
+    yield from subscriptions.remove(new.name)
+    if own:
+        raise ConfigurationError(
+            "a subscription cannot be added in a transaction of your own: runs that end before it commits would be "
+            "missed. Add it on the client itself."
+        )
+    raise SubscriptionNotReady(
+        f"subscription {new.name!r} was not added: a transaction that ended or reopened runs has been open for more "
+        f"than {LOOKS * 0.02:.0f} seconds, and what it ended would be missed. Commit it, or try again later."
+    )
 
 
 def remove_subscription(name: str) -> Op[None]:

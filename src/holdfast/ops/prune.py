@@ -1,30 +1,64 @@
-"""Prune: forget what is past its time. Live runs, and runs that a key still points to, are never touched."""
+"""Prune: forget what is past its time. Live runs, and runs that a key still points to, are never touched.
+
+Each call does a bounded amount, statement by statement; `more` says that there is something left to do now. A month is
+dropped first, which is quick, and what its runs left in other tables is removed afterwards, a step at a time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from holdfast.sql import keys, partitions, workers
+from holdfast.domain.errors import ConfigurationError
+from holdfast.sql import discarded, keys, partitions, workers
 from holdfast.sql.statement import Op
+
+STEPS = 10
 
 
 class Pruned(NamedTuple):
-    """How much was forgotten."""
+    """How much was forgotten, and whether there is more to forget."""
 
     keys: int
     workers: int
     strays: int
     months: list[str]
+    more: bool = False
 
 
 def prune(retention: timedelta, limit: int = 1000) -> Op[Pruned]:
-    """Forget expired keys, workers long dead, and the months of runs that are older than the retention."""
+    """Forget expired keys, workers long dead, and the oldest month of runs that is older than the retention."""
+    isolation = yield from partitions.isolation()
+    if isolation != "read committed":
+        raise ConfigurationError(
+            f"pruning needs READ COMMITTED transactions to see runs that others just reopened; this one is {isolation}"
+        )
     expired = yield from keys.expire(limit)
     dead = yield from workers.forget(older_than_hours=retention / timedelta(hours=1))
     strays = yield from partitions.strays(retention, limit)
     months = yield from partitions.drop(retention)
-    return Pruned(expired, dead, strays, months)
+    more = yield from partitions.sweep(limit)
+    for _ in range(STEPS - 1):
+        if not more:
+            break
+        more = yield from partitions.sweep(limit)
+    return Pruned(expired, dead, strays, months, more or bool(months) or limit in (expired, strays))
+
+
+def results_to_remove(limit: int = 100) -> Op[list[str]]:
+    """Runs that were pruned and whose results are still in the store; those not tried yet come first."""
+    return (yield from discarded.listing(limit))
+
+
+def results_removed(run_ids: Sequence[str]) -> Op[None]:
+    """Say that nothing of these runs is in the store any more."""
+    yield from discarded.removed(run_ids)
+
+
+def results_not_removed(run_ids: Sequence[str]) -> Op[None]:
+    """Say that the results of these runs could not be removed; they come last next time."""
+    yield from discarded.put_off(run_ids)
 
 
 def make_partitions(ahead: timedelta = timedelta(days=62)) -> Op[int]:

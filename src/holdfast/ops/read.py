@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from holdfast.domain.errors import ResultPruned, RunCancelled, RunFailed, RunNotFinished, RunNotFound
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
@@ -20,11 +18,6 @@ def get(run_id: str) -> Op[RunRecord]:
     if run is None:
         raise RunNotFound(f"no run has the id {run_id}")
     return run
-
-
-def list_runs(**filters: Any) -> Op[list[RunRecord]]:
-    """Runs newest first; filters as in `sql.runs.listing`."""
-    return (yield from runs.listing(**filters))
 
 
 def result(run_id: str) -> Op[ResultRecord]:

@@ -18,11 +18,19 @@ def find_orphans(limit: int) -> Op[list[Orphan]]:
 
 
 def rescue(orphans: Sequence[Orphan], random: float) -> Op[Verdicts]:
-    """Settle these leases as LOST, if they are still the same and their worker is still gone."""
+    """Settle these leases as LOST, if they are still the same and their worker is still gone.
+
+    Those that their worker left behind without having begun them go back to their queue instead.
+    """
     if not orphans:
         return Verdicts()
     settlements = []
+    unbegun = [leases.never_begun(orphan) for orphan in orphans if not orphan.begun]
+    released = (yield from leases.release_orphans(unbegun)) if unbegun else []
+    back = {one.verdict.ref for one in released}
     for orphan in orphans:
+        if (orphan.run_id, orphan.number) in back:
+            continue
         outcome, delay = after_failure(
             policy_of(orphan.policy),
             spent=orphan.number - orphan.excused,
@@ -30,7 +38,9 @@ def rescue(orphans: Sequence[Orphan], random: float) -> Op[Verdicts]:
             random=random,
         )
         settlements.append(leases.lost(orphan, outcome, delay))
-    accepted = yield from leases.settle_orphans(settlements)
+    accepted = (yield from leases.settle_orphans(settlements)) if settlements else []
     refs = {verdict.ref for verdict in accepted}
     # What was not accepted was finished, renewed or rescued by somebody else in between: nothing of ours was refused.
-    return (yield from record([s for s in settlements if s.ref in refs], accepted))
+    verdicts = yield from record([s for s in settlements if s.ref in refs], accepted)
+    verdicts += [one.verdict for one in released]
+    return verdicts

@@ -15,7 +15,7 @@ from holdfast.ops.depend import hold
 from holdfast.ops.jobs import get_job
 from holdfast.sql import attempts, dependencies, jobs, maps, runs
 from holdfast.sql.attempts import Reopened
-from holdfast.sql.dependencies import Kept
+from holdfast.sql.dependencies import PRUNED, Kept
 from holdfast.sql.jobs import Move
 from holdfast.sql.statement import Op
 
@@ -25,10 +25,16 @@ def retry(run_id: str, by: str) -> Op[RunRecord]:
 
     Runs that could not start because of it are open again as well, and so is its job.
     """
-    reopened = yield from _reopen([run_id], by)
+    undecidable: set[str] = set()
+    reopened = yield from _reopen([run_id], by, undecidable)
     run = yield from runs.read(run_id)
     if run is None:
         raise RunNotFound(f"no run has the id {run_id}")
+    if run_id in undecidable:
+        raise RunEnded(
+            f"run {run_id} never started, and a run that it depends on was pruned, so whether it may start is not "
+            "known any more. Submit a new run to compute it."
+        )
     if not reopened and run.status in REOPENABLE:
         if run.job_id is not None:
             _refuse_while_stopping((yield from get_job(run.job_id)))
@@ -60,13 +66,17 @@ def _refuse_while_stopping(job: JobRecord) -> None:
         raise JobEnded(f"job {job.id} ({job.name}) is being stopped; retry what was cancelled once it has ended")
 
 
-def _reopen(run_ids: Sequence[str], by: str) -> Op[list[Reopened]]:
-    """Reopen runs and those they kept from starting, and let maps, dependents and jobs know."""
+def _reopen(run_ids: Sequence[str], by: str, undecidable: set[str] | None = None) -> Op[list[Reopened]]:
+    """Reopen runs and those they kept from starting, and let maps, dependents and jobs know.
+
+    Runs of which it is not known whether they may start stay as they are, and are added to `undecidable`.
+    """
+    undecidable = set() if undecidable is None else undecidable
     back: list[Reopened] = []
     opened: set[str] = set()
     asked, fresh = set(run_ids), list(run_ids)
     while fresh:
-        part = yield from _reopen_these(fresh, by)
+        part = yield from _reopen_these(fresh, by, undecidable)
         back += part
         mapped = Counter(run.map_id for run in part if run.map_id is not None)
         if mapped:
@@ -87,14 +97,18 @@ def _reopen(run_ids: Sequence[str], by: str) -> Op[list[Reopened]]:
     return back
 
 
-def _reopen_these(run_ids: Sequence[str], by: str) -> Op[list[Reopened]]:
+def _reopen_these(run_ids: Sequence[str], by: str, undecidable: set[str]) -> Op[list[Reopened]]:
     held = yield from attempts.hold_endings(run_ids)
     if not held:
         return []
     # What they wait for must not end while it is counted. What is about to be reopened itself has ended, and stays.
     awaited = yield from dependencies.targets(held)
-    yield from hold(set(awaited) - set(held))
-    return (yield from attempts.reopen(held, by))
+    states = yield from hold(set(awaited) - set(held), pruned=True)
+    gone = sorted(on_id for on_id, state in states.items() if state == PRUNED)
+    if gone:
+        undecidable |= yield from dependencies.undecidable(held, gone)
+        held = [run_id for run_id in held if run_id not in undecidable]
+    return (yield from attempts.reopen(held, by)) if held else []
 
 
 def _reachable(kept: Sequence[Kept], opened: AbstractSet[str]) -> list[str]:

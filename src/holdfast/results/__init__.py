@@ -21,6 +21,9 @@ class ResultStore(Protocol):
     def chunks(self, stored: StoredResult) -> Iterator[bytes]:
         """The same piece by piece, never whole in memory; the last piece comes only if all were what was stored."""
 
+    def remove(self, run_id: str) -> None:
+        """Remove everything that is kept of a run. Nothing happens if there is nothing."""
+
 
 def open_store(location: str) -> ResultStore:
     """The store at a directory, or at an s3://, gs:// or az:// URL."""

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 
 from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.ids import parse_id
 from holdfast.domain.values import StoredResult
 from holdfast.results.files import CHUNK, DamagedResult, verified
 
@@ -37,3 +38,9 @@ class BlobStore:
     def chunks(self, stored: StoredResult) -> Iterator[bytes]:
         found = self._obstore.get(self._store, stored.ref)
         return verified((bytes(piece) for piece in found.stream(min_chunk_size=CHUNK)), stored)
+
+    def remove(self, run_id: str) -> None:
+        if parse_id(run_id) != run_id:
+            raise DamagedResult(f"{run_id!r} is not the id of a run")
+        for found in self._obstore.list(self._store, prefix=run_id):
+            self._obstore.delete(self._store, [one["path"] for one in found])

@@ -1,6 +1,7 @@
 """Results as files: `{run_id}/{attempt}.json` under one directory.
 
 A result is written aside, flushed to disk, and only then given its name, so a file at its final name is always whole.
+The directories that lead to it are flushed as well: a result that was acknowledged outlives a crash of the machine.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,7 +33,7 @@ class FileStore:
     def put(self, run_id: str, attempt: int, text: bytes) -> StoredResult:
         ref = f"{run_id}/{attempt}.json"
         path = self._path(ref)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_directory(path.parent)
         aside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             with aside.open("wb") as file:
@@ -40,6 +42,7 @@ class FileStore:
                 os.fsync(file.fileno())
             aside.rename(path)
             _sync_directory(path.parent)
+            _sync_directory(self.directory)
         except OSError:
             aside.unlink(missing_ok=True)
             raise
@@ -63,6 +66,18 @@ class FileStore:
             file.close()
             raise DamagedResult(f"result {stored.ref} is not what was stored: its size differs")
         return _read(file, stored)
+
+    def remove(self, run_id: str) -> None:
+        directory = self._path(f"{run_id}/1.json").parent
+        try:
+            files = list(directory.iterdir())
+        except FileNotFoundError:
+            return
+        for file in files:
+            file.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            directory.rmdir()
+        _sync_directory(self.directory)
 
     def _path(self, ref: str) -> Path:
         run_id, _, name = ref.partition("/")
@@ -90,6 +105,15 @@ def verified(pieces: Iterable[bytes], stored: StoredResult) -> Iterator[bytes]:
         raise DamagedResult(f"result {stored.ref} is not what was stored: its SHA-256 differs")
     if held:
         yield held
+
+
+def _make_directory(directory: Path) -> None:
+    """Make a directory and those above it, each of them flushed into the one that holds it."""
+    if directory.is_dir():
+        return
+    _make_directory(directory.parent)
+    directory.mkdir(exist_ok=True)
+    _sync_directory(directory.parent)
 
 
 def _sync_directory(directory: Path) -> None:

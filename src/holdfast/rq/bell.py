@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import psycopg
 
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
@@ -15,11 +18,11 @@ from holdfast.rq.sweeper import Sweeper
 class RqBell:
     """Rings for runs by name. What it cannot send, the next sweep sends."""
 
-    def __init__(self, redis_url: str, database_url: str, again_after: float) -> None:
+    def __init__(self, redis_url: str, connect: Callable[[], psycopg.Connection[Any]], again_after: float) -> None:
         self._ringer = RunRinger(redis_url, again_after)
         self._send = RedisSend(redis_url)
         self._hints = CoalescingBell(self._send)
-        self._sweeper = Sweeper(database_url, self._ringer)
+        self._sweeper = Sweeper(connect, self._ringer)
         self._sweeper.start()
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
@@ -32,6 +35,9 @@ class RqBell:
 
     def rides(self, hint: str) -> bool:
         return False
+
+    def suspend_riding(self) -> None:
+        pass
 
     def close(self) -> None:
         self._hints.close()

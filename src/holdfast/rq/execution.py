@@ -11,9 +11,10 @@ from random import random
 import redis
 
 from holdfast import ops
-from holdfast.assembly import WorkerRequest, start_logging, worker_options
+from holdfast.assembly import WorkerRequest, child_limits, start_logging, worker_options
 from holdfast.client.surroundings import Surroundings, connect
 from holdfast.domain.ids import parse_id
+from holdfast.domain.tasks import registry
 from holdfast.domain.values import Claim
 from holdfast.doorbells.redis import open_redis
 from holdfast.doorbells.rq import RunRinger
@@ -42,7 +43,8 @@ def execute(run_id: object) -> None:
             end_with_worker(lambda: _answers(url))
         if _claimable(surroundings, known):
             options = worker_options(surroundings, WorkerRequest(queues=(), slots=1))
-            worker = RunWorker(replace(options, executor=OneChild(1)), known)
+            child = OneChild(1, limits=child_limits(surroundings.settings))
+            worker = RunWorker(replace(options, executor=child), known)
             # A process that is not ours alone, such as a worker of RQ that does not fork, keeps its signals.
             if forked:
                 worker.run()
@@ -79,7 +81,7 @@ class RunWorker(Worker):
         self._began = True
 
     def _claim(self) -> Op[Claim | None]:
-        return ops.claim_by_id(self._exchange.tenure.id, self._run_id, random())
+        return ops.claim_by_id(self._exchange.tenure.id, self._run_id, registry.names(), random())
 
     def _done(self) -> bool:
         exchange = self._exchange
@@ -88,7 +90,7 @@ class RunWorker(Worker):
 
 
 def _claimable(surroundings: Surroundings, run_id: str) -> bool:
-    with connect(surroundings.database_url) as connection:
+    with connect(surroundings.database_url, surroundings.settings.pooler) as connection:
         return driver.run(connection, ring.is_claimable(run_id))
 
 
@@ -105,7 +107,7 @@ def _answers(url: str) -> bool:
 def _sweep(surroundings: Surroundings, url: str) -> None:
     """Ring for what became ready meanwhile: a retry of this very run, or runs that waited for it."""
     ringer = RunRinger(url, surroundings.settings.ring_seconds)
-    sweeper = Sweeper(surroundings.database_url, ringer)
+    sweeper = Sweeper(surroundings.connect_for_sweep, ringer)
     try:
         sweeper.try_sweep()
     finally:

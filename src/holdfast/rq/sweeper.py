@@ -25,7 +25,6 @@ T = TypeVar("T")
 SWEEP_EVERY = 1.0
 PROMOTED_AT_ONCE = 1000
 RESCUED_AT_ONCE = 100
-STATEMENT_LIMIT = "10s"
 
 log = logging.getLogger("holdfast.rq")
 
@@ -33,8 +32,8 @@ log = logging.getLogger("holdfast.rq")
 class Sweeper:
     """Sweeps on a connection of its own, by itself once started."""
 
-    def __init__(self, database_url: str, ringer: RunRinger) -> None:
-        self._url = database_url
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]], ringer: RunRinger) -> None:
+        self._connect = connect
         self._ringer = ringer
         self._connection: psycopg.Connection[Any] | None = None
         self._wake = threading.Event()
@@ -53,10 +52,7 @@ class Sweeper:
 
     def _do(self, make_op: Callable[[], Op[T]]) -> T:
         if self._connection is None:
-            self._connection = psycopg.connect(
-                self._url, autocommit=True, application_name="holdfast sweep", connect_timeout=5
-            )
-            self._connection.execute(f"set statement_timeout = '{STATEMENT_LIMIT}'")
+            self._connection = self._connect()
         return driver.transact(self._connection, make_op)
 
     def try_sweep(self) -> int:

@@ -49,17 +49,18 @@ def of_run(run_id: str) -> Statement[list[AttemptRecord]]:
     return Statement(
         """
         select attempts.number, attempts.status, attempts.outcome, attempts.worker_id::text,
-               coalesce(attempts.executor, workers.executor), attempts.claimed_at, attempts.started_at,
-               attempts.finished_at, attempts.exit_code, attempts.reason, attempts.error::text,
-               attempts.progress::text, attempts.result_ref
+               coalesce(attempts.executor, workers.executor), holdfast.readable(attempts.claimed_at),
+               holdfast.readable(attempts.started_at), holdfast.readable(attempts.finished_at), attempts.exit_code,
+               attempts.reason, attempts.error::text, attempts.progress::text, attempts.result_ref
         from holdfast.attempts left join holdfast.workers on workers.id = attempts.worker_id
         where attempts.run_id = %(run_id)s::uuid and attempts.number >= 1
         union all
         select leases.number,
                case when leases.started_at is null and leases.details is not null then 'SUBMITTED' else 'RUNNING' end,
-               null, leases.worker_id::text, coalesce(leases.executor, workers.executor), leases.claimed_at,
-               coalesce(leases.started_at, leases.claimed_at), null, null, leases.cancel_reason, null,
-               leases.progress::text, null
+               null, leases.worker_id::text, coalesce(leases.executor, workers.executor),
+               holdfast.readable(leases.claimed_at),
+               holdfast.readable(coalesce(leases.started_at, leases.claimed_at)), null, null, leases.cancel_reason,
+               null, leases.progress::text, null
         from holdfast.leases left join holdfast.workers on workers.id = leases.worker_id
         where leases.run_id = %(run_id)s::uuid
         order by 1
@@ -142,9 +143,9 @@ def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
     return Statement(
         """
         with past as (
-            select runs.id, runs.queue, -runs.priority as ord, runs.job_id, runs.map_id,
+            select runs.id, runs.queue, runs.task, -runs.priority as ord, runs.job_id, runs.map_id,
                    coalesce(jobs.created_at, holdfast.now()) as rank_at,
-                   coalesce((runs.policy ->> 'critical')::boolean, true) as critical,
+                   runs.policy ->> 'critical' is distinct from 'false' as critical,
                    (select count(*) from holdfast.dependencies where dependencies.run_id = runs.id)::integer as edges,
                    (select greatest(max(attempts.number), 0) from holdfast.attempts
                     where attempts.run_id = runs.id) as number
@@ -159,12 +160,13 @@ def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
         ), back as (
             select past.*, reopened.outcome, reopened.own from reopened join past on past.id = reopened.run_id
         ), queued as (
-            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
-            select id, rank_at, number + 1, number, ord, queue, job_id, map_id from back where edges = 0
+            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id, task)
+            select id, rank_at, number + 1, number, ord, queue, job_id, map_id, task from back where edges = 0
         ), put_off as (
             insert into holdfast.waiting (run_id, due_at, rank_at, blockers, number, excused, ord, queue, reason,
-                                          job_id, map_id)
-            select id, holdfast.now(), rank_at, edges, number + 1, number, ord, queue, 'dependencies', job_id, map_id
+                                          job_id, map_id, task)
+            select id, holdfast.now(), rank_at, edges, number + 1, number, ord, queue, 'dependencies', job_id, map_id,
+                   task
             from back where edges > 0
         )
         select id::text, outcome, job_id::text, map_id::text, own and critical, edges > 0 from back

@@ -10,6 +10,8 @@ from holdfast.sql.stopping import TO_STOP
 
 _CHORES = {
     "fold": "from holdfast.tallies",
+    "start_late_jobs": "from holdfast.late_starts",
+    "name_tasks": "from holdfast.ready where task = ''",
     "publish": "from holdfast.outbox",
     "publish again": DUE,
     "stop_overdue_jobs": TO_STOP,

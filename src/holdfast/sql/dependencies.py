@@ -15,6 +15,7 @@ from holdfast.sql.attempts import LOWEST
 from holdfast.sql.statement import Rows, Statement, each, nothing, plain_array, text_array
 
 OPEN = "OPEN"
+PRUNED = "PRUNED"
 
 
 def _states(found: Rows) -> dict[str, str | None]:
@@ -53,6 +54,39 @@ def hold(ids: Sequence[str]) -> Statement[dict[str, str | None]]:
         """,
         {"ids": plain_array(sorted(ids))},
         _states,
+        together=True,
+    )
+
+
+def gone(ids: Sequence[str]) -> Statement[set[str]]:
+    """Those of these that are neither a run nor a map, since they were pruned."""
+    return Statement(
+        """
+        select asked.id::text from unnest(%(ids)s::uuid[]) as asked (id)
+        where not exists (select from holdfast.runs where runs.id = asked.id)
+          and not exists (select from holdfast.maps where maps.id = asked.id)
+        """,
+        {"ids": plain_array(ids)},
+        lambda found: {str(row[0]) for row in found},
+        together=True,
+    )
+
+
+def undecidable(run_ids: Sequence[str], gone: Sequence[str]) -> Statement[set[str]]:
+    """Those of these runs that never started and depend on the success or failure of one that is `gone`.
+
+    Whatever a run that started depends on had ended as it should. Of the others that is not known any more.
+    """
+    return Statement(
+        """
+        select dependencies.run_id::text from holdfast.dependencies
+        where dependencies.run_id = any(%(run_ids)s::uuid[]) and dependencies.on_id = any(%(gone)s::uuid[])
+          and dependencies.policy <> 'always'
+          and not exists (select from holdfast.attempts
+                          where attempts.run_id = dependencies.run_id and attempts.number >= 1)
+        """,
+        {"run_ids": plain_array(run_ids), "gone": plain_array(gone)},
+        lambda found: {str(row[0]) for row in found},
         together=True,
     )
 
@@ -226,7 +260,7 @@ def apply(decisions: Sequence[Decision]) -> Statement[Applied]:
             where waiting.run_id = decision.run_id
               and (decision.reason is not null or (decision.blockers = 0 and waiting.due_at <= holdfast.now()))
             returning waiting.run_id, waiting.due_at, waiting.rank_at, waiting.number, waiting.excused, waiting.ord,
-                      waiting.queue, waiting.job_id, waiting.map_id, decision.reason
+                      waiting.queue, waiting.job_id, waiting.map_id, waiting.task, decision.reason
         ), eased as (
             update holdfast.waiting
             set blockers = decision.blockers,
@@ -236,8 +270,8 @@ def apply(decisions: Sequence[Decision]) -> Statement[Applied]:
             where waiting.run_id = decision.run_id and decision.reason is null
               and (decision.blockers > 0 or waiting.due_at > holdfast.now())
         ), released as (
-            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
-            select run_id, coalesce(rank_at, due_at), number, excused, ord, queue, job_id, map_id
+            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id, task)
+            select run_id, coalesce(rank_at, due_at), number, excused, ord, queue, job_id, map_id, task
             from gone where reason is null
         ), closed as (
             insert into holdfast.attempts (run_id, number, finished_at, status, outcome, reason, details)

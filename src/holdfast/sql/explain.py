@@ -33,9 +33,10 @@ def situation(run_id: str) -> Statement[Situation | None]:
     return Statement(
         """
         select runs.queue, runs.task,
-               extract(epoch from waiting.due_at - holdfast.now())::float8, waiting.due_at,
+               extract(epoch from holdfast.readable(waiting.due_at) - holdfast.now())::float8,
+               holdfast.readable(waiting.due_at),
                coalesce(waiting.blockers, 0), waiting.reason,
-               queues.paused_by, queues.pause_reason, queues.paused_at,
+               queues.paused_by, queues.pause_reason, holdfast.readable(queues.paused_at),
                (select count(*) from (
                     select from holdfast.ready as other
                     where other.queue = ready.queue

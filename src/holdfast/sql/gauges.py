@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from holdfast.sql.ready import BY_TASK
 from holdfast.sql.statement import Statement, each
 
 
@@ -21,7 +22,7 @@ def queues() -> Statement[list[QueueGauge]]:
     return Statement(
         """
         with parts (queue, ready, waiting, running, lag) as (
-            select queue, count(*), 0, 0, extract(epoch from holdfast.now() - min(rank_at))
+            select queue, count(*), 0, 0, extract(epoch from holdfast.now() - holdfast.readable(min(rank_at)))
             from holdfast.ready group by queue
             union all
             select queue, 0, count(*), 0, 0 from holdfast.waiting group by queue
@@ -38,6 +39,41 @@ def queues() -> Statement[list[QueueGauge]]:
         """,
         {},
         each(QueueGauge._make),
+    )
+
+
+class Unknown(NamedTuple):
+    """Ready runs of a task that no live worker of their queue knows; `lag` is how long the first has waited."""
+
+    queue: str
+    task: str
+    ready: int
+    lag: float
+
+
+def unknown() -> Statement[list[Unknown]]:
+    """Ready runs that no live worker can run. Queues that are paused, or have no live worker at all, are left out."""
+    return Statement(
+        BY_TASK
+        + """
+        select lane.queue, lane.task, found.amount, greatest(found.lag, 0)::float8
+        from lane
+        cross join lateral (
+            select count(*) filter (where coalesce(lane.queue = any(workers.queues), true)) as serving,
+                   count(*) filter (where coalesce(lane.queue = any(workers.queues), true)
+                                    and coalesce(lane.task = any(workers.tasks), true)) as knowing
+            from holdfast.workers
+            where workers.expires_at > holdfast.now() and workers.drain_requested_at is null) as live
+        cross join lateral (
+            select count(*) as amount, extract(epoch from holdfast.now() - min(rank_at)) as lag
+            from holdfast.ready where ready.queue = lane.queue and ready.task = lane.task) as found
+        where live.serving > 0 and live.knowing = 0 and lane.task <> ''
+          and not exists (select from holdfast.queues
+                          where queues.name = lane.queue and queues.paused_at is not null)
+        order by lane.queue, lane.task
+        """,
+        {},
+        each(Unknown._make),
     )
 
 

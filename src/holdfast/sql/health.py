@@ -131,7 +131,7 @@ class Service(NamedTuple):
 def service() -> Statement[list[Service]]:
     return Statement(
         """
-        select ready.queue, ready.amount, extract(epoch from holdfast.now() - ready.oldest)::float8,
+        select ready.queue, ready.amount, extract(epoch from holdfast.now() - holdfast.readable(ready.oldest))::float8,
                exists (select from holdfast.queues where queues.name = ready.queue and queues.paused_at is not null),
                (select count(*) from holdfast.workers
                 where workers.expires_at > holdfast.now() and workers.drain_requested_at is null
@@ -159,10 +159,11 @@ def stuck() -> Statement[Stuck | None]:
         """
         select lost.amount, coalesce(lost.seconds, 0)::float8, late.amount, coalesce(late.seconds, 0)::float8
         from (select count(*) as amount,
-                     extract(epoch from holdfast.now() - min(coalesce(workers.expires_at, claimed_at))) as seconds
+                     extract(epoch from holdfast.now()
+                                        - holdfast.readable(min(coalesce(workers.expires_at, claimed_at)))) as seconds
               from holdfast.leases left join holdfast.workers on workers.id = leases.worker_id
               where coalesce(workers.expires_at <= holdfast.now(), true)) as lost,
-             (select count(*) as amount, extract(epoch from holdfast.now() - min(due_at)) as seconds
+             (select count(*) as amount, extract(epoch from holdfast.now() - holdfast.readable(min(due_at))) as seconds
               from holdfast.waiting where blockers = 0 and due_at <= holdfast.now()) as late
         """,
         {},

@@ -78,6 +78,35 @@ def let_go(job_id: str) -> Statement[None]:
     )
 
 
+def start_late(limit: int) -> Statement[int]:
+    """Start jobs that could not be started with the first claim of one of their runs; tells how many notes were done.
+
+    Those that another transaction still holds are left for the next time.
+    """
+    return Statement(
+        """
+        with noted as (
+            select job_id, min(at) as at from holdfast.late_starts group by job_id limit %(limit)s
+        ), held as (
+            select jobs.id from holdfast.jobs where jobs.id in (select job_id from noted)
+            order by jobs.id for no key update skip locked
+        ), started as (
+            update holdfast.jobs set started_at = noted.at from noted join held on held.id = noted.job_id
+            where jobs.id = held.id and jobs.started_at is null
+        ), done as (
+            delete from holdfast.late_starts
+            where job_id in (select id from held)
+               or (job_id in (select job_id from noted)
+                   and not exists (select from holdfast.jobs where jobs.id = late_starts.job_id))
+            returning job_id
+        )
+        select count(*) from done
+        """,
+        {"limit": limit},
+        count,
+    )
+
+
 HELD_FOR_NOTHING = """
         from holdfast.jobs
         where finished_at is null and held_until <= holdfast.now() and total = succeeded + failed + cancelled
@@ -113,7 +142,7 @@ def critical(run_ids: Sequence[str]) -> Statement[list[str]]:
         """
         select job_id::text from holdfast.runs
         where id = any(%(run_ids)s::uuid[]) and job_id is not null
-          and coalesce((policy ->> 'critical')::boolean, true)
+          and policy ->> 'critical' is distinct from 'false'
         """,
         {"run_ids": plain_array(run_ids)},
         each(lambda row: str(row[0])),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import orjson
 
 from holdfast.domain.states import AttemptStatus, Status
-from holdfast.domain.values import AttemptRef, Settlement, Verdict
+from holdfast.domain.values import RELEASED, AttemptRef, Settlement, Verdict
 from holdfast.sql.statement import Row, Statement, count, each, first, plain_array, text_array
 
 # The two fences. A worker's own ending needs its lease and its own life; a rescue needs the holder's death.
@@ -89,15 +89,15 @@ _SETTLE_TAIL = """
            executor, progress, details
     from gone
 ), again as (
-    insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
+    insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id, task)
     select gone.run_id, coalesce(jobs.created_at, holdfast.now()), gone.number + 1, gone.excused, -runs.priority,
-           runs.queue, gone.job_id, gone.map_id
+           runs.queue, gone.job_id, gone.map_id, runs.task
     from gone join holdfast.runs on runs.id = gone.run_id left join holdfast.jobs on jobs.id = gone.job_id
     where gone.outcome is null and gone.delay <= 0
 ), later as (
-    insert into holdfast.waiting (run_id, due_at, rank_at, number, excused, ord, queue, reason, job_id, map_id)
+    insert into holdfast.waiting (run_id, due_at, rank_at, number, excused, ord, queue, reason, job_id, map_id, task)
     select gone.run_id, holdfast.now() + gone.delay * interval '1 second', jobs.created_at, gone.number + 1,
-           gone.excused, -runs.priority, runs.queue, 'retry', gone.job_id, gone.map_id
+           gone.excused, -runs.priority, runs.queue, 'retry', gone.job_id, gone.map_id, runs.task
     from gone join holdfast.runs on runs.id = gone.run_id left join holdfast.jobs on jobs.id = gone.job_id
     where gone.outcome is null and gone.delay > 0
 ), published as (
@@ -142,6 +142,76 @@ def settle(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[
     )
 
 
+_RELEASE = """
+with given as (
+    select * from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[], %(ranks)s::timestamptz[])
+                  as given (run_id, number, rank_at)
+), gone as (
+    delete from holdfast.leases using given
+    where leases.run_id = given.run_id and leases.number = given.number and leases.cancel_requested_at is null
+"""
+_RELEASE_TAIL = """
+    returning leases.run_id, leases.number, leases.excused, leases.job_id, leases.map_id,
+              coalesce(given.rank_at, leases.claimed_at) as rank_at
+), back as (
+    insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id, task)
+    select gone.run_id, gone.rank_at, gone.number, gone.excused, -runs.priority, runs.queue, gone.job_id, gone.map_id,
+           runs.task
+    from gone join holdfast.runs on runs.id = gone.run_id
+    returning run_id, number, queue
+)
+select run_id::text, number, queue from back
+"""
+# Only a worker that settled all it was given has left leases behind that were never begun.
+_NEVER_BEGUN = """
+        and exists (select from holdfast.workers
+                    where workers.id = leases.worker_id and workers.settled_at is not null)
+"""
+
+
+class Released(NamedTuple):
+    """A claim that was given back unbegun: its run is ready again in this queue."""
+
+    run_id: str
+    number: int
+    queue: str
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict(AttemptRef(self.run_id, self.number), True, RELEASED, None)
+
+
+def release(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Released]]:
+    """Give claims back that were never begun: each run is ready again under the same number, without a trace.
+
+    One that was asked to stop stays leased; it has to be settled.
+    """
+    return Statement(
+        _RELEASE + HELD + _RELEASE_TAIL,
+        {"worker_id": worker_id} | _given_back(settlements),
+        each(Released._make),
+        together=True,
+    )
+
+
+def release_orphans(settlements: Sequence[Settlement]) -> Statement[list[Released]]:
+    """Put runs back whose worker left without having begun them."""
+    return Statement(
+        _RELEASE + _ORPHANED + _NEVER_BEGUN + _RELEASE_TAIL,
+        _given_back(settlements),
+        each(Released._make),
+        together=True,
+    )
+
+
+def _given_back(settlements: Sequence[Settlement]) -> dict[str, object]:
+    return {
+        "run_ids": plain_array([s.ref.run_id for s in settlements]),
+        "numbers": plain_array([s.ref.number for s in settlements]),
+        "ranks": text_array([s.rank_at for s in settlements]),
+    }
+
+
 def settle_orphans(settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:
     """End attempts whose worker let its lease pass."""
     return Statement(_SETTLE + _ORPHANED + _SETTLE_TAIL, _told(settlements), each(_verdict), together=True)
@@ -178,17 +248,25 @@ class Orphan(NamedTuple):
     crashes: int
     worker_id: str
     payload_hash: str
+    begun: bool
+
+
+_ORPHAN = """
+        select leases.run_id::text, leases.number, leases.excused, runs.task, runs.policy::text,
+               (select count(*) from holdfast.attempts where attempts.run_id = leases.run_id
+                  and (attempts.status = 'LOST' or attempts.reason = 'crash')),
+               leases.worker_id::text, encode(runs.payload_hash, 'hex'),
+               not exists (select from holdfast.workers
+                           where workers.id = leases.worker_id and workers.settled_at is not null)
+        from holdfast.leases join holdfast.runs on runs.id = leases.run_id
+"""
 
 
 def orphans(limit: int) -> Statement[list[Orphan]]:
     """Leases whose worker has not renewed in time, oldest first."""
     return Statement(
-        """
-        select leases.run_id::text, leases.number, leases.excused, runs.task, runs.policy::text,
-               (select count(*) from holdfast.attempts where attempts.run_id = leases.run_id
-                  and (attempts.status = 'LOST' or attempts.reason = 'crash')),
-               leases.worker_id::text, encode(runs.payload_hash, 'hex')
-        from holdfast.leases join holdfast.runs on runs.id = leases.run_id
+        _ORPHAN
+        + """
         where not exists (select from holdfast.workers
                           where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
         order by leases.claimed_at limit %(limit)s
@@ -201,12 +279,8 @@ def orphans(limit: int) -> Statement[list[Orphan]]:
 def orphan(run_id: str) -> Statement[list[Orphan]]:
     """This run's lease, if its worker has not renewed in time."""
     return Statement(
-        """
-        select leases.run_id::text, leases.number, leases.excused, runs.task, runs.policy::text,
-               (select count(*) from holdfast.attempts where attempts.run_id = leases.run_id
-                  and (attempts.status = 'LOST' or attempts.reason = 'crash')),
-               leases.worker_id::text, encode(runs.payload_hash, 'hex')
-        from holdfast.leases join holdfast.runs on runs.id = leases.run_id
+        _ORPHAN
+        + """
         where leases.run_id = %(run_id)s::uuid
           and not exists (select from holdfast.workers
                           where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
@@ -298,6 +372,11 @@ def progress(worker_id: str, reports: Sequence[tuple[AttemptRef, str]]) -> State
         },
         count,
     )
+
+
+def never_begun(orphan: Orphan) -> Settlement:
+    """The settlement of a claim that its worker left behind unbegun."""
+    return Settlement(AttemptRef(orphan.run_id, orphan.number), AttemptStatus.CANCELLED, None, begun=False)
 
 
 def lost(orphan: Orphan, outcome: Status | None, delay: float) -> Settlement:

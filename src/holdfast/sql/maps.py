@@ -52,8 +52,9 @@ def insert_runs(head: NewRun, ids: Sequence[str], slices: Sequence[Slice]) -> St
                  as told (id, parameters, payload_hash)
             returning id
         ), queued as (
-            insert into holdfast.ready (run_id, rank_at, number, ord, queue, job_id, map_id)
-            select made.id, job.created_at, 1, -%(priority)s::smallint, %(queue)s, %(job_id)s::uuid, %(map_id)s::uuid
+            insert into holdfast.ready (run_id, rank_at, number, ord, queue, job_id, map_id, task)
+            select made.id, job.created_at, 1, -%(priority)s::smallint, %(queue)s, %(job_id)s::uuid, %(map_id)s::uuid,
+                   %(task)s
             from made, job
         ), counted as (
             insert into holdfast.tallies (task, kind, amount) select %(task)s, 'created', count(*) from made

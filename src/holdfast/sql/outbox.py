@@ -15,6 +15,7 @@ def fan_out(limit: int) -> Statement[int]:
 
     An event leaves the outbox in the statement that makes its deliveries: neither can happen twice or alone. One that
     was committed late, under a lower number, is found all the same, because nothing is remembered but what is left.
+    A subscription wants what was committed after it, even if the ending's statement began before it.
     """
     return Statement(
         """
@@ -24,7 +25,7 @@ def fan_out(limit: int) -> Statement[int]:
             delete from holdfast.outbox where id = any(array(
                 select outbox.id from holdfast.outbox where (select mine from turn)
                 order by outbox.id limit %(limit)s))
-            returning id, run_id, number, type, at, data
+            returning id, run_id, number, type, at, data, xid
         ), made as (
             insert into holdfast.deliveries (subscription_id, run_id, number, type, created_at, due_at, event)
             select subscriptions.id, taken.run_id, taken.number, taken.type, taken.at, holdfast.now(),
@@ -36,7 +37,9 @@ def fan_out(limit: int) -> Statement[int]:
                        'traceparent', runs.traceparent)
             from taken
             left join holdfast.runs on runs.id = taken.run_id
-            join holdfast.subscriptions on taken.at >= subscriptions.created_at
+            join holdfast.subscriptions
+              on (taken.at >= subscriptions.created_at
+                  or not pg_visible_in_snapshot(taken.xid, subscriptions.since))
              and coalesce(subscriptions.filter::jsonb -> 'model' ? runs.task, true)
              and coalesce(subscriptions.filter::jsonb -> 'queue' ? runs.queue, true)
              and coalesce(subscriptions.filter::jsonb -> 'status' ? (taken.data ->> 'status'), true)

@@ -7,17 +7,27 @@ from datetime import timedelta
 from holdfast.sql.statement import Statement, count, each
 
 
+def isolation() -> Statement[str]:
+    """The isolation level of the transaction that the next statement is in."""
+    return Statement("select current_setting('transaction_isolation')", {}, lambda found: str(found[0][0]))
+
+
 def make(ahead: timedelta) -> Statement[int]:
     return Statement("select holdfast.make_partitions(holdfast.now() + %(ahead)s::interval)", {"ahead": ahead}, count)
 
 
 def drop(older_than: timedelta) -> Statement[list[str]]:
-    """Drop the months that ended longer ago than this; tells which."""
+    """Drop the oldest month that ended longer ago than this and of which nothing is live; tells which."""
     return Statement(
         "select holdfast.drop_partitions(holdfast.now() - %(older_than)s::interval)",
         {"older_than": older_than},
         each(lambda row: str(row[0])),
     )
+
+
+def sweep(limit: int) -> Statement[bool]:
+    """Remove a bounded part of what pruned runs left: edges, maps, jobs, attempts. Tells whether there is more."""
+    return Statement("select holdfast.sweep_pruned(%(limit)s)", {"limit": limit}, lambda found: bool(found[0][0]))
 
 
 def strays(older_than: timedelta, limit: int) -> Statement[int]:
@@ -32,10 +42,22 @@ def strays(older_than: timedelta, limit: int) -> Statement[int]:
                   and not exists (select from holdfast.waiting where waiting.run_id = runs.id)
                   and not exists (select from holdfast.leases where leases.run_id = runs.id)
                   and not exists (select from holdfast.idempotency_keys as keys where keys.run_id = runs.id)
+                  and not exists (select from holdfast.jobs where jobs.id = runs.job_id and jobs.finished_at is null)
+                  and not exists (select from holdfast.dependencies
+                                  join holdfast.waiting on waiting.run_id = dependencies.run_id
+                                  where dependencies.on_id = any(array[runs.id, runs.map_id]))
                 limit %(limit)s))
             returning id
-        ), attempts as (delete from holdfast.attempts_default using gone where run_id = gone.id),
-           events as (delete from holdfast.events_default using gone where run_id = gone.id),
+        ), ended as (
+            delete from holdfast.attempts_default using gone where run_id = gone.id returning run_id, result_ref
+        ), discarded as (
+            insert into holdfast.discarded_results (run_id)
+            select distinct run_id from ended where result_ref is not null on conflict do nothing
+        ), left_over as (
+            insert into holdfast.pruned_ranges (low, high)
+            select distinct holdfast.job_floor(id), holdfast.job_ceiling(id) from gone
+            on conflict (low) do update set edges_to = null, swept_at = null
+        ), events as (delete from holdfast.events_default using gone where run_id = gone.id),
            logs as (delete from holdfast.logs_default using gone where run_id = gone.id),
            steps as (delete from holdfast.steps_default using gone where run_id = gone.id)
         select count(*) from gone

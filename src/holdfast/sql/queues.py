@@ -54,7 +54,8 @@ def listing() -> Statement[list[QueueRecord]]:
              names as (select queue from ready union select queue from waiting union select queue from running
                        union select name from holdfast.queues)
         select names.queue, coalesce(ready.amount, 0), coalesce(waiting.amount, 0), coalesce(running.amount, 0),
-               ready.oldest, queues.paused_at, queues.paused_by, queues.pause_reason
+               holdfast.readable(ready.oldest), holdfast.readable(queues.paused_at), queues.paused_by,
+               queues.pause_reason
         from names
         left join ready on ready.queue = names.queue
         left join waiting on waiting.queue = names.queue
@@ -76,8 +77,8 @@ def read(name: str) -> Statement[QueueRecord | None]:
                (select count(*) from holdfast.waiting where waiting.queue = told.name),
                (select count(*) from holdfast.leases join holdfast.runs on runs.id = leases.run_id
                 where runs.queue = told.name),
-               (select min(rank_at) from holdfast.ready where ready.queue = told.name),
-               queues.paused_at, queues.paused_by, queues.pause_reason
+               (select holdfast.readable(min(rank_at)) from holdfast.ready where ready.queue = told.name),
+               holdfast.readable(queues.paused_at), queues.paused_by, queues.pause_reason
         from (values (%(name)s::text)) as told (name)
         left join holdfast.queues on queues.name = told.name
         """,

@@ -7,22 +7,28 @@ from collections.abc import Iterable, Sequence
 from holdfast.domain.jobs import Ending
 from holdfast.domain.values import Claim, Position
 from holdfast.sql.attempts import LOWEST
-from holdfast.sql.statement import Row, Statement, each, nothing, plain_array, text_array
+from holdfast.sql.statement import Row, Statement, count, each, nothing, plain_array, text_array
 
 # `ctid = any(array(...))` evaluates the picking subquery exactly once, whatever the plan: a claim for k never takes
 # more than k. The lower bound keeps it from walking over entries of runs that were claimed before, which stay in the
-# index for as long as anyone's snapshot holds vacuum back.
+# index for as long as anyone's snapshot holds vacuum back. The runs of each task that the worker knows are read in
+# order and merged; those of other tasks are never looked at.
 _PICK_NEXT = """
     select picked.ctid
     from unnest(%(queues)s::text[], %(ords)s::smallint[], %(ranks)s::timestamptz[], %(ids)s::uuid[])
          as bound (queue, ord, rank_at, run_id)
     cross join lateral (
-        select ready.ctid from holdfast.ready
-        where ready.queue = bound.queue
-          and (ready.ord, ready.rank_at, ready.run_id) > (bound.ord, bound.rank_at, bound.run_id)
-        order by ready.ord, ready.rank_at, ready.run_id
+        select of_task.ctid from unnest(%(tasks)s::text[]) as known (task)
+        cross join lateral (
+            select ready.ctid, ready.ord, ready.rank_at, ready.run_id from holdfast.ready
+            where ready.queue = bound.queue and ready.task = known.task
+              and (ready.ord, ready.rank_at, ready.run_id) > (bound.ord, bound.rank_at, bound.run_id)
+            order by ready.ord, ready.rank_at, ready.run_id
+            limit %(limit)s
+            for update skip locked
+        ) as of_task
+        order by of_task.ord, of_task.rank_at, of_task.run_id
         limit %(limit)s
-        for update skip locked
     ) as picked
     where not exists (select from holdfast.queues
                       where queues.name = bound.queue and queues.paused_at is not null)
@@ -31,7 +37,7 @@ _PICK_NEXT = """
 
 _PICK_ONE = """
     select ready.ctid from holdfast.ready
-    where ready.run_id = %(run_id)s::uuid
+    where ready.run_id = %(run_id)s::uuid and ready.task = any(%(tasks)s::text[])
       and not exists (select from holdfast.queues
                       where queues.name = ready.queue and queues.paused_at is not null)
     for update skip locked
@@ -58,8 +64,9 @@ select taken.run_id::text, taken.number, taken.excused, runs.task, runs.queue, r
            select count(*) from holdfast.attempts
            where attempts.run_id = taken.run_id
              and (attempts.status = 'LOST' or attempts.reason = 'crash')) else 0 end,
-       extract(epoch from holdfast.now() - coalesce(runs.run_after, runs.created_at))::float8,
-       runs.job_id::text, runs.traceparent, taken.ord, taken.rank_at
+       case when isfinite(runs.run_after) is not false
+            then extract(epoch from holdfast.now() - coalesce(runs.run_after, runs.created_at))::float8 else 0 end,
+       runs.job_id::text, runs.traceparent, taken.ord, taken.rank_at::text
 from taken join holdfast.runs on runs.id = taken.run_id
 order by taken.ord, taken.rank_at, taken.run_id
 """
@@ -69,8 +76,8 @@ def _claim(row: Row) -> Claim:
     return Claim._make(row)
 
 
-def claim(worker_id: str, positions: Sequence[Position], limit: int) -> Statement[list[Claim]]:
-    """Move up to `limit` runs from ready to leases, in the order of the queues given."""
+def claim(worker_id: str, positions: Sequence[Position], tasks: Sequence[str], limit: int) -> Statement[list[Claim]]:
+    """Move up to `limit` runs of these tasks from ready to leases, in the order of the queues given."""
     return Statement(
         _TAKE_HEAD + _PICK_NEXT + _TAKE_TAIL,
         {
@@ -79,17 +86,18 @@ def claim(worker_id: str, positions: Sequence[Position], limit: int) -> Statemen
             "ords": plain_array([p.ord for p in positions]),
             "ranks": text_array([p.rank_at for p in positions]),
             "ids": plain_array([p.run_id for p in positions]),
+            "tasks": text_array(tasks),
             "limit": limit,
         },
         each(_claim),
     )
 
 
-def claim_one(worker_id: str, run_id: str) -> Statement[list[Claim]]:
-    """Lease this run if it is ready."""
+def claim_one(worker_id: str, run_id: str, tasks: Sequence[str]) -> Statement[list[Claim]]:
+    """Lease this run if it is ready and of one of these tasks."""
     return Statement(
         _TAKE_HEAD + _PICK_ONE + _TAKE_TAIL,
-        {"worker_id": worker_id, "run_id": run_id},
+        {"worker_id": worker_id, "run_id": run_id, "tasks": text_array(tasks)},
         each(_claim),
     )
 
@@ -124,36 +132,54 @@ def withdraw(run_ids: Sequence[str], reason: str, details: str | None = None) ->
     )
 
 
-_HOP = """
-        with recursive hop as (
-            (select queue from holdfast.ready order by queue limit 1)
+# Which tasks have ready runs in which queues, found by jumping from one to the next in the index.
+BY_TASK = """
+        with recursive lane (queue, task) as (
+            (select queue, task from holdfast.ready order by queue, task limit 1)
             union all
-            select (select ready.queue from holdfast.ready where ready.queue > hop.queue order by ready.queue limit 1)
-            from hop where hop.queue is not null
+            select next.queue, next.task from lane cross join lateral (
+                select ready.queue, ready.task from holdfast.ready
+                where (ready.queue, ready.task) > (lane.queue, lane.task)
+                order by ready.queue, ready.task limit 1) as next
         )
 """
 
 
-def queues() -> Statement[list[str]]:
-    """The names of the queues that have runs ready, found by hopping from one to the next in the index."""
+def by_task() -> Statement[list[tuple[str, str]]]:
+    """The queues that have ready runs, each with every task that it has runs of."""
+    return Statement(BY_TASK + "select queue, task from lane", {}, each(lambda row: (str(row[0]), str(row[1]))))
+
+
+def look(tasks: Sequence[str]) -> Statement[tuple[list[str], float | None]]:
+    """The queues that have ready runs of these tasks, and in how many seconds the next waiting run is due."""
     return Statement(
-        _HOP + "select queue from hop where queue is not null",
-        {},
-        each(lambda row: str(row[0])),
+        BY_TASK
+        + """
+        select array(select distinct queue from lane where task = any(%(tasks)s::text[]) order by queue),
+               (select extract(epoch from holdfast.readable(min(due_at)) - holdfast.now())::float8 from holdfast.waiting
+                where blockers = 0)
+        """,
+        {"tasks": text_array(tasks)},
+        lambda found: (list(found[0][0]), found[0][1]),
     )
 
 
-def look() -> Statement[tuple[list[str], float | None]]:
-    """The names of the queues that have runs ready, and in how many seconds the next waiting run is due."""
+def name_tasks(limit: int) -> Statement[int]:
+    """Fill in the tasks of ready runs that code of the previous version placed; tells how many there were."""
     return Statement(
-        _HOP
-        + """
-        select array(select queue from hop where queue is not null),
-               (select extract(epoch from min(due_at) - holdfast.now())::float8 from holdfast.waiting
-                where blockers = 0)
+        """
+        with unnamed as (
+            delete from holdfast.ready where ctid = any(array(
+                select ctid from holdfast.ready where task = '' limit %(limit)s for update skip locked))
+            returning run_id, rank_at, number, excused, ord, queue, job_id, map_id
+        ), named as (
+            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id, task)
+            select unnamed.*, runs.task from unnamed join holdfast.runs on runs.id = unnamed.run_id
+        )
+        select count(*) from unnamed
         """,
-        {},
-        lambda found: (list(found[0][0]), found[0][1]),
+        {"limit": limit},
+        count,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from holdfast.sql.ready import BY_TASK
 from holdfast.sql.statement import Statement, count, each
 
 
@@ -18,18 +19,19 @@ class ReadyRun(NamedTuple):
 def ready(per_queue: int, limit: int) -> Statement[list[ReadyRun]]:
     """The first runs of every queue that is not paused, in the order in which they should start."""
     return Statement(
-        """
-        with recursive hop as (
-            (select queue from holdfast.ready order by queue limit 1)
-            union all
-            select (select ready.queue from holdfast.ready where ready.queue > hop.queue order by ready.queue limit 1)
-            from hop where hop.queue is not null
-        )
-        select first.run_id::text, first.number, hop.queue
-        from hop cross join lateral (
-            select ready.run_id, ready.number, ready.ord, ready.rank_at from holdfast.ready
-            where ready.queue = hop.queue order by ready.ord, ready.rank_at, ready.run_id limit %(per_queue)s) as first
-        where not exists (select from holdfast.queues where queues.name = hop.queue and queues.paused_at is not null)
+        BY_TASK
+        + """
+        select first.run_id::text, first.number, first.queue
+        from (select distinct queue from lane) as queues
+        cross join lateral (
+            select of_task.* from lane cross join lateral (
+                select ready.run_id, ready.number, ready.ord, ready.rank_at, ready.queue from holdfast.ready
+                where ready.queue = lane.queue and ready.task = lane.task
+                order by ready.ord, ready.rank_at, ready.run_id limit %(per_queue)s) as of_task
+            where lane.queue = queues.queue
+            order by of_task.ord, of_task.rank_at, of_task.run_id limit %(per_queue)s) as first
+        where not exists (select from holdfast.queues as known
+                          where known.name = first.queue and known.paused_at is not null)
         limit %(limit)s
         """,
         {"per_queue": per_queue, "limit": limit},

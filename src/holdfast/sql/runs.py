@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
@@ -19,13 +20,23 @@ _COLUMNS = """
 """
 
 
+def loaded(text: str | None) -> Any:
+    """What a JSON column holds. Postgres keeps some values that Python cannot load; those are shown as text."""
+    if text is None:
+        return None
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return text
+
+
 def _record(row: Row) -> RunRecord:
-    error = orjson.loads(row[16]) if row[16] else None
+    error = loaded(row[16])
     return RunRecord(
         id=row[0],
         task=row[1],
         status=Status(row[2]),
-        parameters=orjson.loads(row[3]),
+        parameters=loaded(row[3]),
         payload_hash=row[4],
         queue=row[5],
         priority=row[6],
@@ -37,9 +48,9 @@ def _record(row: Row) -> RunRecord:
         attempt_count=row[12],
         max_attempts=row[13],
         reason=row[14],
-        progress=orjson.loads(row[15]) if row[15] else None,
+        progress=loaded(row[15]),
         error=error,
-        last_error=f"{error['class']}: {error['message']}" if error else None,
+        last_error=f"{error.get('class')}: {error.get('message')}" if isinstance(error, dict) else error,
         result_ref=row[17],
         lease_owner=row[18],
         lease_expires_at=row[19],
@@ -59,8 +70,11 @@ def read(run_id: str) -> Statement[RunRecord | None]:
 
 
 def read_many(run_ids: Sequence[str]) -> Statement[list[RunRecord]]:
+    """These runs, newest first, each read by key: for all of them at once the planner may read whole tables."""
     return Statement(
-        _COLUMNS + "where id = any(%(run_ids)s::uuid[]) order by id desc",
+        "select listed.* from unnest(%(run_ids)s::uuid[]) as given (id) cross join lateral ("
+        + _COLUMNS
+        + "where run_status.id = given.id offset 0) as listed order by given.id desc",
         {"run_ids": plain_array(run_ids)},
         each(_record),
     )
@@ -74,59 +88,7 @@ def status(run_id: str) -> Statement[Status | None]:
     )
 
 
-# Where the ids of runs in one status are found, newest first.
-_IDS: dict[str | None, str] = {
-    None: "select id as run_id from holdfast.runs where id < %(before)s::uuid order by id desc",
-    "PENDING": """
-        select run_id from (select run_id from holdfast.ready where run_id < %(before)s::uuid
-                            union all
-                            select run_id from holdfast.waiting where run_id < %(before)s::uuid) as pending
-        order by run_id desc""",
-    "RUNNING": "select run_id from holdfast.leases where run_id < %(before)s::uuid order by run_id desc",
-    "SUCCEEDED": """
-        select run_id from holdfast.attempts where outcome is not null and reopened_at is null
-        and run_id < %(before)s::uuid and outcome = 'SUCCEEDED' order by run_id desc""",
-    "FAILED": """
-        select run_id from holdfast.attempts where outcome = 'FAILED' and reopened_at is null
-        and run_id < %(before)s::uuid order by run_id desc""",
-    "CANCELLED": """
-        select run_id from holdfast.attempts where outcome = 'CANCELLED' and reopened_at is null
-        and run_id < %(before)s::uuid order by run_id desc""",
-}
 EVERYTHING = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-
-
-def listing(
-    *,
-    status: str | None = None,
-    task: str | None = None,
-    queue: str | None = None,
-    tag: str | None = None,
-    job_id: str | None = None,
-    before: str = EVERYTHING,
-    limit: int = 50,
-) -> Statement[list[RunRecord]]:
-    """Runs newest first, older than `before`; read by key, so a page costs the same however deep it lies."""
-    return Statement(
-        _COLUMNS
-        + "where id = any(array(select found.run_id from ("
-        + _IDS[status]
-        + """) as found join holdfast.runs on runs.id = found.run_id
-            where coalesce(runs.task = %(task)s, %(task)s::text is null)
-              and coalesce(runs.queue = %(queue)s, %(queue)s::text is null)
-              and (%(tag)s::text is null or %(tag)s = any(runs.tags))
-              and (%(job_id)s::uuid is null or runs.job_id = %(job_id)s::uuid)
-            order by found.run_id desc limit %(limit)s)) order by id desc""",
-        {
-            "task": task,
-            "queue": queue,
-            "tag": tag,
-            "job_id": job_id,
-            "before": before,
-            "limit": limit,
-        },
-        each(_record),
-    )
 
 
 def live_between(low: str, high: str) -> Statement[int]:

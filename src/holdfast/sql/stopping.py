@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.sql.statement import Statement, count, each, first
+from holdfast.sql.statement import Statement, count, each, nothing
 
 
-def stop(job_id: str, outcome: str, reason: str) -> Statement[str | None]:
-    """Mark a job: nothing can be added to it from now on, and it ends as `outcome`. Tells its outcome if it has one.
+def stop(job_id: str, outcome: str, reason: str) -> Statement[None]:
+    """Mark a job: nothing can be added to it from now on, and it ends as `outcome`.
 
-    Nothing is told if the job is not there. A job that was stopped before keeps its first reason.
+    A job that was stopped before keeps its first reason, and one that has ended stays as it is. Read afterwards which
+    it is: this statement may have waited for the ending, which it then does not see.
     """
     return Statement(
         """
@@ -21,16 +22,13 @@ def stop(job_id: str, outcome: str, reason: str) -> Statement[str | None]:
                 finished_at = case when total = succeeded + failed + cancelled then holdfast.now() end,
                 outcome = case when total = succeeded + failed + cancelled then %(outcome)s end
             where id = %(job_id)s::uuid and finished_at is null and cancel_requested_at is null
-            returning id, outcome
-        ), counted as (
-            insert into holdfast.tallies (task, kind, amount)
-            select '', 'job ' || outcome, 1 from marked where outcome is not null
+            returning outcome
         )
-        select coalesce(marked.outcome, jobs.outcome, 'OPEN')
-        from holdfast.jobs left join marked on marked.id = jobs.id where jobs.id = %(job_id)s::uuid
+        insert into holdfast.tallies (task, kind, amount)
+        select '', 'job ' || outcome, 1 from marked where outcome is not null
         """,
         {"job_id": job_id, "outcome": outcome, "reason": reason},
-        first(lambda row: str(row[0])),
+        nothing,
     )
 
 

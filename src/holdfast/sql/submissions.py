@@ -26,12 +26,12 @@ _UNLESS_MADE = "on conflict (id) do nothing "
 
 _QUEUE = """
 , queued as (
-    insert into holdfast.ready (run_id, rank_at, number, ord, queue)
-    select id, coalesce(run_after, created_at), 1, -priority, queue from made
+    insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
+    select id, coalesce(run_after, created_at), 1, -priority, queue, %(task)s from made
     where coalesce(run_after <= holdfast.now(), true)
 ), put_off as (
-    insert into holdfast.waiting (run_id, due_at, number, ord, queue, reason)
-    select id, run_after, 1, -priority, queue, 'scheduled' from made
+    insert into holdfast.waiting (run_id, due_at, number, ord, queue, reason, task)
+    select id, run_after, 1, -priority, queue, 'scheduled', %(task)s from made
     where run_after > holdfast.now()
 )"""
 
@@ -40,12 +40,12 @@ _QUEUE_BY_JOB = """
 , job as (
     select created_at as rank_at from holdfast.jobs where id = %(job_id)s::uuid
 ), queued as (
-    insert into holdfast.ready (run_id, rank_at, number, ord, queue, job_id)
-    select id, rank_at, 1, -priority, queue, %(job_id)s::uuid from made, job
+    insert into holdfast.ready (run_id, rank_at, number, ord, queue, job_id, task)
+    select id, rank_at, 1, -priority, queue, %(job_id)s::uuid, %(task)s from made, job
     where coalesce(run_after <= holdfast.now(), true)
 ), put_off as (
-    insert into holdfast.waiting (run_id, due_at, rank_at, number, ord, queue, reason, job_id)
-    select id, run_after, rank_at, 1, -priority, queue, 'scheduled', %(job_id)s::uuid from made, job
+    insert into holdfast.waiting (run_id, due_at, rank_at, number, ord, queue, reason, job_id, task)
+    select id, run_after, rank_at, 1, -priority, queue, 'scheduled', %(job_id)s::uuid, %(task)s from made, job
     where run_after > holdfast.now()
 )"""
 
@@ -54,9 +54,9 @@ _HOLD = """
 , job as (
     select (select created_at from holdfast.jobs where id = %(job_id)s::uuid) as rank_at
 ), put_off as (
-    insert into holdfast.waiting (run_id, due_at, rank_at, blockers, number, ord, queue, reason, job_id)
+    insert into holdfast.waiting (run_id, due_at, rank_at, blockers, number, ord, queue, reason, job_id, task)
     select made.id, coalesce(made.run_after, made.created_at), job.rank_at, blocked.blockers, 1, -made.priority,
-           made.queue, 'dependencies', %(job_id)s::uuid
+           made.queue, 'dependencies', %(job_id)s::uuid, %(task)s
     from made join unnest(%(ids)s::uuid[], %(blockers)s::integer[]) as blocked (id, blockers) on blocked.id = made.id
     cross join job
 )"""
@@ -186,8 +186,8 @@ _NOW_GIVEN = """
 _NOW_TAIL = """
         returning id, created_at, run_after, priority, queue, task
     ), queued as (
-        insert into holdfast.ready (run_id, rank_at, number, ord, queue)
-        select id, created_at, 1, -priority, queue from made
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
+        select id, created_at, 1, -priority, queue, task from made
     ), counted as (
         insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
     )

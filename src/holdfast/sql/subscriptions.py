@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 import orjson
 
-from holdfast.sql.statement import Row, Statement, count, each, first
+from holdfast.sql.statement import Row, Statement, count, each, first, text_array
 
 _COLUMNS = """
     subscriptions.id::text, subscriptions.name, subscriptions.kind, subscriptions.target, subscriptions.secret,
@@ -52,6 +53,46 @@ def add(new: NewSubscription) -> Statement[SubscriptionRecord | None]:
         " on conflict (name) do nothing returning " + _COLUMNS,
         new._asdict() | {"filter": orjson.dumps(new.filter).decode() if new.filter else None},
         first(_subscription),
+    )
+
+
+class Unaware(NamedTuple):
+    """Transactions that may end runs without seeing a subscription; `own` if it is in a transaction still open here."""
+
+    own: bool
+    transactions: list[str]
+
+
+# Whoever ends a run writes to this table, and has this lock before it looks for subscriptions, until it commits.
+_ENDING = """
+    relation = 'holdfast.attempts'::regclass and mode = 'RowExclusiveLock' and granted
+    and pid is distinct from pg_backend_pid()
+"""
+
+
+def unaware() -> Statement[Unaware]:
+    """Those who may have looked for subscriptions before the one that was just committed."""
+    return Statement(
+        "select pg_current_xact_id_if_assigned() is not null,"
+        " array(select distinct virtualtransaction from pg_locks where" + _ENDING + ")",
+        {},
+        lambda found: Unaware(*found[0]),
+    )
+
+
+def still_unaware(transactions: Sequence[str]) -> Statement[list[str]]:
+    """Those of these transactions that are still open, told after a moment."""
+    return Statement(
+        """
+        with moment as materialized (select pg_sleep(0.02))
+        select distinct virtualtransaction from moment cross join lateral (
+            select virtualtransaction from pg_locks
+            where virtualtransaction = any(%(transactions)s::text[]) and"""
+        + _ENDING
+        + """ offset 0) as open_ones
+        """,
+        {"transactions": text_array(transactions)},
+        each(lambda row: str(row[0])),
     )
 
 

@@ -19,14 +19,14 @@ def promote(limit: int) -> Statement[tuple[int, float | None]]:
                 select ctid from holdfast.waiting
                 where blockers = 0 and due_at <= holdfast.now()
                 order by due_at limit %(limit)s for update skip locked))
-            returning run_id, due_at, rank_at, number, excused, ord, queue, job_id, map_id
+            returning run_id, due_at, rank_at, number, excused, ord, queue, job_id, map_id, task
         ), moved as (
-            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
-            select run_id, coalesce(rank_at, due_at), number, excused, ord, queue, job_id, map_id from due
+            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id, task)
+            select run_id, coalesce(rank_at, due_at), number, excused, ord, queue, job_id, map_id, task from due
             returning run_id
         )
         select (select count(*) from moved),
-               (select extract(epoch from min(due_at) - holdfast.now())::float8 from holdfast.waiting
+               (select extract(epoch from holdfast.readable(min(due_at)) - holdfast.now())::float8 from holdfast.waiting
                 where blockers = 0 and due_at > holdfast.now())
         """,
         {"limit": limit},

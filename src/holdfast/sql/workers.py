@@ -67,17 +67,22 @@ def renew(worker_id: str, completed: int = 0, failed: int = 0) -> Statement[Rene
     )
 
 
-def deregister(worker_id: str, completed: int = 0, failed: int = 0) -> Statement[None]:
-    """The worker is gone: whatever it still holds may be rescued at once."""
+def deregister(worker_id: str, completed: int = 0, failed: int = 0, *, settled: bool = False) -> Statement[None]:
+    """The worker is gone: whatever it still holds may be rescued at once.
+
+    With `settled`, it has settled all that it was given, and what it still holds was never begun. A worker whose lease
+    has passed cannot say so: what it settled may have been refused.
+    """
     return Statement(
         """
         update holdfast.workers
         set stopped_at = holdfast.now(), heartbeat_at = least(heartbeat_at, holdfast.now()),
             expires_at = least(expires_at, holdfast.now()),
+            settled_at = case when %(settled)s and expires_at > holdfast.now() then holdfast.now() end,
             tasks_completed = tasks_completed + %(completed)s, tasks_failed = tasks_failed + %(failed)s
         where id = %(worker_id)s::uuid and stopped_at is null
         """,
-        {"worker_id": worker_id, "completed": completed, "failed": failed},
+        {"worker_id": worker_id, "completed": completed, "failed": failed, "settled": settled},
         nothing,
     )
 

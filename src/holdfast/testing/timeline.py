@@ -20,7 +20,7 @@ import orjson
 
 from holdfast import ops
 from holdfast.domain.ids import new_id
-from holdfast.domain.settling import Failed, HandedBack, Outcome, Stopped, Succeeded, settle
+from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, Stopped, Succeeded, settle
 from holdfast.domain.values import Claim, NewRun, Position, Renewal, RunRecord, Submitted, Verdict, WorkerInfo
 from holdfast.ops.explain import Reason
 from holdfast.sql import queues, workers
@@ -55,14 +55,19 @@ class Worker:
         self.id = info.id
         self._timeline = timeline
         self._perform = timeline.perform
+        self._tasks = info.tasks
         self._perform(lambda: iter(workers.register(info)))
+
+    def _known(self) -> Sequence[str]:
+        """The tasks that this worker was registered with, or all that the timeline has runs of."""
+        return self._tasks if self._tasks is not None else sorted(self._timeline.tasks)
 
     def claim(self, limit: int = 1, *queues: str, after: Claim | None = None) -> list[Claim]:
         """Claim up to `limit` runs from these queues, `default` if none is named, looking only behind `after`."""
         positions = [Position(queue) for queue in queues or ("default",)]
         if after is not None:
-            positions = [Position(after.queue, after.ord, after.rank_at.isoformat(), after.run_id)]
-        return self._perform(lambda: ops.claim(self.id, positions, limit))
+            positions = [Position(after.queue, after.ord, after.rank_at, after.run_id)]
+        return self._perform(lambda: ops.claim(self.id, positions, self._known(), limit))
 
     def claims(self, run: str, *queues: str) -> Claim:
         """Claim the next run, which must be this one."""
@@ -73,7 +78,7 @@ class Worker:
 
     def take(self, run: str) -> Claim | None:
         """Claim this very run, if it can be had."""
-        return self._perform(lambda: ops.claim_by_id(self.id, run, 0.5))
+        return self._perform(lambda: ops.claim_by_id(self.id, run, self._known(), 0.5))
 
     def takes(self, run: str) -> Claim:
         claim = self.take(run)
@@ -100,11 +105,14 @@ class Worker:
     def hands_back(self, claim: Claim) -> Verdict:
         return self.finish(claim, HandedBack())
 
+    def releases(self, claim: Claim) -> Verdict:
+        return self.finish(claim, NotBegun())
+
     def drain(self) -> int:
         return self._perform(lambda: iter(workers.drain(self.id)))
 
-    def deregister(self) -> None:
-        self._perform(lambda: iter(workers.deregister(self.id)))
+    def deregister(self, *, settled: bool = False) -> None:
+        self._perform(lambda: iter(workers.deregister(self.id, settled=settled)))
 
 
 class Timeline:
@@ -114,6 +122,7 @@ class Timeline:
         self._driver = driver
         self._connection = connection
         self._workers: dict[str, Worker] = {}
+        self.tasks: set[str] = {"work"}
         clock.install(connection)
 
     # Time.
@@ -158,6 +167,7 @@ class Timeline:
 
     def submitted(self, parameters: object = None, **options: Any) -> Submitted:
         new = new_run(parameters, **options)
+        self.tasks.add(new.task)
         return self.perform(lambda: ops.submit(new))
 
     def cancel(self, run: str, reason: str = "no longer needed") -> RunRecord:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from time import monotonic
 
+from holdfast.domain.tasks import registry
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.picker import Picker
 from holdfast.worker.turn import PROMOTED_AT_ONCE, Answer, Errand
@@ -18,6 +19,7 @@ DISCOVER_EVERY = 3.0
 FAR = 3600.0
 # A ring may be for a run whose time has not come: this soon after it, a look tells when it will.
 LEARN_AFTER_RING = 0.2
+LOCKED_AT_MOST = 4000
 
 
 class Appetite:
@@ -30,6 +32,7 @@ class Appetite:
         self._discovered_at = 0.0
         self._retries_until = 0.0
         self._found_nothing = False
+        self._tasks_at_once = 1
         self.news = 0
 
     def ring(self, queues: Iterable[str]) -> bool:
@@ -84,10 +87,11 @@ class Appetite:
         """Put on the errand what is due. A look costs little, so anything else that is due takes it along."""
         errand.news = self.news
         errand.promote = now >= self._promote_at
+        errand.tasks = registry.names()
         idle = not self._hungry and not errand.promote
         errand.look = idle and (now >= self._look_at or errand.survey)
         if room > 0 and not idle:
-            errand.limit = room
+            errand.limit = self._limit(room)
             errand.positions = self._picker.positions()
             errand.look = now >= self._discovered_at + DISCOVER_EVERY or not errand.positions
         if errand.promote or errand.look:
@@ -98,8 +102,13 @@ class Appetite:
         """Put on the errand what can be taken beside another turn, which does everything else that is due."""
         errand.news = self.news
         if self._hungry and room > 0:
-            errand.limit = room
+            errand.tasks = registry.names()
+            errand.limit = self._limit(room)
             errand.positions = self._picker.positions()
+
+    def _limit(self, room: int) -> int:
+        """How many to claim at once. The runs of each task are locked up to that number before the first are taken."""
+        return max(1, min(room, LOCKED_AT_MOST // self._tasks_at_once))
 
     def learn(self, errand: Errand, answer: Answer, now: float, news: int) -> None:
         """Draw conclusions from a turn.
@@ -121,6 +130,7 @@ class Appetite:
             self._picker.know(answer.queues)
             found = self._hungry = bool(self._picker.serves(answer.queues))
         if errand.positions:
+            self._tasks_at_once = len({claim.task for claim in answer.claims}) or 1
             self._hungry = self._picker.took(errand.positions, answer.claims, errand.limit)
             found = self._hungry or bool(answer.claims)
         if answer.promoted:

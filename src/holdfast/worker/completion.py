@@ -15,7 +15,8 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import Ended, Settled
 from holdfast.domain.settling import settle
 from holdfast.domain.states import AttemptStatus, Status
-from holdfast.domain.values import AttemptRef, Settlement
+from holdfast.domain.values import AttemptRef, Claim, Settlement
+from holdfast.worker.deferred import Deferred
 
 BATCH = 1000
 # How long endings wait for others while more runs are under way.
@@ -45,6 +46,7 @@ class Completions:
         self._waiting: deque[Settlement] = deque()
         self._since = 0.0
         self.doubtful: list[Settlement] = []
+        self.deferred = Deferred()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -76,11 +78,17 @@ class Completions:
 
     def unsettled(self) -> list[Settlement]:
         """Everything that the database may not know yet."""
-        return [*self._waiting, *self.doubtful]
+        return [*self._waiting, *self.doubtful, *self.deferred.everything()]
 
     def doubt(self, settlements: Sequence[Settlement]) -> None:
         """These were sent, and no answer came: they may have been written or not."""
         self.doubtful.extend(settlements)
+
+    def keep(self, claims: Iterable[Claim]) -> None:
+        """These were claimed just now: what was to be given back of the same attempts must not be."""
+        refs = {claim.ref for claim in claims}
+        if any(not one.begun and one.ref in refs for one in self._waiting):
+            self._waiting = deque(one for one in self._waiting if one.begun or one.ref not in refs)
 
     def resolve(self, written: set[AttemptRef]) -> list[AttemptRef]:
         """Forget the doubtful ones that were written, and send the others again."""

@@ -8,29 +8,28 @@ import os
 import socket
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, LiteralString, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from holdfast.drivers import psycopg_async
+from holdfast.drivers import psycopg_async, sessions
+from holdfast.drivers.faults import Fault, fault_of
+from holdfast.drivers.sessions import AsyncOwnConnection
 from holdfast.sql.statement import Op
 
 T = TypeVar("T")
 
-# A peer that is gone without a word is noticed within about ten seconds, whether we send or wait.
-KEEPALIVE: dict[str, Any] = {
-    "connect_timeout": 5,
-    "keepalives": 1,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-}
+# How long a server may take to act on a cancel request before the socket is shut.
+CANCEL_WITHIN = 1.0
 
 
-# What a connection raises when it, and not the statement, is at fault.
-UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError)
+class Unavailable(Exception):
+    """The database does not answer, or cannot do its work now. Whether the operation was done is not known."""
+
+
+class Busy(Exception):
+    """Another transaction holds a lock that the operation needs. Nothing of it was done."""
 
 
 def said(error: BaseException) -> str:
@@ -44,13 +43,15 @@ class Database:
     With `moving`, it is the one on which runs move in batches: its plans read by key only.
     """
 
-    def __init__(self, url: str, use: str, *, patience: float = 15.0, moving: bool = False) -> None:
+    def __init__(
+        self, url: str, use: str, *, patience: float = 15.0, moving: bool = False, pooler: str = "auto"
+    ) -> None:
         self._url = url
-        self._use = use
         self._patience = patience
-        self._moving = moving
-        self._plans_by_key = False
-        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._session = sessions.worker(use, moving=moving, limit=patience)
+        self._pooler = pooler
+        self._connection: AsyncOwnConnection | None = None
+        self._cutting: asyncio.Task[None] | None = None
         self._work: asyncio.Future[Any] | None = None
         self._since = 0.0
         self._lock = asyncio.Lock()
@@ -60,28 +61,31 @@ class Database:
         return self._connection is not None
 
     async def connect(self) -> None:
-        """Connect, unless that is done. Raises one of UNREACHABLE."""
+        """Connect, unless that is done. Raises Unavailable."""
         async with self._lock:
             if self._connection is None:
-                await self._connect()
+                try:
+                    await self._connect()
+                except (psycopg.Error, OSError) as error:
+                    await self._drop()
+                    raise Unavailable(said(error)) from error
 
-    async def transact(self, make_op: Callable[[], Op[T]], *, several: bool = False, moves: bool = False) -> T:
-        """Drive an operation. Raises one of UNREACHABLE if the database does not answer, or not in time.
+    async def transact(self, make_op: Callable[[], Op[T]], *, several: bool = False) -> T:
+        """Drive an operation. Raises Unavailable if the database does not answer in time, and Busy if it is locked out.
 
-        With `several`, all its statements share a transaction; one that `moves` runs has its plans made by key.
+        With `several`, all its statements share a transaction.
         """
         async with self._lock:
             self._since = monotonic()
-            work = self._work = asyncio.ensure_future(self._drive(make_op, several, moves))
+            work = self._work = asyncio.ensure_future(self._drive(make_op, several))
             timer = asyncio.get_running_loop().call_later(self._patience, self.cut)
             try:
                 return await asyncio.shield(work)
             except asyncio.CancelledError:
                 if work.cancelled():
-                    raise TimeoutError("the database could not be reached in time") from None
+                    raise Unavailable("the database could not be reached in time") from None
                 # We were cancelled, and what became of the operation is not known.
-                self.cut()
-                await asyncio.wait({work}, timeout=1)
+                await self._give_up(work)
                 if work.done() and not work.cancelled():
                     work.exception()  # has been seen
                 await self._drop()
@@ -90,43 +94,59 @@ class Database:
                 timer.cancel()
                 self._work = None
 
-    async def _drive(self, make_op: Callable[[], Op[T]], several: bool, moves: bool) -> T:
+    async def _drive(self, make_op: Callable[[], Op[T]], several: bool) -> T:
         try:
             connection = self._connection or await self._connect()
-            begin: LiteralString | None = "begin" if several else None
-            if moves and not self._plans_by_key:
-                begin = psycopg_async.INDEXED
-            return await psycopg_async.transact(connection, make_op, begin)
-        except UNREACHABLE:
-            await self._drop()
+            return await psycopg_async.transact(connection, make_op, several=several, again_if_locked=False)
+        except (psycopg.Error, OSError) as error:
+            fault = fault_of(error)
+            if fault is Fault.UNAVAILABLE or not self._is_idle():
+                await self._drop()
+            if fault is Fault.UNAVAILABLE:
+                raise Unavailable(said(error)) from error
+            if fault is Fault.BUSY:
+                raise Busy(said(error)) from error
             raise
         except BaseException:
-            connection_left = self._connection
-            if connection_left is not None and connection_left.info.transaction_status != TransactionStatus.IDLE:
+            if not self._is_idle():
                 await self._drop()
             raise
 
-    def cut(self, after: float = 0.0) -> None:
-        """Give up on an answer that has not come for so many seconds.
+    def _is_idle(self) -> bool:
+        return self._connection is None or self._connection.info.transaction_status == TransactionStatus.IDLE
 
-        The socket is shut rather than the statement cancelled, which would itself take an answer.
-        """
-        if self._work is None or monotonic() - self._since < after:
+    def cut(self, after: float = 0.0) -> None:
+        """Give up on an answer that has not come for so many seconds. Call it in the loop's own thread."""
+        work = self._work
+        if work is None or monotonic() - self._since < after:
             return
-        if self._connection is None:
-            self._work.cancel()
+        if self._cutting is None or self._cutting.done():
+            self._cutting = asyncio.get_running_loop().create_task(self._give_up(work))
+
+    async def _give_up(self, work: asyncio.Future[Any]) -> None:
+        """Cancel the statement at the server, so that it holds no lock there; then, if it must be, shut the socket."""
+        connection = self._connection
+        if connection is None:
+            work.cancel()
+            await asyncio.wait({work}, timeout=CANCEL_WITHIN)
             return
+        cancelling = asyncio.create_task(connection.cancel_safe(timeout=CANCEL_WITHIN))
+        cancelling.add_done_callback(_seen)
+        await asyncio.wait({cancelling}, timeout=CANCEL_WITHIN)
+        await asyncio.wait({work}, timeout=CANCEL_WITHIN if cancelling.done() and not cancelling.exception() else 0)
+        if not work.done():
+            self._shut(connection)
+            await asyncio.wait({work}, timeout=CANCEL_WITHIN)
+
+    def _shut(self, connection: AsyncOwnConnection) -> None:
         with (
             contextlib.suppress(OSError, psycopg.Error),
-            socket.socket(fileno=os.dup(self._connection.fileno())) as one,
+            socket.socket(fileno=os.dup(connection.fileno())) as one,
         ):
             one.shutdown(socket.SHUT_RDWR)
 
-    async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        self._connection = await psycopg.AsyncConnection.connect(
-            self._url, autocommit=True, application_name=f"holdfast {self._use}", **KEEPALIVE
-        )
-        self._plans_by_key = self._moving and await psycopg_async.plan_by_key(self._connection)
+    async def _connect(self) -> AsyncOwnConnection:
+        self._connection = await AsyncOwnConnection.connect(self._url, session=self._session, pooler=self._pooler)
         return self._connection
 
     async def _drop(self) -> None:
@@ -138,3 +158,9 @@ class Database:
     async def close(self) -> None:
         async with self._lock:
             await self._drop()
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """An error of a task that may fail is not worth a warning."""
+    if not task.cancelled():
+        task.exception()

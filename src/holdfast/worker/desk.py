@@ -15,7 +15,7 @@ from holdfast.domain.values import AttemptRef
 from holdfast.sql import steps
 from holdfast.sql.logs import LogLine
 from holdfast.sql.statement import Op, Statement
-from holdfast.worker.database import UNREACHABLE, Database
+from holdfast.worker.database import Busy, Database, Unavailable
 from holdfast.worker.options import Prepare
 from holdfast.worker.tenure import Tenure
 
@@ -81,7 +81,7 @@ class AttemptDesk:
         while True:
             try:
                 return await self._database.transact(make_op)
-            except UNREACHABLE:
+            except (Unavailable, Busy):
                 await asyncio.sleep(pause)
                 pause = min(2.0, pause * 2)
                 self._worker_of(ref)

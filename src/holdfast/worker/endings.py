@@ -10,18 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from holdfast.domain.execution import Ended, Settled
-from holdfast.domain.settling import Failed, HandedBack
+from holdfast.domain.settling import Failed, HandedBack, NotBegun
 from holdfast.domain.states import AttemptStatus, Status
-from holdfast.domain.values import AttemptRef, Claim, Settlement, Verdict
+from holdfast.domain.values import RELEASED, AttemptRef, Claim, Settlement, Verdict
 from holdfast.observe import emit, heard
 from holdfast.sql import attempts, leases
 from holdfast.sql.statement import Op
 from holdfast.worker.completion import Completions
 from holdfast.worker.tenure import Tenure
-
-# How long a run whose task is not known here is left to others, at first and at most.
-UNKNOWN_FIRST, UNKNOWN_LONGEST = 5.0, 300.0
-UNKNOWN_TASK = "unknown-task"
 
 
 def about(claim: Claim, worker_id: str, status: str) -> dict[str, Any]:
@@ -65,21 +61,22 @@ class Endings:
                     self._tell(self._success, one.claim, Status.SUCCEEDED, None)
         self.completions.add(known, executor)
 
-    def hand_back(self, claims: Iterable[Claim]) -> None:
-        """These have not been performed, or not to the end."""
-        self.completions.add([Ended(claim, HandedBack()) for claim in claims])
+    def release(self, claims: Iterable[Claim]) -> None:
+        """These have not begun: they go back to their queues without a trace.
 
-    def hand_back_unknown(self, claims: Iterable[Claim]) -> None:
-        """Nobody here knows the tasks of these; another worker may, now or after the next deploy."""
+        They are not held from now on. Once they are back, the same attempt of a run may be claimed again, even by this
+        worker, and must not be mistaken for the one that was given back.
+        """
+        claims = list(claims)
         for claim in claims:
-            delay = min(UNKNOWN_FIRST * 2.0 ** min(claim.excused, 10), UNKNOWN_LONGEST)
-            emit("run.unknown_task", **about(claim, self.tenure.id, Status.PENDING))
-            self.completions.add([Ended(claim, HandedBack(reason=UNKNOWN_TASK, delay=delay))])
+            self.tenure.held.pop(claim.run_id, None)
+            emit("run.released", **about(claim, self.tenure.id, Status.PENDING))
+        self.completions.add([Ended(claim, NotBegun()) for claim in claims])
 
     def hand_back_all(self) -> int:
-        """Whatever has not ended goes back; tells how many."""
+        """What has begun and not ended is handed back; tells how many."""
         left = self._unfinished()
-        self.hand_back(left)
+        self.completions.add([Ended(claim, HandedBack()) for claim in left])
         return len(left)
 
     def give_up(self, why: str) -> None:
@@ -102,22 +99,23 @@ class Endings:
                 status=str(Status.RUNNING),
                 attempt_count=ref.number,
             )
-            self.completions.put([Settlement(ref, AttemptStatus.CANCELLED, None, excuse=True, reason="handed-back")])
+            returned = Settlement(ref, AttemptStatus.CANCELLED, None, excuse=True, reason="handed-back", begun=False)
+            self.completions.put([returned])
 
     def settled(self, settlements: Sequence[Settlement], verdicts: Sequence[Verdict]) -> None:
         """The database has judged these."""
         telling = heard(self._success)
         held = self.tenure.held
         for settlement, verdict in zip(settlements, verdicts, strict=True):
+            if verdict.status == RELEASED:
+                continue
             claim = held.get(settlement.ref.run_id)
-            if claim is not None and claim.number == settlement.ref.number:
+            if claim is not None and claim.number == settlement.ref.number and settlement.begun:
                 del held[claim.run_id]
             else:
                 claim = None
             if verdict.accepted:
-                if settlement.reason == UNKNOWN_TASK:
-                    pass  # it goes again elsewhere
-                elif verdict.outcome is None:
+                if verdict.outcome is None:
                     self._again(claim.queue if claim else None, settlement.delay)
                 elif verdict.outcome == Status.FAILED:
                     self.tenure.failed += 1

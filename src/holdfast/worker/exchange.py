@@ -16,17 +16,20 @@ from time import monotonic
 
 import psycopg
 
+from holdfast import ops
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import Ended, Executor
+from holdfast.domain.settling import is_readable
 from holdfast.domain.states import Status
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import AttemptRef, Claim, Settlement
+from holdfast.drivers.faults import Fault, fault_of
 from holdfast.observe import emit
 from holdfast.sql import ready
 from holdfast.worker.appetite import Appetite
 from holdfast.worker.beside import Beside
 from holdfast.worker.completion import Completions, unstorable
-from holdfast.worker.database import UNREACHABLE, Database, said
+from holdfast.worker.database import Busy, Database, Unavailable, said
 from holdfast.worker.desk import AttemptDesk
 from holdfast.worker.endings import Endings, about
 from holdfast.worker.options import WorkerOptions
@@ -36,7 +39,7 @@ from holdfast.worker.upkeep import Upkeep
 
 HAND_BACK_AFTER = 1.0
 LONGEST_PAUSE = 2.0
-TRY_AGAIN_AFTER = 5.0
+LOCKED_PAUSE = 0.1
 # So many endings, or so much room, are worth a turn beside another one.
 CROWD = 100
 
@@ -52,6 +55,7 @@ class Exchange:
         self._bell = asyncio.Event()
         self._appetite = Appetite(options)
         self._failures = 0
+        self._unsure = False
         self._survey_at = 0.0
         self.claiming = True
         self.endings = self._new_endings()
@@ -107,7 +111,7 @@ class Exchange:
     def hand_back_waiting(self) -> None:
         """Claims that found no slot for a while go back, so that another worker may take them."""
         for executor in self._executors():
-            self.endings.hand_back(executor.take_back(HAND_BACK_AFTER if self.claiming else 0.0))
+            self.endings.release(executor.take_back(HAND_BACK_AFTER if self.claiming else 0.0))
         if self.completions:
             self.wake()
 
@@ -152,19 +156,25 @@ class Exchange:
             times.append(self._appetite.wait(now, self._room()))
         if self.completions:
             times.append(self.completions.wait(others=len(self.tenure.held) > len(self.completions)))
-        notes = self.desk.due_in()
-        if notes is not None:
-            times.append(notes)
+        times += [due for due in (self.desk.due_in(), self.completions.deferred.due_in()) if due is not None]
         return min(times)
 
     def _errand(self) -> Errand:
         now = monotonic()
-        errand = Errand(self.tenure.id, settlements=self.completions.take(), survey=now >= self._survey_at)
+        errand = Errand(self.tenure.id, self._results(), survey=now >= self._survey_at)
         if errand.settlements or self.desk.due_in() == 0.0:
             errand.progress, errand.lines = self.desk.take()
         if self.claiming:
             self._appetite.plan(errand, now, self._room())
         return errand
+
+    def _results(self) -> list[Settlement]:
+        """What ended and can be written now."""
+        return self.completions.deferred.keep_back(self.completions.take(), self._job_of)
+
+    def _job_of(self, run_id: str) -> str | None:
+        claim = self.tenure.held.get(run_id)
+        return claim.job_id if claim is not None else None
 
     def _room(self) -> int:
         """How many runs can be taken, besides those that are on their way."""
@@ -175,6 +185,8 @@ class Exchange:
             await self._beside.alone()
         if not await self._clear_up():
             return
+        if self.completions.deferred.due_in() == 0.0:
+            await self._revisit()
         errand = self._under_way = self._errand()
         self._coming += errand.limit
         try:
@@ -200,7 +212,7 @@ class Exchange:
             return
         if not self._beside.ready():
             return
-        errand = Errand(self.tenure.id, settlements=self.completions.take())
+        errand = Errand(self.tenure.id, self._results())
         if self.claiming:
             self._appetite.plan_more(errand, self._room())
         if errand.settlements or errand.positions:
@@ -231,18 +243,23 @@ class Exchange:
     async def _spread(self, queues: frozenset[str]) -> None:
         """Runs became ready because others ended: look for them here, and let other workers know."""
         self.ring(queues)
-        with contextlib.suppress(*UNREACHABLE):
+        # Whatever keeps the hint from being sent, other workers look by themselves.
+        with contextlib.suppress(Unavailable, Busy, psycopg.Error):
             await self._database.transact(lambda: iter(ready.ring(queues)))
 
     async def _do(self, database: Database, errand: Errand) -> Answer | None:
         """Do an errand. None if the database did not answer, or would not take it as a whole."""
         endings = self.endings
         try:
-            answer = await database.transact(lambda: turn(errand), several=errand.several, moves=errand.moves)
-        except UNREACHABLE as error:
+            answer = await database.transact(lambda: turn(errand), several=errand.several)
+        except Unavailable as error:
             endings.completions.doubt(errand.settlements)
             self._appetite.restart()
             await self._away(error)
+            return None
+        except Busy:
+            self._appetite.restart()
+            await self._around_locks(errand.settlements)
             return None
         except (psycopg.Error, HoldfastError) as error:
             emit("turn.refused", worker_id=errand.worker_id, error=f"{type(error).__name__}: {error}")
@@ -252,6 +269,9 @@ class Exchange:
         except BaseException:
             endings.completions.doubt(errand.settlements)
             raise
+        if self._failures:
+            emit("database.back", worker_id=errand.worker_id, failures=self._failures)
+            self._failures = 0
         now, news = monotonic(), self._appetite.news
         if errand.survey:
             self._survey_at = now + self._options.rescue_pause
@@ -265,15 +285,14 @@ class Exchange:
         tenure = endings.tenure
         for claim in claims:
             tenure.held[claim.run_id] = claim
+        endings.completions.keep(claims)
         if tenure.over or not self.claiming:
-            endings.hand_back(claims)
+            endings.release(claims)
             self.wake()
             return
-        unknown = [claim for claim in claims if registry.find(claim.task) is None]
-        if unknown:
-            endings.hand_back_unknown(unknown)
-            claims = [claim for claim in claims if registry.find(claim.task) is not None]
-            self.wake()
+        for claim in claims:
+            if not is_readable(claim.policy):
+                emit("run.policy_unreadable", policy=claim.policy, **about(claim, tenure.id, Status.RUNNING))
         endings.began(claims)
         inline = self._options.inline
         if self._options.executor is not inline:
@@ -288,39 +307,96 @@ class Exchange:
         """Have runs performed that were claimed for this tenure outside of a turn."""
         self._begin(self.endings, claims)
 
+    async def _around_locks(self, settlements: Sequence[Settlement]) -> None:
+        """Another transaction has locked something that this batch needs. Find out what, and write the rest."""
+        if not settlements:
+            await asyncio.sleep(LOCKED_PAUSE)
+            return
+        free = await self._find_free(settlements)
+        if not free:
+            return
+        try:
+            answer = await self._settle(free)
+        except Unavailable as error:
+            self.completions.doubt(free)
+            await self._away(error)
+        except Busy:
+            self.completions.deferred.add_locked(free)
+        except (psycopg.Error, HoldfastError):
+            await self._one_by_one(free)
+        else:
+            self.endings.settled(free, answer.verdicts)
+
+    async def _find_free(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+        """Those of these results that no lock holds up; the others are deferred."""
+        run_ids = [settlement.ref.run_id for settlement in settlements]
+        try:
+            blocked = await self._database.transact(lambda: ops.find_blocked(run_ids))
+        except Unavailable as error:
+            # They have not been sent: there is nothing to doubt about them.
+            self.completions.put(settlements)
+            await self._away(error)
+            return []
+        held_up = {one.run_id for one in blocked}
+        locked = [settlement for settlement in settlements if settlement.ref.run_id in held_up]
+        if locked:
+            self.completions.deferred.add_locked(locked, blocked)
+            emit("results.deferred", worker_id=self.tenure.id, runs=len(locked))
+        return [settlement for settlement in settlements if settlement.ref.run_id not in held_up]
+
+    async def _revisit(self) -> None:
+        """Look at the deferred results again: write what can be written by now."""
+        deferred = self.completions.deferred
+        locked, refused = deferred.take()
+        free = await self._find_free(locked) if locked else []
+        if free:
+            deferred.relax()
+            self.completions.put(free)
+        if refused:
+            await self._one_by_one(refused)
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> Answer:
+        errand = Errand(self.tenure.id, settlements)
+        return await self._database.transact(lambda: turn(errand), several=True)
+
     async def _one_by_one(self, settlements: Sequence[Settlement]) -> None:
-        """Something in this batch cannot be written. Each by itself, so that it is the only one to suffer."""
-        for settlement in settlements:
-            refusal: Exception | None = None
-            for whole in (True, False):
-                attempt = settlement if whole else unstorable(settlement, refusal)
-                errand = Errand(self.tenure.id, [attempt])
-                try:
-                    answer = await self._database.transact(
-                        lambda errand=errand: turn(errand),  # type: ignore[misc]
-                        several=True,
-                        moves=True,
-                    )
-                except UNREACHABLE:
-                    self.completions.doubt([attempt])
-                    break
-                except (psycopg.Error, HoldfastError) as error:
-                    refusal = error
-                    claim = self.tenure.held.get(attempt.ref.run_id)
-                    if claim is not None:
-                        fields = about(claim, self.tenure.id, Status.RUNNING)
-                        emit("ending.refused", error=f"{type(error).__name__}: {error}", **fields)
-                else:
-                    self.endings.settled([attempt], answer.verdicts)
-                    break
-            else:
-                asyncio.get_running_loop().call_later(TRY_AGAIN_AFTER, self.completions.put, [settlement])
+        """Something in this batch cannot be written. Each by itself, so that it alone is held up."""
+        for index, settlement in enumerate(settlements):
+            try:
+                await self._alone(settlement)
+            except Unavailable as error:
+                self.completions.doubt(settlements[index:])
+                await self._away(error)
+                return
         if not settlements:
             await asyncio.sleep(LONGEST_PAUSE)
+
+    async def _alone(self, settlement: Settlement) -> None:
+        """Write one result. Only if its own values cannot be stored does the attempt fail for that."""
+        attempt, last = settlement, False
+        while True:
+            try:
+                answer = await self._settle([attempt])
+            except Busy:
+                self.completions.deferred.add_locked([settlement])
+                return
+            except (psycopg.Error, HoldfastError) as error:
+                claim = self.tenure.held.get(settlement.ref.run_id)
+                if claim is not None:
+                    fields = about(claim, self.tenure.id, Status.RUNNING)
+                    emit("ending.refused", error=f"{type(error).__name__}: {error}", **fields)
+                if last or fault_of(error) is not Fault.DATA:
+                    self.completions.deferred.add_refused(settlement)
+                    return
+                attempt, last = unstorable(settlement, error), True
+            else:
+                self.endings.settled([attempt], answer.verdicts)
+                return
 
     async def _away(self, error: BaseException) -> None:
         """The database did not answer: wait a little, longer each time."""
         self._failures += 1
+        self._unsure = True
         if self._failures == 1:
             emit("database.away", worker_id=self.tenure.id, error=said(error))
         self._bell.clear()
@@ -332,22 +408,22 @@ class Exchange:
 
     async def _clear_up(self) -> bool:
         """Settle what is in doubt, once the database answers again."""
-        if not self._failures and not self.completions.doubtful:
+        if not self._unsure and not self.completions.doubtful:
             return True
         await self._beside.alone()
         endings = self.endings
         try:
             written, held = await self._database.transact(endings.clear_up)
-        except UNREACHABLE as error:
+        except (Unavailable, Busy, psycopg.Error) as error:
             await self._away(error)
             return False
         endings.cleared_up(written, held)
-        emit("database.back", worker_id=endings.tenure.id, failures=self._failures)
-        self._failures = 0
+        self._unsure = False
         return True
 
     async def settle_all(self) -> bool:
-        """Settle every ending there is. False if the database did not answer."""
+        """Settle every ending there is. False if the database did not answer, or locks are in the way of some."""
+        await self._revisit()
         while self.completions or self.completions.doubtful:
             if not await self._clear_up():
                 return False
@@ -355,7 +431,7 @@ class Exchange:
             errand = Errand(self.tenure.id, self.completions.take(), progress, lines)
             if errand.settlements and await self._do(self._database, errand) is None and self._failures:
                 return False
-        return True
+        return not len(self.completions.deferred)
 
 
 def _is_inline(claim: Claim) -> bool:

@@ -55,6 +55,7 @@ class WorkerOptions:
     poll_every: float = 1.0
     poll_every_listening: float = 8.0
     rescue_every: float = 8.0
+    pooler: str = "auto"
 
     def __post_init__(self) -> None:
         if not 0 < self.renew_every * 3 <= self.lease:

@@ -20,7 +20,7 @@ from holdfast import ops
 from holdfast.domain.errors import LeaseLost
 from holdfast.domain.values import Renewal
 from holdfast.observe import emit
-from holdfast.worker.database import Database, said
+from holdfast.worker.database import Busy, Database, Unavailable, said
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.tenure import Tenure
 
@@ -95,7 +95,9 @@ class RenewalThread:
     async def _beat(self) -> str:
         every = self._options.renew_every
         grid = self._confirmed + every
-        database = Database(self._options.database_url, "renewal", patience=min(STATEMENT_LIMIT, every))
+        database = Database(
+            self._options.database_url, "renewal", patience=min(STATEMENT_LIMIT, every), pooler=self._options.pooler
+        )
         try:
             while True:
                 await asyncio.sleep(grid - monotonic())
@@ -105,7 +107,7 @@ class RenewalThread:
                     await self._renew(database)
                 except LeaseLost as error:
                     return str(error)
-                except (psycopg.Error, TimeoutError, OSError) as error:
+                except (Unavailable, Busy, psycopg.Error) as error:
                     emit("renewal.failed", worker_id=self._tenure.id, error=said(error))
                     grid = min(grid, monotonic() + self._retry)
         finally:

@@ -8,26 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
-from collections.abc import Callable, Iterator
 from time import monotonic
 
 from holdfast.worker.exchange import Exchange
-
-STOPPING = (signal.SIGTERM, signal.SIGINT)
-
-
-@contextlib.contextmanager
-def signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop`, in the loop, at each SIGTERM or SIGINT."""
-    loop = asyncio.get_running_loop()
-    for number in STOPPING:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in STOPPING:
-            loop.remove_signal_handler(number)
 
 
 async def drain(exchange: Exchange, grace: float, hurry: asyncio.Event) -> None:

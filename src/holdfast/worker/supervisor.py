@@ -9,19 +9,22 @@ from functools import partial
 from importlib import metadata
 from time import monotonic
 
+import psycopg
+
 from holdfast.domain.doorbell import STOP
-from holdfast.domain.errors import DatabaseUnreachable
+from holdfast.domain.errors import DatabaseUnreachable, HoldfastError
 from holdfast.domain.execution import Executor, Place
 from holdfast.domain.tasks import load_modules, registry
 from holdfast.domain.values import Renewal
 from holdfast.observe import emit
+from holdfast.processes import loop_signals
 from holdfast.sql import leases, workers
 from holdfast.sql.statement import Op
-from holdfast.worker.database import UNREACHABLE, Database, said
+from holdfast.worker.database import Busy, Database, Unavailable, said
 from holdfast.worker.exchange import Exchange
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.renewal import RenewalThread
-from holdfast.worker.shutdown import drain, signals
+from holdfast.worker.shutdown import drain
 from holdfast.worker.tenure import Tenure
 from holdfast.worker.upkeep import Upkeep
 
@@ -30,6 +33,7 @@ WATCH_EVERY = 0.5
 LAST_WORDS = 5.0
 HUNG_FOR = 1.0
 AWAY_PAUSE = 0.5
+SETTLE_PAUSE = 0.2
 
 
 class Worker:
@@ -52,7 +56,7 @@ class Worker:
         asyncio.run(self._run())
 
     async def _run(self) -> None:
-        with signals(self.stop):
+        with loop_signals(self.stop):
             await self.serve()
 
     def stop(self, *, now: bool = False) -> None:
@@ -63,6 +67,8 @@ class Worker:
         if self._serving:
             self._exchange.claiming = False
             self._exchange.wake()
+            if self._renewal is None and not self._database.connected:
+                self._database.cut()
             # A database that does not answer holds nobody for longer than the runs may take.
             for database in (self._database, self._second):
                 asyncio.get_running_loop().call_later(self.options.limits.grace, database.cut, HUNG_FOR)
@@ -79,14 +85,17 @@ class Worker:
     async def serve(self) -> None:
         """Work until stopped. Raises DatabaseUnreachable if the database is away at the start."""
         load_modules(self.options.task_modules)
-        self._database = Database(self.options.database_url, "worker", moving=True)
-        self._second = Database(self.options.database_url, "worker", moving=True)
+        self._database = Database(self.options.database_url, "worker", moving=True, pooler=self.options.pooler)
+        self._second = Database(self.options.database_url, "worker", moving=True, pooler=self.options.pooler)
         self._upkeep = Upkeep(self.options)
         self._exchange = Exchange(self.options, self._database, self._second, self._upkeep)
         self._upkeep.rescued = self._exchange.look_soon
         self._serving = True
         self._exchange.claiming = not self._stopping
         await self._register(waiting=self.options.wait_for_database)
+        if self._renewal is None:  # stopped while the database did not answer: there is nothing to let go of
+            await self._close_connections()
+            return
         helpers = []
         try:
             for executor in self.executors:
@@ -149,14 +158,18 @@ class Worker:
             try:
                 await self._database.transact(register)
                 break
-            except UNREACHABLE as error:
-                if not waiting:
+            except Unavailable as error:
+                if not (waiting or self._stopping):
                     raise DatabaseUnreachable(f"Postgres does not answer: {said(error)}") from error
                 emit("database.away", worker_id=tenure.id, error=said(error))
-                await asyncio.sleep(pause)
-                pause = min(2.0, pause * 2)
-                if self._stopping:
-                    return
+            except (Busy, psycopg.Error) as error:
+                if not (waiting or self._stopping):
+                    raise HoldfastError(f"Postgres does not let this worker register: {said(error)}") from error
+                emit("registration.refused", worker_id=tenure.id, error=said(error))
+            await asyncio.sleep(0.0 if self._stopping else pause)
+            pause = min(2.0, pause * 2)
+            if self._stopping:
+                return
         loop = asyncio.get_running_loop()
         self._renewal = RenewalThread(
             self.options,
@@ -199,7 +212,7 @@ class Worker:
             if self._stopping:
                 return
             await asyncio.sleep(AWAY_PAUSE)
-        await self._deregister()
+        await self._deregister(settled=False)
         exchange.begin_tenure()
         await self._register(waiting=True)
 
@@ -244,7 +257,7 @@ class Worker:
 
         try:
             self._stop_runs(await self._database.transact(ask))
-        except UNREACHABLE as error:
+        except (Unavailable, Busy, psycopg.Error) as error:
             emit("watch.postponed", worker_id=worker_id, error=said(error))
 
     async def _let_go(self) -> None:
@@ -259,25 +272,36 @@ class Worker:
             emit("worker.handing_back", worker_id=self.id, runs=returned)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS):
-                await exchange.settle_all()
-                await self._deregister()
+                await self._deregister(settled=await self._settle_last())
         if self._renewal is not None:
             await self._renewal.stop()
+        await self._close_connections()
+        emit("worker.stopped", worker_id=exchange.tenure.id)
+
+    async def _close_connections(self) -> None:
         await self._upkeep.close()
         await self._second.close()
         await self._database.close()
-        emit("worker.stopped", worker_id=exchange.tenure.id)
 
-    async def _deregister(self) -> None:
+    async def _settle_last(self) -> bool:
+        """Settle what there is, trying again for a while. False if something could not be settled."""
+        deadline = monotonic() + LAST_WORDS / 2
+        while not await self._exchange.settle_all():
+            if monotonic() >= deadline:
+                return False
+            await asyncio.sleep(SETTLE_PAUSE)
+        return True
+
+    async def _deregister(self, *, settled: bool) -> None:
         tenure = self._exchange.tenure
         completed, failed = tenure.counts()
 
         def deregister() -> Op[None]:
-            return (yield from workers.deregister(tenure.id, completed, failed))
+            return (yield from workers.deregister(tenure.id, completed, failed, settled=settled))
 
         try:
             await self._database.transact(deregister)
-        except UNREACHABLE as error:
+        except (Unavailable, Busy, psycopg.Error) as error:
             emit("worker.left_silently", worker_id=tenure.id, error=said(error))
 
 

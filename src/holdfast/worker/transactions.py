@@ -6,7 +6,10 @@ with the run. The success is settled on that same connection, behind the same fe
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import os
+import socket
+import threading
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import psycopg
@@ -15,29 +18,51 @@ from holdfast import ops
 from holdfast.domain.states import Status
 from holdfast.domain.values import Settlement
 from holdfast.drivers import psycopg as driver
+from holdfast.drivers import sessions
+from holdfast.drivers.sessions import OwnConnection
+
+COMMIT_WITHIN = 30.0
 
 
 class RunTransaction:
     """One transaction of one run."""
 
-    def __init__(self, connection: psycopg.Connection[Any], worker_id: str) -> None:
+    def __init__(self, connection: OwnConnection, worker_id: str, commit_within: float = COMMIT_WITHIN) -> None:
         self.connection = connection
         self._worker_id = worker_id
-        connection.execute("begin")
+        self._commit_within = commit_within
 
     def block(self) -> AbstractContextManager[Any]:
         return self.connection.transaction()
 
     def commit(self, settlement: Settlement) -> bool:
-        """Settle and commit. If it raises, it is not known whether that happened: the next attempt finds out."""
+        """Settle and commit. If it raises, it is not known whether that happened: the next attempt finds out.
+
+        It ends within a time limit: a lock that someone else holds is waited for half of it, and so is any statement;
+        a server that does not answer is given up at the end of it.
+        """
+        timer = threading.Timer(self._commit_within, self._cut)
+        timer.daemon = True
+        timer.start()
         try:
+            # Until here the task chose how its statements run; what settles the run relies on nothing that it chose.
+            self.connection.session = sessions.RUN
+            self.connection.execute(sessions.RUN.local(self.connection.info.server_version), prepare=False)
+            half = round(self._commit_within * 500)
+            self.connection.execute(f"set local lock_timeout = {half}; set local statement_timeout = {half}")
             verdict = driver.run(self.connection, ops.finish(self._worker_id, [settlement]))[0]
             if verdict.accepted and verdict.outcome == Status.SUCCEEDED:
                 self.connection.commit()
                 return True
             return False
         finally:
+            timer.cancel()
             self.rollback()
+
+    def _cut(self) -> None:
+        """Give up on an answer. To shut the socket needs none, which to cancel the statement would."""
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.connection.fileno())) as one:
+            one.shutdown(socket.SHUT_RDWR)
 
     def rollback(self) -> None:
         """End the connection, and with it whatever has not been committed."""
@@ -46,9 +71,4 @@ class RunTransaction:
 
 def open_transaction(url: str, worker_id: str) -> RunTransaction:
     """Connect and begin."""
-    connection = psycopg.connect(url, autocommit=True, application_name="holdfast run", connect_timeout=10)
-    try:
-        return RunTransaction(connection, worker_id)
-    except BaseException:
-        connection.close()
-        raise
+    return RunTransaction(OwnConnection.begin_for_task(url), worker_id)

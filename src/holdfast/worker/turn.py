@@ -25,16 +25,12 @@ class Errand:
     progress: Sequence[tuple[AttemptRef, str]] = ()
     lines: Sequence[LogLine] = ()
     positions: Sequence[Position] = ()
+    tasks: Sequence[str] = ()
     limit: int = 0
     promote: bool = False
     look: bool = False
     survey: bool = False
     news: int = 0
-
-    @property
-    def moves(self) -> bool:
-        """Whether runs move, by statements whose plans matter."""
-        return bool(self.positions or self.settlements)
 
     @property
     def several(self) -> bool:
@@ -68,9 +64,9 @@ def turn(errand: Errand) -> Op[Answer]:
     if errand.promote:
         answer.promoted, answer.next_due = yield from ops.promote(PROMOTED_AT_ONCE)
     if errand.positions and errand.limit > 0:
-        answer.claims = yield from ops.claim(errand.worker_id, errand.positions, errand.limit)
+        answer.claims = yield from ops.claim(errand.worker_id, errand.positions, errand.tasks, errand.limit)
     if errand.look:
-        answer.queues, answer.next_due = yield from ready.look()
+        answer.queues, answer.next_due = yield from ready.look(errand.tasks)
     if errand.survey:
         answer.orphans = yield from ops.find_orphans(RESCUED_AT_ONCE)
         answer.chores = yield from chores.due()

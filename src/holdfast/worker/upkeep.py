@@ -17,16 +17,19 @@ from typing import Any
 import psycopg
 
 from holdfast import ops
+from holdfast.domain.settling import is_readable
 from holdfast.domain.states import Status
-from holdfast.domain.values import Verdict
+from holdfast.domain.values import RELEASED, Verdict
 from holdfast.observe import emit
-from holdfast.sql import tallies
+from holdfast.sql import jobs, ready, tallies
 from holdfast.sql.leases import Orphan
 from holdfast.sql.statement import Op
-from holdfast.worker.database import UNREACHABLE, Database, said
+from holdfast.worker.database import Busy, Database, Unavailable, said
 from holdfast.worker.options import WorkerOptions
 
 FOLDED_AT_ONCE = 5000
+STARTED_AT_ONCE = 1000
+NAMED_AT_ONCE = 5000
 # A worker counts as busy for so long after it had something to do.
 ACTIVE_FOR = 5.0
 # The pause of a service that the worker is called to when there is something to do: see `sql.chores`.
@@ -65,7 +68,7 @@ class Upkeep:
 
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
-        self.database = Database(options.database_url, "upkeep", patience=30.0)
+        self.database = Database(options.database_url, "upkeep", patience=30.0, pooler=options.pooler)
         self._active_at = monotonic()
         self._busy = True
         self.rescued: Callable[[], None] = _nobody
@@ -115,7 +118,7 @@ class Upkeep:
     async def _attempt(self, name: str, run: Callable[[Upkeep], Awaitable[None]]) -> None:
         try:
             await run(self)
-        except UNREACHABLE as error:
+        except (Unavailable, Busy) as error:
             emit("upkeep.postponed", service=name, error=said(error))
         except Exception as error:  # noqa: BLE001 - whatever fails in one service, the others go on
             emit("upkeep.failed", service=name, error=f"{type(error).__name__}: {error}")
@@ -127,8 +130,12 @@ class Upkeep:
         """Settle these orphans together, or one by one if together they cannot be settled."""
         try:
             return await self.database.transact(lambda: ops.rescue(orphans, random()))
-        except UNREACHABLE:
-            raise
+        except Busy:
+            # What others have locked is left for the next look.
+            blocked = await self.database.transact(lambda: ops.find_blocked([one.run_id for one in orphans]))
+            held_up = {one.run_id for one in blocked}
+            free = [orphan for orphan in orphans if orphan.run_id not in held_up]
+            return await self.rescue_now(free) if len(free) < len(orphans) else []
         except psycopg.Error as error:
             if len(orphans) == 1:
                 emit("rescue.failed", error=str(error), **_about(orphans[0], Status.RUNNING))
@@ -143,8 +150,12 @@ def _nobody() -> None:
 async def _rescue(upkeep: Upkeep) -> None:
     orphans, upkeep._orphans = upkeep._orphans, []  # noqa: SLF001
     by_ref = {(orphan.run_id, orphan.number): orphan for orphan in orphans}
+    for orphan in orphans:
+        if not is_readable(orphan.policy):
+            emit("run.policy_unreadable", policy=orphan.policy, **_about(orphan, Status.RUNNING))
     for verdict in await upkeep.rescue_now(orphans):
-        emit("run.lost", **_about(by_ref[verdict.ref], verdict.outcome or Status.PENDING))
+        event = "run.released" if verdict.status == RELEASED else "run.lost"
+        emit(event, **_about(by_ref[verdict.ref], verdict.outcome or Status.PENDING))
     upkeep.rescued()
 
 
@@ -169,12 +180,25 @@ def _fold() -> Op[int]:
     return (yield from tallies.fold(FOLDED_AT_ONCE))
 
 
+async def start_late_jobs(upkeep: Upkeep) -> None:
+    """Start jobs whose first claim did not wait for them."""
+    await upkeep.database.transact(lambda: iter(jobs.start_late(STARTED_AT_ONCE)))
+
+
+async def name_tasks(upkeep: Upkeep) -> None:
+    """Let workers find ready runs that code of the previous version placed."""
+    if await upkeep.database.transact(lambda: iter(ready.name_tasks(NAMED_AT_ONCE))):
+        upkeep.rescued()
+
+
 async def prune(upkeep: Upkeep) -> None:
-    """Forget what is past its time."""
+    """Forget a bounded part of what is past its time; go on, once the other services had a turn, if there is more."""
     retention = timedelta(days=upkeep.options.retention_days)
     pruned = await upkeep.database.transact(lambda: ops.prune(retention))
     if any(pruned):
         emit("upkeep.pruned", keys=pruned.keys, workers=pruned.workers, strays=pruned.strays, months=pruned.months)
+    if pruned.more:
+        upkeep.call([prune.__name__])
 
 
 async def make_partitions(upkeep: Upkeep) -> None:
@@ -184,6 +208,8 @@ async def make_partitions(upkeep: Upkeep) -> None:
 
 SERVICES = (
     every(3, fold, idle=ONLY_WHEN_CALLED),
+    every(1, start_late_jobs, idle=ONLY_WHEN_CALLED),
+    every(5, name_tasks, idle=ONLY_WHEN_CALLED),
     every(3600, prune, first=600),
     every(3600, make_partitions, first=0),
 )

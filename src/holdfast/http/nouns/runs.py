@@ -85,7 +85,7 @@ def index(call: Call) -> Answer:
         problems.append(Problem("/cursor", "is not one that this service gave out"))
     if problems:
         raise reading.refused(problems)
-    found = here.database.perform(
+    page = here.database.perform(
         partial(
             ops.list_runs,
             status=status,
@@ -93,14 +93,12 @@ def index(call: Call) -> Answer:
             queue=given.get("queue"),
             tag=given.get("tag"),
             before=before or EVERYTHING,
-            limit=limit + 1,
+            limit=limit,
         )
     )
-    page, more = found[:limit], len(found) > limit
-    cursor = page[-1].id if more else None
-    response = items([run_document(run) for run in page], next_cursor=cursor)
-    if cursor is not None:
-        query = urlencode({**given, "cursor": cursor})
+    response = items([run_document(run) for run in page], next_cursor=page.next_cursor)
+    if page.next_cursor is not None:
+        query = urlencode({**given, "cursor": page.next_cursor})
         response.headers["Link"] = f'</runs?{query}>; rel="next"'
     return response
 

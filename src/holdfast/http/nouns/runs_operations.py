@@ -109,7 +109,7 @@ SUBMIT_BATCH = operation(
 LIST = operation(
     "listRuns",
     "List runs",
-    "Newest first, page by page.",
+    "Newest first, page by page. A page may be short, or even empty, before the end, where `next_cursor` is null.",
     parameters=[
         in_query("status", "Only runs of this status.", {"type": "string", "enum": [str(status) for status in Status]}),
         in_query("model", "Only runs of this task.", TEXT),

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from holdfast.domain.errors import KeyReused, LeaseLost, RunEnded, RunNotFound
-from holdfast.domain.values import Claim, Renewal, RunRecord, Submitted, Verdict
+from holdfast.domain.values import RELEASED, Claim, Renewal, RunRecord, Submitted, Verdict
 from holdfast.testing.explorer.actor import Answer
 from holdfast.testing.explorer.history import History
 from holdfast.testing.explorer.programs import WRITTEN, Case
@@ -20,6 +20,7 @@ Complaints = Iterator[str]
 # They skip what others hold; only the end of a whole month makes them wait.
 NEVER_WAIT = ("claim", "promote")
 FINISHERS = ("succeed", "fail", "fail_for_good", "hand_back", "turn")
+ENDS_OR_RELEASES = (*FINISHERS, "release")
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class Told:
 
     @property
     def other_finisher(self) -> bool:
-        return self.partner in FINISHERS
+        return self.partner in ENDS_OR_RELEASES
 
 
 def check(told: Told) -> Complaints:
@@ -233,6 +234,21 @@ def _finished(told: Told) -> Complaints:
         yield "I11: its ending was refused without a FENCED event"
 
 
+def _released(told: Told) -> Complaints:
+    """What was released leaves no attempt of its holder, unless its holder had ended it. Refusals leave no trace."""
+    (verdict,) = told.answer.value
+    attempt = told.run.attempt(told.case.held().number)
+    mine = attempt is not None and attempt.worker_id == told.case.holder and attempt.status != "LOST"
+    if verdict.accepted and told.case.situation.startswith("expired"):
+        yield "I11: a claim was released after its lease had passed"
+    if verdict.status == RELEASED and mine and not told.other_finisher:
+        yield f"it was told that the claim is released, recorded is {attempt}"
+    if told.case.situation == "flagged" and verdict.status == RELEASED:
+        yield "I26: a run that was asked to stop went back to its queue"
+    if verdict.accepted and verdict.status != RELEASED and verdict.outcome != "CANCELLED":
+        yield f"a claim that was not begun ended {verdict.outcome}"
+
+
 def _noted(told: Told) -> Complaints:
     """What was kept is there, and what was refused is not."""
     kind = "step" if told.program == "step" else "line"
@@ -308,6 +324,7 @@ _CHECKS: dict[str, Callable[[Told], Complaints]] = {
     "cancel": _cancelled,
     "retry": _retried,
     "rescue": _rescued,
+    "release": _released,
     "promote": _anything,
     "step": _noted,
     "log": _noted,

@@ -25,8 +25,8 @@ def drain(session: Session) -> None:
             session.run(ops.rescue([orphan], 0.5))
         promoted, _ = session.run(ops.promote(10_000))
         claims = []
-        for queue in session.run(iter(ready.queues())):
-            claims += session.run(ops.claim(worker, [Position(queue)], 1000))
+        for queue, task in session.run(iter(ready.by_task())):
+            claims += session.run(ops.claim(worker, [Position(queue)], [task], 1000))
         settlements = [settle(claim, Succeeded(result='"drained"'), 0.5) for claim in claims]
         if settlements:
             session.run(ops.finish(worker, settlements))

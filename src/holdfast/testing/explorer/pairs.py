@@ -23,6 +23,7 @@ _SPANS: dict[str, str] = {
     "fail": "leased last flagged expired expiring",
     "fail_for_good": "leased flagged expired expiring",
     "hand_back": "leased last flagged expired expiring",
+    "release": "leased last flagged expired expiring",
     "turn": "leased last flagged expired expiring",
     "step": "leased flagged expired expiring",
     "log": "leased expired expiring",
@@ -45,7 +46,7 @@ _WITH_OWN = {"submit_dedupe", "claim", "prune"} | _OWN
 
 # Steps and lines of the log end no attempt: they meet those who do, and each other.
 _NOTES = {"step", "log"}
-_WITH_NOTES = {"claim_by_id", "succeed", "fail", "hand_back", "turn", "rescue", "step"}
+_WITH_NOTES = {"claim_by_id", "succeed", "fail", "hand_back", "release", "turn", "rescue", "step"}
 
 
 def _situations(first: str, second: str) -> list[str]:

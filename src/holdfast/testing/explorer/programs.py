@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from holdfast import ops
-from holdfast.domain.settling import Failed, HandedBack, Outcome, Succeeded, settle
+from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, Succeeded, settle
 from holdfast.domain.states import AttemptStatus
 from holdfast.domain.values import AttemptRef, Claim, NewRun, Payload, Position, Settlement, Verdict
 from holdfast.sql import attempts, leases, logs, steps
@@ -105,19 +105,19 @@ def _submit_dedupe(case: Case, who: int) -> Op[Any]:
 
 
 def _claim(case: Case, who: int) -> Op[Any]:
-    return ops.claim(case.claimers[who], [Position(case.new.queue)], 1)
+    return ops.claim(case.claimers[who], [Position(case.new.queue)], [case.new.task], 1)
 
 
 def _claim_by_id(case: Case, who: int) -> Op[Any]:
-    claimed = yield from ops.claim_by_id(case.claimers[who], case.run_id, 0.5)
+    claimed = yield from ops.claim_by_id(case.claimers[who], case.run_id, [case.new.task], 0.5)
     return [claimed] if claimed else []
 
 
-def _hand_back_unheard(case: Case, worker: str, known: tuple[AttemptRef, ...] = ()) -> Program:
-    """A worker that got no answer to a claim hands back whatever it finds under its name and does not know of."""
+def _release_unheard(case: Case, worker: str, known: tuple[AttemptRef, ...] = ()) -> Program:
+    """A worker that got no answer to a claim releases what it finds under its name and has never begun."""
     held: list[AttemptRef] = yield Do(lambda: iter(leases.held(worker)))
     unheard = [
-        Settlement(ref, AttemptStatus.CANCELLED, None, excuse=True, reason="handed-back", task=case.new.task)
+        Settlement(ref, AttemptStatus.CANCELLED, None, excuse=True, reason="handed-back", begun=False)
         for ref in held
         if ref.run_id in case.ids and ref not in known
     ]
@@ -127,7 +127,7 @@ def _hand_back_unheard(case: Case, worker: str, known: tuple[AttemptRef, ...] = 
 
 def _after_claim(again: Make) -> Make:
     def program(case: Case, who: int) -> Program:
-        yield from _hand_back_unheard(case, case.claimers[who])
+        yield from _release_unheard(case, case.claimers[who])
         return (yield from again(case, who))
 
     return program
@@ -153,7 +153,7 @@ def _turn(case: Case, who: int) -> Op[Any]:
     """A busy worker ends one run and takes the next in one transaction: here the same run, whose process crashed."""
     verdicts = yield from _finish(Failed(ERROR, reason="crash"))(case, who)
     yield from ops.promote(1000)
-    claims = yield from ops.claim(case.holder, [Position(case.new.queue)], 1)
+    claims = yield from ops.claim(case.holder, [Position(case.new.queue)], [case.new.task], 1)
     return verdicts, claims
 
 
@@ -163,7 +163,7 @@ def _after_finish(again: Make) -> Make:
     def program(case: Case, who: int) -> Program:
         ref = case.held().ref
         written: set[AttemptRef] = yield Do(lambda: iter(attempts.ended_by(case.holder, [ref])))
-        yield from _hand_back_unheard(case, case.holder, (ref,))
+        yield from _release_unheard(case, case.holder, (ref,))
         if ref in written:
             return WRITTEN
         return (yield from again(case, who))
@@ -229,6 +229,8 @@ def _finishing(name: str, outcome: Outcome) -> tuple[str, Part]:
 
 _claiming, _claiming_by_id = _lone(_claim, begin=True), _lone(_claim_by_id)
 _turning = _lone(_turn, begin=True)
+# A release that got no answer is repeated: once it is written there is no lease left that it could name.
+_releasing = _lone(_finish(NotBegun()), begin=True)
 
 PROGRAMS: dict[str, Part] = dict(
     [
@@ -246,6 +248,7 @@ PROGRAMS: dict[str, Part] = dict(
         _finishing("fail", Failed(ERROR)),
         _finishing("fail_for_good", Failed(ERROR, retryable=False)),
         _finishing("hand_back", HandedBack()),
+        _part("release", _releasing, _releasing),
         _part("turn", _turning, _after_finish(_turning)),
         _repeated("step", _step),
         _part("log", _lone(_log), None),

@@ -45,7 +45,7 @@ class Setting:
 
     def lease(self) -> Setting:
         self.case.holder = register(self.session, LEASE)
-        claims = self.session.run(ops.claim(self.case.holder, [Position(self.case.new.queue)], 1))
+        claims = self.session.run(ops.claim(self.case.holder, [Position(self.case.new.queue)], [self.case.new.task], 1))
         self.case.claim = claims[0]
         return self
 
@@ -174,4 +174,6 @@ def forget_months(session: Session, cases: Iterable[Case]) -> None:
     for month in months:
         session.execute("drop table if exists " + ", ".join(f"holdfast.{table}_{month}" for table in OLD_TABLES))
     if months:
-        session.execute("truncate " + ", ".join(f"holdfast.{table}_default" for table in OLD_TABLES))
+        session.execute(
+            "truncate holdfast.pruned_ranges, " + ", ".join(f"holdfast.{table}_default" for table in OLD_TABLES)
+        )

@@ -1,0 +1,300 @@
+"""Sessions: what every connection of ours sets, whatever the role, the database and the server say.
+
+A role may have another isolation, read-only transactions, a foreign time zone or no lock timeout, and a stock server
+compiles expensive plans. Our statements are written for one set of values, so a connection sets all of them when it is
+opened, in one round trip. The connection of a caller (`client.on`) is never touched.
+
+Behind a pooler in transaction mode a connection has no session: what it sets would be inherited by whichever client the
+server process serves next, and another process would serve its own next statement. Such a connection is recognised by
+`pg_backend_pid()`, which is not the process that the pooler named when it accepted the connection. There every
+transaction sets the same values for itself (`begin`), nothing is prepared by name, and LISTEN is not used.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import psycopg
+
+from holdfast.domain.errors import ConfigurationError
+from holdfast.drivers.silence import Silence, bounded
+
+ENCODING = "UTF8"
+
+# A peer that is gone without a word is noticed within about ten seconds, whether we send or wait.
+KEEPALIVE: Mapping[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+
+_FIXED: Mapping[str, str] = {
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "default_transaction_deferrable": "off",
+    # Every name in our statements carries its schema.
+    "search_path": "pg_catalog, pg_temp",
+    # What psycopg can decode, and numbers to the last digit.
+    "timezone": "UTC",
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "standard_conforming_strings": "on",
+    # Short statements gain nothing from compiled plans. With the switches below every cost is astronomic, and a server
+    # with its default settings would compile each of them: draining runs took three to four times as long.
+    "jit": "off",
+    # Connections rest in pools, and listen, for as long as they like.
+    "idle_session_timeout": "0",
+}
+
+# Small hot tables get plans that read or sort all of them, and a prepared statement keeps such a plan when they have
+# grown: a claim of 500 from 16,000 took 14 ms instead of 5. With these, only reading by key is left to choose. A plan
+# made for the values at hand compares each of 500 endings with each lease, which takes ten times as long; generic ones
+# are as good from the first execution on, whether statements are prepared or not.
+_BY_KEY: Mapping[str, str] = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_sort": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_material": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+
+
+@dataclass(frozen=True)
+class Session:
+    """The settings of one use of the database. Times are in seconds.
+
+    `silence` is how long the connection waits for an answer before it gives up by itself; None leaves that to its user.
+    `by_key` restricts plans to those that read by key.
+    """
+
+    use: str
+    lock_timeout: float = 2.0
+    statement_timeout: float = 30.0
+    idle_in_transaction: float = 30.0
+    silence: float | None = None
+    by_key: bool = False
+    synchronous: bool = True
+
+    def settings(self, server_version: int) -> dict[str, str]:
+        found = dict(_FIXED)
+        found["lock_timeout"] = _milliseconds(self.lock_timeout)
+        found["statement_timeout"] = _milliseconds(self.statement_timeout)
+        found["idle_in_transaction_session_timeout"] = _milliseconds(self.idle_in_transaction)
+        if server_version >= 170000:
+            found["transaction_timeout"] = "0"
+        if self.by_key:
+            found.update(_BY_KEY)
+        if not self.synchronous:
+            found["synchronous_commit"] = "off"
+        return found
+
+    def local(self, server_version: int) -> bytes:
+        """Set the same for the transaction that is under way."""
+        calls = _calls(self.settings(server_version), "true")
+        return f"select {calls}".encode()
+
+    def begin(self, server_version: int) -> bytes:
+        """Begin a transaction that depends on nothing that a session says."""
+        return b"begin isolation level read committed read write not deferrable; " + self.local(server_version)
+
+
+CLIENT = Session("client", silence=40.0)
+# A caller of the API gets an answer within about ten seconds, even if that is a refusal.
+API = Session("api", lock_timeout=1.0, statement_timeout=6.0, silence=7.0)
+# A notification that a crash of the server swallows is no loss: no connection is left that could receive it.
+API_BELL = Session("api", statement_timeout=6.0, silence=7.0, synchronous=False)
+LISTENER = Session("listener", statement_timeout=5.0)
+SWEEP = Session("sweep", statement_timeout=10.0, silence=15.0)
+MIGRATION = Session("migration", lock_timeout=2.0, statement_timeout=0, idle_in_transaction=0)
+# A run's own transaction belongs to the task. Only what settles the run in it is bounded.
+RUN = Session("run", lock_timeout=30.0, statement_timeout=60.0, silence=70.0)
+
+
+def worker(use: str, *, moving: bool, limit: float) -> Session:
+    """A worker's connection. The one on which runs move never waits long for a lock: a batch holds many runs."""
+    return Session(use, 0.1 if moving else 2.0, statement_timeout=limit, idle_in_transaction=15.0, by_key=moving)
+
+
+# A task may compute for as long as it likes between two statements.
+_BEGIN_FOR_TASK = (
+    b"begin isolation level read committed read write not deferrable; "
+    b"set local idle_in_transaction_session_timeout = 0; select pg_catalog.pg_backend_pid()"
+)
+
+
+class OwnConnection(psycopg.Connection[Any]):
+    """A connection of ours, in autocommit mode. `begin` is how it begins transactions if it leads to a pooler."""
+
+    session: Session | None = None
+    begin: bytes | None = None
+
+    @classmethod
+    def connect(  # type: ignore[override]
+        cls, url: str, *, session: Session, pooler: str = "auto", **arguments: Any
+    ) -> Self:
+        connection = super().connect(url, **_arguments(session, arguments))
+        try:
+            connection.session = session
+            _check_encoding(connection)
+            row = connection.execute(_setting_up(connection, session, pooler)).fetchone()
+            connection.begin = _adopt(connection, session, pooler, row)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @classmethod
+    def begin_for_task(cls, url: str) -> Self:
+        """A connection in a transaction that belongs to a task.
+
+        The role's settings stay as they are: the task's own statements may rely on them. Only the isolation is fixed,
+        because the run will be settled in this transaction.
+        """
+        connection = super().connect(url, **_arguments(RUN, {}))
+        try:
+            _check_encoding(connection)
+            cursor = connection.execute(_BEGIN_FOR_TASK, prepare=False)
+            while cursor.nextset():
+                pass
+            if cursor.fetchone() != (connection.info.backend_pid,):
+                connection.prepare_threshold = None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def pooled(self) -> bool:
+        return self.begin is not None
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.session is None or self.session.silence is None:
+            return super().wait(gen, *args, **kwargs)
+        try:
+            return super().wait(bounded(gen, self.session.silence), *args, **kwargs)
+        except Silence:
+            self.close()
+            raise
+
+    def is_stale(self) -> bool:
+        """Whether the server has closed this connection while it was idle. Costs no round trip unless it looks so."""
+        try:
+            if _has_something_to_read(self.fileno()):
+                self.execute("")
+        except (psycopg.Error, OSError):
+            return True
+        return False
+
+
+class AsyncOwnConnection(psycopg.AsyncConnection[Any]):
+    """The same, asynchronous."""
+
+    session: Session | None = None
+    begin: bytes | None = None
+
+    @classmethod
+    async def connect(  # type: ignore[override]
+        cls, url: str, *, session: Session, pooler: str = "auto", **arguments: Any
+    ) -> Self:
+        connection = await super().connect(url, **_arguments(session, arguments))
+        try:
+            connection.session = session
+            _check_encoding(connection)
+            cursor = await connection.execute(_setting_up(connection, session, pooler))
+            connection.begin = _adopt(connection, session, pooler, await cursor.fetchone())
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    @property
+    def pooled(self) -> bool:
+        return self.begin is not None
+
+    async def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.session is None or self.session.silence is None:
+            return await super().wait(gen, *args, **kwargs)
+        try:
+            return await super().wait(bounded(gen, self.session.silence), *args, **kwargs)
+        except Silence:
+            await self.close()
+            raise
+
+    async def is_stale(self) -> bool:
+        """Whether the server has closed this connection while it was idle. Costs no round trip unless it looks so."""
+        try:
+            if _has_something_to_read(self.fileno()):
+                await self.execute("")
+        except (psycopg.Error, OSError):
+            return True
+        return False
+
+
+def _arguments(session: Session, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **KEEPALIVE,
+        "autocommit": True,
+        "fallback_application_name": f"holdfast {session.use}",
+        "client_encoding": ENCODING,
+        **given,
+    }
+
+
+def _check_encoding(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Raise unless the database stores every text that a run may carry."""
+    found = connection.info.parameter_status("server_encoding")
+    if found is not None and found != ENCODING:
+        raise ConfigurationError(
+            f"the database {connection.info.dbname!r} has the encoding {found}, which cannot store every text; "
+            f"Holdfast needs {ENCODING}. Make another one: create database ... encoding '{ENCODING}' template template0"
+        )
+
+
+def _setting_up(
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], session: Session, pooler: str
+) -> bytes:
+    """One statement that names the server's process, and sets everything: for good, or behind a pooler for nobody."""
+    local = {
+        "auto": f"pg_catalog.pg_backend_pid() <> {connection.info.backend_pid}",
+        "off": "false",
+    }.get(pooler, "true")
+    calls = _calls(session.settings(connection.info.server_version), local)
+    return f"select pg_catalog.pg_backend_pid(), {calls}".encode()
+
+
+def _calls(settings: Mapping[str, str], local: str) -> str:
+    return ", ".join(f"pg_catalog.set_config('{name}', '{value}', {local})" for name, value in settings.items())
+
+
+def _adopt(
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
+    session: Session,
+    pooler: str,
+    row: tuple[Any, ...] | None,
+) -> bytes | None:
+    """How the connection begins its transactions from now on; None if it has a session, which has been set up."""
+    elsewhere = row is None or row[0] != connection.info.backend_pid
+    if pooler == "off" or (pooler == "auto" and not elsewhere):
+        return None
+    if pooler != "prepared":
+        connection.prepare_threshold = None
+    return session.begin(connection.info.server_version)
+
+
+def _has_something_to_read(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{round(seconds * 1000)}ms"

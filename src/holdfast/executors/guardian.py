@@ -1,0 +1,126 @@
+"""The guardian of a child: the process that a worker starts, and the parent of the one that runs user code.
+
+    worker ── guardian ── runner ── whatever user code starts
+
+The runner dies with its guardian, and the guardian outlives its worker only to clean up: as the subreaper of its
+descendants it adopts every orphan among them, also those that have a session of their own or were forked twice, so
+none can leave its sight. When the runner has ended, or the worker is gone, it kills all of them, and only then does it
+end itself. So whoever sees the guardian dead knows that nothing of the attempt is left.
+
+It is the runner's own interpreter before the fork: it imports next to nothing, and shares most of its memory.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from contextlib import suppress
+from time import monotonic, sleep
+
+from holdfast.executors.mark import Mark
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+# The kernel reports the worker's death at once; where it cannot, this is how often to look.
+LOOK_EVERY = 0.5
+END_WITHIN = 5.0
+PAUSE = 0.005
+
+
+def main() -> None:
+    channel, state, worker = map(int, sys.argv[1:4])
+    _control(PR_SET_CHILD_SUBREAPER, 1)
+    _control(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != worker:
+        return
+    mark = Mark(state)
+    os.close(state)
+    guardian = os.getpid()
+    runner = os.fork()
+    if not runner:
+        os.setsid()
+        _control(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != guardian:
+            return
+        from holdfast.executors import child
+
+        child.main(channel, mark)
+        return
+    mark.runner = runner
+    os.close(channel)
+    status = _wait(runner, worker)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(runner, signal.SIGKILL)
+    _end_descendants()
+    mark.status = status
+    os._exit(0)
+
+
+def _control(option: int, value: int) -> None:
+    """Ask the kernel for this; where it does not know how, looking has to do."""
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def _wait(runner: int, worker: int) -> int:
+    """Wait until the runner has ended, and see to it that it does once the worker is gone."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    while True:
+        status = _reap(runner)
+        if status is not None:
+            return status
+        if os.getppid() != worker:
+            os.kill(runner, signal.SIGKILL)
+        select.select([read], [], [], LOOK_EVERY)
+        with suppress(BlockingIOError):
+            if signal.SIGTERM in os.read(read, 1024) and os.getppid() == worker:
+                os.kill(runner, signal.SIGTERM)  # meant for both, whichever of them it was sent to
+
+
+def _reap(runner: int) -> int | None:
+    """Reap what has ended; the status of the runner if it is among them."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == runner:
+                return ended[1]
+    return None
+
+
+def _end_descendants() -> None:
+    """Kill all descendants, and those that they leave to us, until none is left that may be killed."""
+    ends = monotonic() + END_WITHIN
+    while monotonic() < ends:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        if not sum([_kill(pid) for pid in _descendants()]):
+            return
+        sleep(PAUSE)
+
+
+def _descendants() -> list[int]:
+    from holdfast.processes import family
+
+    return family(os.getpid())[1:]
+
+
+def _kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

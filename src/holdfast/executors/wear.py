@@ -1,0 +1,154 @@
+"""Wear: signs that a child process should perform no more runs.
+
+A run can leave its process in a state in which the next ones fail through no fault of their own: without memory,
+descriptors or threads to be had. A child therefore looks at itself between runs, seldom enough to cost nothing, and at
+once after a failure, and asks to be replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from time import monotonic
+
+from holdfast.domain.execution import ChildLimits
+
+WEIGH_EVERY = 1.0
+COUNT_EVERY = 0.02
+MOST_THREADS = 100
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# What errors say that were made from the number of another error, by libraries in C for instance.
+_EXHAUSTED_TEXTS = ("Too many open files", "Cannot allocate memory", "can't start new thread")
+
+
+class Wear:
+    """What this process was like at its start, and what is different now."""
+
+    def __init__(self, limits: ChildLimits) -> None:
+        now = monotonic()
+        self._limits = limits
+        self._began_at = self._weighed_at = self._counted_at = now
+        self._memory = memory()
+        self._descriptors = descriptors()
+        self._most_descriptors = self._descriptors + _spare(limits.descriptors, self._descriptors)
+        self._threads = self._threads_before = threading.active_count()
+        self._suspicion: str | None = None
+        self._look_now = False
+
+    def failed(self, error: BaseException) -> None:
+        """A run failed: look closely before the next one."""
+        self._look_now = True
+        if is_exhaustion(error):
+            self._suspicion = f"a run failed for want of memory, descriptors or threads ({type(error).__name__})"
+        elif threading.active_count() > self._threads_before:  # at the last count
+            self._suspicion = "a run that failed left threads behind"
+        elif has_processes():
+            self._suspicion = "a run that failed left processes behind"
+
+    def check(self, now: float) -> str | None:
+        """Why this process should be replaced, if it should."""
+        if now - self._counted_at < COUNT_EVERY and not self._look_now:
+            return None
+        self._counted_at = now
+        weigh = self._look_now or now - self._weighed_at >= WEIGH_EVERY
+        self._look_now = False
+        found = self._suspicion or self._count()
+        if found is None and weigh:
+            self._weighed_at = now
+            found = self._weigh(now)
+        return found
+
+    def _count(self) -> str | None:
+        self._threads_before = threading.active_count()
+        open_now = descriptors()
+        if open_now > self._most_descriptors:
+            return f"it has {open_now} open descriptors, and had {self._descriptors} at its start"
+        return None
+
+    def _weigh(self, now: float) -> str | None:
+        grown = memory() - self._memory
+        if grown > self._limits.memory:
+            return f"its memory grew by {grown} bytes"
+        threads = threading.active_count()
+        if threads - self._threads > MOST_THREADS:
+            return f"it has {threads} threads, and had {self._threads} at its start"
+        if self._limits.age is not None and now - self._began_at > self._limits.age:
+            return f"it is older than {self._limits.age:g} s"
+        return None
+
+
+def is_exhaustion(error: BaseException) -> bool:
+    """Whether the error, or one that led to it, says that the process could get no more of something."""
+    return any(_is_exhaustion(one) for one in _chain(error))
+
+
+def _is_exhaustion(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+        return True
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - the message is user code
+        return False
+    return any(text in said for text in _EXHAUSTED_TEXTS)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        left += [one.__cause__, one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            left += one.exceptions
+
+
+def memory() -> int:
+    """The memory this process has now, in bytes; 0 where that cannot be read."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - read every second
+            return int(file.read().split()[1]) * 4096
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def descriptors() -> int:
+    """How many descriptors this process has open. A directory that cannot be opened for want of one says enough."""
+    for directory in ("/proc/self/fd", "/dev/fd"):
+        try:
+            return len(os.listdir(directory))  # noqa: PTH208 - the quickest, and this is done often
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                return 1 << 30
+    return 0
+
+
+def has_processes() -> bool:
+    """Whether a process that this one started still runs."""
+    try:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    if ended is None:
+        return True
+    from holdfast.processes import alive, children
+
+    return bool(alive(children(os.getpid())))
+
+
+def _spare(wanted: int, used: int) -> int:
+    """How many more descriptors may be opened: as configured, and at most half of what the system allows."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return max(1, min(wanted, (soft - used) // 2))

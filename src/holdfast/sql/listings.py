@@ -1,0 +1,180 @@
+"""Lists of runs, found by index and in bounded time.
+
+A list is walked: a statement looks at so many rows of one index, newest first, and keeps those that pass every filter.
+The index is that of a status, a queue, a task, or the primary key. Where several filters have an index, each is walked
+in turn, and goes on from where the one that came furthest got to. So no statement takes long, whatever the table holds.
+
+A set that may be small is read whole instead: the runs with a tag, the pending runs of a queue.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, LiteralString, NamedTuple
+
+from holdfast.sql.runs import EVERYTHING
+from holdfast.sql.statement import Rows, Statement
+
+Walk = Literal["runs", "queue", "task", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
+OLDEST = "00000000-0000-0000-0000-000000000000"
+
+
+class Filters(NamedTuple):
+    """Which runs are listed: those that pass every filter, with ids from `floor` on and below `before`."""
+
+    status: str | None = None
+    task: str | None = None
+    queue: str | None = None
+    tag: str | None = None
+    job_id: str | None = None
+    before: str = EVERYTHING
+    floor: str = OLDEST
+
+
+class Look(NamedTuple):
+    """The ids that passed, newest first; how many rows were looked at, and the id of the last of them."""
+
+    ids: list[str]
+    rows: int
+    reached: str | None
+
+
+# The sizes of a look are written out: with a parameter the planner would not know that it is about few rows.
+SHORT, LONG = 500, 8000
+_SIZES: dict[bool, LiteralString] = {False: "limit 500", True: "limit 8000"}
+# Sets of more rows than this are not small. The pending runs of a queue have to be looked up one by one.
+SMALL_TAG, SMALL_QUEUE = 25_000, 5_000
+
+_COLUMNS: LiteralString = "select id, task, queue, tags, job_id from holdfast.runs where "
+
+# Each walk has one index to go by. The ranges are those of its whole key, and so is the order: of a queue that is known
+# to be one value the planner would drop the order, and walk the primary key past a million others. For the same reason
+# it does not get to see the value, which would make it expect few rows and sort them.
+_RUN_WALKS: dict[str, LiteralString] = {
+    "runs": _COLUMNS + "id < %(before)s::uuid order by id desc ",
+    "queue": _COLUMNS
+    + """
+        (queue collate "C", id) < ((select %(queue)s::text), %(before)s::uuid)
+        and (queue collate "C", id) >= ((select %(queue)s::text), %(floor)s::uuid)
+        order by queue collate "C" desc, id desc """,
+    "task": _COLUMNS
+    + """
+        (task collate "C", id) < ((select %(task)s::text), %(before)s::uuid)
+        and (task collate "C", id) >= ((select %(task)s::text), %(floor)s::uuid)
+        order by task collate "C" desc, id desc """,
+}
+_ENDINGS: LiteralString = "select run_id as id, outcome from holdfast.attempts where reopened_at is null and "
+_UNSUCCESSFUL: LiteralString = (
+    _ENDINGS
+    + """
+        outcome in ('FAILED', 'CANCELLED')
+        and (outcome, run_id) < ((select %(status)s::text), %(before)s::uuid)
+        and (outcome, run_id) >= ((select %(status)s::text), %(floor)s::uuid)
+        order by outcome desc, run_id desc """
+)
+_STATUS_WALKS: dict[str, LiteralString] = {
+    "PENDING": """
+        select run_id as id from (
+            select run_id from holdfast.ready union all select run_id from holdfast.waiting) as pending
+        where run_id < %(before)s::uuid order by run_id desc """,
+    "RUNNING": "select run_id as id from holdfast.leases where run_id < %(before)s::uuid order by run_id desc ",
+    "SUCCEEDED": _ENDINGS + "outcome is not null and run_id < %(before)s::uuid order by run_id desc ",
+    "FAILED": _UNSUCCESSFUL,
+    "CANCELLED": _UNSUCCESSFUL,
+}
+# Asked for each row that was looked at: as a join, or with exists, the planner might read all of the other table.
+_OUTCOME: LiteralString = """
+    and (select attempts.outcome from holdfast.attempts
+         where attempts.run_id = seen.id and attempts.outcome is not null and attempts.reopened_at is null)"""
+_HAS_STATUS: dict[str | None, LiteralString] = {
+    None: "",
+    "PENDING": """
+    and coalesce((select true from holdfast.ready where ready.run_id = seen.id),
+                 (select true from holdfast.waiting where waiting.run_id = seen.id))""",
+    "RUNNING": "and (select true from holdfast.leases where leases.run_id = seen.id)",
+    "SUCCEEDED": _OUTCOME + " = %(status)s",
+    "FAILED": _OUTCOME + " = %(status)s",
+    "CANCELLED": _OUTCOME + " = %(status)s",
+}
+_PASSES: LiteralString = """
+    where seen.id < %(before)s::uuid and seen.id >= %(floor)s::uuid
+      and coalesce(seen.task = %(task)s, %(task)s::text is null)
+      and coalesce(seen.queue = %(queue)s, %(queue)s::text is null)
+      and (%(tag)s::text is null or coalesce(%(tag)s = any(seen.tags), false))
+      and (%(job_id)s::uuid is null or coalesce(seen.job_id = %(job_id)s::uuid, false))
+"""
+_LOOKED_UP: LiteralString = """
+    select seen.id from looked cross join lateral (
+        select id, task, queue, tags, job_id from holdfast.runs where runs.id = looked.id offset 0) as seen"""
+_FIRST: LiteralString = " order by seen.id desc limit %(limit)s"
+_ANSWER: LiteralString = """)
+select array(select id::text from passed), (select count(*) from looked),
+       (select id::text from looked order by id limit 1)
+"""
+
+
+def walk(name: Walk, filters: Filters, limit: int, *, long: bool = False) -> Statement[Look]:
+    """Look at the next rows of an index, newest first, and tell which runs pass."""
+    if name in _STATUS_WALKS:
+        looked = _STATUS_WALKS[name] + _SIZES[long]
+        passed = _LOOKED_UP + _PASSES + ("and looked.outcome = 'SUCCEEDED'" if name == "SUCCEEDED" else "")
+    else:
+        looked = _RUN_WALKS[name] + _SIZES[long]
+        passed = "select seen.id from looked as seen" + _PASSES + _HAS_STATUS[filters.status]
+    return Statement(
+        "with looked as materialized (" + looked + "), passed as (" + passed + _FIRST + _ANSWER,
+        {**filters._asdict(), "limit": limit},
+        _look,
+    )
+
+
+def tagged(filters: Filters, limit: int) -> Statement[list[str] | None]:
+    """The first runs that pass, out of all runs with the tag; None if those are too many to read."""
+    return Statement(
+        "with looked as materialized ("
+        + _COLUMNS
+        + "tags is not null and tags @> array[(select %(tag)s::text)] limit %(small)s + 1"
+        + "), passed as (select seen.id from looked as seen"
+        + _PASSES
+        + "and (select count(*) from looked) <= %(small)s"
+        + _HAS_STATUS[filters.status]
+        + _FIRST
+        + ") select array(select id::text from passed), (select count(*) from looked) <= %(small)s",
+        {**filters._asdict(), "limit": limit, "small": SMALL_TAG},
+        _if_complete,
+    )
+
+
+def queued(filters: Filters, limit: int) -> Statement[list[str] | None]:
+    """The first runs that pass, out of all pending runs of the queue; None if those, or all waiting, are too many."""
+    return Statement(
+        """
+        with ready as materialized (
+            select run_id as id from holdfast.ready
+            where queue >= (select %(queue)s::text) and queue <= (select %(queue)s::text)
+            order by queue, ord, rank_at, run_id limit %(small)s + 1
+        ), waiting as materialized (
+            select run_id as id, queue from holdfast.waiting limit %(small)s + 1
+        ), small as materialized (
+            select (select count(*) from ready) <= %(small)s and (select count(*) from waiting) <= %(small)s as is_so
+        ), looked as materialized (
+            select id from (select id from ready
+                            union all select id from waiting where waiting.queue = %(queue)s) as pending
+            where (select is_so from small)
+        ), passed as ("""
+        + _LOOKED_UP
+        + _PASSES
+        + _FIRST
+        + ") select array(select id::text from passed), (select is_so from small)",
+        {**filters._asdict(), "limit": limit, "small": SMALL_QUEUE},
+        _if_complete,
+    )
+
+
+def _if_complete(found: Rows) -> list[str] | None:
+    ids, complete = found[0]
+    return list(ids) if complete else None
+
+
+def _look(found: Rows) -> Look:
+    ids, rows, reached = found[0]
+    return Look(list(ids), rows, reached)

@@ -1,0 +1,107 @@
+"""A claim that was not begun goes back to its place in the queue and leaves no attempt."""
+
+from __future__ import annotations
+
+from holdfast.testing.timeline import Timeline
+
+
+def test_a_released_run_is_claimed_again_under_the_same_number(timeline: Timeline) -> None:
+    run = timeline.submit()
+    claim = timeline.worker("a").claims(run)
+    assert timeline.worker("a").releases(claim).accepted
+    assert timeline.status(run) == "PENDING"
+    assert timeline.attempts(run) == []
+    assert timeline.worker("b").claims(run).number == 1
+    assert timeline.story(run) == "SUBMITTED CLAIMED"
+
+
+def test_a_released_run_keeps_its_place_in_the_queue(timeline: Timeline) -> None:
+    first = timeline.submit({"n": 1})
+    timeline.later(seconds=1)
+    timeline.submit({"n": 2})
+    timeline.worker("a").releases(timeline.worker("a").claims(first))
+    timeline.worker("b").claims(first)
+
+
+def test_a_released_retry_keeps_its_number_and_its_budget(timeline: Timeline) -> None:
+    run = timeline.submit(policy='{"delays": [0.0]}')
+    worker = timeline.worker("a")
+    worker.fails(worker.claims(run))
+    second = worker.claims(run)
+    worker.releases(second)
+    again = worker.claims(run)
+    assert (again.number, again.excused, again.spent) == (2, 0, 2)
+
+
+def test_another_worker_cannot_release_a_run(timeline: Timeline) -> None:
+    run = timeline.submit()
+    claim = timeline.worker("a").claims(run)
+    assert not timeline.worker("b").releases(claim).accepted
+    assert timeline.status(run) == "RUNNING"
+    assert timeline.story(run) == "SUBMITTED CLAIMED"
+
+
+def test_a_worker_whose_lease_has_passed_releases_nothing(timeline: Timeline) -> None:
+    run = timeline.submit()
+    claim = timeline.worker("a").claims(run)
+    timeline.later(seconds=61)
+    assert not timeline.worker("a").releases(claim).accepted
+    assert timeline.status(run) == "RUNNING"
+
+
+def test_a_release_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
+    run = timeline.submit(policy='{"delays": [0.0]}')
+    worker = timeline.worker("a")
+    first = worker.claims(run)
+    worker.fails(first)
+    worker.claims(run)
+    assert not worker.releases(first).accepted
+    assert timeline.status(run) == "RUNNING"
+
+
+def test_a_run_that_was_asked_to_stop_ends_instead_of_going_back(timeline: Timeline) -> None:
+    run = timeline.submit()
+    claim = timeline.worker("a").claims(run)
+    timeline.cancel(run)
+    assert timeline.worker("a").releases(claim).outcome == "CANCELLED"
+    assert timeline.status(run) == "CANCELLED"
+
+
+def test_what_a_worker_left_behind_unbegun_goes_back_without_a_trace(timeline: Timeline) -> None:
+    run = timeline.submit(policy='{"max_attempts": 1}')
+    worker = timeline.worker("a")
+    worker.claims(run)
+    worker.deregister(settled=True)
+    (verdict,) = timeline.rescue()
+    assert verdict.accepted
+    assert timeline.status(run) == "PENDING"
+    assert timeline.attempts(run) == []
+
+
+def test_what_a_worker_may_have_begun_is_lost_with_it(timeline: Timeline) -> None:
+    run = timeline.submit(policy='{"max_attempts": 1}')
+    worker = timeline.worker("a")
+    worker.claims(run)
+    worker.deregister()
+    timeline.rescue()
+    assert timeline.status(run) == "FAILED"
+
+
+def test_a_run_that_was_asked_to_stop_and_left_behind_ends(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    worker.claims(run)
+    timeline.cancel(run)
+    worker.deregister(settled=True)
+    timeline.rescue()
+    assert timeline.status(run) == "CANCELLED"
+
+
+def test_a_worker_whose_lease_has_passed_cannot_say_that_it_settled_everything(timeline: Timeline) -> None:
+    run = timeline.submit(policy='{"max_attempts": 1}')
+    worker = timeline.worker("a")
+    worker.claims(run)
+    timeline.later(seconds=61)
+    worker.deregister(settled=True)
+    timeline.rescue()
+    assert timeline.status(run) == "FAILED"

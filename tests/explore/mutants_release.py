@@ -1,0 +1,89 @@
+"""Guards of claims by task, and of claims that go back because they were never begun."""
+
+from __future__ import annotations
+
+from tests.explore.catching import Mutant
+from tests.explore.mutants_sql import ALIVE, HELD, mutant, told
+
+RELEASING = "given (run_id, number, rank_at)"
+
+RELEASE: list[Mutant] = [
+    mutant(
+        "release-number",
+        "a release names its attempt: one that lost its answer must not give a later attempt back",
+        "and leases.number = given.number",
+        "",
+        told("test_release::test_a_release_of_an_earlier_attempt_is_refused"),
+        within=RELEASING,
+    ),
+    mutant(
+        "release-worker",
+        "only the worker that holds a run gives it back",
+        HELD,
+        "",
+        told("test_release::test_another_worker_cannot_release_a_run"),
+        within=RELEASING,
+    ),
+    mutant(
+        "release-expiry",
+        "a worker whose lease has passed gives nothing back: the run may be elsewhere by now",
+        ALIVE,
+        "workers.id = %(worker_id)s::uuid",
+        told("test_release::test_a_worker_whose_lease_has_passed_releases_nothing"),
+        within=RELEASING,
+    ),
+    mutant(
+        "release-cancelled",
+        "a run that was asked to stop does not go back to its queue",
+        "and leases.cancel_requested_at is null",
+        "",
+        told("test_release::test_a_run_that_was_asked_to_stop_ends_instead_of_going_back"),
+        within=RELEASING,
+    ),
+    mutant(
+        "release-place",
+        "a run that was not begun keeps its place in the queue",
+        "coalesce(given.rank_at, leases.claimed_at)",
+        "holdfast.now()",
+        told("test_release::test_a_released_run_keeps_its_place_in_the_queue"),
+    ),
+    mutant(
+        "settled-by-the-dead",
+        "a worker whose lease has passed cannot say that it settled everything",
+        "case when %(settled)s and expires_at > holdfast.now() then",
+        "case when %(settled)s then",
+        told("test_release::test_a_worker_whose_lease_has_passed_cannot_say_that_it_settled_everything"),
+    ),
+    mutant(
+        "orphan-begun",
+        "only what a worker left behind after it had settled everything was never begun",
+        "not exists (select from holdfast.workers\n"
+        "                           where workers.id = leases.worker_id and workers.settled_at is not null)",
+        "true",
+        told("test_release::test_what_a_worker_left_behind_unbegun_goes_back_without_a_trace"),
+    ),
+]
+
+TASKS: list[Mutant] = [
+    mutant(
+        "claim-known-tasks",
+        "a worker claims only tasks that it knows",
+        "and ready.task = known.task",
+        "",
+        told("test_claim::test_a_worker_claims_only_tasks_that_it_knows"),
+    ),
+    mutant(
+        "claim-one-known-task",
+        "a run that a worker is given by its id must be of a task that it knows",
+        "and ready.task = any(%(tasks)s::text[])",
+        "",
+        told("test_claim::test_a_worker_claims_only_tasks_that_it_knows"),
+    ),
+    mutant(
+        "claim-merged-order",
+        "runs of several tasks are claimed in one order",
+        "order by of_task.ord, of_task.rank_at, of_task.run_id",
+        "order by of_task.run_id desc",
+        told("test_claim::test_runs_of_several_tasks_are_claimed_in_one_order"),
+    ),
+]

@@ -1,0 +1,76 @@
+"""The commit of a run's own transaction ends in time, whatever is in its way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from holdfast.domain.settling import Succeeded, settle
+from holdfast.domain.values import Settlement
+from holdfast.worker.transactions import RunTransaction
+from tests.integration.jobs_support import Stage, new_run
+from tests.integration.wire import Wire
+
+DEADLINE = 30.0
+
+
+@pytest.fixture
+def stage(database_url: str) -> Iterator[Stage]:
+    stage = Stage(database_url)
+    yield stage
+    stage.close()
+
+
+def success(stage: Stage) -> Settlement:
+    stage.submit(new_run())
+    (claim,) = stage.claim()
+    return settle(claim, Succeeded("null"), 0.5)
+
+
+def committed(transaction: RunTransaction, settlement: Settlement) -> BaseException | bool:
+    """What a commit returns or raises. It is waited for in a thread, which a commit without limit would not end."""
+    found: list[BaseException | bool] = []
+
+    def commit() -> None:
+        try:
+            found.append(transaction.commit(settlement))
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            found.append(error)
+
+    thread = threading.Thread(target=commit, daemon=True)
+    thread.start()
+    thread.join(DEADLINE)
+    assert found, "the commit does not end"
+    return found[0]
+
+
+def test_a_commit_that_meets_no_obstacle_succeeds(database_url: str, stage: Stage) -> None:
+    settlement = success(stage)
+    connection = psycopg.connect(database_url, autocommit=True)
+    assert committed(RunTransaction(connection, stage.worker, 20.0), settlement) is True
+    assert connection.closed
+
+
+def test_a_commit_gives_up_on_a_lock_that_someone_else_holds(database_url: str, stage: Stage) -> None:
+    settlement = success(stage)
+    with psycopg.connect(database_url) as other:
+        other.execute("select from holdfast.leases for update")
+        connection = psycopg.connect(database_url, autocommit=True)
+        assert isinstance(
+            committed(RunTransaction(connection, stage.worker, 0.5), settlement),
+            psycopg.errors.LockNotAvailable | psycopg.errors.QueryCanceled,
+        )
+        assert connection.closed
+    assert stage.connection.execute("select count(*) from holdfast.attempts").fetchall() == [(0,)]
+
+
+def test_a_commit_gives_up_on_a_server_that_does_not_answer(wire: Wire, stage: Stage) -> None:
+    settlement = success(stage)
+    connection = psycopg.connect(wire.url, autocommit=True)
+    transaction = RunTransaction(connection, stage.worker, 0.5)
+    wire.swallow()
+    assert isinstance(committed(transaction, settlement), psycopg.OperationalError)
+    assert connection.closed

@@ -1,0 +1,145 @@
+"""A worker among transactions of users: what they hold locked holds up nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast import ops
+from holdfast.domain.ids import derived_id, new_id, series
+from holdfast.domain.jobs import NewJob
+from holdfast.domain.states import Status
+from holdfast.domain.values import NewRun
+from holdfast.drivers import psycopg as driver
+from holdfast.ops.create import FIRST_TASKS
+from holdfast.testing.timeline import new_run
+from tests.integration.worker_support import Stage, eventually
+
+
+@pytest.fixture
+def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(database_url, tmp_path)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def user(database_url: str) -> Iterator[psycopg.Connection]:
+    """A connection of an application, in whose transaction locks are held until it commits."""
+    with psycopg.connect(database_url) as connection:
+        yield connection
+
+
+def make_job(stage: Stage, *parameters: dict[str, object], task: str = "echo") -> tuple[str, list[str]]:
+    job_id = new_id()
+    ids = series(job_id, FIRST_TASKS, len(parameters), first=True)
+    tasks = [new_run(given, id=id_, task=task, job_id=job_id) for id_, given in zip(ids, parameters, strict=True)]
+    with psycopg.connect(stage.url, autocommit=True) as connection:
+        driver.transact(connection, lambda: ops.create_job(NewJob(job_id, "job"), tasks))
+    return job_id, ids
+
+
+def add_task(job_id: str) -> NewRun:
+    return new_run({}, id=derived_id(job_id, "added"), task="echo", job_id=job_id)
+
+
+def statuses(stage: Stage, ids: list[str]) -> list[Status]:
+    return [stage.client.get(id_).status for id_ in ids]
+
+
+def test_a_claim_does_not_wait_for_a_job_that_a_user_holds(stage: Stage, user: psycopg.Connection) -> None:
+    gate = stage.file("gate")
+    job_id, (held,) = make_job(stage, {"started": str(stage.file("started")), "until": str(gate)}, task="patient")
+    driver.run(user, ops.add_tasks([add_task(job_id)], None))
+    with stage.worker():
+        stage.said("started")
+        assert [stage.ended(stage.submit("echo", value=n)).result() for n in range(5)] == list(range(5))
+        user.commit()
+        job = eventually(lambda: (found := stage.query("select started_at from holdfast.jobs"))[0][0] and found)
+        assert job
+        gate.touch()
+        eventually(lambda: stage.query("select outcome from holdfast.jobs") == [("SUCCEEDED",)])
+    assert stage.client.get(held).attempt_count == 1
+
+
+def test_an_ending_waits_for_a_job_that_a_user_holds_and_nothing_else_does(
+    stage: Stage, user: psycopg.Connection
+) -> None:
+    started, gate = stage.file("started"), stage.file("gate")
+    job_id, ids = make_job(stage, *[{"started": str(started), "until": str(gate)}] * 3, task="patient")
+    with stage.worker(slots=3):
+        stage.said("started", 3)
+        driver.run(user, ops.add_tasks([add_task(job_id)], None))
+        gate.touch()
+        assert [stage.ended(stage.submit("echo", value=n)).result() for n in range(10)] == list(range(10))
+        assert statuses(stage, ids) == [Status.RUNNING] * 3
+        waiting = (
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        )
+        eventually(lambda: stage.query(waiting) == [(0,)])
+        user.commit()
+        eventually(lambda: statuses(stage, ids) == [Status.SUCCEEDED] * 3)
+        eventually(lambda: stage.query("select outcome, succeeded from holdfast.jobs") == [("SUCCEEDED", 4)])
+    assert {stage.client.get(id_).attempt_count for id_ in ids} == {1}
+
+
+def test_an_ending_waits_for_a_user_who_depends_on_it_and_nothing_else_does(
+    stage: Stage, user: psycopg.Connection
+) -> None:
+    started, gate = stage.file("started"), stage.file("gate")
+    run = stage.submit("patient", started=str(started), until=str(gate))
+    with stage.worker():
+        stage.said("started")
+        dependent = stage.client.on(user).submit("echo", {"value": 7}, depends_on=[run.id])
+        gate.touch()
+        assert [stage.ended(stage.submit("echo", value=n)).result() for n in range(10)] == list(range(10))
+        assert stage.client.get(run).status is Status.RUNNING
+        user.commit()
+        assert stage.ended(run).attempt_count == 1
+        assert stage.ended(stage.client.get(dependent.id)).result() == 7
+
+
+def test_a_worker_that_stops_while_a_user_holds_its_job_leaves_the_run_to_others(
+    stage: Stage, user: psycopg.Connection
+) -> None:
+    job_id, (held,) = make_job(stage, {"value": 3})
+    driver.run(user, ops.add_tasks([add_task(job_id)], None))
+    with stage.worker():
+        eventually(lambda: stage.client.get(held).status is Status.RUNNING)
+    user.commit()
+    with stage.worker():
+        assert stage.ended(stage.client.get(held)).result() == 3
+
+
+def test_a_run_that_never_ran_does_not_end_failed(stage: Stage, user: psycopg.Connection) -> None:
+    """A worker that leaves while its claim is under way must not leave a lease behind that costs the only attempt."""
+    runs = [stage.client.submit("once", {"marks": str(stage.file("marks"))}, dedupe="off") for _ in range(3)]
+    user.execute("lock table holdfast.leases in exclusive mode")
+    with stage.worker():
+        waiting = (
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        )
+        eventually(lambda: stage.query(waiting) != [(0,)])
+    user.commit()
+    with stage.worker():
+        ended = [stage.ended(run) for run in runs]
+    assert [(run.status, run.attempt_count) for run in ended] == [(Status.SUCCEEDED, 1)] * 3
+    assert len(stage.said("marks", 3)) == 3
+
+
+def test_a_rescue_does_not_wait_for_what_a_user_holds(stage: Stage, user: psycopg.Connection) -> None:
+    started, gate = stage.file("started"), stage.file("gate")
+    held, free = (stage.submit("patient", started=str(started), until=str(gate)) for _ in range(2))
+    process = stage.start("--slots", "2")
+    stage.said("started", 2)
+    stage.client.on(user).submit("echo", {}, depends_on=[held.id])
+    process.kill()
+    gate.touch()
+    with stage.worker():
+        assert stage.ended(free).attempt_count == 2
+        assert stage.client.get(held).status is Status.RUNNING
+        user.commit()
+        assert stage.ended(held).attempt_count == 2

@@ -1,0 +1,105 @@
+"""What tells a child process that it should perform no more runs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from holdfast.domain.execution import ChildLimits
+from holdfast.executors.wear import COUNT_EVERY, WEIGH_EVERY, Wear, is_exhaustion
+
+
+def wrapped(cause: BaseException) -> BaseException:
+    error = LookupError("says nothing of it")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EMFILE, "Too many open files"),
+        OSError(errno.ENFILE, "in the whole system"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        ValueError("connection failed: could not create socket: Too many open files"),
+        wrapped(MemoryError()),
+        ExceptionGroup("several", [ValueError("one"), OSError(errno.EMFILE, "two")]),
+    ],
+)
+def test_want_of_something_is_seen_behind_any_error(error: BaseException) -> None:
+    assert is_exhaustion(error)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), OSError(errno.ENOENT, "no such file"), BlockingIOError(errno.EAGAIN, "later")]
+)
+def test_ordinary_errors_are_no_sign_of_want(error: BaseException) -> None:
+    assert not is_exhaustion(error)
+
+
+def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
+    error = ValueError("round and round")
+    error.__context__ = cause = KeyError("and back")
+    cause.__context__ = error
+    assert not is_exhaustion(error)
+
+
+def test_nothing_is_worn_by_ordinary_failures() -> None:
+    wear = Wear(ChildLimits())
+    wear.failed(ValueError("ordinary"))
+    assert wear.check(monotonic()) is None
+
+
+def test_descriptors_are_counted_now_and_then() -> None:
+    wear = Wear(ChildLimits(descriptors=10))
+    now = monotonic()
+    with ExitStack() as stack:
+        for _ in range(11):
+            stack.enter_context(Path(os.devnull).open())
+        assert wear.check(now) is None
+        assert "descriptors" in (wear.check(now + 2 * COUNT_EVERY) or "")
+
+
+def test_descriptors_are_counted_at_once_after_a_failure() -> None:
+    wear = Wear(ChildLimits(descriptors=10))
+    with ExitStack() as stack:
+        for _ in range(11):
+            stack.enter_context(Path(os.devnull).open())
+        wear.failed(ValueError("ordinary"))
+        assert "descriptors" in (wear.check(monotonic()) or "")
+
+
+def test_age_and_memory_are_looked_at_every_second() -> None:
+    now = monotonic()
+    assert "older" in (Wear(ChildLimits(age=0.5)).check(now + 2 * WEIGH_EVERY) or "")
+    assert Wear(ChildLimits(age=60)).check(now + 2 * WEIGH_EVERY) is None
+    wear = Wear(ChildLimits(memory=10_000_000))
+    kept = b"x" * 40_000_000
+    assert wear.check(now + WEIGH_EVERY / 2) is None
+    assert "memory" in (wear.check(now + 3 * WEIGH_EVERY) or "")
+    assert kept
+
+
+def test_a_thread_left_by_a_failed_run_is_suspicious_and_one_from_before_is_not() -> None:
+    wear = Wear(ChildLimits())
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    try:
+        thread.start()
+        assert wear.check(monotonic() + COUNT_EVERY) is None
+        wear.failed(ValueError("ordinary"))
+        assert wear.check(monotonic()) is None
+        thread_of_this_run = threading.Thread(target=done.wait)
+        thread_of_this_run.start()
+        wear.failed(ValueError("ordinary"))
+        assert "threads" in (wear.check(monotonic()) or "")
+    finally:
+        done.set()

@@ -1,0 +1,79 @@
+"""A database at the schema of the release before, and both releases to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from holdfast import migrate
+from holdfast.testing.databases import scratch
+from tests.upgrade.releases import Release, previous, this
+
+
+@pytest.fixture(scope="session")
+def previous_source(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    return previous(tmp_path_factory.mktemp("previous"))
+
+
+@pytest.fixture(scope="session")
+def this_source(tmp_path_factory: pytest.TempPathFactory, previous_source: Release) -> Release:
+    return this(tmp_path_factory.mktemp("this"), previous_source)
+
+
+@pytest.fixture
+def before(previous_source: Release) -> Iterator[Release]:
+    """The release before this one."""
+    release = Release(previous_source.name, previous_source.source)
+    yield release
+    release.close()
+
+
+@pytest.fixture
+def after(this_source: Release) -> Iterator[Release]:
+    """This release."""
+    release = Release(this_source.name, this_source.source)
+    yield release
+    release.close()
+
+
+def name_of(url: str) -> str:
+    return str(psycopg.conninfo.conninfo_to_dict(url)["dbname"])
+
+
+@pytest.fixture(scope="session")
+def landed_template(
+    server_url: str, previous_source: Release, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The name of a database that the release before has made, with a table for the effects of tasks."""
+    with scratch(server_url) as url:
+        previous_source.ok(url, tmp_path_factory.mktemp("landed"), "holdfast", "db", "upgrade")
+        with psycopg.connect(url) as connection:
+            assert migrate.current(connection) == previous_source.schema
+            connection.execute("create table effects (run_id uuid not null, attempt integer not null)")
+        yield name_of(url)
+
+
+@pytest.fixture(scope="session")
+def upgraded_template(
+    server_url: str, landed_template: str, this_source: Release, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The name of such a database after this release has upgraded it."""
+    with scratch(server_url, landed_template) as url:
+        this_source.ok(url, tmp_path_factory.mktemp("upgraded"), "holdfast", "db", "upgrade")
+        with psycopg.connect(url) as connection:
+            assert migrate.current(connection) == this_source.schema
+        yield name_of(url)
+
+
+@pytest.fixture
+def landed_url(server_url: str, landed_template: str) -> Iterator[str]:
+    with scratch(server_url, landed_template) as url:
+        yield url
+
+
+@pytest.fixture
+def upgraded_url(server_url: str, upgraded_template: str) -> Iterator[str]:
+    with scratch(server_url, upgraded_template) as url:
+        yield url

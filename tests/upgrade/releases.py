@@ -1,0 +1,147 @@
+"""Two releases of Holdfast on one database: the one that landed before, and this one.
+
+The code of the release before is taken from git, so these tests need a clone with its history. Where this release has
+no migration of its own yet, a stand-in that changes the busiest tables takes its place.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.processes import alive, family
+from tests.integration.worker_support import eventually
+
+ROOT = Path(__file__).parents[2]
+
+# The newest commit of the release before this one. At a release it moves on, in the commit that freezes the migrations.
+PREVIOUS = "aca4cc30143917ef53e57bf31e8210a8ea731d82"
+
+TASKS = "tests.upgrade.fleet_tasks"
+
+# Expand only, as docs/decisions/0009 asks: the release before has to work on it.
+STAND_IN = """
+alter table holdfast.runs add column stand_in text;
+alter table holdfast.ready add column stand_in text;
+alter table holdfast.waiting add column stand_in text;
+alter table holdfast.leases add column stand_in text;
+alter table holdfast.attempts add column stand_in text;
+alter table holdfast.jobs add column stand_in text;
+alter table holdfast.maps add column stand_in text;
+alter table holdfast.workers add column stand_in text;
+alter table holdfast.deliveries add column stand_in text;
+create table holdfast.stand_in (run_id uuid primary key);
+create function holdfast.stand_in() returns trigger language plpgsql as 'begin return null; end';
+create trigger attempts_stand_in after insert on holdfast.attempts for each row execute function holdfast.stand_in();
+create index leases_stand_in on holdfast.leases (stand_in) where stand_in is not null;
+"""
+
+
+@dataclass
+class Release:
+    """The source of a release, and its programs as processes."""
+
+    name: str
+    source: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def schema(self) -> str:
+        """The number of its newest migration."""
+        return max(file.name[:4] for file in (self.source / "holdfast" / "sql" / "migrations").glob("*.sql"))
+
+    def environment(self, url: str, directory: Path, **settings: Any) -> dict[str, str]:
+        given = {
+            "database_url": url,
+            "tasks": TASKS,
+            "artifacts": directory / "artifacts",
+            "lease_seconds": 3,
+            "renew_seconds": 0.5,
+            "grace_seconds": 5,
+            "log_format": "json",
+            **settings,
+        }
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        return {
+            **outside,
+            "PYTHONPATH": f"{self.source}{os.pathsep}{ROOT}",
+            # The release before leaves JIT on: on a stock server each of its statements is compiled, for seconds.
+            "PGOPTIONS": "-c jit=off",
+            **{f"HOLDFAST_{name.upper()}": str(value) for name, value in given.items()},
+        }
+
+    def call(self, url: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of this release to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", *arguments],
+            env=self.environment(url, directory),
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+
+    def ok(self, url: str, directory: Path, *arguments: str) -> str:
+        """The output of a program that has to succeed."""
+        done = self.call(url, directory, *arguments)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    def start(self, url: str, directory: Path, *arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
+        """Start a program of this release; its output goes to a file in the directory."""
+        log = directory / f"{self.name}-{len(self.processes)}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                env=self.environment(url, directory, **settings),
+                cwd=directory,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self.processes:
+            members = family(process.pid)
+            for member in members:
+                with suppress(ProcessLookupError):
+                    os.kill(member, signal.SIGKILL)
+            process.wait()
+            eventually(lambda members=members: not alive(members))
+        self.processes.clear()
+
+
+def previous(directory: Path) -> Release:
+    """The release before this one, as it landed."""
+    archive = subprocess.run(["git", "archive", PREVIOUS, "src"], cwd=ROOT, capture_output=True)
+    if archive.returncode != 0:
+        raise RuntimeError(
+            f"upgrades are tested with the code of commit {PREVIOUS[:7]}, which git does not give: "
+            f"{archive.stderr.decode().strip()}. Run the tests in a clone with its history (git fetch --unshallow)."
+        )
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(directory, filter="data")
+    return Release("previous", directory / "src")
+
+
+def this(directory: Path, before: Release) -> Release:
+    """This release, with a stand-in for the migration that it does not have yet."""
+    release = Release("this", ROOT / "src")
+    if release.schema > before.schema:
+        return release
+    shutil.copytree(release.source, directory / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    release = Release("this", directory / "src")
+    number = f"{int(before.schema) + 1:04}"
+    (release.source / "holdfast" / "sql" / "migrations" / f"{number}_stand_in.sql").write_text(STAND_IN)
+    return release
