@@ -59,6 +59,8 @@ def test_a_pair_breaks_no_job(
 ONCE_BROKEN = [
     # A stop that waited for the job's last ending returned a job that had SUCCEEDED.
     "succeed_a+stop@last:aaababbbbbb",
+    # A stop that found the job ended, and read it after it was reopened, returned a job that goes on.
+    "retry+stop@over:aaaaaaaaaaaaabaaabbbbbb",
     # A run that a heal ended because of a failure stayed ended although that failure was just being taken back.
     "heal+retry_a@forgotten_failure:bbbb",
 ]
