@@ -81,7 +81,7 @@ class Judge:
     def stuck(self) -> Violations:
         for place in ("leases", "ready", "waiting"):
             for run_id, task in self.rows(
-                f"select run_id::text, task from holdfast.{place} join holdfast.runs on runs.id = run_id"
+                f"select run_id::text, runs.task from holdfast.{place} join holdfast.runs on runs.id = run_id"
             ):
                 yield f"STUCK: run {run_id} ({task}) is in {place}: {self._why(run_id)}"
         for job_id, name in self.rows("select id::text, name from holdfast.jobs where outcome is null"):

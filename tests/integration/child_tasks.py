@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -79,20 +80,25 @@ def starts_processes(started: str, ends: str = "never") -> None:
 @task("leaks_descriptors", retry=Retry(max_attempts=1))
 def leaks_descriptors(fail: bool = False) -> int:
     """Open files until there is hardly a descriptor left, and keep them."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     try:
         while True:
-            _leaked.append(open("/dev/null"))  # noqa: PTH123, SIM115
+            _leaked.append(os.open(os.devnull, os.O_RDONLY))
     except OSError:
         if fail:
             raise
     for _ in range(8):
-        _leaked.pop().close()
+        os.close(_leaked.pop())
     return os.getpid()
 
 
 @task("opens_files", retry=QUICK)
-def opens_files(count: int = 20) -> int:
-    """Needs a few descriptors."""
+def opens_files(count: int = 20, poison: bool = False) -> int:
+    """Needs a few descriptors, or sees to it that there are none."""
+    if poison:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) + 8, hard))
+        return os.getpid()
     with ExitStack() as stack:
         for _ in range(count):
             stack.enter_context(Path("/dev/null").open())

@@ -98,6 +98,7 @@ def test_a_cancelled_run_that_a_stopped_child_never_began_ends_cancelled(stage: 
         eventually(lambda: run.id in worker._exchange.tenure.held)
         run.cancel()
         assert stage.ended(run).status == "CANCELLED"
+        assert stage.ended(stage.submit("echo", value=1)).result() == 1  # the one slot was not given to it again
     assert not stage.file("started").exists()
 
 

@@ -31,13 +31,14 @@ def test_runs_after_one_that_leaked_descriptors_do_not_fail(stage: Stage) -> Non
     assert poisoned not in [run.result() for run in innocent]
 
 
-def test_tiny_runs_behind_one_that_leaked_descriptors_do_not_fail(stage: Stage) -> None:
+def test_of_tiny_runs_in_a_poisoned_child_only_the_first_fails(stage: Stage) -> None:
     with stage.worker(slots=1):
-        for run in stage.client.submit_many("opens_files", [{}] * 100):
+        for run in stage.client.submit_many("opens_files", [{}] * 300):
             stage.ended(run)
-        stage.submit("leaks_descriptors", fail=True)
-        innocent = [stage.ended(run) for run in stage.client.submit_many("opens_files", [{}] * 100)]
-    assert unharmed(stage, innocent)
+        batch = [{"poison": number == 0} for number in range(100)]
+        innocent = [stage.ended(run) for run in stage.client.submit_many("opens_files", batch)]
+    failed = [run for run in innocent if not unharmed(stage, [run])]
+    assert len(failed) <= 1
 
 
 def test_a_child_whose_run_found_no_descriptor_is_replaced(stage: Stage) -> None:

@@ -52,6 +52,12 @@ def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
     assert not is_exhaustion(error)
 
 
+def test_a_run_that_failed_for_want_of_memory_was_the_last() -> None:
+    wear = Wear(ChildLimits())
+    wear.failed(MemoryError())
+    assert "memory" in (wear.check(monotonic()) or "")
+
+
 def test_nothing_is_worn_by_ordinary_failures() -> None:
     wear = Wear(ChildLimits())
     wear.failed(ValueError("ordinary"))

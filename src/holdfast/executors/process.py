@@ -170,14 +170,16 @@ class ProcessExecutor:
         claims: list[Claim] = []
         while self._waiting and len(claims) < room:
             claim = self._waiting[0].claim
-            if claims and (self._frame_size(claim) == 1 or seat.failed(claim)):
+            if claims and (self._frame_size(claim) == 1 or (claim.number > 1 and seat.failed(claim))):
                 break
             claims.append(self._waiting.popleft().claim)
         return claims
 
     def _frame_size(self, claim: Claim) -> int:
         pace = self._paces.get(claim.task)
-        if pace is None or pace.mean is None or pace.mean > FRAME_SECONDS or claim.run_id in self._dropped:
+        if pace is None or pace.mean is None or pace.mean > FRAME_SECONDS:
+            return 1
+        if self._dropped and claim.run_id in self._dropped:
             return 1
         return min(FRAME, int(FRAME_SECONDS / max(pace.mean, 1e-6)))
 

@@ -282,7 +282,8 @@ class Seat:
             if isinstance(outcome, Failed):
                 self._remember(claim.run_id)
             self._ended([Ended(claim, outcome)])
-        self._leave_if_done()
+        if self.leaving:
+            self._leave_if_done()
 
     def _remember(self, run_id: str) -> None:
         self._failed[run_id] = None

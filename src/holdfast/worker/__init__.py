@@ -5,6 +5,7 @@
     turn         one such turn, as an operation
     appetite     when to look for runs, and when to take some; picker says where
     endings      from what executors report to what the database has accepted; completion gathers them
+    writing      results whose batch could not be written as a whole; deferred keeps what has to wait
     tenure       the life of one worker id; a fresh one after the worker was fenced
     renewal      says that the worker lives, from a thread of its own
     desk         answers what running attempts ask for

@@ -16,19 +16,17 @@ from time import monotonic
 
 import psycopg
 
-from holdfast import ops
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import Ended, Executor
 from holdfast.domain.settling import is_readable
 from holdfast.domain.states import Status
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import AttemptRef, Claim, Settlement
-from holdfast.drivers.faults import Fault, fault_of
 from holdfast.observe import emit
 from holdfast.sql import ready
 from holdfast.worker.appetite import Appetite
 from holdfast.worker.beside import Beside
-from holdfast.worker.completion import Completions, unstorable
+from holdfast.worker.completion import Completions
 from holdfast.worker.database import Busy, Database, Unavailable, said
 from holdfast.worker.desk import AttemptDesk
 from holdfast.worker.endings import Endings, about
@@ -36,10 +34,10 @@ from holdfast.worker.options import WorkerOptions
 from holdfast.worker.tenure import Tenure
 from holdfast.worker.turn import Answer, Errand, turn
 from holdfast.worker.upkeep import Upkeep
+from holdfast.worker.writing import ResultWriter
 
 HAND_BACK_AFTER = 1.0
 LONGEST_PAUSE = 2.0
-LOCKED_PAUSE = 0.1
 # So many endings, or so much room, are worth a turn beside another one.
 CROWD = 100
 
@@ -59,6 +57,7 @@ class Exchange:
         self._survey_at = 0.0
         self.claiming = True
         self.endings = self._new_endings()
+        self._writer = ResultWriter(database, lambda: self.endings, self._away, self._spread)
         self.desk = AttemptDesk(database, options.prepare, lambda: self.tenure, self.wake)
 
     @property
@@ -74,6 +73,11 @@ class Exchange:
         """There is nothing to do, here or in the queues."""
         busy = self.tenure.held or self.completions or self.completions.doubtful or self._beside.under_way
         return not busy and self._appetite.sated(monotonic())
+
+    @property
+    def has_unsettled(self) -> bool:
+        """There are results that the database has not taken yet."""
+        return bool(self.completions.unsettled())
 
     def begin_tenure(self) -> None:
         """Start over under a fresh id."""
@@ -186,7 +190,7 @@ class Exchange:
         if not await self._clear_up():
             return
         if self.completions.deferred.due_in() == 0.0:
-            await self._revisit()
+            await self._writer.revisit()
         errand = self._under_way = self._errand()
         self._coming += errand.limit
         try:
@@ -259,12 +263,12 @@ class Exchange:
             return None
         except Busy:
             self._appetite.restart()
-            await self._around_locks(errand.settlements)
+            await self._writer.write_around_locks(errand.settlements)
             return None
         except (psycopg.Error, HoldfastError) as error:
             emit("turn.refused", worker_id=errand.worker_id, error=f"{type(error).__name__}: {error}")
             self._appetite.restart()
-            await self._one_by_one(errand.settlements)
+            await self._writer.write_one_by_one(errand.settlements)
             return None
         except BaseException:
             endings.completions.doubt(errand.settlements)
@@ -307,92 +311,6 @@ class Exchange:
         """Have runs performed that were claimed for this tenure outside of a turn."""
         self._begin(self.endings, claims)
 
-    async def _around_locks(self, settlements: Sequence[Settlement]) -> None:
-        """Another transaction has locked something that this batch needs. Find out what, and write the rest."""
-        if not settlements:
-            await asyncio.sleep(LOCKED_PAUSE)
-            return
-        free = await self._find_free(settlements)
-        if not free:
-            return
-        try:
-            answer = await self._settle(free)
-        except Unavailable as error:
-            self.completions.doubt(free)
-            await self._away(error)
-        except Busy:
-            self.completions.deferred.add_locked(free)
-        except (psycopg.Error, HoldfastError):
-            await self._one_by_one(free)
-        else:
-            self.endings.settled(free, answer.verdicts)
-
-    async def _find_free(self, settlements: Sequence[Settlement]) -> list[Settlement]:
-        """Those of these results that no lock holds up; the others are deferred."""
-        run_ids = [settlement.ref.run_id for settlement in settlements]
-        try:
-            blocked = await self._database.transact(lambda: ops.find_blocked(run_ids))
-        except Unavailable as error:
-            # They have not been sent: there is nothing to doubt about them.
-            self.completions.put(settlements)
-            await self._away(error)
-            return []
-        held_up = {one.run_id for one in blocked}
-        locked = [settlement for settlement in settlements if settlement.ref.run_id in held_up]
-        if locked:
-            self.completions.deferred.add_locked(locked, blocked)
-            emit("results.deferred", worker_id=self.tenure.id, runs=len(locked))
-        return [settlement for settlement in settlements if settlement.ref.run_id not in held_up]
-
-    async def _revisit(self) -> None:
-        """Look at the deferred results again: write what can be written by now."""
-        deferred = self.completions.deferred
-        locked, refused = deferred.take()
-        free = await self._find_free(locked) if locked else []
-        if free:
-            deferred.relax()
-            self.completions.put(free)
-        if refused:
-            await self._one_by_one(refused)
-
-    async def _settle(self, settlements: Sequence[Settlement]) -> Answer:
-        errand = Errand(self.tenure.id, settlements)
-        return await self._database.transact(lambda: turn(errand), several=True)
-
-    async def _one_by_one(self, settlements: Sequence[Settlement]) -> None:
-        """Something in this batch cannot be written. Each by itself, so that it alone is held up."""
-        for index, settlement in enumerate(settlements):
-            try:
-                await self._alone(settlement)
-            except Unavailable as error:
-                self.completions.doubt(settlements[index:])
-                await self._away(error)
-                return
-        if not settlements:
-            await asyncio.sleep(LONGEST_PAUSE)
-
-    async def _alone(self, settlement: Settlement) -> None:
-        """Write one result. Only if its own values cannot be stored does the attempt fail for that."""
-        attempt, last = settlement, False
-        while True:
-            try:
-                answer = await self._settle([attempt])
-            except Busy:
-                self.completions.deferred.add_locked([settlement])
-                return
-            except (psycopg.Error, HoldfastError) as error:
-                claim = self.tenure.held.get(settlement.ref.run_id)
-                if claim is not None:
-                    fields = about(claim, self.tenure.id, Status.RUNNING)
-                    emit("ending.refused", error=f"{type(error).__name__}: {error}", **fields)
-                if last or fault_of(error) is not Fault.DATA:
-                    self.completions.deferred.add_refused(settlement)
-                    return
-                attempt, last = unstorable(settlement, error), True
-            else:
-                self.endings.settled([attempt], answer.verdicts)
-                return
-
     async def _away(self, error: BaseException) -> None:
         """The database did not answer: wait a little, longer each time."""
         self._failures += 1
@@ -422,8 +340,8 @@ class Exchange:
         return True
 
     async def settle_all(self) -> bool:
-        """Settle every ending there is. False if the database did not answer, or locks are in the way of some."""
-        await self._revisit()
+        """Settle every ending that can be settled now. False if the database did not answer."""
+        await self._writer.revisit()
         while self.completions or self.completions.doubtful:
             if not await self._clear_up():
                 return False
@@ -431,7 +349,7 @@ class Exchange:
             errand = Errand(self.tenure.id, self.completions.take(), progress, lines)
             if errand.settlements and await self._do(self._database, errand) is None and self._failures:
                 return False
-        return not len(self.completions.deferred)
+        return True
 
 
 def _is_inline(claim: Claim) -> bool:

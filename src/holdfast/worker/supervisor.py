@@ -286,11 +286,12 @@ class Worker:
     async def _settle_last(self) -> bool:
         """Settle what there is, trying again for a while. False if something could not be settled."""
         deadline = monotonic() + LAST_WORDS / 2
-        while not await self._exchange.settle_all():
-            if monotonic() >= deadline:
-                return False
+        while True:
+            answered = await self._exchange.settle_all()
+            settled = answered and not self._exchange.has_unsettled
+            if settled or monotonic() >= deadline:
+                return settled
             await asyncio.sleep(SETTLE_PAUSE)
-        return True
 
     async def _deregister(self, *, settled: bool) -> None:
         tenure = self._exchange.tenure

@@ -1,0 +1,137 @@
+"""Writing results whose batch could not be written as a whole.
+
+A batch that meets a lock of another transaction, or a value that cannot be stored, is taken apart: what is held up is
+deferred or fails by itself, and everything else is written. Nothing here waits for a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import psycopg
+
+from holdfast import ops
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.states import Status
+from holdfast.domain.values import Settlement
+from holdfast.drivers.faults import Fault, fault_of
+from holdfast.observe import emit
+from holdfast.worker.completion import unstorable
+from holdfast.worker.database import Busy, Database, Unavailable
+from holdfast.worker.endings import Endings, about
+from holdfast.worker.turn import Errand, turn
+
+# How long to leave claims alone that met a lock, or were refused.
+LOCKED_PAUSE, REFUSED_PAUSE = 0.1, 2.0
+
+
+class ResultWriter:
+    """Writes the results of the current worker session, in parts. `away` is awaited when the database is gone."""
+
+    def __init__(
+        self,
+        database: Database,
+        endings: Callable[[], Endings],
+        away: Callable[[BaseException], Awaitable[None]],
+        spread: Callable[[frozenset[str]], Awaitable[None]],
+    ) -> None:
+        self._database = database
+        self._current = endings
+        self._away = away
+        self._spread = spread
+
+    @property
+    def _endings(self) -> Endings:
+        return self._current()
+
+    async def write_around_locks(self, settlements: Sequence[Settlement]) -> None:
+        """Another transaction has locked something that this batch needs. Find out what, and write the rest."""
+        if not settlements:
+            await asyncio.sleep(LOCKED_PAUSE)
+            return
+        free = await self._find_free(settlements)
+        if not free:
+            return
+        try:
+            await self._write(free)
+        except Unavailable as error:
+            self._endings.completions.doubt(free)
+            await self._away(error)
+        except Busy:
+            self._endings.completions.deferred.add_locked(free)
+        except (psycopg.Error, HoldfastError):
+            await self.write_one_by_one(free)
+
+    async def write_one_by_one(self, settlements: Sequence[Settlement]) -> None:
+        """Something in this batch cannot be written. Each by itself, so that it alone is held up."""
+        for index, settlement in enumerate(settlements):
+            try:
+                await self._write_alone(settlement)
+            except Unavailable as error:
+                self._endings.completions.doubt(settlements[index:])
+                await self._away(error)
+                return
+        if not settlements:
+            await asyncio.sleep(REFUSED_PAUSE)
+
+    async def revisit(self) -> None:
+        """Look at the deferred results again: what can be written by now goes with the next batch."""
+        completions = self._endings.completions
+        locked, refused = completions.deferred.take()
+        free = await self._find_free(locked) if locked else []
+        if free:
+            completions.deferred.relax()
+            completions.put(free)
+        if refused:
+            await self.write_one_by_one(refused)
+
+    async def _find_free(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+        """Those of these results that no lock holds up; the others are deferred."""
+        completions = self._endings.completions
+        run_ids = [settlement.ref.run_id for settlement in settlements]
+        try:
+            blocked = await self._database.transact(lambda: ops.find_blocked(run_ids))
+        except Unavailable as error:
+            # They have not been sent: there is nothing to doubt about them.
+            completions.put(settlements)
+            await self._away(error)
+            return []
+        except (Busy, psycopg.Error):
+            completions.deferred.add_locked(settlements)
+            return []
+        held_up = {one.run_id for one in blocked}
+        locked = [settlement for settlement in settlements if settlement.ref.run_id in held_up]
+        if locked:
+            completions.deferred.add_locked(locked, blocked)
+            emit("results.deferred", worker_id=self._endings.tenure.id, runs=len(locked))
+        return [settlement for settlement in settlements if settlement.ref.run_id not in held_up]
+
+    async def _write(self, settlements: Sequence[Settlement]) -> None:
+        endings = self._endings
+        errand = Errand(endings.tenure.id, settlements)
+        answer = await self._database.transact(lambda: turn(errand), several=True)
+        endings.settled(settlements, answer.verdicts)
+        if answer.verdicts.released:
+            await self._spread(answer.verdicts.released)
+
+    async def _write_alone(self, settlement: Settlement) -> None:
+        """Write one result. Only if its own values cannot be stored does the attempt fail for that."""
+        endings = self._endings
+        attempt, last = settlement, False
+        while True:
+            try:
+                await self._write([attempt])
+                return
+            except Busy:
+                endings.completions.deferred.add_locked([settlement])
+                return
+            except (psycopg.Error, HoldfastError) as error:
+                claim = endings.tenure.held.get(settlement.ref.run_id)
+                if claim is not None:
+                    fields = about(claim, endings.tenure.id, Status.RUNNING)
+                    emit("ending.refused", error=f"{type(error).__name__}: {error}", **fields)
+                if last or not settlement.begun or fault_of(error) is not Fault.DATA:
+                    endings.completions.deferred.add_refused(settlement)
+                    return
+                attempt, last = unstorable(settlement, error), True
