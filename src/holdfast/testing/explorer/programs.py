@@ -36,7 +36,7 @@ class Case:
     claim: Claim | None = None
     holder_dies: bool = False  # its lease has passed, or will in this schedule
     month: str | None = None  # of the partitions that hold the run, if they are old enough to be dropped
-    seen: list[str] = field(default_factory=list)
+    begun: set[AttemptRef] = field(default_factory=set)  # claims that the holder learned of, in whichever actor
 
     @property
     def run_id(self) -> str:
@@ -119,7 +119,7 @@ def _release_unheard(case: Case, worker: str, known: tuple[AttemptRef, ...] = ()
     unheard = [
         Settlement(ref, AttemptStatus.CANCELLED, None, excuse=True, reason="handed-back", begun=False)
         for ref in held
-        if ref.run_id in case.ids and ref not in known
+        if ref.run_id in case.ids and ref not in known and ref not in case.begun
     ]
     if unheard:
         yield Do(lambda: ops.finish(worker, unheard), begin=True)
@@ -154,6 +154,12 @@ def _turn(case: Case, who: int) -> Op[Any]:
     verdicts = yield from _finish(Failed(ERROR, reason="crash"))(case, who)
     yield from ops.promote(1000)
     claims = yield from ops.claim(case.holder, [Position(case.new.queue)], [case.new.task], 1)
+    return verdicts, claims
+
+
+def _turning(case: Case, who: int) -> Program:
+    verdicts, claims = yield Do(lambda: _turn(case, who), begin=True)
+    case.begun.update(claim.ref for claim in claims)
     return verdicts, claims
 
 
@@ -228,7 +234,6 @@ def _finishing(name: str, outcome: Outcome) -> tuple[str, Part]:
 
 
 _claiming, _claiming_by_id = _lone(_claim, begin=True), _lone(_claim_by_id)
-_turning = _lone(_turn, begin=True)
 # A release that got no answer is repeated: once it is written there is no lease left that it could name.
 _releasing = _lone(_finish(NotBegun()), begin=True)
 
