@@ -18,8 +18,8 @@ from tests.explore.jobs_stage import JobStage
 
 # A slice plays so many schedules of each meeting, drawn at random, the same ones every time; of those with a user's
 # transaction or a subscription fewer.
-ORDERS, CRASHES = 24, 12
-FEWER_ORDERS, FEWER_CRASHES = 10, 5
+ORDERS, CRASHES = 20, 10
+FEWER_ORDERS, FEWER_CRASHES = 8, 4
 
 
 @pytest.fixture
