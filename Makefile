@@ -31,8 +31,9 @@ up: $(READY) ## start everything and stay
 test: $(READY) ## every test; POSTGRES=15 on Debian's PostgreSQL 15 as it comes, instead of the embedded one
 	@$(if $(POSTGRES),$(BIN)/python tools/with-postgres $(POSTGRES)) $(BIN)/python -m pytest -n 2 $(ARGS) $(or $(TESTS),tests)
 
-explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point: hours
-	@$(BIN)/python -m pytest -n 2 --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py
+explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point, and mixes of three: hours
+	@$(BIN)/python -m pytest -n 2 --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py \
+		tests/explore/test_jobs_mixes.py
 
 check: $(READY) ## format, lint, strict types, import direction, released migrations unchanged
 	@$(BIN)/ruff format --check .

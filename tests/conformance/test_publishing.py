@@ -5,13 +5,14 @@ from __future__ import annotations
 from holdfast.domain.ids import new_id
 from holdfast.ops import outbox
 from holdfast.ops.outbox import Delivery, Held, Try
+from holdfast.sql import subscriptions
 from holdfast.sql.subscriptions import NewSubscription
 from holdfast.testing.timeline import Timeline
 
 
 def subscribe(timeline: Timeline, name: str = "all") -> None:
     new = NewSubscription(new_id(), name, "redis", "stream", None, {})
-    timeline.perform(lambda: outbox.add_subscription(new))
+    assert timeline.ask(subscriptions.add(new)) is not None
 
 
 def ended(timeline: Timeline) -> str:

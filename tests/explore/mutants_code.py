@@ -171,8 +171,8 @@ RULES = [
         "handed-back-is-excused",
         "a run that was handed back has not used an attempt",
         "domain.settling",
-        "                excuse=True,",
-        "                excuse=False,",
+        "                excuse=True,\n                reason=outcome.reason,",
+        "                excuse=False,\n                reason=outcome.reason,",
         told("test_finish::test_handing_back_costs_no_budget"),
     ),
 ]

@@ -13,8 +13,8 @@ SURVIVORS = [
         "stop-overrides",
         "the first stop decides how a job ends, and why",
         SQL,
-        "and finished_at is null and cancel_requested_at is null\n            returning id, outcome",
-        "and finished_at is null\n            returning id, outcome",
+        "and finished_at is null and cancel_requested_at is null\n            returning outcome",
+        "and finished_at is null\n            returning outcome",
         "stop+stop_late@last",
     ),
     (

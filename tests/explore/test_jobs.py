@@ -13,15 +13,13 @@ from holdfast.testing.explorer.explore import Tally, every_crash, every_interlea
 from holdfast.testing.explorer.schedule import Meeting, parse
 from holdfast.testing.explorer.stage import Crashes
 from tests.conftest import EXPLORED
-from tests.explore.jobs_meetings import MEETINGS, MISSED_MEETINGS, SIDE_MEETINGS, USER_MEETINGS
+from tests.explore.jobs_meetings import MEETINGS, SIDE_MEETINGS, USER_MEETINGS
 from tests.explore.jobs_stage import JobStage
 
 # A slice plays so many schedules of each meeting, drawn at random, the same ones every time; of those with a user's
 # transaction or a subscription fewer.
-ORDERS, CRASHES = 30, 15
-FEWER_ORDERS, FEWER_CRASHES = 12, 6
-
-_MISSES = pytest.mark.xfail(reason="a subscription misses endings that commit just after it", strict=False)
+ORDERS, CRASHES = 24, 12
+FEWER_ORDERS, FEWER_CRASHES = 10, 5
 
 
 @pytest.fixture
@@ -32,10 +30,7 @@ def job_stage(stage_url: str) -> Iterator[JobStage]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    "meeting",
-    [*MEETINGS, *USER_MEETINGS, *SIDE_MEETINGS, *(pytest.param(one, marks=_MISSES) for one in MISSED_MEETINGS)],
-)
+@pytest.mark.parametrize("meeting", [*MEETINGS, *USER_MEETINGS, *SIDE_MEETINGS])
 def test_a_pair_breaks_no_job(
     job_stage: JobStage, meeting: str, full: bool, record_property: pytest.FixtureRequest
 ) -> None:
@@ -64,6 +59,8 @@ def test_a_pair_breaks_no_job(
 ONCE_BROKEN = [
     # A stop that waited for the job's last ending returned a job that had SUCCEEDED.
     "succeed_a+stop@last:aaababbbbbb",
+    # A stop that found the job ended, and read it after it was reopened, returned a job that goes on.
+    "retry+stop@over:aaaaaaaaaaaaabaaabbbbbb",
     # A run that a heal ended because of a failure stayed ended although that failure was just being taken back.
     "heal+retry_a@forgotten_failure:bbbb",
 ]

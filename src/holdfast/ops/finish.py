@@ -10,7 +10,7 @@ from holdfast.domain.states import AttemptStatus
 from holdfast.domain.values import RELEASED, Settlement, Verdict, Verdicts
 from holdfast.ops.conclude import conclude
 from holdfast.ops.submit import add_to_jobs
-from holdfast.sql import events, leases, tallies
+from holdfast.sql import events, leases, runs, tallies
 from holdfast.sql.statement import Op
 
 
@@ -33,7 +33,9 @@ def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Verdicts]:
         accepted += [one.verdict for one in released]
         # What was not released was asked to stop, or is no longer ours.
         back = {verdict.ref for verdict in accepted}
-        other += [settlement for settlement in unbegun if settlement.ref not in back]
+        left = [settlement for settlement in unbegun if settlement.ref not in back]
+        settlements = yield from _with_tasks(settlements, left)
+        other += left
     if quick:
         accepted += yield from leases.succeed(worker_id, quick)
     if other:
@@ -41,6 +43,15 @@ def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Verdicts]:
     verdicts = yield from record(settlements, accepted)
     verdicts.released = verdicts.released.union(ready_again)
     return verdicts
+
+
+def _with_tasks(settlements: Sequence[Settlement], unbegun: Sequence[Settlement]) -> Op[Sequence[Settlement]]:
+    """Name the tasks of claims that a worker never learned of: their endings are counted by task."""
+    tasks = {}
+    for settlement in unbegun:
+        if not settlement.task and (run := (yield from runs.read(settlement.ref.run_id))) is not None:
+            tasks[settlement.ref] = run.task
+    return [s._replace(task=tasks[s.ref]) if s.ref in tasks else s for s in settlements] if tasks else settlements
 
 
 def _is_quick(settlement: Settlement) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.domain.errors import JobEnded
+from holdfast.domain.errors import HoldfastError, JobEnded
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.states import Status
 from holdfast.ops.conclude import conclude
@@ -19,17 +19,25 @@ from holdfast.sql.statement import Op
 from holdfast.sql.stopping import Stopping
 
 AT_ONCE = 1000
+ROUNDS = 10
 # What an ending says of a run that was stopped with its job.
 STOPPED = '{"stopped": true}'
 
 
 def stop_job(job_id: str, outcome: Status, reason: str) -> Op[JobRecord]:
-    """Mark a job, so that nothing can be added any more. Raises JobEnded if it ended in another way."""
-    yield from stopping.stop(job_id, outcome, reason)
-    job = yield from get_job(job_id)
-    if job.finished_at is not None and job.status != outcome:
-        raise JobEnded(f"job {job_id} ({job.name}) already ended {job.status}; it cannot be stopped")
-    return job
+    """Mark a job, so that nothing can be added any more. Raises JobEnded if it ended in another way.
+
+    A job that had ended when it was to be marked may be reopened before it is read, so it is marked again until it
+    either has ended or is being stopped.
+    """
+    for _ in range(ROUNDS):
+        yield from stopping.stop(job_id, outcome, reason)
+        job = yield from get_job(job_id)
+        if job.finished_at is not None and job.status != outcome:
+            raise JobEnded(f"job {job_id} ({job.name}) already ended {job.status}; it cannot be stopped")
+        if job.finished_at is not None or job.cancel_requested_at is not None:
+            return job
+    raise HoldfastError(f"job {job_id} was reopened {ROUNDS} times while it was being stopped; ask again")
 
 
 class Stopped(NamedTuple):

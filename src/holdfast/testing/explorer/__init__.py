@@ -1,9 +1,10 @@
 """The explorer: pairs of operations through all their interleavings on a real Postgres, with crashes at every point.
 
-Operations are generators of statements, so the explorer can decide when each statement is sent. Two actors, each with a
-connection of its own, take steps in every possible order. A step is a statement, as production would send it; BEGIN
-belongs to the statement after it, and COMMIT is a step by itself: that is where others begin to see. A statement
-that waits for a lock is recognised by `pg_blocking_pids`, and its actor stands still until the lock is free.
+Operations are generators of statements, so the explorer can decide when each statement is sent. Two actors, or three,
+each with a connection of its own, take steps in every possible order. A step is a statement, as production would send
+it; BEGIN belongs to the statement after it, and COMMIT is a step by itself: that is where others begin to see. A
+statement that waits for a lock is recognised by `pg_blocking_pids`, and its actor stands still until the lock is free.
+An impatient actor (`succeed~`) is refused the lock instead, and tries again once another's transaction has ended.
 
 At each step an actor may crash in one of three ways:
 
