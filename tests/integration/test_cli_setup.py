@@ -119,10 +119,10 @@ def test_a_schema_that_does_not_fit_is_named(here: Inside, database_url: str) ->
 def test_drift_is_reported(here: Inside, database_url: str) -> None:
     assert here.ok("db", "check", "--json").json == {"drift": False, "items": []}
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("drop index holdfast.ready_order")
+        connection.execute("drop index holdfast.ready_by_task")
     drifted = here("db", "check")
     assert drifted.code == 1
-    assert "ready_order" in drifted.out
+    assert "ready_by_task" in drifted.out
 
 
 def test_the_database_is_addressed(here: Inside, database_url: str, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from holdfast import AsyncClient, Client, migrate
+from holdfast.client.surroundings import connect
 from holdfast.doctor.database import Patient, doorbell
 from holdfast.embedded import ensure_running
 from holdfast.http import create_app
@@ -89,6 +90,6 @@ def test_a_worker_finishes_runs_and_releases_those_that_depend_on_them(full_url:
 
 
 def test_the_doctor_says_that_the_queue_is_full(full_url: str) -> None:
-    with psycopg.connect(full_url, autocommit=True) as connection:
+    with connect(full_url) as connection:
         patient = Patient(Settings(database_url=full_url), full_url, connection)
         assert "queue of notifications is full" in str(doorbell(patient).detail)

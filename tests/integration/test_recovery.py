@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import psycopg
 import pytest
 
 from holdfast import ops
+from holdfast.assembly import WorkerRequest, worker_options
+from holdfast.client.surroundings import Surroundings
 from holdfast.domain.errors import DatabaseUnreachable
 from holdfast.domain.ids import new_id
 from holdfast.domain.settling import HandedBack, settle
@@ -21,6 +25,7 @@ from holdfast.doorbells.poll import PollListener
 from holdfast.drivers import psycopg as driver
 from holdfast.processes import alive, family
 from holdfast.sql import workers
+from holdfast.worker import Worker
 from tests.integration.worker_support import Stage, eventually, freeze, kill_tree, thaw
 
 
@@ -246,8 +251,7 @@ def test_a_lease_that_nobody_knows_of_is_returned(stage: Stage) -> None:
 
 
 def test_without_a_database_a_worker_says_so(stage: Stage) -> None:
-    with (
-        pytest.raises(DatabaseUnreachable, match="does not answer"),
-        stage.worker(database_url="postgresql://127.0.0.1:1/x"),
-    ):
-        pass
+    with Surroundings(stage.settings) as surroundings:
+        options = replace(worker_options(surroundings, WorkerRequest()), database_url="postgresql://127.0.0.1:1/x")
+        with pytest.raises(DatabaseUnreachable, match="does not answer"):
+            asyncio.run(Worker(options).serve())

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.domain.settling import Succeeded, settle
 from holdfast.domain.values import Settlement
+from holdfast.drivers.sessions import OwnConnection
 from holdfast.worker.transactions import RunTransaction
 from tests.integration.jobs_support import Stage, new_run
 from tests.integration.wire import Wire
@@ -49,7 +50,7 @@ def committed(transaction: RunTransaction, settlement: Settlement) -> BaseExcept
 
 def test_a_commit_that_meets_no_obstacle_succeeds(database_url: str, stage: Stage) -> None:
     settlement = success(stage)
-    connection = psycopg.connect(database_url, autocommit=True)
+    connection = OwnConnection.begin_for_task(database_url)
     assert committed(RunTransaction(connection, stage.worker, 20.0), settlement) is True
     assert connection.closed
 
@@ -58,7 +59,7 @@ def test_a_commit_gives_up_on_a_lock_that_someone_else_holds(database_url: str, 
     settlement = success(stage)
     with psycopg.connect(database_url) as other:
         other.execute("select from holdfast.leases for update")
-        connection = psycopg.connect(database_url, autocommit=True)
+        connection = OwnConnection.begin_for_task(database_url)
         assert isinstance(
             committed(RunTransaction(connection, stage.worker, 0.5), settlement),
             psycopg.errors.LockNotAvailable | psycopg.errors.QueryCanceled,
@@ -69,7 +70,7 @@ def test_a_commit_gives_up_on_a_lock_that_someone_else_holds(database_url: str, 
 
 def test_a_commit_gives_up_on_a_server_that_does_not_answer(wire: Wire, stage: Stage) -> None:
     settlement = success(stage)
-    connection = psycopg.connect(wire.url, autocommit=True)
+    connection = OwnConnection.begin_for_task(wire.url)
     transaction = RunTransaction(connection, stage.worker, 0.5)
     wire.swallow()
     assert isinstance(committed(transaction, settlement), psycopg.OperationalError)

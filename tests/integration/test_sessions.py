@@ -18,7 +18,7 @@ from holdfast.drivers import sessions, silence
 from holdfast.drivers.sessions import AsyncOwnConnection, OwnConnection
 from holdfast.settings import Settings
 from holdfast.sql.statement import Op, Statement
-from holdfast.worker.database import UNREACHABLE, Database
+from holdfast.worker.database import Database, Unavailable
 from tests.integration.wire import Wire
 from tests.integration.worker_support import Stage, eventually
 
@@ -228,7 +228,7 @@ async def test_a_statement_that_is_given_up_ends_at_the_server_too(database_url:
         work = asyncio.create_task(database.transact(sleeping))
         await asyncio.to_thread(eventually, lambda: backends(connection) == 1)
         database.cut()
-        with pytest.raises(UNREACHABLE):
+        with pytest.raises(Unavailable):
             await work
         await asyncio.to_thread(eventually, lambda: backends(connection) == 0)
     await database.close()
@@ -253,7 +253,7 @@ async def test_a_silent_server_is_given_up_although_it_takes_no_cancel(wire: Wir
     work = asyncio.create_task(database.transact(sleeping))
     await asyncio.sleep(0)
     database.cut()
-    with pytest.raises(UNREACHABLE):
+    with pytest.raises(Unavailable):
         await work
     await database.close()
 

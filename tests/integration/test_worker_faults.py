@@ -36,10 +36,10 @@ WRITES = {
     "tallies": "insert",
 }
 INJECT = """
-    create sequence faults;
-    create function inject() returns trigger language plpgsql as $$
+    create sequence public.faults;
+    create function public.inject() returns trigger language plpgsql as $$
     begin
-        if nextval('faults') %% {spared} <> 0 and currval('faults') <= {most} then
+        if nextval('public.faults') %% {spared} <> 0 and currval('public.faults') <= {most} then
             raise exception using errcode = '{state}', message = 'injected';
         end if;
         return null;

@@ -116,7 +116,7 @@ def test_a_worker_that_stops_while_a_user_holds_its_job_leaves_the_run_to_others
 
 def test_a_run_that_never_ran_does_not_end_failed(stage: Stage, user: psycopg.Connection) -> None:
     """A worker that leaves while its claim is under way must not leave a lease behind that costs the only attempt."""
-    runs = [stage.client.submit("once", {"marks": str(stage.file("marks"))}, dedupe="off") for _ in range(3)]
+    runs = [stage.client.submit("only_attempt", {"marks": str(stage.file("marks"))}, dedupe="off") for _ in range(3)]
     user.execute("lock table holdfast.leases in exclusive mode")
     with stage.worker():
         waiting = (

@@ -31,8 +31,8 @@ def echo(value: Any = None) -> Any:
     return value
 
 
-@task("once", retry=Retry(max_attempts=1))
-def once(marks: str) -> None:
+@task("only_attempt", retry=Retry(max_attempts=1))
+def only_attempt(marks: str) -> None:
     say(marks, "ran")
 
 

@@ -12,7 +12,14 @@ from time import monotonic
 import pytest
 
 from holdfast.domain.execution import ChildLimits
+from holdfast.executors import wear as wear_module
 from holdfast.executors.wear import COUNT_EVERY, WEIGH_EVERY, Wear, is_exhaustion
+
+
+@pytest.fixture(autouse=True)
+def _no_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of the tests has started servers of its own."""
+    monkeypatch.setattr(wear_module, "has_processes", lambda: False)
 
 
 def wrapped(cause: BaseException) -> BaseException:

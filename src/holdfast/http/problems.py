@@ -138,6 +138,7 @@ BY_ERROR: dict[type[BaseException], str] = {
     psycopg.errors.InvalidSchemaName: "schema-mismatch",
     errors.DatabaseUnreachable: "database-unreachable",
     errors.SchemaMismatch: "schema-mismatch",
+    errors.UpgradeBlocked: "schema-mismatch",
     Exception: "internal-error",
 }
 

@@ -409,3 +409,4 @@ alter function holdfast.guard_attempt() set jit = off;
 alter function holdfast.guard_pending_left() set jit = off;
 alter function holdfast.is_live(timestamptz) set jit = off;
 alter function holdfast.is_awaited(uuid, uuid) set jit = off;
+alter function holdfast.sweep_pruned(integer) set jit = off;
