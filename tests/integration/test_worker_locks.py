@@ -237,3 +237,24 @@ def test_results_that_meet_the_same_locked_dependent_are_deferred_without_waitin
         user.commit()
         assert stage.ended(dependent).result() == "last"
     assert len(met) <= 2
+
+
+def test_a_worker_that_cannot_renew_fails_no_run_but_the_one_it_was_performing(
+    database_url: str, tmp_path: Path, user: psycopg.Connection
+) -> None:
+    """It stops before its lease passes. What waits for its child has not begun, and what has just ended has ended."""
+    stage = Stage(database_url, tmp_path, lease_seconds=1.5, renew_seconds=0.3)
+    try:
+        stage.client.submit_many("short_only_attempt", [{"marks": str(stage.file("marks"))}] * 1000, dedupe="off")
+        with stage.worker(slots=1):
+            stage.said("marks", 50)
+            user.execute("select from holdfast.workers for update")
+            eventually(lambda: stage.query("select count(*) > 1 from holdfast.workers") == [(True,)])
+            user.commit()
+            open_runs = "select (select count(*) from holdfast.ready) + (select count(*) from holdfast.leases)"
+            eventually(lambda: stage.query(open_runs) == [(0,)])
+        ends = dict(stage.query("select outcome, count(*) from holdfast.attempts group by outcome"))
+        assert ends.pop("FAILED", 0) <= 1
+        assert ends in ({"SUCCEEDED": 1000}, {"SUCCEEDED": 999})
+    finally:
+        stage.close()

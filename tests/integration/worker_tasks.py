@@ -313,3 +313,9 @@ async def failing_meeting(room: str, others: int) -> int:
 def hang_at_the_only_attempt(started: str) -> None:
     say(started, os.getpid())
     threading.Event().wait()
+
+
+@task("short_only_attempt", retry=Retry(max_attempts=1))
+def short_only_attempt(marks: str) -> None:
+    threading.Event().wait(0.002)
+    say(marks, "ran")
