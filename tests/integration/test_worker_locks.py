@@ -114,6 +114,11 @@ def test_a_worker_that_stops_while_a_user_holds_its_job_leaves_the_run_to_others
     user.commit()
     with stage.worker():
         assert stage.ended(stage.client.get(held)).result() == 3
+    # It had run: that its result could not be written is no reason to take it for one that was never begun.
+    assert [(number, status) for number, status, *_ in stage.attempts(stage.client.get(held))] == [
+        (1, "LOST"),
+        (2, "SUCCEEDED"),
+    ]
 
 
 def test_a_run_that_never_ran_does_not_end_failed(stage: Stage, user: psycopg.Connection) -> None:
