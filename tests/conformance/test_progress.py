@@ -10,7 +10,7 @@ def test_progress_is_seen_while_the_run_runs_and_afterwards(timeline: Timeline) 
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
-    assert timeline.ask(leases.progress(worker.id, [(claim.ref, '{"done": 3, "of": 10}')])) == 1
+    assert timeline.ask(leases.progress(worker.id, [(claim.ref, '{"done": 3, "of": 10}')])) == [claim.ref]
     assert timeline.get(run).progress == {"done": 3, "of": 10}
     worker.succeeds(claim)
     assert timeline.get(run).progress == {"done": 3, "of": 10}
@@ -21,7 +21,7 @@ def test_progress_after_the_lease_has_passed_is_refused(timeline: Timeline) -> N
     worker = timeline.worker("a")
     claim = worker.claims(run)
     timeline.later(seconds=61)
-    assert timeline.ask(leases.progress(worker.id, [(claim.ref, '{"done": 3}')])) == 0
+    assert timeline.ask(leases.progress(worker.id, [(claim.ref, '{"done": 3}')])) == []
     assert timeline.get(run).progress is None
 
 
@@ -31,5 +31,5 @@ def test_progress_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
     earlier = worker.claims(run)
     worker.hands_back(earlier)
     worker.claims(run)
-    assert timeline.ask(leases.progress(worker.id, [(earlier.ref, '{"done": 3}')])) == 0
+    assert timeline.ask(leases.progress(worker.id, [(earlier.ref, '{"done": 3}')])) == []
     assert timeline.get(run).progress is None

@@ -241,6 +241,7 @@ _CHECKS: dict[str, Callable[[Given, Any], Complaints]] = {
     "heal": _healed,
     "rescue": _rescued,
     **dict.fromkeys(
-        ("go_on", "subscribe", "unsubscribe", "pause", "fan_out", "publish", "add_resource", "remove"), _anything
+        ("go_on", "start_late", "subscribe", "unsubscribe", "pause", "fan_out", "publish", "add_resource", "remove"),
+        _anything,
     ),
 }

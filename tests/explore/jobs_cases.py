@@ -131,6 +131,21 @@ class Setting:
             raise RuntimeError(f"{missing} could not be leased; leased were {set(case.claims)}")
         return self
 
+    def unstart(self) -> Setting:
+        """Let the job be as if it had been locked when its first run was claimed: not started, and noted."""
+        self.session.execute("set session_replication_role = replica")
+        self.session.execute(
+            """
+            with unstarted as (
+                update holdfast.jobs set started_at = null where id = %(job_id)s::uuid returning id
+            )
+            insert into holdfast.late_starts (job_id, at) select id, holdfast.now() from unstarted
+            """,
+            {"job_id": self.case.job_id},
+        )
+        self.session.execute("reset session_replication_role")
+        return self
+
     def fail(self, name: str) -> Setting:
         settlement = settle(self.case.claims[name], Failed(ERROR, retryable=False), 0.5)
         self.session.run(ops.finish(self.case.holder, [settlement]))
@@ -202,6 +217,8 @@ def add_map(case: Case, size: int) -> Op[bool]:
 SITUATIONS: dict[str, Callable[[Setting], object]] = {
     "pending": lambda at: at.job(a=(), b=()),
     "last": lambda at: at.job(a=()).lease("a"),
+    "noted": lambda at: at.job(a=(), b=()).lease("a").unstart(),
+    "noted_last": lambda at: at.job(a=()).lease("a").unstart(),
     "two": lambda at: at.job(a=(), b=(), c=("a", "b"), d=(Dependency("a", "always"), "c")).lease("a", "b"),
     "either": lambda at: at.job(a=(), b=(), c=(Dependency("a", "failure"), Dependency("b", "failure"))).lease("a", "b"),
     "map": lambda at: at.job().mapped().lease("chunk0", "chunk1"),

@@ -18,6 +18,9 @@ _MEETINGS = """
     add+stop@last succeed_a+map@last adding_a+adding_a@last cancel_a+add_held@last cancel_a+after_a@last
     stop+stop_late@last
 
+    start_late+start_late@noted start_late+claim@noted start_late+stop@noted start_late+add@noted
+    start_late+succeed_a@noted_last start_late+crash_a@noted_last start_late+claim@pending
+
     succeed_a+succeed_b@two fail_a+succeed_b@two fail_a+fail_b@two succeed_a+cancel_c@two fail_a+cancel_c@two
     fail_a+after_a@two fail_a+after_c@two cancel_c+after_c@two succeed_a+heal@two fail_a+heal@two succeed_a+stop@two
     succeed_a+add_held@two cancel_a+add_held@two succeed_a+after_a@two
@@ -50,6 +53,7 @@ _MEETINGS = """
 MEETINGS = _MEETINGS.split()
 
 _USER_MEETINGS = """
+    user_adds+start_late@noted user_adds+start_late~@noted user_adds+claim~@noted
     user_adds+claim@pending user_adds+claim~@pending user_adds+stop@pending user_cancels_a+claim~@pending
     user_adds+succeed_a@last user_adds+succeed_a~@last user_adds+crash_a~@last user_depends+succeed_a~@last
     user_depends+succeed_a@two user_depends+fail_a~@two user_depends+both~@two user_cancels_c+succeed_a~@two

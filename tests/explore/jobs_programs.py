@@ -11,7 +11,7 @@ from holdfast import ops
 from holdfast.domain.settling import Failed, Outcome, Succeeded, settle
 from holdfast.domain.states import Status
 from holdfast.domain.values import Position, Settlement, Verdict
-from holdfast.sql import attempts
+from holdfast.sql import attempts, jobs
 from holdfast.sql.statement import Op, Statement, first
 from holdfast.testing.explorer.actor import Do, Program
 from tests.explore.jobs_cases import ERROR, Case, add_map
@@ -148,5 +148,6 @@ PROGRAMS: dict[str, Part] = {
     "retry": once("retry_job", lambda case, who: ops.retry_failed_tasks(case.job_id, f"person {who}")),
     "retry_a": once("retry", lambda case, who: ops.retry(case.ids["a"], f"person {who}"), "a"),
     "heal": repeated("heal", lambda case, who: ops.heal_dependencies()),
+    "start_late": repeated("start_late", lambda case, who: iter(jobs.start_late(1000))),
     "rescue": Part(_rescue, _rescue, "rescue"),
 }

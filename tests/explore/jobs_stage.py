@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from holdfast import ops
@@ -54,6 +56,16 @@ MORE_CHECKS = {
         where resources.created_at > jobs.finished_at""",
 }
 
+# Once upkeep has had its turn.
+STARTED = {
+    "a job that has not started although a run of it has": """
+        select jobs.id::text, attempts.run_id::text, attempts.number from holdfast.jobs
+        join holdfast.runs on runs.job_id = jobs.id
+        join holdfast.attempts on attempts.run_id = runs.id and attempts.number >= 1
+        where jobs.started_at is null""",
+    "a note of a late start that was left": "select job_id::text from holdfast.late_starts",
+}
+
 
 class JobStage(Stage):
     """Two or three actors on one job."""
@@ -95,7 +107,7 @@ class JobStage(Stage):
         before = len(self.violations)
         drain(self._scene)
         self._remove_resources()
-        self._look("at the end")
+        self._look("at the end", STARTED)
         runs = history.read(self._scene, [id_ for _, case, _ in self._cases for id_ in case.ids.values()])
         counted = history.counted(self._scene, [case.task for _, case, _ in self._cases])
         for schedule, case, actors in self._cases:
@@ -109,14 +121,14 @@ class JobStage(Stage):
             self._complain_of_answers(schedule, case, actors, mine)
         clock.reset(self._scene)
         # The next batch is checked by itself.
-        for table in ("dependencies", "maps", "jobs", "resources", "outbox", "subscriptions cascade"):
+        for table in ("late_starts", "dependencies", "maps", "jobs", "resources", "outbox", "subscriptions cascade"):
             self._scene.execute(f"truncate holdfast.{table}")
         self._claimers = None
         return self.violations[before:]
 
-    def _look(self, when: str) -> None:
+    def _look(self, when: str, more: Mapping[str, str] = MappingProxyType({})) -> None:
         schedule = self._cases[-1][0]
-        checks = CHECKS | MORE_CHECKS
+        checks = CHECKS | MORE_CHECKS | more
         if not any(name.startswith("user") for name in schedule.meeting.programs):
             checks |= LATE_CHILDREN
         for name, query in checks.items():

@@ -296,7 +296,41 @@ RESOURCES = [
     ),
 ]
 
-OWN = [*STOPPING, *COUNTING, *MAPS, *DEPENDING, *PUBLISHING, *RESOURCES]
+OWN = [
+    (
+        "start-note",
+        "a claim that does not wait for a locked job leaves a note, so that the job starts later",
+        SCHEMA,
+        "where jobs.id = any (ids) and jobs.started_at is null and jobs.id not in (select id from held);",
+        "where false;",
+        "user_adds+claim~@pending",
+    ),
+    (
+        "late-start-note-of-a-locked-job",
+        "the note of a job that is still locked stays",
+        SQL,
+        "where job_id in (select id from held)",
+        "where job_id in (select job_id from noted)",
+        "user_adds+start_late~@noted",
+    ),
+    (
+        "late-start-waits-for-nothing",
+        "a note is removed only when its job has started",
+        SQL,
+        (
+            "update holdfast.jobs set started_at = noted.at from noted join held on held.id = noted.job_id\n"
+            "            where jobs.id = held.id and jobs.started_at is null"
+        ),
+        "select 1",
+        "start_late+succeed_a@noted_last",
+    ),
+    *STOPPING,
+    *COUNTING,
+    *MAPS,
+    *DEPENDING,
+    *PUBLISHING,
+    *RESOURCES,
+]
 
 # Changes after which everything still holds, each with the reason why.
 EQUIVALENT = {

@@ -6,12 +6,28 @@ import pytest
 
 from holdfast.testing.databases import scratch
 from holdfast.testing.explorer import mutation
-from tests.explore import mutants_code, mutants_keys, mutants_release, mutants_schema, mutants_sides, mutants_sql
+from tests.explore import (
+    mutants_code,
+    mutants_keys,
+    mutants_locked,
+    mutants_release,
+    mutants_schema,
+    mutants_sides,
+    mutants_sql,
+)
 from tests.explore.catching import Explored, Mutant, Told, install_clock
 
 GROUPS: dict[str, list[Mutant]] = {
     f"{module.__name__.rpartition('.')[2]}.{name}": value
-    for module in (mutants_sql, mutants_release, mutants_keys, mutants_code, mutants_schema, mutants_sides)
+    for module in (
+        mutants_sql,
+        mutants_release,
+        mutants_locked,
+        mutants_keys,
+        mutants_code,
+        mutants_schema,
+        mutants_sides,
+    )
     for name, value in vars(module).items()
     if name.isupper() and isinstance(value, list)
 }

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from holdfast import schema_check
 from holdfast.client import AsyncClient, Client
 from holdfast.domain.errors import DatabaseUnreachable
 from holdfast.drivers import sessions, silence
@@ -33,6 +34,9 @@ HOSTILE = {
     "intervalstyle": "sql_standard",
     "extra_float_digits": "-10",
     "standard_conforming_strings": "off",
+    "array_nulls": "off",
+    "quote_all_identifiers": "on",
+    "session_replication_role": "replica",
     "jit": "on",
     "jit_above_cost": "0",
     "lock_timeout": "0",
@@ -75,7 +79,9 @@ def test_a_session_overrides_what_the_database_says(hostile_url: str, session: s
         for name, value in session.settings(connection.info.server_version).items():
             plain.execute("select set_config(%s, %s, false)", [name, value])
         names = [*session.settings(connection.info.server_version), "transaction_isolation", "transaction_read_only"]
+        assert set(HOSTILE) - {*names, "jit_above_cost", "session_replication_role"} == set()
         assert values(connection, names) == values(plain, names)
+        assert values(connection, ["session_replication_role"]) == {"session_replication_role": "origin"}
         assert connection.info.encoding == "utf-8"
 
 
@@ -100,9 +106,11 @@ def test_runs_are_submitted_performed_and_read_on_a_hostile_database(hostile_url
         runs = [stage.submit("echo", value={"n": n, "x": 0.1 + 0.2}) for n in range(20)]
         with stage.worker("inline"):
             ended = [stage.ended(run) for run in runs]
+            assert stage.ended(stage.submit("fatal")).status == "FAILED"
         assert [run.result() for run in ended] == [{"n": n, "x": 0.1 + 0.2} for n in range(20)]
         assert all(run.created_at.utcoffset().total_seconds() == 0 for run in ended)  # type: ignore[union-attr]
-        assert len(stage.client.list(limit=50)) == 20
+        assert len(stage.client.list(limit=50)) == 21
+        assert schema_check.check(hostile_url) == []
     finally:
         stage.close()
 

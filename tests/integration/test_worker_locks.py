@@ -12,10 +12,12 @@ from holdfast import ops
 from holdfast.domain.ids import derived_id, new_id, series
 from holdfast.domain.jobs import NewJob
 from holdfast.domain.states import Status
-from holdfast.domain.values import NewRun
+from holdfast.domain.values import AttemptRef, NewRun
 from holdfast.drivers import psycopg as driver
 from holdfast.ops.create import FIRST_TASKS
+from holdfast.sql import leases
 from holdfast.testing.timeline import new_run
+from holdfast.worker.writing import ResultWriter
 from tests.integration.worker_support import Stage, eventually
 
 
@@ -112,6 +114,11 @@ def test_a_worker_that_stops_while_a_user_holds_its_job_leaves_the_run_to_others
     user.commit()
     with stage.worker():
         assert stage.ended(stage.client.get(held)).result() == 3
+    # It had run: that its result could not be written is no reason to take it for one that was never begun.
+    assert [(number, status) for number, status, *_ in stage.attempts(stage.client.get(held))] == [
+        (1, "LOST"),
+        (2, "SUCCEEDED"),
+    ]
 
 
 def test_a_run_that_never_ran_does_not_end_failed(stage: Stage, user: psycopg.Connection) -> None:
@@ -143,3 +150,116 @@ def test_a_rescue_does_not_wait_for_what_a_user_holds(stage: Stage, user: psycop
         assert stage.client.get(held).status is Status.RUNNING
         user.commit()
         assert stage.ended(held).attempt_count == 2
+
+
+def depend_in_a_chain(stage: Stage, on: str) -> str:
+    """Two runs, the second waiting for the first, which waits for this one; tells the id of the second."""
+    first = stage.client.submit("echo", {"value": "first"}, depends_on=[on])
+    return stage.client.submit("echo", {"value": "second"}, depends_on=[first.id]).id
+
+
+def test_a_failure_whose_distant_dependent_is_locked_holds_up_no_result_of_its_batch(
+    stage: Stage, user: psycopg.Connection
+) -> None:
+    failing = stage.submit("failing_meeting", room="locked", others=6)
+    stage.client.on(user).submit("echo", {}, depends_on=[depend_in_a_chain(stage, failing.id)])
+    with stage.worker("inline", slots=10):
+        others = [stage.client.submit("meeting", {"room": "locked", "others": 6}, dedupe="off") for _ in range(5)]
+        assert [stage.ended(run).result() for run in others] == [6] * 5
+        assert stage.client.get(failing).status is Status.RUNNING
+        user.commit()
+        assert stage.ended(failing).status is Status.FAILED
+    assert stage.client.get(failing).attempt_count == 1
+
+
+def test_a_rescue_whose_distant_dependent_is_locked_holds_up_no_other_rescue(
+    stage: Stage, user: psycopg.Connection
+) -> None:
+    started, gate = stage.file("started"), stage.file("gate")
+    held = stage.submit("hang_at_the_only_attempt", started=str(started))
+    free = [stage.submit("patient", started=str(started), until=str(gate), report=n % 2 == 0) for n in range(2)]
+    distant = depend_in_a_chain(stage, held.id)
+    process = stage.start("--slots", "3")
+    stage.said("started", 3)
+    stage.client.on(user).submit("echo", {}, depends_on=[distant])
+    process.kill()
+    gate.touch()
+    with stage.worker():
+        assert [stage.ended(run).attempt_count for run in free] == [2, 2]
+        assert stage.client.get(held).status is Status.RUNNING
+        user.commit()
+        assert stage.ended(held).status is Status.FAILED
+
+
+def test_log_lines_of_a_batch_that_met_a_lock_are_kept(stage: Stage, user: psycopg.Connection) -> None:
+    gate = stage.file("gate")
+    job_id, ids = make_job(stage, *[{"value": n, "until": str(gate)} for n in range(4)], task="talks")
+    with stage.worker(slots=5):
+        # From now on, and for half a second, lines go together with results.
+        stage.ended(stage.submit("talks", value=4))
+        driver.run(user, ops.add_tasks([add_task(job_id)], None))
+        gate.touch()
+        eventually(lambda: stage.query("select count(*) from holdfast.logs") == [(5,)])
+        user.commit()
+        eventually(lambda: statuses(stage, ids) == [Status.SUCCEEDED] * 4)
+    assert [stage.client.get(id_).progress for id_ in ids] == [{"done": 1, "total": 1}] * 4
+
+
+def test_progress_of_a_run_whose_lease_is_locked_is_written_later_and_waits_for_nothing(
+    stage: Stage, user: psycopg.Connection
+) -> None:
+    started, gate = stage.file("started"), stage.file("gate")
+    runs = [stage.submit("patient", started=str(started), until=str(gate), report=n == 0) for n in range(2)]
+    with stage.worker():
+        stage.said("started", 2)
+        worker_id = stage.worker_of(runs[0])
+        user.execute("select from holdfast.leases where run_id = %s for update", [runs[1].id])
+        with psycopg.connect(stage.url, autocommit=True, options="-c lock_timeout=10ms") as another:
+            refs = [stage.client.attempts(run)[0] for run in runs]
+            reports = [(AttemptRef(run.id, ref.number), '{"done": 7}') for run, ref in zip(runs, refs, strict=True)]
+            assert driver.run(another, iter(leases.progress(worker_id, reports))) == [reports[0][0]]
+        user.commit()
+        gate.touch()
+        assert [stage.ended(run).attempt_count for run in runs] == [1, 1]
+
+
+def test_results_that_meet_the_same_locked_dependent_are_deferred_without_waiting_for_it_again(
+    stage: Stage, user: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met = []
+    around = ResultWriter.write_around_locks
+    monkeypatch.setattr(
+        ResultWriter, "write_around_locks", lambda self, given: (met.append(len(given)), around(self, given))[1]
+    )
+    gates = [stage.file(f"gate {n}") for n in range(6)]
+    runs = [stage.submit("moody", value=n, until=str(gate)) for n, gate in enumerate(gates)]
+    dependent = stage.client.submit("echo", {"value": "last"}, depends_on=[run.id for run in runs])
+    user.execute("select from holdfast.waiting where run_id = %s for update", [dependent.id])
+    with stage.worker(slots=7):
+        for n, gate in enumerate(gates):
+            gate.touch()
+            assert stage.ended(stage.submit("echo", value=n)).result() == n
+        user.commit()
+        assert stage.ended(dependent).result() == "last"
+    assert len(met) <= 2
+
+
+def test_a_worker_that_cannot_renew_fails_no_run_but_the_one_it_was_performing(
+    database_url: str, tmp_path: Path, user: psycopg.Connection
+) -> None:
+    """It stops before its lease passes. What waits for its child has not begun, and what has just ended has ended."""
+    stage = Stage(database_url, tmp_path, lease_seconds=1.5, renew_seconds=0.3)
+    try:
+        stage.client.submit_many("short_only_attempt", [{"marks": str(stage.file("marks"))}] * 1000, dedupe="off")
+        with stage.worker(slots=1):
+            stage.said("marks", 50)
+            user.execute("select from holdfast.workers for update")
+            eventually(lambda: stage.query("select count(*) > 1 from holdfast.workers") == [(True,)])
+            user.commit()
+            open_runs = "select (select count(*) from holdfast.ready) + (select count(*) from holdfast.leases)"
+            eventually(lambda: stage.query(open_runs) == [(0,)])
+        ends = dict(stage.query("select outcome, count(*) from holdfast.attempts group by outcome"))
+        assert ends.pop("FAILED", 0) <= 1
+        assert ends in ({"SUCCEEDED": 1000}, {"SUCCEEDED": 999})
+    finally:
+        stage.close()

@@ -42,8 +42,10 @@ def inline_echo(value: Any = None) -> Any:
 
 
 @task("talks", retry=QUICK)
-def talks(value: int) -> int:
+def talks(value: int, until: str | None = None) -> int:
     run = current_run()
+    while until is not None and not Path(until).exists():
+        threading.Event().wait(0.01)
     run.log(f"this is {value}")
     run.progress(1, 1)
     return value
@@ -298,3 +300,22 @@ def moody(value: int, until: str | None = None) -> int:
 @task("pid", retry=QUICK)
 def pid() -> int:
     return os.getpid()
+
+
+@task("failing_meeting", retry=Retry(max_attempts=1), executor="inline")
+async def failing_meeting(room: str, others: int) -> int:
+    """Fails when so many are there at the same time."""
+    await _meetings.setdefault(room, asyncio.Barrier(others)).wait()
+    raise Fatal("this meeting failed")
+
+
+@task("hang_at_the_only_attempt", retry=Retry(max_attempts=1))
+def hang_at_the_only_attempt(started: str) -> None:
+    say(started, os.getpid())
+    threading.Event().wait()
+
+
+@task("short_only_attempt", retry=Retry(max_attempts=1))
+def short_only_attempt(marks: str) -> None:
+    threading.Event().wait(0.002)
+    say(marks, "ran")

@@ -122,7 +122,13 @@ class Executor(Protocol):
         """
 
     def kill(self) -> None:
-        """End everything at once, whatever it is doing. Called from any thread; nothing more is reported."""
+        """End everything at once, whatever it is doing. Called from any thread.
+
+        Only what had ended before may still be reported.
+        """
+
+    async def unbegun(self) -> list[Claim]:
+        """After `kill`: the claims that had certainly not begun, each told once."""
 
     async def close(self) -> None:
         """Let go of threads and processes; what still runs is killed and not reported."""

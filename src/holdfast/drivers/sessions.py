@@ -46,6 +46,9 @@ _FIXED: Mapping[str, str] = {
     "intervalstyle": "postgres",
     "extra_float_digits": "1",
     "standard_conforming_strings": "on",
+    # A null in an array of parameters, and names as the check of the schema compares them.
+    "array_nulls": "on",
+    "quote_all_identifiers": "off",
     # Short statements gain nothing from compiled plans. With the switches below every cost is astronomic, and a server
     # with its default settings would compile each of them: draining runs took three to four times as long.
     "jit": "off",
@@ -272,7 +275,12 @@ def _setting_up(
 
 
 def _calls(settings: Mapping[str, str], local: str) -> str:
-    return ", ".join(f"pg_catalog.set_config('{name}', '{value}', {local})" for name, value in settings.items())
+    calls = [f"pg_catalog.set_config('{name}', '{value}', {local})" for name, value in settings.items()]
+    # As a replica, a session fires no trigger: nothing would guard the moves of runs, and no job would start. Only some
+    # roles may change it, so it is only changed where it must be.
+    replica = "pg_catalog.current_setting('session_replication_role') = 'replica'"
+    calls.append(f"case when {replica} then pg_catalog.set_config('session_replication_role', 'origin', {local}) end")
+    return ", ".join(calls)
 
 
 def _adopt(

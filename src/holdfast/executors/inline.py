@@ -38,6 +38,7 @@ class InlineExecutor:
         self.slots = slots
         self._pace = Pace(MOST)
         self._ended: deque[Ended] = deque()
+        self._unbegun: list[Claim] = []
         self._scheduled = False
         self._held = 0
         self._kinds: dict[str, bool] = {}
@@ -162,9 +163,13 @@ class InlineExecutor:
         lanes = self._lanes()
         self._sync = self._async = None
         for lane in lanes:
-            lane.abandon()
+            self._unbegun += lane.abandon()
         with suppress(RuntimeError):  # the loop is closed: nothing is left to be forgotten
             self._loop.call_soon_threadsafe(self._forget)
+
+    async def unbegun(self) -> list[Claim]:
+        found, self._unbegun = self._unbegun, []
+        return found
 
     def _forget(self) -> None:
         self._ended.clear()

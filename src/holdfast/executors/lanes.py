@@ -11,6 +11,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -65,15 +66,22 @@ class Lane:
         if not self.abandoned:
             self.ended(Ended(claim, outcome))
 
-    def abandon(self) -> None:
-        """Report nothing any more, and ask what runs to stop; a thread that is stuck is left behind."""
+    def abandon(self) -> list[Claim]:
+        """Report nothing any more, and ask what runs to stop; a thread that is stuck is left behind.
+
+        Returns what had not begun: each is taken either here or by the lane's own thread.
+        """
         self.abandoned = True
-        self.waiting.clear()
+        unbegun = []
+        with suppress(IndexError):
+            while True:
+                unbegun.append(self.waiting.popleft().claim)
         for one in list(self.running.values()):
             one.context.ask_to_stop(HoldfastError("the worker stopped this run"))
             if one.cancel is not None:
                 one.cancel()
         self.wake()
+        return unbegun
 
     def wake(self) -> None:
         raise AssertionError("each lane has its own way")

@@ -31,6 +31,8 @@ FRAMES_PER_CHILD = 2
 READY_WITHIN = 120.0
 # The next attempt of a run waits this long for another child than the one it failed in, and then gets a new one.
 ANOTHER_CHILD_WITHIN = 0.5
+# How long to wait for children that were killed, to know what they had begun.
+DEAD_WITHIN = 1.0
 # A run is given to so many children that do not begin it.
 MOST_DROPS = 3
 QUESTIONS = ("find_step", "record_step", "submit", "store")
@@ -62,6 +64,7 @@ class ProcessExecutor:
         self._look: asyncio.TimerHandle | None = None
         self._open = False
         self._draining = False
+        self._unbegun: list[Claim] = []
         self._failures = 0
         self._chores: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
@@ -82,6 +85,7 @@ class ProcessExecutor:
             dropped=self._drop,
             asked=self._asked,
             left=self._left,
+            late=self._report_late,
         )
         self._seats.append(seat)
         self._chore(self._connect(seat))
@@ -279,6 +283,8 @@ class ProcessExecutor:
     def _left(self, seat: Seat, code: int) -> None:
         """A child is dead: its seat is taken by another, at once unless none of them lives to be ready."""
         self._seats.remove(seat)
+        if seat.abandoned:
+            self._unbegun += seat.unbegun()
         if not self._open:
             if not self._seats:
                 self._empty.set()
@@ -353,9 +359,25 @@ class ProcessExecutor:
         with suppress(RuntimeError):  # the loop is closed: nothing is left to be forgotten
             self._loop.call_soon_threadsafe(self._forget)
 
+    def _report_late(self, ended: list[Ended]) -> None:
+        """Report what ended before everything was killed, and is counted no more. Large results are lost."""
+        kept = [one for one in ended if not (isinstance(one.outcome, Succeeded) and self._large(one.outcome))]
+        if kept and self._open:
+            self._place.report(kept)
+
+    async def unbegun(self) -> list[Claim]:
+        # What a child had begun is certain once it is dead.
+        deadline = monotonic() + DEAD_WITHIN
+        while any(seat.abandoned for seat in self._seats) and monotonic() < deadline:  # noqa: ASYNC110 - a few ms, once
+            await asyncio.sleep(0.005)
+        found, self._unbegun = self._unbegun, []
+        return found
+
     def _forget(self) -> None:
+        self._unbegun += [one.claim for one in self._waiting]
         self._waiting.clear()
-        self._ended.clear()
+        self._report_late(self._ended)
+        self._ended = []
         self._dropped.clear()
         self._held = self._storing + sum(seat.load for seat in self._seats if not seat.abandoned)
 

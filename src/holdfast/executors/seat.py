@@ -64,6 +64,7 @@ class Seat:
         dropped: Callable[[list[Claim]], None],
         asked: Callable[[Seat, list[Any]], None],
         left: Callable[[Seat, int], None],
+        late: Callable[[list[Ended]], None],
     ) -> None:
         self._place = place
         self._limits = limits
@@ -72,6 +73,7 @@ class Seat:
         self._dropped = dropped
         self._asked = asked
         self._left = left
+        self._late = late
         self._given: dict[int, Claim] = {}
         self._next = 0
         self._stops: dict[AttemptRef, Stop] = {}
@@ -239,7 +241,7 @@ class Seat:
         return max(wait, 0.005)
 
     def _hear(self, message: list[Any]) -> None:
-        if self.abandoned:
+        if self.abandoned and message[0] not in ("ok", "failed", "stopped", "settled"):
             return
         match message:
             case ["ok", index, text, elapsed, *adds]:
@@ -281,6 +283,9 @@ class Seat:
                 self._extensions.pop(claim.ref, None)
             if isinstance(outcome, Failed):
                 self._remember(claim.run_id)
+            if self.abandoned:
+                self._late([Ended(claim, outcome)])
+                return
             self._ended([Ended(claim, outcome)])
         if self.leaving:
             self._leave_if_done()
@@ -308,7 +313,7 @@ class Seat:
         if not self.abandoned:
             index, began_at = self.child.mark.get()
             begun = [claim for at, claim in self._given.items() if at <= index]
-            unbegun = [claim for at, claim in self._given.items() if at > index]
+            unbegun = self.unbegun()
             elapsed = max(0.0, monotonic() - began_at)
             self._given.clear()
             self._ended([Ended(claim, self._death(claim.ref, code, elapsed)) for claim in begun])
@@ -333,8 +338,13 @@ class Seat:
             self._closed = True
             self.child.close()
 
+    def unbegun(self) -> list[Claim]:
+        """What a child that is dead had not begun."""
+        index, _ = self.child.mark.get()
+        return [claim for at, claim in self._given.items() if at > index]
+
     def abandon(self) -> None:
-        """Kill it and hear nothing more from it. Called from any thread."""
+        """Kill it. What it had ended by then is still received, nothing else. Called from any thread."""
         self.abandoned = True
         self.child.kill()
 

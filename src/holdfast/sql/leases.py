@@ -347,22 +347,29 @@ def held(worker_id: str) -> Statement[list[AttemptRef]]:
     )
 
 
-def progress(worker_id: str, reports: Sequence[tuple[AttemptRef, str]]) -> Statement[int]:
-    """Record how far attempts have come; refused for those that lost their lease."""
+def progress(worker_id: str, reports: Sequence[tuple[AttemptRef, str]]) -> Statement[list[AttemptRef]]:
+    """Record how far attempts have come, and return those that were recorded.
+
+    Refused for those that lost their lease. A lease that another transaction has locked is not waited for.
+    """
     return Statement(
         """
         with told as (
             select * from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[], %(reports)s::text[])
                           as told (run_id, number, report)
-        ), noted as (
-            update holdfast.leases set progress = told.report::json from told
-            where leases.run_id = told.run_id and leases.number = told.number
+        ), free as (
+            select leases.run_id, told.report from told join holdfast.leases
+                on leases.run_id = told.run_id and leases.number = told.number
         """
         + HELD
         + """
-            returning leases.run_id
+            order by leases.run_id for no key update of leases skip locked
+        ), noted as (
+            update holdfast.leases set progress = free.report::json from free
+            where leases.run_id = free.run_id
+            returning leases.run_id, leases.number
         )
-        select count(*) from noted
+        select run_id::text, number from noted
         """,
         {
             "worker_id": worker_id,
@@ -370,7 +377,7 @@ def progress(worker_id: str, reports: Sequence[tuple[AttemptRef, str]]) -> State
             "numbers": plain_array([ref.number for ref, _ in reports]),
             "reports": text_array([report for _, report in reports]),
         },
-        count,
+        each(AttemptRef._make),
     )
 
 

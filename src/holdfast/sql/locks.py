@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.sql.statement import Statement, each, plain_array
+from holdfast.sql.statement import Statement, each, nothing, plain_array
 
 
 class Blocked(NamedTuple):
@@ -52,3 +52,8 @@ def blocked(run_ids: Sequence[str]) -> Statement[list[Blocked]]:
         {"run_ids": plain_array(run_ids)},
         each(Blocked._make),
     )
+
+
+def wait_briefly() -> Statement[None]:
+    """Let the transaction that begins here wait only a moment for locks: it is one of many attempts."""
+    return Statement("select from set_config('lock_timeout', '10ms', true)", {}, nothing, together=True)

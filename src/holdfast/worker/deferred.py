@@ -20,26 +20,40 @@ class Deferred:
 
     def __init__(self) -> None:
         self.locked: list[Settlement] = []
+        self.unexplained: list[Settlement] = []
         self.refused: list[Settlement] = []
+        self.elsewhere = False
         self._jobs: set[str] = set()
         self._pause = FIRST_PAUSE
         self._due_at = 0.0
 
     def __len__(self) -> int:
-        return len(self.locked) + len(self.refused)
+        return len(self.locked) + len(self.unexplained) + len(self.refused)
 
     def everything(self) -> list[Settlement]:
-        return [*self.locked, *self.refused]
+        return [*self.locked, *self.unexplained, *self.refused]
 
     def due_in(self) -> float | None:
         """Seconds until they should be looked at again; None if there are none."""
         return max(0.0, self._due_at - monotonic()) if len(self) else None
 
     def add_locked(self, settlements: Iterable[Settlement], why: Iterable[Blocked] = ()) -> None:
-        """These wait for locks. What holds up a whole job holds up its later results as well."""
+        """These wait for locks. What holds up a whole job holds up its later results as well.
+
+        `elsewhere` tells that a lock is not on a job: whichever results come next may wait for the same one.
+        """
         self._schedule()
         self.locked.extend(settlements)
-        self._jobs.update(one.job_id for one in why if one.with_job and one.job_id is not None)
+        for one in why:
+            if one.with_job and one.job_id is not None:
+                self._jobs.add(one.job_id)
+            else:
+                self.elsewhere = True
+
+    def add_unexplained(self, settlements: Iterable[Settlement]) -> None:
+        """These met a lock that cannot be looked for. They are tried one by one, apart from all others."""
+        self._schedule()
+        self.unexplained.extend(settlements)
 
     def add_refused(self, settlement: Settlement) -> None:
         """The server refused this one for a reason that is not in its values."""
@@ -58,13 +72,14 @@ class Deferred:
                 free.append(settlement)
         return free
 
-    def take(self) -> tuple[list[Settlement], list[Settlement]]:
-        """All of them, to be looked at now: those that locks held up, and those that were refused.
+    def take(self) -> tuple[list[Settlement], list[Settlement], list[Settlement]]:
+        """All of them, to be looked at now: held up by known locks, by unknown ones, and refused.
 
         Until something gets through, each look comes later than the one before.
         """
-        taken = self.locked, self.refused
-        self.locked, self.refused, self._jobs = [], [], set()
+        taken = self.locked, self.unexplained, self.refused
+        self.locked, self.unexplained, self.refused = [], [], []
+        self._jobs, self.elsewhere = set(), False
         self._pause = min(LONGEST_PAUSE, self._pause * 2)
         return taken
 

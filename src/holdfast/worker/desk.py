@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
 from typing import Any, TypeVar
@@ -64,6 +64,12 @@ class AttemptDesk:
         self._progress.clear()
         self._lines.clear()
         return progress, lines
+
+    def put_back(self, progress: Iterable[tuple[AttemptRef, str]], lines: Sequence[LogLine] = ()) -> None:
+        """These notes were not written. Newer progress of the same attempt stays."""
+        now = monotonic()
+        self._progress = dict(progress) | self._progress
+        self._lines[:0] = [(line.ref, line.level, line.message, now - line.age) for line in lines]
 
     def clear(self) -> None:
         self._progress.clear()

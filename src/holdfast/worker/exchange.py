@@ -192,6 +192,8 @@ class Exchange:
         if self.completions.deferred.due_in() == 0.0:
             await self._writer.revisit()
         errand = self._under_way = self._errand()
+        if errand.settlements and self.completions.deferred.elsewhere:
+            errand.settlements = await self._writer.find_free(errand.settlements)
         self._coming += errand.limit
         try:
             await self._turn(self._database, errand)
@@ -214,7 +216,7 @@ class Exchange:
             return
         if one.progress or one.lines or self.desk.due_in() is not None or not self._crowded():
             return
-        if not self._beside.ready():
+        if self.completions.deferred.elsewhere or not self._beside.ready():
             return
         errand = Errand(self.tenure.id, self._results())
         if self.claiming:
@@ -263,11 +265,13 @@ class Exchange:
             return None
         except Busy:
             self._appetite.restart()
+            await self._write_notes(errand)
             await self._writer.write_around_locks(errand.settlements)
             return None
         except (psycopg.Error, HoldfastError) as error:
             emit("turn.refused", worker_id=errand.worker_id, error=f"{type(error).__name__}: {error}")
             self._appetite.restart()
+            await self._write_notes(errand)
             await self._writer.write_one_by_one(errand.settlements)
             return None
         except BaseException:
@@ -282,8 +286,32 @@ class Exchange:
         if errand.settlements or answer.claims:
             self._upkeep.note_activity()
         endings.settled(errand.settlements, answer.verdicts)
+        self._keep_progress(errand, answer)
         self._appetite.learn(errand, answer, now, news)
         return answer
+
+    async def _write_notes(self, errand: Errand) -> None:
+        """Write the notes of a batch that was rolled back: before its results, which end the leases that notes need."""
+        if not errand.progress and not errand.lines:
+            return
+        notes = Errand(errand.worker_id, progress=errand.progress, lines=errand.lines)
+        try:
+            self._keep_progress(notes, await self._database.transact(lambda: turn(notes), several=True))
+        except Busy:
+            self.desk.put_back(notes.progress, notes.lines)
+        except (Unavailable, psycopg.Error) as error:
+            emit("notes.lost", worker_id=errand.worker_id, lines=len(errand.lines), error=said(error))
+
+    def _keep_progress(self, errand: Errand, answer: Answer) -> None:
+        """Progress that met a locked lease is written later, while its attempt lasts."""
+        if len(answer.noted) < len(errand.progress):
+            noted = set(answer.noted)
+            held = self.tenure.held
+            self.desk.put_back(
+                (ref, report)
+                for ref, report in errand.progress
+                if ref not in noted and (claim := held.get(ref.run_id)) is not None and claim.ref == ref
+            )
 
     def _begin(self, endings: Endings, claims: list[Claim]) -> None:
         tenure = endings.tenure

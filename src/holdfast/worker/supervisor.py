@@ -204,9 +204,15 @@ class Worker:
         _later(loop, self._exchange.wake)
 
     async def _start_over(self) -> None:
-        """The leases are lost, or may be. Say how the runs ended, which the fence judges, and begin a new tenure."""
+        """The leases are lost, or may be. Say how the runs ended, which the fence judges, and begin a new tenure.
+
+        Claims that had not begun are given back: none of them ends because of a worker that it never ran on.
+        """
         exchange = self._exchange
         emit("worker.fenced", worker_id=exchange.tenure.id, reason=self._fenced, runs=len(exchange.tenure.held))
+        for executor in self.executors:
+            unbegun = await executor.unbegun()
+            exchange.endings.release(one for one in unbegun if exchange.tenure.held.get(one.run_id) is one)
         exchange.endings.give_up(self._fenced or "its lease was lost")
         while not await exchange.settle_all():
             if self._stopping:

@@ -44,6 +44,7 @@ class Answer:
     """What the turn brought."""
 
     verdicts: Verdicts = field(default_factory=Verdicts)
+    noted: list[AttemptRef] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     promoted: int = 0
     next_due: float | None = None
@@ -56,7 +57,7 @@ def turn(errand: Errand) -> Op[Answer]:
     """Do the errand. Progress goes first: an ending takes it along. What became ready is there to be claimed."""
     answer = Answer()
     if errand.progress:
-        yield from leases.progress(errand.worker_id, errand.progress)
+        answer.noted = yield from leases.progress(errand.worker_id, errand.progress)
     if errand.lines:
         yield from logs.add(errand.worker_id, errand.lines)
     if errand.settlements:

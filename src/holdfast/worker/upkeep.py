@@ -21,7 +21,7 @@ from holdfast.domain.settling import is_readable
 from holdfast.domain.states import Status
 from holdfast.domain.values import RELEASED, Verdict
 from holdfast.observe import emit
-from holdfast.sql import jobs, ready, tallies
+from holdfast.sql import jobs, locks, ready, tallies
 from holdfast.sql.leases import Orphan
 from holdfast.sql.statement import Op
 from holdfast.worker.database import Busy, Database, Unavailable, said
@@ -126,21 +126,36 @@ class Upkeep:
     async def close(self) -> None:
         await self.database.close()
 
-    async def rescue_now(self, orphans: Sequence[Orphan]) -> list[Verdict]:
-        """Settle these orphans together, or one by one if together they cannot be settled."""
+    async def rescue_now(self, orphans: Sequence[Orphan], *, briefly: bool = False) -> list[Verdict]:
+        """Settle these orphans together, or in parts if together they cannot be settled.
+
+        What others have locked is left for the next look.
+        """
         try:
-            return await self.database.transact(lambda: ops.rescue(orphans, random()))
+            return list(await self.database.transact(lambda: _rescue_all(orphans, briefly)))
         except Busy:
-            # What others have locked is left for the next look.
+            if len(orphans) == 1:
+                return []
             blocked = await self.database.transact(lambda: ops.find_blocked([one.run_id for one in orphans]))
             held_up = {one.run_id for one in blocked}
             free = [orphan for orphan in orphans if orphan.run_id not in held_up]
-            return await self.rescue_now(free) if len(free) < len(orphans) else []
+            # A lock that `find_blocked` does not know of is found by halves.
+            middle = len(free) // 2 if len(free) == len(orphans) else 0
+            return [
+                *await self.rescue_now(free[:middle], briefly=True),
+                *await self.rescue_now(free[middle:], briefly=True),
+            ]
         except psycopg.Error as error:
             if len(orphans) == 1:
                 emit("rescue.failed", error=str(error), **_about(orphans[0], Status.RUNNING))
                 return []
         return [verdict for orphan in orphans for verdict in await self.rescue_now([orphan])]
+
+
+def _rescue_all(orphans: Sequence[Orphan], briefly: bool) -> Op[Sequence[Verdict]]:
+    if briefly:
+        yield from locks.wait_briefly()
+    return (yield from ops.rescue(orphans, random()))
 
 
 def _nobody() -> None:

@@ -1,7 +1,7 @@
 """Writing results whose batch could not be written as a whole.
 
 A batch that meets a lock of another transaction, or a value that cannot be stored, is taken apart: what is held up is
-deferred or fails by itself, and everything else is written. Nothing here waits for a lock.
+deferred or fails by itself, and everything else is written. Nothing here waits long for a lock.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from holdfast.domain.states import Status
 from holdfast.domain.values import Settlement
 from holdfast.drivers.faults import Fault, fault_of
 from holdfast.observe import emit
+from holdfast.sql import locks
+from holdfast.sql.statement import Op
 from holdfast.worker.completion import unstorable
 from holdfast.worker.database import Busy, Database, Unavailable
 from holdfast.worker.endings import Endings, about
-from holdfast.worker.turn import Errand, turn
+from holdfast.worker.turn import Answer, Errand, turn
 
 # How long to leave claims alone that met a lock, or were refused.
 LOCKED_PAUSE, REFUSED_PAUSE = 0.1, 2.0
+# How many results that met an unknown lock are tried at one look; each of them may wait for a moment.
+UNEXPLAINED_AT_ONCE = 10
 
 
 class ResultWriter:
@@ -50,18 +54,31 @@ class ResultWriter:
         if not settlements:
             await asyncio.sleep(LOCKED_PAUSE)
             return
-        free = await self._find_free(settlements)
-        if not free:
-            return
-        try:
-            await self._write(free)
-        except Unavailable as error:
-            self._endings.completions.doubt(free)
-            await self._away(error)
-        except Busy:
-            self._endings.completions.deferred.add_locked(free)
-        except (psycopg.Error, HoldfastError):
-            await self.write_one_by_one(free)
+        free = await self.find_free(settlements)
+        if free:
+            await self._write_in_parts(free)
+
+    async def _write_in_parts(self, settlements: Sequence[Settlement]) -> None:
+        """Write these, by halves where a lock is in the way that `find_blocked` does not know of."""
+        completions = self._endings.completions
+        parts = [settlements]
+        while parts:
+            part = parts.pop()
+            try:
+                await self._write(part, briefly=True)
+            except Unavailable as error:
+                completions.doubt(part)
+                completions.put([settlement for rest in reversed(parts) for settlement in rest])
+                await self._away(error)
+                return
+            except Busy:
+                if len(part) == 1:
+                    completions.deferred.add_unexplained(part)
+                else:
+                    middle = len(part) // 2
+                    parts += [part[middle:], part[:middle]]
+            except (psycopg.Error, HoldfastError):
+                await self.write_one_by_one(part)
 
     async def write_one_by_one(self, settlements: Sequence[Settlement]) -> None:
         """Something in this batch cannot be written. Each by itself, so that it alone is held up."""
@@ -78,15 +95,18 @@ class ResultWriter:
     async def revisit(self) -> None:
         """Look at the deferred results again: what can be written by now goes with the next batch."""
         completions = self._endings.completions
-        locked, refused = completions.deferred.take()
-        free = await self._find_free(locked) if locked else []
+        locked, unexplained, refused = completions.deferred.take()
+        free = await self.find_free(locked) if locked else []
         if free:
             completions.deferred.relax()
             completions.put(free)
+        completions.deferred.add_unexplained(unexplained[UNEXPLAINED_AT_ONCE:])
+        for settlement in unexplained[:UNEXPLAINED_AT_ONCE]:
+            await self._write_in_parts([settlement])
         if refused:
             await self.write_one_by_one(refused)
 
-    async def _find_free(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+    async def find_free(self, settlements: Sequence[Settlement]) -> list[Settlement]:
         """Those of these results that no lock holds up; the others are deferred."""
         completions = self._endings.completions
         run_ids = [settlement.ref.run_id for settlement in settlements]
@@ -107,10 +127,10 @@ class ResultWriter:
             emit("results.deferred", worker_id=self._endings.tenure.id, runs=len(locked))
         return [settlement for settlement in settlements if settlement.ref.run_id not in held_up]
 
-    async def _write(self, settlements: Sequence[Settlement]) -> None:
+    async def _write(self, settlements: Sequence[Settlement], *, briefly: bool = False) -> None:
         endings = self._endings
         errand = Errand(endings.tenure.id, settlements)
-        answer = await self._database.transact(lambda: turn(errand), several=True)
+        answer = await self._database.transact(lambda: _turn_briefly(errand) if briefly else turn(errand), several=True)
         endings.settled(settlements, answer.verdicts)
         if answer.verdicts.released:
             await self._spread(answer.verdicts.released)
@@ -124,7 +144,7 @@ class ResultWriter:
                 await self._write([attempt])
                 return
             except Busy:
-                endings.completions.deferred.add_locked([settlement])
+                endings.completions.deferred.add_unexplained([settlement])
                 return
             except (psycopg.Error, HoldfastError) as error:
                 claim = endings.tenure.held.get(settlement.ref.run_id)
@@ -135,3 +155,8 @@ class ResultWriter:
                     endings.completions.deferred.add_refused(settlement)
                     return
                 attempt, last = unstorable(settlement, error), True
+
+
+def _turn_briefly(errand: Errand) -> Op[Answer]:
+    yield from locks.wait_briefly()
+    return (yield from turn(errand))

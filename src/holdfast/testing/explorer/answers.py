@@ -18,7 +18,7 @@ from holdfast.testing.explorer.programs import WRITTEN, Case
 Complaints = Iterator[str]
 
 # They skip what others hold; only the end of a whole month makes them wait.
-NEVER_WAIT = ("claim", "promote")
+NEVER_WAIT = ("claim", "promote", "name_tasks")
 FINISHERS = ("succeed", "fail", "fail_for_good", "hand_back", "turn")
 ENDS_OR_RELEASES = (*FINISHERS, "release")
 
@@ -326,6 +326,7 @@ _CHECKS: dict[str, Callable[[Told], Complaints]] = {
     "rescue": _rescued,
     "release": _released,
     "promote": _anything,
+    "name_tasks": _anything,
     "step": _noted,
     "log": _noted,
     "prune": _pruned,

@@ -7,7 +7,7 @@ from datetime import timedelta
 from holdfast import ops
 from holdfast.domain.settling import Succeeded, settle
 from holdfast.domain.values import Position
-from holdfast.sql import ready
+from holdfast.sql import jobs, ready
 from holdfast.testing import clock
 from holdfast.testing.explorer.situations import LONG, register
 from holdfast.testing.explorer.wire import Session
@@ -24,6 +24,8 @@ def drain(session: Session) -> None:
         for orphan in orphans:
             session.run(ops.rescue([orphan], 0.5))
         promoted, _ = session.run(ops.promote(10_000))
+        session.run(iter(jobs.start_late(10_000)))
+        session.run(iter(ready.name_tasks(10_000)))
         claims = []
         for queue, task in session.run(iter(ready.by_task())):
             claims += session.run(ops.claim(worker, [Position(queue)], [task], 1000))

@@ -15,9 +15,10 @@ _SPANS: dict[str, str] = {
     "submit_other": "fresh ready key_expired",
     "submit_in": "fresh ready key_expired",
     "submit_dedupe": "fresh ready leased flagged resting failed withdrawn succeeded",
-    "claim": "fresh ready leased flagged expired expiring due falling_due rested failed withdrawn stopped reopened",
-    "claim_by_id": "fresh ready leased flagged expired expired_last expired_flagged expiring expiring_flagged due "
-    "falling_due rested failed withdrawn reopened",
+    "claim": "fresh ready unnamed leased flagged expired expiring due falling_due rested failed withdrawn stopped "
+    "reopened",
+    "claim_by_id": "fresh ready unnamed leased flagged expired expired_last expired_flagged expiring expiring_flagged "
+    "due falling_due rested failed withdrawn reopened",
     "renew": "leased flagged expired expiring expiring_flagged",
     "succeed": "leased flagged expired expired_flagged expiring expiring_flagged",
     "fail": "leased last flagged expired expiring",
@@ -27,11 +28,12 @@ _SPANS: dict[str, str] = {
     "turn": "leased last flagged expired expiring",
     "step": "leased flagged expired expiring",
     "log": "leased expired expiring",
-    "cancel": "fresh ready leased last flagged expired expired_flagged expiring scheduled due falling_due resting "
-    "rested failed withdrawn stopped succeeded reopened",
+    "cancel": "fresh ready unnamed leased last flagged expired expired_flagged expiring scheduled due falling_due "
+    "resting rested failed withdrawn stopped succeeded reopened",
     "retry": "ready leased last flagged due expired_last failed withdrawn stopped succeeded",
     "rescue": "leased expired expired_last expired_flagged expiring expiring_flagged",
     "promote": "leased scheduled due falling_due resting rested",
+    "name_tasks": "unnamed",
     "prune": "",
 }
 

@@ -13,7 +13,7 @@ from holdfast import ops
 from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, Succeeded, settle
 from holdfast.domain.states import AttemptStatus
 from holdfast.domain.values import AttemptRef, Claim, NewRun, Payload, Position, Settlement, Verdict
-from holdfast.sql import attempts, leases, logs, steps
+from holdfast.sql import attempts, leases, logs, ready, steps
 from holdfast.sql.logs import LogLine
 from holdfast.sql.statement import Op
 from holdfast.testing.explorer.actor import Do, Program
@@ -210,6 +210,10 @@ def _promote(case: Case, who: int) -> Op[Any]:
     return ops.promote(1000)
 
 
+def _name_tasks(case: Case, who: int) -> Op[Any]:
+    return iter(ready.name_tasks(1000))
+
+
 def _prune(case: Case, who: int) -> Op[Any]:
     return ops.prune(RETENTION)
 
@@ -261,6 +265,7 @@ PROGRAMS: dict[str, Part] = dict(
         _part("retry", _lone(_retry), None),
         _part("rescue", _rescue, _rescue),
         _repeated("promote", _promote, begin=True),
+        _repeated("name_tasks", _name_tasks),
         _repeated("prune", _prune),
     ]
 )

@@ -43,6 +43,21 @@ class Setting:
         self.session.run(ops.submit(self.case.new if keyed else replace(self.case.new, key=None)))
         return self
 
+    def unname(self) -> Setting:
+        """Let the run be ready as code of the previous version places it: without its task."""
+        self.session.execute(
+            """
+            with gone as (
+                delete from holdfast.ready where run_id = %(run_id)s::uuid
+                returning run_id, rank_at, number, excused, ord, queue, job_id, map_id
+            )
+            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
+            select run_id, rank_at, number, excused, ord, queue, job_id, map_id from gone
+            """,
+            {"run_id": self.case.run_id},
+        )
+        return self
+
     def lease(self) -> Setting:
         self.case.holder = register(self.session, LEASE)
         claims = self.session.run(ops.claim(self.case.holder, [Position(self.case.new.queue)], [self.case.new.task], 1))
@@ -90,6 +105,7 @@ def _situations() -> dict[str, Situation]:
     plain: dict[str, Callable[[Setting], object]] = {
         "fresh": lambda at: at,
         "ready": lambda at: at.submit(),
+        "unnamed": lambda at: at.submit(priority=3).unname(),
         "leased": lambda at: at.submit().lease(),
         "last": lambda at: at.submit(policy=ONCE).lease(),
         "flagged": lambda at: at.submit().lease().cancel(),

@@ -1,0 +1,139 @@
+"""Guards of what workers do about locks of others: which endings would wait, late starts, and runs without a task."""
+
+from __future__ import annotations
+
+from tests.explore.catching import Explored, Mutant
+from tests.explore.mutants_release import RELEASING
+from tests.explore.mutants_sql import mutant, told
+
+BLOCKED, LATE, NAMING = "free_lease", "from holdfast.late_starts", "unnamed as ("
+FOUND = "test_locked::test_an_ending_that_would_wait_is_found_without_waiting"
+
+FINDING: list[Mutant] = [
+    mutant(
+        "blocked-lease",
+        "an ending whose lease is locked would wait",
+        "asked.run_id not in (select run_id from free_lease)",
+        "false",
+        told(FOUND, what="lease"),
+        within=BLOCKED,
+    ),
+    mutant(
+        "blocked-job",
+        "an ending whose job is locked would wait",
+        "(asked.job_id is not null and asked.job_id not in (select id from free_job))",
+        "false",
+        told(FOUND, what="job"),
+        within=BLOCKED,
+    ),
+    mutant(
+        "blocked-map",
+        "an ending whose map is locked would wait",
+        "or (asked.map_id is not null and asked.map_id not in (select id from free_map))",
+        "",
+        told(FOUND, what="map"),
+        within=BLOCKED,
+    ),
+    mutant(
+        "blocked-dependent",
+        "an ending that another run waits for would wait if that run is locked",
+        "and dependent.run_id not in (select run_id from free_dependent)",
+        "and false",
+        told(FOUND, what="dependent"),
+        within=BLOCKED,
+    ),
+    mutant(
+        "blocked-dependent-of-map",
+        "so would one whose map another run waits for",
+        "dependencies.on_id in (asked.run_id, asked.map_id)",
+        "dependencies.on_id = asked.run_id",
+        told(FOUND, what="dependent of the map"),
+        within=BLOCKED,
+    ),
+    mutant(
+        "blocked-others",
+        "only the runs whose own dependents are locked would wait",
+        "where dependent.on_id = asked.run_id\n                              and",
+        "where",
+        told(FOUND, what="dependent"),
+        within=BLOCKED,
+    ),
+]
+
+STARTING: list[Mutant] = [
+    mutant(
+        "late-start-note",
+        "the note of a job that is still locked stays",
+        "where job_id in (select id from held)",
+        "where job_id in (select job_id from noted)",
+        told("test_locked::test_a_job_that_was_locked_at_its_first_claim_starts_at_the_time_of_that_claim"),
+        within=LATE,
+    ),
+    mutant(
+        "late-start-time",
+        "a job that starts late has the time of its first claim",
+        "set started_at = noted.at",
+        "set started_at = holdfast.now()",
+        told("test_locked::test_a_job_that_was_locked_at_its_first_claim_starts_at_the_time_of_that_claim"),
+        within=LATE,
+    ),
+    mutant(
+        "late-start-again",
+        "a job that has started does not start again",
+        "where jobs.id = held.id and jobs.started_at is null",
+        "where jobs.id = held.id",
+        told("test_locked::test_a_late_start_changes_no_job_that_has_started"),
+        within=LATE,
+    ),
+    mutant(
+        "late-start-gone",
+        "the note of a job that is gone does not stay for ever",
+        "and not exists (select from holdfast.jobs where jobs.id = late_starts.job_id)",
+        "and false",
+        told("test_locked::test_the_note_of_a_job_that_is_gone_is_removed"),
+        within=LATE,
+    ),
+]
+
+NAMES: list[Mutant] = [
+    mutant(
+        "name-tasks-job",
+        "a run that is named stays in its job and map",
+        "ord, queue, job_id, map_id\n        ), named",
+        "ord, queue, null::uuid, null::uuid\n        ), named",
+        told("test_locked::test_naming_a_run_keeps_everything_else_of_it"),
+        within=NAMING,
+    ),
+    mutant(
+        "name-tasks-place",
+        "a run that is named keeps its number and its place",
+        "returning run_id, rank_at, number, excused, ord,",
+        "returning run_id, rank_at, number, 0, 0::smallint,",
+        told("test_locked::test_naming_a_run_keeps_everything_else_of_it"),
+        within=NAMING,
+    ),
+    mutant(
+        "name-tasks-waits",
+        "naming waits for nothing",
+        "for update skip locked",
+        "for update",
+        Explored("cancel+name_tasks@unnamed"),
+        within=NAMING,
+    ),
+]
+
+GIVING_BACK: list[Mutant] = [
+    mutant(
+        f"release-{name}",
+        f"a released run keeps its {kept}",
+        old,
+        new,
+        told("test_locked::test_a_released_run_keeps_its_priority_its_excuses_and_its_job"),
+        within=RELEASING,
+    )
+    for name, kept, old, new in [
+        ("priority", "priority", "gone.excused, -runs.priority,", "gone.excused, 0::smallint,"),
+        ("excused", "excuses", "gone.number, gone.excused, -runs", "gone.number, 0, -runs"),
+        ("job", "job", "runs.queue, gone.job_id,", "runs.queue, null::uuid,"),
+    ]
+]

@@ -1,0 +1,44 @@
+"""Results that wait for locks of others: which are kept back, and when they are looked at again."""
+
+from __future__ import annotations
+
+from holdfast.domain.states import AttemptStatus
+from holdfast.domain.values import AttemptRef, Settlement
+from holdfast.sql.locks import Blocked
+from holdfast.worker.deferred import Deferred
+
+JOBS = {"a1": "a", "a2": "a", "b1": "b"}
+
+
+def result(run_id: str) -> Settlement:
+    return Settlement(AttemptRef(run_id, 1), AttemptStatus.SUCCEEDED, None)
+
+
+def test_later_results_of_a_locked_job_are_kept_back_and_those_of_others_are_not() -> None:
+    deferred = Deferred()
+    deferred.add_locked([result("a1")], [Blocked("a1", "a", True)])
+    free = deferred.keep_back([result("a2"), result("b1"), result("alone")], JOBS.get)
+    assert [one.ref.run_id for one in free] == ["b1", "alone"]
+    assert [one.ref.run_id for one in deferred.everything()] == ["a1", "a2"]
+    assert not deferred.elsewhere
+
+
+def test_a_lock_that_is_not_on_a_job_keeps_nothing_back_but_is_looked_for() -> None:
+    deferred = Deferred()
+    deferred.add_locked([result("a1")], [Blocked("a1", "a", False)])
+    assert deferred.keep_back([result("a2")], JOBS.get) == [result("a2")]
+    assert deferred.elsewhere
+
+
+def test_what_was_taken_to_be_looked_at_again_keeps_nothing_back() -> None:
+    deferred = Deferred()
+    deferred.add_locked([result("a1")], [Blocked("a1", "a", True), Blocked("b1", "b", False)])
+    deferred.add_unexplained([result("b1")])
+    deferred.add_refused(result("alone"))
+    assert len(deferred) == 3
+    locked, unexplained, refused = deferred.take()
+    assert [one.ref.run_id for one in (*locked, *unexplained, *refused)] == ["a1", "b1", "alone"]
+    assert len(deferred) == 0
+    assert deferred.due_in() is None
+    assert not deferred.elsewhere
+    assert deferred.keep_back([result("a2")], JOBS.get) == [result("a2")]
