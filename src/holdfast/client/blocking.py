@@ -15,13 +15,12 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from holdfast.client import calls
 from holdfast.client import subscriptions as subscribing
-from holdfast.client.borrowing import check_offered
+from holdfast.client.borrowing import check_offered, driver_for
 from holdfast.client.calls import run_id
 from holdfast.client.handles import Run
 from holdfast.client.pools import REFUSED, fresh
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
-from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
@@ -255,7 +254,7 @@ class BorrowedClient(Asking):
         self.settings = owner.settings
         self._owner = owner
         self._connection = connection
-        self._drive = _driver_for(connection)
+        self._drive = driver_for(connection)
 
     def wait(self, run: object, timeout: float | None = None) -> Run:
         """Refused: nobody can execute the run before the transaction that it is part of has committed."""
@@ -271,16 +270,3 @@ class BorrowedClient(Asking):
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         # The commit is the caller's and may come at any time, so the bell is rung a little later, more than once.
         self._owner.ring_later(hints, runs)
-
-
-def _driver_for(connection: Any) -> Callable[[Any, Op[Any]], Any]:
-    if isinstance(connection, psycopg.Connection):
-        return driver.run
-    module = type(connection).__module__
-    if module.startswith("sqlalchemy."):
-        from holdfast.drivers import sqlalchemy
-
-        return sqlalchemy.run
-    raise ConfigurationError(
-        f"on() takes a psycopg connection, or a SQLAlchemy connection or session; not {type(connection).__name__}"
-    )
