@@ -73,6 +73,10 @@ class Task(Generic[P, R]):
         """
         self.parameters.check(parameters, text, references(parameters))
 
+    def encode(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters as JSON; those whose annotation is a datetime, a dataclass, ... may be one."""
+        return self.parameters.encode(parameters)
+
     def bind(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the keyword arguments to call the function with, converted to the annotated types."""
         return self.parameters.bind(parameters)
