@@ -22,6 +22,7 @@ from holdfast.client.handles import AsyncRun
 from holdfast.client.pools import REFUSED, fresh_async
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
+from holdfast.domain.errors import ClientClosed
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg_async as driver
 from holdfast.drivers import sessions
@@ -181,6 +182,7 @@ class AsyncClient(AsyncAsking):
             name="holdfast-async",
         )
         self._opening = asyncio.Lock()
+        self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ringing: set[asyncio.Task[None]] = set()
         self._bell = self.surroundings.open_bell(self._send, waiting=False)
@@ -201,7 +203,9 @@ class AsyncClient(AsyncAsking):
         raise AssertionError("unreachable")
 
     async def open(self) -> None:
-        """Open the pool, once, in the loop that calls; it connects when something is asked."""
+        """Open the pool, once, in the loop that calls; it connects when something is asked. Raises ClientClosed."""
+        if self._closed:
+            raise ClientClosed("AsyncClient")
         async with self._opening:
             if self._pool.closed:
                 self._loop = asyncio.get_running_loop()
@@ -251,6 +255,7 @@ class AsyncClient(AsyncAsking):
         return AsyncBorrowedClient(self, connection)
 
     async def close(self) -> None:
+        self._closed = True
         await asyncio.to_thread(self._bell.close)
         await asyncio.gather(*self._ringing)
         await self._pool.close()

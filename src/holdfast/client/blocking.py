@@ -21,6 +21,7 @@ from holdfast.client.handles import Run
 from holdfast.client.pools import REFUSED, fresh
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
+from holdfast.domain.errors import ClientClosed
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
@@ -180,11 +181,13 @@ class Client(Asking):
             name="holdfast",
         )
         self._bell = self.surroundings.open_bell(self._notify)
+        self._closed = False
         # A program that ends without closing its client is not held up by the threads of the pool.
         weakref.finalize(self, self._pool.close)
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         """Drive an operation on a connection of the pool."""
+        self.require_open()
         if isinstance(make_op, calls.Submitting) and self._bell.rides(make_op.new.queue):
             make_op.ring()
         for left in reversed(range(TRIES if repeatable else 1)):
@@ -227,7 +230,13 @@ class Client(Asking):
         """The same calls on your connection and in your transaction: psycopg, or SQLAlchemy's connection or session."""
         return BorrowedClient(self, connection)
 
+    def require_open(self) -> None:
+        """Raise ClientClosed if this client was closed."""
+        if self._closed:
+            raise ClientClosed("Client")
+
     def close(self) -> None:
+        self._closed = True
         self._bell.close()
         self._pool.close()
         self.surroundings.close()
@@ -261,6 +270,7 @@ class BorrowedClient(Asking):
         raise in_transaction(f"run {run_id(run)}")
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        self._owner.require_open()
         check_offered(make_op)
         if isinstance(make_op, calls.SubmittingMany):
             make_op.at_once()
