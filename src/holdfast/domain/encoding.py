@@ -159,5 +159,5 @@ def type_name(hint: Any) -> str:
     """A type as one writes it in code."""
     if isinstance(hint, type) and not hasattr(hint, "__args__"):
         module = hint.__module__
-        return hint.__qualname__ if module in ("builtins", "__main__") else f"{module}.{hint.__qualname__}"
+        return hint.__qualname__ if module in ("builtins", "typing", "__main__") else f"{module}.{hint.__qualname__}"
     return str(hint).replace("typing.", "")
