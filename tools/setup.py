@@ -105,16 +105,16 @@ class Progress:
         drawing = threading.Thread(target=self._draw, daemon=True)
         if sys.stderr.isatty():
             drawing.start()
-        told = []
+        lines = []
         for line in process.stdout or ():
-            told.append(line)
+            lines.append(line)
             self._read(line)
         code = process.wait()
         self._over.set()
         if drawing.is_alive():
             drawing.join()
         if code:
-            sys.stderr.write("".join(told[-20:]))
+            sys.stderr.write("".join(lines[-20:]))
             raise subprocess.CalledProcessError(code, pip)
 
     def _read(self, line: str) -> None:

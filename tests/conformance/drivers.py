@@ -152,9 +152,9 @@ class SQLAlchemySession(SQLAlchemyConnection):
 
 def asyncpg_arguments(url: str) -> dict[str, Any]:
     """What asyncpg.connect() takes, of a URL for libpq."""
-    told = conninfo_to_dict(url)
+    known = conninfo_to_dict(url)
     names = {"host": "host", "port": "port", "user": "user", "password": "password", "dbname": "database"}
-    return {theirs: told[ours] for ours, theirs in names.items() if ours in told}
+    return {theirs: known[ours] for ours, theirs in names.items() if ours in known}
 
 
 def async_engine(url: str, driver: str, **options: Any) -> AsyncEngine:

@@ -35,9 +35,9 @@ def set_schema(database_url: str, number: int) -> None:
 
 
 def test_help_names_shell_completion_which_works(cli: Cli) -> None:
-    told = cli.ok("--help").out
+    help_text = cli.ok("--help").out
     for shell in ("bash", "zsh", "fish"):
-        assert f"_HOLDFAST_COMPLETE={shell}_source holdfast" in told
+        assert f"_HOLDFAST_COMPLETE={shell}_source holdfast" in help_text
         assert "_HOLDFAST_COMPLETE" in cli(env={"_HOLDFAST_COMPLETE": f"{shell}_source"}).out
     words = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": "holdfast runs at", "COMP_CWORD": "2"}
     assert cli(env=words).lines == ["plain,attempts"]

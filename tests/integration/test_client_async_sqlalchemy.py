@@ -265,6 +265,8 @@ async def test_a_connection_of_the_wrong_kind_is_refused_with_the_client_that_ta
             other.on(blocking)
     with pytest.raises(ConfigurationError, match="use a Client"):
         client.on(Session(blocking))
+    with pytest.raises(ConfigurationError, match=r"not sqlalchemy\.ext\.asyncio\.engine\.AsyncEngine$"):
+        client.on(engine)
     with pytest.raises(ConfigurationError, match=r"not builtins\.int$"):
         client.on(5)
     sqlite = sqlalchemy.create_engine("sqlite://", poolclass=sqlalchemy.pool.NullPool)

@@ -1,4 +1,4 @@
-"""What people are told when something is not where they think it is."""
+"""Errors that name the cause and the way out, and what a worker says first."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def test_a_database_that_does_not_exist_is_named_with_the_way_to_make_it(
     request: pytest.FixtureRequest, database_url: str, pooled: bool
 ) -> None:
     url = request.getfixturevalue("pooled_url") if pooled else database_url
-    told: dict[str, Any] = conninfo_to_dict(url)
-    missing = make_conninfo(**{**told, "dbname": "shop orders"})
+    known: dict[str, Any] = conninfo_to_dict(url)
+    missing = make_conninfo(**{**known, "dbname": "shop orders"})
     with pytest.raises(DatabaseUnreachable) as caught:
         Client(Settings(database_url=missing))
     said = str(caught.value)

@@ -80,7 +80,7 @@ class Recorded(BaseModel):
         return f"{at:%Y-%m-%d %H:%M}"
 
 
-class Nobody:
+class Widget:
     pass
 
 
@@ -231,7 +231,7 @@ def test_a_value_whose_annotation_does_not_say_so_is_refused_with_what_to_annota
         (datetime, date(2026, 5, 1), "", "valid datetime"),
         (date, datetime(2026, 5, 1), "", "valid date"),  # noqa: DTZ001
         (bytes, b"\xff", "", "cannot be written as JSON"),
-        (None, Nobody(), "", "Nobody cannot be written as JSON; give a string, number, list or object"),
+        (None, Widget(), "", "Widget cannot be written as JSON; give a string, number, list or object"),
     ],
 )
 def test_a_value_that_would_not_come_back_is_refused(hint: Any, value: Any, pointer: str, expected: str) -> None:
@@ -240,7 +240,15 @@ def test_a_value_that_would_not_come_back_is_refused(hint: Any, value: Any, poin
     assert expected in detail
 
 
-@pytest.mark.parametrize(("hint", "value"), [(float, float("nan")), (dict, {1: "one"}), (Any, "\0")])
+LOOP: list[Any] = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [(float, float("nan")), (dict, {1: "one"}), (Any, "\0"), (Any, LOOP), (list[datetime], LOOP)],
+    ids=["nan", "key", "nul", "loop", "annotated loop"],
+)
 def test_json_that_cannot_be_stored_is_refused_as_before(hint: Any, value: Any) -> None:
     with pytest.raises(NotCanonical):
         stored(hint, value)

@@ -65,7 +65,9 @@ def async_driver_for(connection: Any) -> Callable[[Any, Op[Any]], Awaitable[Any]
         from holdfast.drivers import sqlalchemy
 
         return sqlalchemy.run_async
-    blocking = isinstance(connection, psycopg.Connection) or _is_sqlalchemy(connection)
+    blocking = isinstance(connection, psycopg.Connection) or (
+        _is_sqlalchemy(connection) and not _is_of(connection, "sqlalchemy.ext.asyncio")
+    )
     raise ConfigurationError(
         "on() of an AsyncClient takes an asynchronous psycopg connection, or SQLAlchemy's AsyncConnection or "
         f"AsyncSession; not {_described(connection, '; for a blocking one, use a Client' if blocking else '')}"
@@ -74,16 +76,19 @@ def async_driver_for(connection: Any) -> Callable[[Any, Op[Any]], Awaitable[Any]
 
 def _is_sqlalchemy(connection: object) -> bool:
     """Whether this is SQLAlchemy's, or made from it, as SQLModel's sessions are. Looks without importing it."""
-    return any(cls.__module__.startswith("sqlalchemy.") for cls in type(connection).__mro__)
+    return _is_of(connection, "sqlalchemy")
 
 
 def _is_awaited(connection: object) -> bool:
     if isinstance(connection, psycopg.AsyncConnection):
         return True
-    modules = [cls.__module__ for cls in type(connection).__mro__]
-    asynchronous = any(module.startswith("sqlalchemy.ext.asyncio") for module in modules)
-    # Of an engine, and of what makes sessions, there is no transaction to join.
-    return asynchronous and (hasattr(connection, "run_sync") or hasattr(connection, "registry"))
+    # An engine, and what makes sessions, has no transaction to join.
+    joined = hasattr(connection, "run_sync") or hasattr(connection, "registry")
+    return joined and _is_of(connection, "sqlalchemy.ext.asyncio")
+
+
+def _is_of(connection: object, package: str) -> bool:
+    return any(cls.__module__.startswith(f"{package}.") for cls in type(connection).__mro__)
 
 
 def _described(connection: object, advice: str) -> str:

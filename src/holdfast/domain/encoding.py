@@ -20,7 +20,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, TypeVar
 
-from holdfast.domain.canonical import canonicalize, pointer
+from holdfast.domain.canonical import MAX_DEPTH, canonicalize, pointer
 from holdfast.domain.errors import Problem
 
 _JSON = (str, int, float, bool, type(None))
@@ -87,7 +87,12 @@ def _shortest(value: Decimal) -> str:
 
 
 def foreign(value: Any, path: Path) -> tuple[Path, Any] | None:
-    """The first thing in a value that JSON has no form for, and where it is. A key stands for its object."""
+    """The first thing in a value that JSON has no form for, and where it is. A key stands for its object.
+
+    What is nested too deeply to be stored, or contains itself, is refused elsewhere.
+    """
+    if len(path) > MAX_DEPTH:
+        return None
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             return path, value
