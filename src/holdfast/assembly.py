@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from holdfast.client.requests import prepare
@@ -15,9 +16,10 @@ from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.execution import ChildLimits, Executor, Limits
 from holdfast.domain.values import NewRun, StoredResult
+from holdfast.observe import emit
 from holdfast.observe.logs import configure_logging
 from holdfast.services import services
-from holdfast.settings import Settings
+from holdfast.settings import Settings, masked
 from holdfast.worker import Worker, WorkerOptions
 
 INLINE_SLOTS = 10
@@ -42,8 +44,24 @@ def run_worker(settings: Settings, request: WorkerRequest) -> None:
     settings = replace(settings, tasks=(*settings.tasks, *request.tasks))
     with ExitStack() as stack:
         stack.callback(start_logging(settings))
+        _announce(settings, request)
         surroundings = stack.enter_context(Surroundings(settings, lasting=True))
         Worker(replace(worker_options(surroundings, request), services=services(surroundings))).run()
+
+
+def _announce(settings: Settings, request: WorkerRequest) -> None:
+    """Say what is about to start, before the first thing that may take a while: the way to the database."""
+    queues = "every queue" if request.queues is None else ", ".join(request.queues) or "none"
+    emit(
+        "worker.starting",
+        database=masked(settings.database_url)
+        if settings.database_url
+        else f"embedded in {Path(settings.home).resolve()}",
+        executor=request.executor,
+        slots=request.slots or (INLINE_SLOTS if request.executor == "inline" else processors()),
+        queues=queues,
+        tasks=", ".join(("holdfast.tasks", *settings.tasks)),
+    )
 
 
 def start_logging(settings: Settings) -> Callable[[], None]:
@@ -55,8 +73,9 @@ def run_sweep(settings: Settings) -> None:
     """Do what workers do for all, and execute nothing, until told to stop."""
     with ExitStack() as stack:
         stack.callback(start_logging(settings))
-        surroundings = stack.enter_context(Surroundings(settings, lasting=True))
         request = WorkerRequest(queues=(), executor="inline", name=f"sweep {os.getpid()}")
+        _announce(settings, request)
+        surroundings = stack.enter_context(Surroundings(settings, lasting=True))
         Sweep(replace(worker_options(surroundings, request), services=services(surroundings))).run()
 
 

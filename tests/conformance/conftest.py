@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from holdfast.testing.timeline import Timeline
-from tests.conformance.drivers import DRIVERS, POOLED, Driver
+from tests.conformance.drivers import DRIVERS, ONLY_BORROWED, POOLED, Driver
 
 
-@pytest.fixture(params=list(DRIVERS))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A driver that carries only a caller's transactions is tested with what is offered there."""
+    if "driver" in metafunc.fixturenames:
+        module = Path(str(metafunc.module.__file__)).stem
+        names = [name for name in DRIVERS if module in ONLY_BORROWED.get(name, (module,))]
+        metafunc.parametrize("driver", names, indirect=True)
+
+
+@pytest.fixture
 def driver(request: pytest.FixtureRequest, database_url: str) -> Iterator[Driver]:
     made = DRIVERS[request.param]
     url = request.getfixturevalue("pooled_url") if request.param in POOLED else database_url

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import psycopg
 import sqlalchemy
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from holdfast.drivers import psycopg as psycopg_driver
@@ -148,13 +150,79 @@ class SQLAlchemySession(SQLAlchemyConnection):
             yield lambda op: sqlalchemy_driver.run(session, op)
 
 
+def asyncpg_arguments(url: str) -> dict[str, Any]:
+    """What asyncpg.connect() takes, of a URL for libpq."""
+    known = conninfo_to_dict(url)
+    names = {"host": "host", "port": "port", "user": "user", "password": "password", "dbname": "database"}
+    return {theirs: known[ours] for ours, theirs in names.items() if ours in known}
+
+
+def async_engine(url: str, driver: str, **options: Any) -> AsyncEngine:
+    """An engine of SQLAlchemy's over psycopg or asyncpg."""
+    arguments = asyncpg_arguments(url) if driver == "asyncpg" else conninfo_to_dict(url)
+    options = {"poolclass": sqlalchemy.pool.NullPool, "connect_args": arguments} | options
+    return create_async_engine(f"postgresql+{driver}://", **options)
+
+
+class SQLAlchemyAsyncConnection(Driver):
+    database_driver = "asyncpg"
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._runner = asyncio.Runner()
+        # To connect costs asyncpg more than all statements of a test.
+        self.engine = async_engine(url, self.database_driver, poolclass=sqlalchemy.pool.AsyncAdaptedQueuePool)
+
+    def begin(self) -> Any:
+        return self.engine.begin()
+
+    def perform(self, make_op: Callable[[], Op[T]]) -> T:
+        with self.borrow() as run:
+            done: T = run(make_op())
+        return done
+
+    @contextmanager
+    def borrow(self) -> Iterator[Run]:
+        transaction = self.begin()
+        connection = self._runner.run(transaction.__aenter__())
+        try:
+            yield lambda op: self._runner.run(sqlalchemy_driver.run_async(connection, op))
+        except BaseException as error:
+            self._runner.run(transaction.__aexit__(type(error), error, None))
+            raise
+        else:
+            self._runner.run(transaction.__aexit__(None, None, None))
+
+    def close(self) -> None:
+        self._runner.run(self.engine.dispose())
+        self._runner.close()
+
+
+class SQLAlchemyAsyncSession(SQLAlchemyAsyncConnection):
+    """The same, over psycopg."""
+
+    database_driver = "psycopg"
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncSession]:
+        async with AsyncSession(self.engine) as session, session.begin():
+            yield session
+
+
 # A driver for another kind of connection is tested by naming it here.
 DRIVERS: dict[str, Callable[[str], Driver]] = {
     "psycopg": Psycopg,
     "psycopg_async": PsycopgAsync,
     "sqlalchemy_connection": SQLAlchemyConnection,
     "sqlalchemy_session": SQLAlchemySession,
+    "sqlalchemy_asyncpg": SQLAlchemyAsyncConnection,
+    "sqlalchemy_async_session": SQLAlchemyAsyncSession,
     "pooled": Pooled,
     "pooled_async": PooledAsync,
 }
 POOLED = ("pooled", "pooled_async")
+# Only callers bring these. What reads alone is tested with every call that is offered: test_client_async_sqlalchemy.py.
+ONLY_BORROWED = {
+    "sqlalchemy_asyncpg": ("test_submit", "test_keys", "test_dedupe", "test_cancel", "test_retry", "test_list"),
+    "sqlalchemy_async_session": ("test_submit",),
+}

@@ -64,6 +64,17 @@ def shell(
     return made
 
 
+def test_an_id_is_shortened_on_the_command_line_alone(shell: Shell, server: Server) -> None:
+    run_id, other = (shell.run("submit", "mirror", "-p", f"n={number}").strip() for number in (1, 2))
+    assert shell.json("runs", "show", run_id[:18])["run_id"] == run_id
+    assert shell.run("runs", "show", run_id[:4], code=2) == ""
+    assert run_id in shell.errors
+    assert other in shell.errors
+    assert shell.run("runs", "show", "beef", code=6) == ""
+    with server.client() as client:
+        assert client.get(f"/runs/{run_id[:18]}").status_code == 404
+
+
 def test_runs_over_http(shell: Shell, hands: Hands) -> None:
     run_id = shell.run("submit", "mirror", "-p", "n=1", "--key", "k").strip()
     assert shell.json("runs", "show", run_id)["parameters"] == {"n": 1}

@@ -15,6 +15,7 @@ from holdfast.http_client.refusals import BY_TYPE, error_from
 NOT_OVER_HTTP = {
     errors.HoldfastError,
     errors.ConfigurationError,
+    errors.ClientClosed,
     errors.ServerUnreachable,
     errors.RunTimedOut,
     errors.WaitTimeout,

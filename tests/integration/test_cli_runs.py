@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from holdfast.cli import output
 from tests.integration.cli_support import Cli, Inside, finish
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
@@ -33,6 +34,30 @@ def test_runs_are_listed_newest_first_in_pages(here: Inside) -> None:
     second = here.ok("runs", "list", "--limit", "3", "--cursor", first["next_cursor"], "--json").json
     assert [run["run_id"] for run in second["items"]] == [ids[2], ids[1], ids[0]]
     assert here.ok("runs", "list", "--cursor", ids[0], "--json").json == {"items": [], "next_cursor": None}
+
+
+def test_lists_fit_80_columns_and_show_ids_that_can_be_typed(here: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = ("-p", "fail_times=1", "-p", "fatal=true", "-p", "seconds=0")
+    run_id = here.submit(*parameters, "--queue", "a-queue-with-a-long-name")
+    here.work("--executor", "inline", "--name", "a worker with a rather long name")
+    here.ok("runs", "cancel", here.submit(), "--reason", "because " * 40)
+    monkeypatch.setattr(output, "is_terminal", lambda stream=None: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    for arguments in (("runs", "attempts", run_id), ("runs", "events", run_id), ("workers", "list", "--all")):
+        lines = here.ok(*arguments).lines
+        assert len(lines) > 1
+        assert max(map(len, lines)) <= 80, lines
+    titles, _, failed = here.ok("runs", "list").lines
+    assert max(len(titles), len(failed)) <= 80
+    assert titles.split() == ["RUN", "TASK", "STATUS", "QUEUE", "ATTEMPTS", "CREATED", "REMARK"]
+    shortened, *_ = failed.split()
+    assert shortened == run_id[:18]
+    assert here.ok("runs", "show", shortened, "--json").json["run_id"] == run_id
+    monkeypatch.setenv("COLUMNS", "300")
+    wide = here.ok("runs", "list").out
+    assert run_id in wide
+    assert "a-queue-with-a-long-name" in wide
 
 
 def test_a_table_without_a_terminal_is_plain_and_whole(here: Inside) -> None:

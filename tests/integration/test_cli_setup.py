@@ -34,6 +34,15 @@ def set_schema(database_url: str, number: int) -> None:
         connection.execute("update holdfast.migration set version_num = %s", [f"{number:04}"])
 
 
+def test_help_names_shell_completion_which_works(cli: Cli) -> None:
+    help_text = cli.ok("--help").out
+    for shell in ("bash", "zsh", "fish"):
+        assert f"_HOLDFAST_COMPLETE={shell}_source holdfast" in help_text
+        assert "_HOLDFAST_COMPLETE" in cli(env={"_HOLDFAST_COMPLETE": f"{shell}_source"}).out
+    words = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": "holdfast runs at", "COMP_CWORD": "2"}
+    assert cli(env=words).lines == ["plain,attempts"]
+
+
 def test_help_comes_without_the_heavy_modules(cli: Cli) -> None:
     code = (
         "import sys; from holdfast.cli import main; main(['--help']);"

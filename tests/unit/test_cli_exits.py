@@ -12,6 +12,7 @@ from holdfast.domain.states import FINAL
 CODES: dict[int, set[type[BaseException]]] = {
     1: {
         errors.ConfigurationError,
+        errors.ClientClosed,
         errors.SchemaMismatch,
         errors.UpgradeBlocked,
         errors.ResultNotStorable,

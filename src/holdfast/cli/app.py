@@ -77,11 +77,19 @@ def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> No
         ctx.exit()
 
 
+def _completion() -> str:
+    ways = {shell: f'eval "$(_HOLDFAST_COMPLETE={shell}_source holdfast)"' for shell in ("bash", "zsh")}
+    ways["fish"] = "_HOLDFAST_COMPLETE=fish_source holdfast | source"
+    return "\b\nShell completion, in the shell's start-up file:\n" + "\n".join(
+        f"  {shell:<4}  {way}" for shell, way in ways.items()
+    )
+
+
 def _epilog() -> str:
     codes = ", ".join(f"{code} {meaning}" for code, meaning in exits.MEANINGS.items())
     return (
         "Settings come from HOLDFAST_* variables or holdfast.toml; `holdfast config show` lists them."
-        f"\n\nExit codes: {codes}."
+        f"\n\n{_completion()}\n\nExit codes: {codes}."
     )
 
 

@@ -109,21 +109,26 @@ def visible(text: str) -> str:
 
 
 class Column(NamedTuple, Generic[T]):
-    """One column of a table. The `wide` one gives way when the terminal is too narrow."""
+    """One column of a table. On a terminal that is too narrow, ids are shortened to a prefix that tells them apart,
+    columns to `spare` are left out, the last one first, and the `wide` ones are cut, the widest first."""
 
     title: str
     value: Callable[[T], object]
     wide: bool = False
     right: bool = False
+    is_id: bool = False
+    spare: bool = False
 
 
 def table(columns: Sequence[Column[T]], records: Iterable[T]) -> None:
     """Print records as aligned columns, in the width of the terminal if there is one."""
-    rows = [[_cell(column.value(record)) for column in columns] for record in records]
-    titles = [column.title for column in columns]
-    widths = [max(map(width, column)) for column in zip(titles, *rows, strict=True)]
+    records = list(records)
+    cells = [[column.title, *(_cell(column.value(record)) for record in records)] for column in columns]
+    shown, columns = _fitted(cells, columns) if is_terminal() else (cells, columns)
+    widths = [max(map(width, column)) for column in shown]
     if is_terminal():
-        _narrow(widths, columns)
+        _cut_wide(widths, columns)
+    titles, *rows = zip(*shown, strict=True)
     data(styled(_line(titles, widths, columns), bold=True))
     for row in rows:
         data(_line(row, widths, columns, paint=True))
@@ -166,13 +171,52 @@ def _cell(value: object) -> str:
     return " ".join(visible(str(value)).split()) or "-"
 
 
-def _narrow(widths: list[int], columns: Sequence[Column[Any]]) -> None:
-    over = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size().columns
-    for index, column in enumerate(columns):
-        if column.wide and over > 0:
-            less = min(over, max(widths[index] - max(10, width(column.title)), 0))
-            widths[index] -= less
-            over -= less
+Cells = list[list[str]]
+GAP = 2
+# What a wide column is cut to before an id is shortened, and at last; and the least that is shown of an id, which is
+# its time to a quarter of a microsecond.
+READABLE = 24
+NARROWEST = 10
+SHORTEST_ID = 18
+
+
+def _fitted(cells: Cells, columns: Sequence[Column[T]]) -> tuple[Cells, list[Column[T]]]:
+    """The columns that the terminal has room for, ids shortened if need be. Each begins with its title."""
+    pairs = list(zip(cells, columns, strict=True))
+    if _excess([_least(*pair, READABLE) for pair in pairs]) > 0:
+        pairs = [(_shortened(cell) if column.is_id else cell, column) for cell, column in pairs]
+    while _excess([_least(*pair, NARROWEST) for pair in pairs]) > 0:
+        spare = next((pair for pair in reversed(pairs) if pair[1].spare), None)
+        if spare is None:
+            break
+        pairs.remove(spare)
+    return [cell for cell, _ in pairs], [column for _, column in pairs]
+
+
+def _least(cells: Sequence[str], column: Column[Any], wide: int) -> int:
+    full = max(map(width, cells))
+    return min(full, max(wide, width(column.title))) if column.wide else full
+
+
+def _shortened(cells: Sequence[str]) -> list[str]:
+    """A title and ids, each id cut to a length at which all of them differ."""
+    title, *ids = cells
+    length = next(n for n in range(SHORTEST_ID, 100) if len({one[:n] for one in ids}) == len(set(ids)))
+    return [title, *(one[:length].rstrip("-") for one in ids)]
+
+
+def _excess(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1) - shutil.get_terminal_size().columns
+
+
+def _cut_wide(widths: list[int], columns: Sequence[Column[Any]]) -> None:
+    """Take from the widest of the wide columns until the line fits, or nothing is left to take."""
+    least = {index: max(NARROWEST, width(one.title)) for index, one in enumerate(columns) if one.wide}
+    for _ in range(_excess(widths)):
+        index = max((index for index in least if widths[index] > least[index]), key=widths.__getitem__, default=None)
+        if index is None:
+            break
+        widths[index] -= 1
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column[Any]], paint: bool = False) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, runs_check, runs_steer
+from holdfast.cli import output, prefixes, runs_check, runs_steer
 from holdfast.cli.output import Column
 from holdfast.cli.retelling import retold, worker, worker_names
 from holdfast.cli.runs_logs import logs
@@ -40,13 +40,13 @@ def _remark(run: Run) -> str:
 
 
 RUNS: list[Column[Run]] = [
-    Column("RUN", lambda run: run.id),
-    Column("TASK", lambda run: run.model),
+    Column("RUN", lambda run: run.id, is_id=True),
+    Column("TASK", lambda run: run.model, wide=True),
     Column("STATUS", lambda run: run.status),
-    Column("QUEUE", lambda run: run.queue),
-    Column("ATTEMPTS", lambda run: f"{run.attempt_count}/{run.max_attempts}", right=True),
+    Column("QUEUE", lambda run: run.queue, wide=True, spare=True),
+    Column("ATTEMPTS", lambda run: f"{run.attempt_count}/{run.max_attempts}", right=True, spare=True),
     Column("CREATED", lambda run: run.created_at),
-    Column("FINISHED", lambda run: run.finished_at),
+    Column("FINISHED", lambda run: run.finished_at, spare=True),
     Column("REMARK", _remark, wide=True),
 ]
 
@@ -63,6 +63,8 @@ RUNS: list[Column[Run]] = [
 def list_runs(as_json: bool, **filters: Any) -> None:
     """List runs, newest first."""
     with open_client() as client:
+        if filters["job_id"] is not None:
+            filters["job_id"] = prefixes.job_id(client, filters["job_id"])
         found = client.list(**filters)
     more = found.next_cursor
     if as_json:
@@ -79,7 +81,7 @@ def list_runs(as_json: bool, **filters: Any) -> None:
 def show(run_id: str, as_json: bool) -> None:
     """Show a run."""
     with open_client() as client:
-        run = client.get(run_id)
+        run = client.get(prefixes.run_id(client, run_id))
         names = worker_names(client) if run.lease_owner and not as_json else {}
     if as_json:
         output.document(run.as_dict())
@@ -127,7 +129,7 @@ def _shown(run: Run, names: Mapping[str, str]) -> list[tuple[str, object]]:
 def result(run_id: str, as_json: bool) -> None:
     """Print the result of a run that succeeded."""
     with open_client() as client:
-        output.document(client.result(run_id))
+        output.document(client.result(prefixes.run_id(client, run_id)))
 
 
 EVENTS: list[Column[EventRecord]] = [
@@ -149,7 +151,7 @@ def events(run_id: str, as_json: bool) -> None:
     from holdfast.client.documents import event_document
 
     with open_client() as client:
-        found = client.events(run_id)
+        found = client.events(prefixes.run_id(client, run_id))
     if as_json:
         output.document({"items": [event_document(event) for event in found]})
     else:
@@ -157,15 +159,15 @@ def events(run_id: str, as_json: bool) -> None:
 
 
 def _attempt_columns(names: Mapping[str, str]) -> list[Column[AttemptRecord]]:
-    # On a narrow terminal the worker gives way first: its name is what comes first in there.
+    # The name of the worker comes first in its column, which may be cut.
     return [
         Column("ATTEMPT", lambda attempt: attempt.number, right=True),
         Column("STATUS", lambda attempt: attempt.status),
         Column("WORKER", lambda attempt: worker(attempt.worker_id, names), wide=True),
-        Column("EXECUTOR", lambda attempt: attempt.executor),
+        Column("EXECUTOR", lambda attempt: attempt.executor, spare=True),
         Column("STARTED", lambda attempt: attempt.started_at or attempt.claimed_at),
         Column("FINISHED", lambda attempt: attempt.finished_at),
-        Column("EXIT", lambda attempt: attempt.exit_code, right=True),
+        Column("EXIT", lambda attempt: attempt.exit_code, right=True, spare=True),
         Column("REASON", lambda attempt: attempt.reason),
         Column("ERROR", _error, wide=True),
     ]
@@ -184,6 +186,7 @@ def attempts(run_id: str, traceback: bool, as_json: bool) -> None:
     from holdfast.client.documents import attempt_document
 
     with open_client() as client:
+        run_id = prefixes.run_id(client, run_id)
         found = client.attempts(run_id)
         names = {} if as_json else worker_names(client)
     if as_json:
@@ -210,7 +213,7 @@ WHY: list[Column[Reason]] = [
 def why(run_id: str, as_json: bool) -> None:
     """Say what exactly a run waits for, the decisive reason first."""
     with open_client() as client:
-        found = client.why(run_id)
+        found = client.why(prefixes.run_id(client, run_id))
         names = worker_names(client) if any(reason.code == "running" for reason in found) else {}
     found = [
         reason._replace(detail=retold(reason.detail, names, output.exact if as_json else output.when))

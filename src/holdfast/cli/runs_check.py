@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import exits, output
+from holdfast.cli import exits, output, prefixes
 from holdfast.cli.output import Column
 from holdfast.cli.session import json_option, open_client
 
@@ -36,7 +36,7 @@ def diff(first: str, second: str, as_json: bool) -> None:
     from holdfast.comparing import compare
 
     with open_client() as client:
-        found = compare(client, first, second)
+        found = compare(client, prefixes.run_id(client, first), prefixes.run_id(client, second))
     if as_json:
         output.document({"items": [one.as_dict() for one in found]})
     elif found:
@@ -53,7 +53,7 @@ def verify(run_id: str, as_json: bool) -> int:
     from holdfast.verifying import verify as check_all
 
     with open_client() as client:
-        found = check_all(client, run_id)
+        found = check_all(client, prefixes.run_id(client, run_id))
     whole = all(check.holds for check in found)
     if as_json:
         output.document({"verified": whole, "items": [check._asdict() for check in found]})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output
+from holdfast.cli import output, prefixes
 from holdfast.cli.remote import logs_and_run
 from holdfast.cli.session import json_option, open_client
 
@@ -27,7 +27,7 @@ COLOURS = {"debug": "blue", "warning": "yellow", "error": "red"}
 def logs(run_id: str, follow: bool, as_json: bool) -> None:
     """Print what a run wrote into its log; with --follow and --json, one document to a line."""
     with open_client() as client:
-        lines = _lines(client, run_id, follow)
+        lines = _lines(client, prefixes.run_id(client, run_id), follow)
         if as_json and not follow:
             output.document({"items": [_document(line) for line in lines]})
             return

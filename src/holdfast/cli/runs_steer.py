@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import exits, output, values
+from holdfast.cli import exits, output, prefixes, values
 from holdfast.cli.session import json_option, open_client
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def wait(run_id: str, timeout: float | None, as_json: bool) -> int:
     from holdfast.cli.watching import follow
 
     with open_client() as client:
-        run = follow(client, client.get(run_id), timeout)
+        run = follow(client, client.get(prefixes.run_id(client, run_id)), timeout)
     output.document(run.as_dict()) if as_json else output.data(f"{run.id}  {run.status}")
     if run.status == "FAILED":
         output.hint(where_it_failed(run.id))
@@ -71,7 +71,7 @@ def _each(run_ids: tuple[str, ...], ask: Callable[[Client, str], Run], say: Call
     with open_client() as client:
         for run_id in run_ids:
             try:
-                run = ask(client, run_id)
+                run = ask(client, prefixes.run_id(client, run_id))
             except DatabaseUnreachable:
                 raise
             except HoldfastError as error:

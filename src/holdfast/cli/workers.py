@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import exits, output
+from holdfast.cli import exits, output, prefixes
 from holdfast.cli.output import Column
 from holdfast.cli.session import json_option, open_client
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from holdfast.sql.workers import WorkerRecord
 
 WORKERS: list[Column[WorkerRecord]] = [
-    Column("WORKER", lambda worker: worker.id),
+    Column("WORKER", lambda worker: worker.id, is_id=True),
     Column("STATUS", lambda worker: worker.status),
     Column("NAME", lambda worker: worker.name, wide=True),
-    Column("PID", lambda worker: worker.pid, right=True),
-    Column("EXECUTOR", lambda worker: worker.executor),
+    Column("PID", lambda worker: worker.pid, right=True, spare=True),
+    Column("EXECUTOR", lambda worker: worker.executor, spare=True),
     Column("QUEUES", lambda worker: ",".join(worker.queues) if worker.queues is not None else "(all)", wide=True),
     Column("RUNNING", lambda worker: f"{worker.running}/{worker.slots}", right=True),
     Column("DONE", lambda worker: worker.tasks_completed, right=True),
-    Column("FAILED", lambda worker: worker.tasks_failed, right=True),
+    Column("FAILED", lambda worker: worker.tasks_failed, right=True, spare=True),
     Column("HEARTBEAT", lambda worker: worker.heartbeat_at),
 ]
 TIMES = ("started_at", "heartbeat_at", "expires_at", "stopped_at")
@@ -56,6 +56,7 @@ def list_workers(everyone: bool, as_json: bool) -> None:
 def drain(worker_id: str) -> int:
     """Ask a worker to take nothing more and to stop when its runs have ended."""
     with open_client() as client:
+        worker_id = prefixes.worker_id(client, worker_id)
         found = client.drain_worker(worker_id)
     if not found:
         output.error(f"no live worker has the id {worker_id}; holdfast workers list shows them")

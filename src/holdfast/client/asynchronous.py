@@ -16,13 +16,13 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from holdfast.client import calls
 from holdfast.client import subscriptions as subscribing
 from holdfast.client.blocking import TRIES
-from holdfast.client.borrowing import check_offered
+from holdfast.client.borrowing import async_driver_for, check_offered
 from holdfast.client.calls import run_id
 from holdfast.client.handles import AsyncRun
 from holdfast.client.pools import REFUSED, fresh_async
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
-from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.errors import ClientClosed
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg_async as driver
 from holdfast.drivers import sessions
@@ -182,6 +182,7 @@ class AsyncClient(AsyncAsking):
             name="holdfast-async",
         )
         self._opening = asyncio.Lock()
+        self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ringing: set[asyncio.Task[None]] = set()
         self._bell = self.surroundings.open_bell(self._send, waiting=False)
@@ -190,10 +191,7 @@ class AsyncClient(AsyncAsking):
         """Drive an operation on a connection of the pool."""
         if isinstance(make_op, calls.Submitting) and self._bell.rides(make_op.new.queue):
             make_op.ring()
-        async with self._opening:
-            if self._pool.closed:
-                self._loop = asyncio.get_running_loop()
-                await self._pool.open()
+        await self.open()
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
                 async with fresh_async(self._pool) as connection:
@@ -203,6 +201,15 @@ class AsyncClient(AsyncAsking):
                     raise unreachable(self.surroundings.database_url, error) from error
                 await self._pool.drain()
         raise AssertionError("unreachable")
+
+    async def open(self) -> None:
+        """Open the pool, once, in the loop that calls; it connects when something is asked. Raises ClientClosed."""
+        if self._closed:
+            raise ClientClosed("AsyncClient")
+        async with self._opening:
+            if self._pool.closed:
+                self._loop = asyncio.get_running_loop()
+                await self._pool.open()
 
     async def _transact(self, connection: psycopg.AsyncConnection[Any], make_op: Callable[[], Op[T]]) -> T:
         """Drive an operation. A submit for whose ring the server has no room is made without one.
@@ -241,10 +248,14 @@ class AsyncClient(AsyncAsking):
                     await connection.execute("select pg_notify('holdfast', %s)", [hint])
 
     def on(self, connection: Any) -> AsyncBorrowedClient:
-        """The same calls on your asynchronous psycopg connection and in your transaction."""
+        """The same calls on your connection and in your transaction.
+
+        It is psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or AsyncSession, over psycopg or asyncpg.
+        """
         return AsyncBorrowedClient(self, connection)
 
     async def close(self) -> None:
+        self._closed = True
         await asyncio.to_thread(self._bell.close)
         await asyncio.gather(*self._ringing)
         await self._pool.close()
@@ -268,14 +279,11 @@ class AsyncBorrowedClient(AsyncAsking):
     borrowed = True
 
     def __init__(self, owner: AsyncClient, connection: Any) -> None:
-        if not isinstance(connection, psycopg.AsyncConnection):
-            raise ConfigurationError(
-                f"on() of an AsyncClient takes an asynchronous psycopg connection; not {type(connection).__name__}"
-            )
         self.surroundings = owner.surroundings
         self.settings = owner.settings
         self._owner = owner
         self._connection = connection
+        self._drive = async_driver_for(connection)
 
     async def wait(self, run: object, timeout: float | None = None) -> AsyncRun:
         """Refused: nobody can execute the run before the transaction that it is part of has committed."""
@@ -285,7 +293,9 @@ class AsyncBorrowedClient(AsyncAsking):
         check_offered(make_op)
         if isinstance(make_op, calls.SubmittingMany):
             make_op.at_once()
-        return await driver.run(self._connection, make_op())
+        await self._owner.open()
+        result: T = await self._drive(self._connection, make_op())
+        return result
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         self._owner.ring_later(hints, runs)

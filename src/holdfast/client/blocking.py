@@ -15,13 +15,13 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from holdfast.client import calls
 from holdfast.client import subscriptions as subscribing
-from holdfast.client.borrowing import check_offered
+from holdfast.client.borrowing import check_offered, driver_for
 from holdfast.client.calls import run_id
 from holdfast.client.handles import Run
 from holdfast.client.pools import REFUSED, fresh
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
-from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.errors import ClientClosed
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
@@ -181,11 +181,13 @@ class Client(Asking):
             name="holdfast",
         )
         self._bell = self.surroundings.open_bell(self._notify)
+        self._closed = False
         # A program that ends without closing its client is not held up by the threads of the pool.
         weakref.finalize(self, self._pool.close)
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         """Drive an operation on a connection of the pool."""
+        self.require_open()
         if isinstance(make_op, calls.Submitting) and self._bell.rides(make_op.new.queue):
             make_op.ring()
         for left in reversed(range(TRIES if repeatable else 1)):
@@ -228,7 +230,13 @@ class Client(Asking):
         """The same calls on your connection and in your transaction: psycopg, or SQLAlchemy's connection or session."""
         return BorrowedClient(self, connection)
 
+    def require_open(self) -> None:
+        """Raise ClientClosed if this client was closed."""
+        if self._closed:
+            raise ClientClosed("Client")
+
     def close(self) -> None:
+        self._closed = True
         self._bell.close()
         self._pool.close()
         self.surroundings.close()
@@ -255,13 +263,14 @@ class BorrowedClient(Asking):
         self.settings = owner.settings
         self._owner = owner
         self._connection = connection
-        self._drive = _driver_for(connection)
+        self._drive = driver_for(connection)
 
     def wait(self, run: object, timeout: float | None = None) -> Run:
         """Refused: nobody can execute the run before the transaction that it is part of has committed."""
         raise in_transaction(f"run {run_id(run)}")
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        self._owner.require_open()
         check_offered(make_op)
         if isinstance(make_op, calls.SubmittingMany):
             make_op.at_once()
@@ -271,16 +280,3 @@ class BorrowedClient(Asking):
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         # The commit is the caller's and may come at any time, so the bell is rung a little later, more than once.
         self._owner.ring_later(hints, runs)
-
-
-def _driver_for(connection: Any) -> Callable[[Any, Op[Any]], Any]:
-    if isinstance(connection, psycopg.Connection):
-        return driver.run
-    module = type(connection).__module__
-    if module.startswith("sqlalchemy."):
-        from holdfast.drivers import sqlalchemy
-
-        return sqlalchemy.run
-    raise ConfigurationError(
-        f"on() takes a psycopg connection, or a SQLAlchemy connection or session; not {type(connection).__name__}"
-    )

@@ -1,15 +1,20 @@
-"""What `on()` does not offer: calls that make no sense in a caller's transaction, or do harm while it stays open."""
+"""What `on()` takes and offers: a caller's connection, and the calls that make sense in the caller's transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
+
+import psycopg
 
 from holdfast import ops
 from holdfast.client import calls
 from holdfast.client import subscriptions as subscribing
-from holdfast.domain.errors import BadInput
+from holdfast.domain.errors import BadInput, ConfigurationError
+from holdfast.drivers import psycopg as psycopg_driver
+from holdfast.drivers import psycopg_async as async_driver
+from holdfast.sql.statement import Op
 
 _WORKER = "an open transaction that holds a worker's row keeps the worker from renewing its leases"
 _SUBSCRIPTION = "deliveries go by what is committed, and would wait for your transaction"
@@ -35,3 +40,56 @@ def check_offered(make_op: object) -> None:
     if refused is not None:
         name, why = refused
         raise BadInput(f"{name} is not offered in your transaction: {why}; call it on the client itself")
+
+
+def driver_for(connection: Any) -> Callable[[Any, Op[Any]], Any]:
+    """What drives operations on a caller's connection. Raises ConfigurationError if nothing does."""
+    if isinstance(connection, psycopg.Connection):
+        return psycopg_driver.run
+    if _is_sqlalchemy(connection) and not _is_awaited(connection):
+        from holdfast.drivers import sqlalchemy
+
+        if isinstance(connection, sqlalchemy.BORROWED):
+            return sqlalchemy.run
+    raise ConfigurationError(
+        "on() of a Client takes a psycopg connection, or a SQLAlchemy connection or session; not "
+        + _described(connection, "; for that, use an AsyncClient" if _is_awaited(connection) else "")
+    )
+
+
+def async_driver_for(connection: Any) -> Callable[[Any, Op[Any]], Awaitable[Any]]:
+    """The same for connections whose statements are awaited."""
+    if isinstance(connection, psycopg.AsyncConnection):
+        return async_driver.run
+    if _is_sqlalchemy(connection) and _is_awaited(connection):
+        from holdfast.drivers import sqlalchemy
+
+        return sqlalchemy.run_async
+    blocking = isinstance(connection, psycopg.Connection) or (
+        _is_sqlalchemy(connection) and not _is_of(connection, "sqlalchemy.ext.asyncio")
+    )
+    raise ConfigurationError(
+        "on() of an AsyncClient takes an asynchronous psycopg connection, or SQLAlchemy's AsyncConnection or "
+        f"AsyncSession; not {_described(connection, '; for a blocking one, use a Client' if blocking else '')}"
+    )
+
+
+def _is_sqlalchemy(connection: object) -> bool:
+    """Whether this is SQLAlchemy's, or made from it, as SQLModel's sessions are. Looks without importing it."""
+    return _is_of(connection, "sqlalchemy")
+
+
+def _is_awaited(connection: object) -> bool:
+    if isinstance(connection, psycopg.AsyncConnection):
+        return True
+    # An engine, and what makes sessions, has no transaction to join.
+    joined = hasattr(connection, "run_sync") or hasattr(connection, "registry")
+    return joined and _is_of(connection, "sqlalchemy.ext.asyncio")
+
+
+def _is_of(connection: object, package: str) -> bool:
+    return any(cls.__module__.startswith(f"{package}.") for cls in type(connection).__mro__)
+
+
+def _described(connection: object, advice: str) -> str:
+    return f"{type(connection).__module__}.{type(connection).__qualname__}{advice}"

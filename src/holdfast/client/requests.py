@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from holdfast.domain.canonical import canonicalize
-from holdfast.domain.errors import BadInput, BadParameters, Problem
+from holdfast.domain.errors import BadInput, BadParameters, NotCanonical, Problem
 from holdfast.domain.ids import new_id, new_ids, parse_id
 from holdfast.domain.policies import Retry
 from holdfast.domain.tasks import Task, registry
@@ -156,9 +156,20 @@ def _payload(task: Task, parameters: Any, id_: str) -> Payload:
     parameters = {} if parameters is None else parameters
     if not isinstance(parameters, Mapping):
         raise BadInput("/parameters: must be an object", [Problem("/parameters", "must be an object")])
-    text, payload_hash = canonicalize(parameters, task.ignore_in_hash)
+    try:
+        text, payload_hash = canonicalize(parameters, task.ignore_in_hash)
+    except NotCanonical:
+        parameters = _encoded(task, parameters)
+        text, payload_hash = canonicalize(parameters, task.ignore_in_hash)
     _check_parameters(task, parameters, text)
     return Payload(id_, text, payload_hash)
+
+
+def _encoded(task: Task, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        return task.encode(parameters)
+    except BadParameters as error:
+        raise _of_the_request(error) from None
 
 
 def resolve(task: Task | str | Callable[..., Any]) -> Task:
@@ -176,8 +187,11 @@ def _check_parameters(task: Task, parameters: Mapping[str, Any], text: str) -> N
     try:
         task.check(parameters, text)
     except BadParameters as error:
-        problems = [Problem("/parameters" + p.pointer, p.detail) for p in error.problems]
-        raise BadParameters(str(error), problems) from None
+        raise _of_the_request(error) from None
+
+
+def _of_the_request(error: BadParameters) -> BadParameters:
+    return BadParameters(str(error), [Problem("/parameters" + p.pointer, p.detail) for p in error.problems])
 
 
 def stored_policy(task: Task, settings: Settings) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,8 @@ from holdfast.settings import Settings, load, masked
 from holdfast.sql.attempts import ResultRecord
 
 CONNECT_TIMEOUT = 10
+# What Postgres says, and what PgBouncer says.
+_NO_DATABASE = re.compile(r'database "(.+)" does not exist|no such database: (\S+)')
 
 
 class Surroundings:
@@ -132,6 +135,13 @@ def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
     if isinstance(error, psycopg.Error) and not is_lost(error):
         return DatabaseUnreachable(refused(url, error))
     said = _said(error)
+    missing = _NO_DATABASE.search(said)
+    if missing is not None:
+        name = missing[1] or missing[2]
+        return DatabaseUnreachable(
+            f"there is no database {name!r} on the server of {masked(url)}. Make it (createdb {name}, or "
+            f'create database "{name}") and run holdfast db upgrade, or correct HOLDFAST_DATABASE_URL.'
+        )
     # The server's own words begin like this: it has answered, and rejected the connection.
     how = "rejected the connection" if "FATAL:" in said else "does not answer"
     return DatabaseUnreachable(

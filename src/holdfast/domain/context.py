@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import orjson
 
 from holdfast.domain.canonical import canonicalize
-from holdfast.domain.errors import BadInput, HoldfastError, Problem
+from holdfast.domain.errors import BadInput, HoldfastError, NotCanonical, Problem
+from holdfast.domain.tasks import registry
 from holdfast.domain.times import is_duration
 from holdfast.domain.values import AttemptRef, NewRun, Settlement, StoredResult
 
@@ -214,8 +215,15 @@ class RunContext:
         name = task if isinstance(task, str) else getattr(task, "name", None)
         if not isinstance(name, str):
             raise BadInput(f"{task!r} is not a task; decorate it with @task, or name a registered one")
-        given = {"child": child, "key": key, **options}
-        return self.link.submit(self.ref, name, {} if parameters is None else dict(parameters), given)
+        given = {} if parameters is None else dict(parameters)
+        asked = {"child": child, "key": key, **options}
+        try:
+            return self.link.submit(self.ref, name, given, asked)
+        except NotCanonical:
+            known = registry.find(name)
+            if known is None:
+                raise
+            return self.link.submit(self.ref, name, known.encode(given), asked)
 
     def child_name(self, key: str | None) -> str:
         """What a child is called under this run, the same for every attempt: its key, else the order of the calls."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -27,6 +28,16 @@ class ConfigurationError(HoldfastError):
 
 class DatabaseUnreachable(HoldfastError):
     """Postgres did not answer."""
+
+
+class ClientClosed(HoldfastError):
+    """The client was closed, so nothing can be asked of it any more."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"this {kind} is closed: it was left at the end of its `with` block, or close() was called; "
+            f"ask before that, or make another {kind}"
+        )
 
 
 class SchemaMismatch(HoldfastError):
@@ -57,13 +68,17 @@ class UnknownTask(BadInput):
     """A task name that nobody registered in this process."""
 
     def __init__(self, name: str, known: Sequence[str] = ()) -> None:
-        listed = ", ".join(sorted(known)) or "none"
-        super().__init__(
-            f"no task is registered under the name {name!r}; registered: {listed}. "
-            "Name the module that registers it in HOLDFAST_TASKS.",
-            [Problem("/model", "unknown task")],
-        )
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        said = f"no task is registered under the name {name!r}; {hint}registered: {_listed(sorted(known))}"
+        advice = "Name the module that registers it in HOLDFAST_TASKS"
+        super().__init__(f"{said}. {advice}.", [Problem("/model", said)])
         self.name = name
+
+
+def _listed(names: Sequence[str], most: int = 20) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "none") + more
 
 
 class KeyReused(HoldfastError):

@@ -15,11 +15,15 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from holdfast.domain import encoding
 from holdfast.domain.canonical import canonicalize, pointer
 from holdfast.domain.errors import BadParameters, ConfigurationError, NotCanonical, Problem
 
 _PLAIN = (str, int, float, bool, None, type(None), dict, list, Any, object)
 _PLAIN_OF = (dict, list, collections.abc.Mapping, collections.abc.Sequence, typing.Union, types.UnionType)
+
+_OBJECTS = (dict, collections.abc.Mapping)
+_TEXT_KEYS = (str, Any, object)
 
 
 class Parameters:
@@ -33,6 +37,7 @@ class Parameters:
         self.name = name
         self.fn = fn
         self.open = False
+        self._adapters: dict[str, Any] = {}
         self.taken: dict[str, inspect.Parameter] = {}
         for parameter in _signature(name, fn).parameters.values():
             if parameter.kind is parameter.VAR_KEYWORD:
@@ -101,6 +106,47 @@ class Parameters:
             problems += self._wrong_types(given, text)
         if problems:
             raise self._refusal(problems)
+
+    def encode(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters as JSON: values of the annotated types are written as these types are read back.
+
+        Raises BadParameters, with all problems, for values that their annotation does not account for. Whatever else
+        keeps a value from being stored is left for `canonicalize` to refuse.
+        """
+        encoded = dict(given)
+        problems: list[Problem] = []
+        for key, value in given.items():
+            found = encoding.foreign(value, (key,))
+            if found is None:
+                continue
+            try:
+                encoded[key] = self._encoded(key, value, *found)
+            except encoding.NotEncodable as error:
+                problems.append(error.problem)
+        if problems:
+            raise self._refusal(problems)
+        return encoded
+
+    def _encoded(self, key: str, value: Any, path: encoding.Path, part: Any) -> Any:
+        hint = self.hints.get(key, inspect.Parameter.empty)
+        if hint is inspect.Parameter.empty or _is_plain(hint):
+            if isinstance(part, dict):  # for its keys, which are refused where all objects' are
+                return value
+            raise encoding.NotEncodable(Problem(pointer(path), _unannotated(key, hint, value, part)))
+        written = encoding.encode(self._adapter_of(key), key, value)
+        back = self._converted(_text({key: written}))
+        if isinstance(back, dict) and (changed := encoding.changed(value, back[key], (key,))):
+            raise encoding.NotEncodable(_not_given_back(key, hint, *changed))
+        return written
+
+    def _adapter_of(self, key: str) -> Any:
+        """The pydantic type of one parameter."""
+        from pydantic import TypeAdapter
+
+        if key not in self._adapters:
+            _ = self.adapter  # says what is wrong with an annotation
+            self._adapters[key] = TypeAdapter(self.hints[key])
+        return self._adapters[key]
 
     def bind(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the keyword arguments to call the function with; the very mapping if nothing is to be changed."""
@@ -188,6 +234,30 @@ def _with_default(hint: Any, parameter: inspect.Parameter) -> Any:
     return typing.Optional[hint] if parameter.default is None else hint  # noqa: UP045 - hint may be a string
 
 
+def _unannotated(key: str, hint: Any, value: Any, part: Any) -> str:
+    """Why a value that is not JSON cannot be given, and what to annotate so that it can."""
+    kind = encoding.type_name(type(part))
+    suggested = encoding.suggested(value)
+    if suggested is None:
+        return f"a value of type {kind} cannot be written as JSON; give a string, number, list or object instead"
+    said = "not annotated" if hint is inspect.Parameter.empty else f"annotated with {encoding.type_name(hint)}"
+    return (
+        f"a value of type {kind} is not JSON, and parameter {key!r} is {said}; annotate it with {suggested}, "
+        "and the task is given that, or give a string, number, list or object"
+    )
+
+
+def _not_given_back(key: str, hint: Any, path: encoding.Path, value: Any, back: Any) -> Problem:
+    kind, became = encoding.type_name(type(value)), encoding.type_name(type(back))
+    said = f"parameter {key!r} is annotated with {encoding.type_name(hint)}, so "
+    if kind == became:
+        return Problem(pointer(path), f"{said}the task would be given another {kind} than this one")
+    if back is None:
+        return Problem(pointer(path), f"{said}the task would not be given this; give a value of exactly that type")
+    fix = f"annotate it with a type that has {kind} here"
+    return Problem(pointer(path), f"{said}the task would be given {became} instead of {kind}; {fix}")
+
+
 def _is_plain(hint: Any) -> bool:
     """Say whether pydantic would hand a JSON value of this type on unchanged."""
     if hint in _PLAIN:
@@ -197,6 +267,8 @@ def _is_plain(hint: Any) -> bool:
         return _is_plain(arguments[0]) and all(type(one).__module__ == "annotated_types" for one in arguments[1:])
     if origin is typing.Literal:
         return all(type(one) in _PLAIN for one in arguments)
+    if origin in _OBJECTS and arguments[0] not in _TEXT_KEYS:
+        return False
     return origin in _PLAIN_OF and all(_is_plain(argument) for argument in arguments)
 
 

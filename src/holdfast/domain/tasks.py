@@ -73,6 +73,10 @@ class Task(Generic[P, R]):
         """
         self.parameters.check(parameters, text, references(parameters))
 
+    def encode(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters as JSON; those whose annotation is a datetime, a dataclass, ... may be one."""
+        return self.parameters.encode(parameters)
+
     def bind(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the keyword arguments to call the function with, converted to the annotated types."""
         return self.parameters.bind(parameters)
@@ -175,7 +179,7 @@ class Registry:
             if isinstance(given, str) or not isinstance(given, Iterable):
                 raise ConfigurationError(f"@task({many}={given!r}): give a sequence, such as ({given!r},)")
             policies[many] = tuple(given)
-        made = Task(_qualified_name(fn) if name is None else name, fn, **policies)
+        made = Task(_default_name(fn) if name is None else name, fn, **policies)
         self.register(made)
         return made
 
@@ -213,6 +217,18 @@ def _qualified_name(fn: Callable[..., Any]) -> str:
     if not module or not name:
         raise ConfigurationError(f"{fn!r} has no name of its own; give it one: @task('name')")
     return f"{module}.{name}"
+
+
+def _default_name(fn: Callable[..., Any]) -> str:
+    """`module.function`. A script has no such name: it is `__main__` to itself, and something else to a worker."""
+    name = _qualified_name(fn)
+    if name.startswith("__main__."):
+        short = name.removeprefix("__main__.")
+        raise ConfigurationError(
+            f"{short} is a task of the script that was started, which a worker knows under another name than __main__; "
+            f'give the task a name of its own: @task("{short}")'
+        )
+    return name
 
 
 def _same_function(a: Callable[..., Any], b: Callable[..., Any]) -> bool:

@@ -17,6 +17,7 @@ from holdfast.client.requests import Submission
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, HoldfastError, Problem
 from holdfast.domain.ids import new_id
+from holdfast.domain.tasks import Task
 from holdfast.domain.times import START, is_start
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.http_client import records
@@ -89,7 +90,9 @@ def _document(task: AnyTask, parameters: Mapping[str, Any] | None, options: Mapp
         given["depends_on"] = [_dependency(one) for one in given["depends_on"]]
     if "tags" in given:
         given["tags"] = list(given["tags"])
-    return {"model": _name(task), "parameters": dict(parameters or {}), **given}
+    # A task that is known here says by its annotations how values that are not JSON are written.
+    sent = task.encode(parameters or {}) if isinstance(task, Task) else dict(parameters or {})
+    return {"model": _name(task), "parameters": sent, **given}
 
 
 def _instant(value: object) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from holdfast.client.calls import run_id
 from holdfast.client.waiting import timed_out
-from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.errors import ClientClosed, ConfigurationError
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.http_client import asks, records
 from holdfast.http_client.asks import MAX_WAIT, Ask, Reply
@@ -129,6 +129,7 @@ class AsyncHttpClient:
 
     async def perform(self, ask: Ask[T]) -> T:
         """Send a request, again where that does no harm, and read the answer."""
+        self._require_open()
         patience = Patience(self._patience)
         while True:
             try:
@@ -149,6 +150,7 @@ class AsyncHttpClient:
             await asyncio.sleep(pause)
 
     async def _follow(self, path: str, after: int, read: Callable[[dict[str, Any]], T]) -> AsyncIterator[T]:
+        self._require_open()
         reader = Reader(after)
         patience = Patience(self._patience)
         while not reader.ended:
@@ -175,6 +177,10 @@ class AsyncHttpClient:
                     raise unreachable(self.url, error) from error
             if pause:
                 await asyncio.sleep(pause)
+
+    def _require_open(self) -> None:
+        if self._http.is_closed:
+            raise ClientClosed("AsyncHttpClient")
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from holdfast.client.calls import run_id
 from holdfast.client.waiting import timed_out
-from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.errors import ClientClosed, ConfigurationError
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.http_client import asks, records
 from holdfast.http_client.asks import MAX_WAIT, Ask, Reply
@@ -130,6 +130,7 @@ class HttpClient:
 
     def perform(self, ask: Ask[T]) -> T:
         """Send a request, again where that does no harm, and read the answer."""
+        self._require_open()
         patience = Patience(self._patience)
         while True:
             try:
@@ -150,6 +151,7 @@ class HttpClient:
             time.sleep(pause)
 
     def _follow(self, path: str, after: int, read: Callable[[dict[str, Any]], T]) -> Iterator[T]:
+        self._require_open()
         reader = Reader(after)
         patience = Patience(self._patience)
         while not reader.ended:
@@ -176,6 +178,10 @@ class HttpClient:
                     raise unreachable(self.url, error) from error
             if pause:
                 time.sleep(pause)
+
+    def _require_open(self) -> None:
+        if self._http.is_closed:
+            raise ClientClosed("HttpClient")
 
     def close(self) -> None:
         self._http.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.ids import parse_id
@@ -30,14 +31,23 @@ class BlobStore:
         return StoredResult(ref, len(text), hashlib.sha256(text).hexdigest())
 
     def get(self, stored: StoredResult) -> bytes:
-        text = bytes(self._obstore.get(self._store, stored.ref).bytes())
+        text = bytes(self._found(stored).bytes())
         if hashlib.sha256(text).hexdigest() != stored.sha256:
             raise DamagedResult(f"result {self.url}/{stored.ref} is not what was stored: its SHA-256 differs")
         return text
 
     def chunks(self, stored: StoredResult) -> Iterator[bytes]:
-        found = self._obstore.get(self._store, stored.ref)
+        found = self._found(stored)
         return verified((bytes(piece) for piece in found.stream(min_chunk_size=CHUNK)), stored)
+
+    def _found(self, stored: StoredResult) -> Any:
+        try:
+            return self._obstore.get(self._store, stored.ref)
+        except FileNotFoundError as error:
+            raise DamagedResult(
+                f"result {stored.ref} is not in {self.url}: the worker keeps results where its HOLDFAST_ARTIFACTS "
+                "leads. Set HOLDFAST_ARTIFACTS here to that same place"
+            ) from error
 
     def remove(self, run_id: str) -> None:
         if parse_id(run_id) != run_id:

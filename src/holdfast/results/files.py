@@ -52,7 +52,7 @@ class FileStore:
         try:
             text = self._path(stored.ref).read_bytes()
         except OSError as error:
-            raise DamagedResult(f"result {stored.ref} cannot be read: {error.strerror}") from error
+            raise self._unreadable(stored, error) from error
         if hashlib.sha256(text).hexdigest() != stored.sha256:
             raise DamagedResult(f"result {stored.ref} is not what was stored: its SHA-256 differs")
         return text
@@ -61,11 +61,20 @@ class FileStore:
         try:
             file = self._path(stored.ref).open("rb")
         except OSError as error:
-            raise DamagedResult(f"result {stored.ref} cannot be read: {error.strerror}") from error
+            raise self._unreadable(stored, error) from error
         if os.fstat(file.fileno()).st_size != stored.size:
             file.close()
             raise DamagedResult(f"result {stored.ref} is not what was stored: its size differs")
         return _read(file, stored)
+
+    def _unreadable(self, stored: StoredResult, error: OSError) -> DamagedResult:
+        path = self._path(stored.ref)
+        if not isinstance(error, FileNotFoundError):
+            return DamagedResult(f"result {path} cannot be read: {error.strerror}")
+        return DamagedResult(
+            f"result {stored.ref} is not in {self.directory}: the worker keeps results where its HOLDFAST_ARTIFACTS "
+            "leads. Set HOLDFAST_ARTIFACTS here to that same directory, or to an object store that both can reach"
+        )
 
     def remove(self, run_id: str) -> None:
         directory = self._path(f"{run_id}/1.json").parent

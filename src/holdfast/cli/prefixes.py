@@ -1,0 +1,80 @@
+"""Ids that were shortened on the command line: a prefix stands for the one run, job or worker whose id begins with it.
+
+Only the command line does this, for people who copy what a narrow terminal shows. Ids are ordered, so those with a
+prefix are next to each other in a list of runs or jobs, and one page of it answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from holdfast.domain.errors import BadInput, JobNotFound, NotFound, RunNotFound
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+
+LEAST = 4
+LENGTH = 36
+NAMED = 5
+_PREFIX = re.compile(rf"[0-9a-f]{{{LEAST},}}")
+
+
+def run_id(client: Client, given: str) -> str:
+    """The id of the run that is meant."""
+    prefix = _prefix(given)
+    if prefix is None:
+        return given
+    runs = _beginning(prefix, lambda cursor: client.list(cursor=cursor, limit=NAMED + 1))
+    return _only(((run.id, f"{run.id} ({run.model}, {run.status})") for run in runs), "run", given, RunNotFound)
+
+
+def job_id(client: Client, given: str) -> str:
+    """The id of the job that is meant."""
+    prefix = _prefix(given)
+    if prefix is None:
+        return given
+    from holdfast.cli.jobs_remote import jobs_of
+
+    jobs = _beginning(prefix, lambda cursor: jobs_of(client).list_jobs(cursor=cursor, limit=NAMED + 1))
+    return _only(((job.id, f"{job.id} ({job.name}, {job.status})") for job in jobs), "job", given, JobNotFound)
+
+
+def worker_id(client: Client, given: str) -> str:
+    """The id of the worker that is meant."""
+    prefix = _prefix(given)
+    if prefix is None:
+        return given
+    workers = (worker for worker in client.workers() if worker.id.startswith(prefix))
+    return _only(((worker.id, f"{worker.id} ({worker.name})") for worker in workers), "worker", given, NotFound)
+
+
+def _prefix(given: str) -> str | None:
+    """The beginning of an id, as ids are written; None for a whole id, and for what cannot be part of one."""
+    digits = given.lower().replace("-", "")
+    if len(given) >= LENGTH or not _PREFIX.fullmatch(digits) or len(digits) > 32:
+        return None
+    return "-".join(filter(None, (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])))
+
+
+def _beginning(prefix: str, page: Callable[[str], Sequence[Any]]) -> Iterator[Any]:
+    """What a list holds under a prefix. Pages go down from a cursor, and may be short before the end of the list."""
+    cursor: str | None = prefix + "ffffffff-ffff-ffff-ffff-ffffffffffff"[len(prefix) :]
+    while cursor is not None:
+        found = page(cursor)
+        under = [one for one in found if one.id.startswith(prefix)]
+        yield from under
+        cursor = found[-1].id if found and len(under) == len(found) else None
+
+
+def _only(candidates: Iterable[tuple[str, str]], kind: str, given: str, missing: type[Exception]) -> str:
+    """The id of the only candidate. Each is an id, and what is shown of it."""
+    found = list(islice(candidates, NAMED + 1))
+    if not found:
+        raise missing(f"no {kind} has an id that begins with {given}; holdfast {kind}s list shows them")
+    if len(found) > 1:
+        named = ", ".join(text for _, text in found[:NAMED]) + (" and more" if len(found) > NAMED else "")
+        raise BadInput(f"{given} is the beginning of more than one {kind}'s id: {named}; give more of it")
+    return found[0][0]

@@ -1,0 +1,72 @@
+"""Our statements as asyncpg takes them: parameters by number, and each value of the type that Postgres expects.
+
+A statement names its parameters, and passes ids, arrays and JSON as text, which psycopg leaves to Postgres to read.
+asyncpg accepts for each parameter only values of the type that Postgres has inferred. So Postgres is asked for these
+types, once for each statement, and a text for anything but a text is sent as text, with a cast.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+_PARAMETER = re.compile(r"%(?:\((\w+)\)s|%)")
+_TEXTS = frozenset({"text", "varchar", "bpchar", "name", "unknown"})
+
+
+class Numbered(NamedTuple):
+    """A statement with numbered parameters, and their names in that order."""
+
+    sql: str
+    names: tuple[str, ...]
+
+
+@lru_cache(maxsize=1000)
+def numbered(sql: str, casts: tuple[tuple[str, str], ...] = ()) -> Numbered:
+    """Number the parameters of a statement; those with a cast are sent as text and cast to that type."""
+    order: dict[str, int] = {}
+    types = dict(casts)
+
+    def placeholder(found: re.Match[str]) -> str:
+        name = found[1]
+        if name is None:
+            return "%"
+        number = order.setdefault(name, len(order) + 1)
+        return f"${number}::text::{types[name]}" if name in types else f"${number}"
+
+    return Numbered(_PARAMETER.sub(placeholder, sql), tuple(order))
+
+
+# By the text of a statement: the types of those parameters that are not texts. It grows with the number of statements.
+_types: dict[str, Mapping[str, str]] = {}
+
+
+async def learn_types(connection: Any, sql: str) -> Mapping[str, str]:
+    """Ask Postgres, through a connection of asyncpg's, of which types the parameters of a statement are."""
+    known = _types.get(sql)
+    if known is None:
+        plain = numbered(sql)
+        # Without a name: behind a pooler, a named statement may already be there, or never be found again.
+        prepared = await connection.prepare(plain.sql, name="")
+        known = {
+            name: _written(found)
+            for name, found in zip(plain.names, prepared.get_parameters(), strict=True)
+            if found.name not in _TEXTS
+        }
+        _types[sql] = known
+    return known
+
+
+def bound(sql: str, types: Mapping[str, str], params: Mapping[str, object]) -> tuple[str, Sequence[object]]:
+    """The statement and its values in the order of their numbers."""
+    casts = tuple((name, kind) for name, kind in types.items() if isinstance(params[name], str))
+    made = numbered(sql, casts)
+    return made.sql, tuple(params[name] for name in made.names)
+
+
+def _written(kind: Any) -> str:
+    """A type as SQL names it, whatever the search path is."""
+    name = kind.name.removesuffix("[]")
+    return f'{kind.schema}."{name}"' + ("[]" if kind.kind == "array" else "")
