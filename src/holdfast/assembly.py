@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,14 +15,14 @@ from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.execution import ChildLimits, Executor, Limits
 from holdfast.domain.values import NewRun, StoredResult
-from holdfast.observe.logs import configure_logging
+from holdfast.executors.output import about_current_run
+from holdfast.observe.capture import adopt_logging
+from holdfast.observe.process import log_events, process_log
 from holdfast.services import services
 from holdfast.settings import Settings
 from holdfast.worker import Worker, WorkerOptions
 
 INLINE_SLOTS = 10
-# Whether the log is written as JSON; None leaves it to whether a person sees it.
-_JSON = {"auto": None, "json": True, "pretty": False}
 
 
 @dataclass(frozen=True)
@@ -40,22 +40,30 @@ class WorkerRequest:
 def run_worker(settings: Settings, request: WorkerRequest) -> None:
     """Work until told to stop, or until the queues are empty if that was asked."""
     settings = replace(settings, tasks=(*settings.tasks, *request.tasks))
-    with ExitStack() as stack:
-        stack.callback(start_logging(settings))
-        surroundings = stack.enter_context(Surroundings(settings, lasting=True))
+    with _opened(settings) as surroundings:
         Worker(replace(worker_options(surroundings, request), services=services(surroundings))).run()
 
 
+@contextmanager
+def _opened(settings: Settings) -> Iterator[Surroundings]:
+    """What a worker stands on, with everything that its process says in the log."""
+    about = about_current_run(lambda: None)
+    with (
+        process_log(settings.log_format, settings.log_level, about) as output,
+        Surroundings(settings, lasting=True) as surroundings,
+    ):
+        adopt_logging(output)
+        yield surroundings
+
+
 def start_logging(settings: Settings) -> Callable[[], None]:
-    """Write what happens to standard error, as the settings say; call what is returned to stop."""
-    return configure_logging(_JSON[settings.log_format], settings.log_level)
+    """Write events to standard error, as the settings say; call what is returned to stop."""
+    return log_events(settings.log_format, settings.log_level)
 
 
 def run_sweep(settings: Settings) -> None:
     """Do what workers do for all, and execute nothing, until told to stop."""
-    with ExitStack() as stack:
-        stack.callback(start_logging(settings))
-        surroundings = stack.enter_context(Surroundings(settings, lasting=True))
+    with _opened(settings) as surroundings:
         request = WorkerRequest(queues=(), executor="inline", name=f"sweep {os.getpid()}")
         Sweep(replace(worker_options(surroundings, request), services=services(surroundings))).run()
 

@@ -26,10 +26,14 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LOOK_EVERY = 0.5
 END_WITHIN = 5.0
 PAUSE = 0.005
+# A pipe that can be written to takes this much without blocking.
+AT_ONCE = 4096
+LONGEST = 1 << 16
+FINISH_WITHIN = 1.0
 
 
 def main() -> None:
-    channel, state, worker = map(int, sys.argv[1:4])
+    channel, state, worker, as_lines = map(int, sys.argv[1:5])
     _control(PR_SET_CHILD_SUBREAPER, 1)
     _control(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != worker:
@@ -37,22 +41,29 @@ def main() -> None:
     mark = Mark(state)
     os.close(state)
     guardian = os.getpid()
+    raw = os.pipe() if as_lines else None
     runner = os.fork()
     if not runner:
         os.setsid()
+        log = os.dup(2)
+        if raw is not None:
+            _write_to(raw)
         _control(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != guardian:
             return
         from holdfast.executors import child
 
-        child.main(channel, mark)
+        child.main(channel, mark, log)
         return
     mark.runner = runner
     os.close(channel)
-    status = _wait(runner, worker)
+    output = RawOutput(raw, mark) if raw is not None else None
+    status = _wait(runner, worker, output)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(runner, signal.SIGKILL)
     _end_descendants()
+    if output is not None:
+        output.finish()
     mark.status = status
     os._exit(0)
 
@@ -65,7 +76,80 @@ def _control(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def _wait(runner: int, worker: int) -> int:
+def _write_to(raw: tuple[int, int]) -> None:
+    """Have what this process and its descendants write to standard output and standard error go into the pipe."""
+    for descriptor in (1, 2):
+        os.dup2(raw[1], descriptor)
+    for descriptor in raw:
+        os.close(descriptor)
+
+
+class RawOutput:
+    """What native code, and programs that a task started, write to the descriptors 1 and 2: lines of the log as well.
+
+    The guardian reads it because it outlives the runner: the last words of a crash are not lost. It writes only when
+    the log takes something, so that a log that nobody reads cannot keep it from its work.
+    """
+
+    def __init__(self, raw: tuple[int, int], mark: Mark) -> None:
+        self.source = raw[0]
+        self._mark = mark
+        self._begun = b""
+        self._lines = b""
+        self.open = True
+        os.close(raw[1])
+        os.set_blocking(self.source, False)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are lines that have not been written."""
+        return bool(self._lines)
+
+    def read(self) -> bool:
+        """Take what was written. False if that is nothing, now or for good: all writers may have closed their end."""
+        try:
+            data = os.read(self.source, AT_ONCE)
+        except BlockingIOError:
+            return False
+        self.open = bool(data)
+        *complete, self._begun = (self._begun + data).split(b"\n")
+        if len(self._begun) > LONGEST or (self._begun and not data):
+            complete.append(self._begun)
+            self._begun = b""
+        self._lines += b"".join(map(self._line, filter(None, complete)))
+        return self.open
+
+    def _line(self, raw: bytes) -> bytes:
+        from holdfast.observe.lines import Lines, LogFormat
+
+        made: list[str] = []
+        run = self._mark.run()
+        fields = {"run_id": run[0], "status": "RUNNING", "attempt_count": run[1]} if run is not None else {}
+        fields |= {"message": raw.decode("utf-8", "backslashreplace").rstrip("\r"), "stream": "raw"}
+        Lines(LogFormat(), made.append).write("info", "run.printed" if run is not None else "printed", fields)
+        return made[0].encode()
+
+    def write(self) -> None:
+        """Write as much as the log takes at once."""
+        with suppress(OSError):  # whoever read the log is gone
+            written = os.write(2, self._lines[:AT_ONCE])
+            self._lines = self._lines[written:]
+            return
+        self._lines = b""
+
+    def finish(self) -> None:
+        """Write what is left; all writers are dead."""
+        ends = monotonic() + FINISH_WITHIN
+        while monotonic() < ends:
+            more = self.open and self.read()
+            while self._lines and monotonic() < ends:
+                if select.select([], [2], [], ends - monotonic())[1]:
+                    self.write()
+            if not more:
+                return
+
+
+def _wait(runner: int, worker: int, output: RawOutput | None) -> int:
     """Wait until the runner has ended, and see to it that it does once the worker is gone."""
     read, write = os.pipe()
     os.set_blocking(read, False)
@@ -79,10 +163,21 @@ def _wait(runner: int, worker: int) -> int:
             return status
         if os.getppid() != worker:
             os.kill(runner, signal.SIGKILL)
-        select.select([read], [], [], LOOK_EVERY)
+        _pass_on(read, output)
         with suppress(BlockingIOError):
             if signal.SIGTERM in os.read(read, 1024) and os.getppid() == worker:
                 os.kill(runner, signal.SIGTERM)  # meant for both, whichever of them it was sent to
+
+
+def _pass_on(signals: int, output: RawOutput | None) -> None:
+    """Wait for a signal, or until it is time to look again; pass on what was written in the meantime."""
+    if output is not None and output.waiting:
+        if select.select([signals], [2], [], LOOK_EVERY)[1]:
+            output.write()
+    elif output is None or not output.open:
+        select.select([signals], [], [], LOOK_EVERY)
+    elif output.source in select.select([signals, output.source], [], [], LOOK_EVERY)[0]:
+        output.read()
 
 
 def _reap(runner: int) -> int | None:
