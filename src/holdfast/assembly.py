@@ -16,11 +16,14 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.execution import ChildLimits, Executor, Limits
 from holdfast.domain.values import NewRun, StoredResult
 from holdfast.executors.output import about_current_run
+from holdfast.observe import emit
 from holdfast.observe.capture import adopt_logging
 from holdfast.observe.process import log_events, process_log
 from holdfast.services import services
 from holdfast.settings import Settings
 from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker.figures import Figures
+from holdfast.worker.port import WorkerPort
 
 INLINE_SLOTS = 10
 
@@ -35,13 +38,31 @@ class WorkerRequest:
     tasks: tuple[str, ...] = ()
     name: str = ""
     until_empty: bool = False
+    health_port: int | None = None
 
 
 def run_worker(settings: Settings, request: WorkerRequest) -> None:
     """Work until told to stop, or until the queues are empty if that was asked."""
     settings = replace(settings, tasks=(*settings.tasks, *request.tasks))
     with _opened(settings) as surroundings:
-        Worker(replace(worker_options(surroundings, request), services=services(surroundings))).run()
+        options = replace(worker_options(surroundings, request), services=services(surroundings))
+        port = settings.worker_port if request.health_port is None else request.health_port
+        if port is None:
+            Worker(options).run()
+        else:
+            _run_with_port(options, settings.worker_host, port)
+
+
+def _run_with_port(options: WorkerOptions, host: str, port: int) -> None:
+    figures = Figures()
+    figures.know_tasks()
+    worker = Worker(replace(options, figures=figures))
+    answering = WorkerPort(worker, figures, host, port)
+    emit("worker.listening", url=answering.url)
+    try:
+        worker.run()
+    finally:
+        answering.close()
 
 
 @contextmanager

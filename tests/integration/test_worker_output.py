@@ -1,4 +1,4 @@
-"""What tasks and libraries print and log comes out of the worker's log: nothing is lost, and each line names its run."""
+"""What tasks and libraries print and log comes out of the worker's log, and each line names its run."""
 
 from __future__ import annotations
 

@@ -30,14 +30,32 @@ def log_events(log_format: str, level: str) -> Callable[[], None]:
     return undo
 
 
-@contextmanager
-def process_log(log_format: str, level: str, about: About = _no_run) -> Iterator[Output]:
-    """Write events, and everything else that this process says, to standard error; `about` names the run at hand."""
+def take_over_log(log_format: str, level: str, about: About = _no_run) -> tuple[Output, Callable[[], None]]:
+    """Write events, and everything else that this process says, to standard error; the second ends that.
+
+    `about` names the run that the calling code is at work for.
+    """
     output = Output(open_lines(FORMATS[log_format], level), about)
     undo_events = log_events(log_format, level)
     undo_capture = capture(output)
-    try:
-        yield output
-    finally:
+
+    def undo() -> None:
         undo_capture()
         undo_events()
+
+    return output, undo
+
+
+@contextmanager
+def process_log(log_format: str, level: str, about: About = _no_run) -> Iterator[Output]:
+    """The same for a block. Where the log is to be JSON throughout, so is the error that ends the block."""
+    output, undo = take_over_log(log_format, level, about)
+    try:
+        yield output
+    except Exception as error:
+        if log_format == "json":
+            output.write("error", "failed", {"error": f"{type(error).__name__}: {error}"})
+            error.logged = True  # type: ignore[attr-defined]
+        raise
+    finally:
+        undo()
