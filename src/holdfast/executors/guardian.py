@@ -20,16 +20,13 @@ from contextlib import suppress
 from time import monotonic, sleep
 
 from holdfast.executors.mark import Mark
+from holdfast.executors.raw_output import RawOutput, write_to
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # The kernel reports the worker's death at once; where it cannot, this is how often to look.
 LOOK_EVERY = 0.5
 END_WITHIN = 5.0
 PAUSE = 0.005
-# A pipe that can be written to takes this much without blocking.
-AT_ONCE = 4096
-LONGEST = 1 << 16
-FINISH_WITHIN = 1.0
 
 
 def main() -> None:
@@ -47,7 +44,7 @@ def main() -> None:
         os.setsid()
         log = os.dup(2)
         if raw is not None:
-            _write_to(raw)
+            write_to(raw)
         _control(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != guardian:
             return
@@ -74,79 +71,6 @@ def _control(option: int, value: int) -> None:
 
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
-
-
-def _write_to(raw: tuple[int, int]) -> None:
-    """Have what this process and its descendants write to standard output and standard error go into the pipe."""
-    for descriptor in (1, 2):
-        os.dup2(raw[1], descriptor)
-    for descriptor in raw:
-        os.close(descriptor)
-
-
-class RawOutput:
-    """What native code, and programs that a task started, write to the descriptors 1 and 2: lines of the log as well.
-
-    The guardian reads it because it outlives the runner: the last words of a crash are not lost. It writes only when
-    the log takes something, so that a log that nobody reads cannot keep it from its work.
-    """
-
-    def __init__(self, raw: tuple[int, int], mark: Mark) -> None:
-        self.source = raw[0]
-        self._mark = mark
-        self._begun = b""
-        self._lines = b""
-        self.open = True
-        os.close(raw[1])
-        os.set_blocking(self.source, False)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether there are lines that have not been written."""
-        return bool(self._lines)
-
-    def read(self) -> bool:
-        """Take what was written. False if that is nothing, now or for good: all writers may have closed their end."""
-        try:
-            data = os.read(self.source, AT_ONCE)
-        except BlockingIOError:
-            return False
-        self.open = bool(data)
-        *complete, self._begun = (self._begun + data).split(b"\n")
-        if len(self._begun) > LONGEST or (self._begun and not data):
-            complete.append(self._begun)
-            self._begun = b""
-        self._lines += b"".join(map(self._line, filter(None, complete)))
-        return self.open
-
-    def _line(self, raw: bytes) -> bytes:
-        from holdfast.observe.lines import Lines, LogFormat
-
-        made: list[str] = []
-        run = self._mark.run()
-        fields = {"run_id": run[0], "status": "RUNNING", "attempt_count": run[1]} if run is not None else {}
-        fields |= {"message": raw.decode("utf-8", "backslashreplace").rstrip("\r"), "stream": "raw"}
-        Lines(LogFormat(), made.append).write("info", "run.printed" if run is not None else "printed", fields)
-        return made[0].encode()
-
-    def write(self) -> None:
-        """Write as much as the log takes at once."""
-        with suppress(OSError):  # whoever read the log is gone
-            written = os.write(2, self._lines[:AT_ONCE])
-            self._lines = self._lines[written:]
-            return
-        self._lines = b""
-
-    def finish(self) -> None:
-        """Write what is left; all writers are dead."""
-        ends = monotonic() + FINISH_WITHIN
-        while monotonic() < ends:
-            more = self.open and self.read()
-            while self._lines and monotonic() < ends:
-                if select.select([], [2], [], ends - monotonic())[1]:
-                    self.write()
-            if not more:
-                return
 
 
 def _wait(runner: int, worker: int, output: RawOutput | None) -> int:

@@ -187,6 +187,7 @@ def _is_default(handler: logging.Handler) -> bool:
 def capture(output: Output) -> Callable[[], None]:
     """Have everything that this process prints and warns about written as lines; call what is returned to stop."""
     before = sys.stdout, sys.stderr, sys.excepthook, sys.unraisablehook, threading.excepthook
+    level = logging.getLogger().level
     streams = LineStream("stdout", output, sys.stdout), LineStream("stderr", output, sys.stderr)
     sys.stdout, sys.stderr = streams
     _catch_uncaught(output)
@@ -201,6 +202,7 @@ def capture(output: Output) -> Callable[[], None]:
         sys.excepthook, sys.unraisablehook, threading.excepthook = before[2:]
         logging.captureWarnings(False)
         _forget(output, streams, before[1])
+        logging.getLogger().setLevel(level)
 
     return undo
 

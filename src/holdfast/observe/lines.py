@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TextIO
 
@@ -28,6 +30,7 @@ class Lines:
     def __init__(self, form: LogFormat, write: Callable[[str], object]) -> None:
         self.form = form
         self._write = write
+        self._kept = "\n\t" if form.json else ""
         self._console: Callable[..., Any] | None = None
 
     @property
@@ -35,9 +38,9 @@ class Lines:
         return LEVELS[self.form.level]
 
     def write(self, level: str, event: str, fields: Mapping[str, Any]) -> None:
-        kept = "\n\t" if self.form.json else ""
+        kept = self._kept
         made = {name: visible(value, kept) if isinstance(value, str) else value for name, value in fields.items()}
-        made |= {"event": event, "level": level, "at": _now()}
+        made["event"], made["level"], made["at"] = event, level, _now()
         self._write((_as_json(made) if self.form.json else self._for_people(made)) + "\n")
 
     def _for_people(self, fields: dict[str, Any]) -> str:
@@ -67,14 +70,18 @@ def to_stream(stream: TextIO) -> Callable[[str], object]:
 def to_descriptor(descriptor: int) -> Callable[[str], object]:
     def write(line: str) -> None:
         data = memoryview(line.encode("utf-8", "backslashreplace"))
-        while data:
-            data = data[os.write(descriptor, data) :]
+        with suppress(OSError):  # a log that nobody reads any more fails no run
+            while data:
+                try:
+                    data = data[os.write(descriptor, data) :]
+                except BlockingIOError:  # whoever gave us the descriptor made it so
+                    select.select([], [descriptor], [])
 
     return write
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    return f"{datetime.now(UTC).replace(tzinfo=None).isoformat()}Z"
 
 
 def _as_json(fields: dict[str, Any]) -> str:
