@@ -65,6 +65,7 @@ def test_a_worker_tells_its_health_and_counts_its_runs_by_queue(stage: Stage) ->
     stage.ended(stage.submit("echo", value=1))
     ended = 'holdfast_worker_runs_ended_total{queue="default",task="echo",status="SUCCEEDED"}'
     eventually(lambda: (value(url, started), value(url, ended)) == (1, 1))
+    assert value(url, 'holdfast_worker_run_wait_seconds_count{queue="default"}') == 1
     assert (value(url, "holdfast_worker_slots"), value(url, "holdfast_worker_database_up")) == (1, 1)
     assert get(f"{url}/")[0] == 404
     run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))

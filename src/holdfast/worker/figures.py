@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import resource
 import sys
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from time import time
+from typing import NamedTuple
 
 from holdfast.domain.states import Status
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import Claim
+from holdfast.sql.tallies import BOUNDS
 
 # How an attempt may end: PENDING is one that is made again, FENCED one whose result was refused.
 ENDINGS = (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.PENDING, "FENCED")
@@ -22,25 +26,40 @@ ENDINGS = (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.PENDING, "F
 Labels = tuple[tuple[str, str], ...]
 
 
-class Family:
-    """One metric: its name, kind and meaning, and its values by labels."""
+class Family(NamedTuple):
+    """One metric: its name, kind and meaning, and its values by labels; those of a histogram by suffix too."""
 
-    def __init__(self, name: str, kind: str, about: str, values: Mapping[Labels, float]) -> None:
-        self.name = name
-        self.kind = kind
-        self.about = about
-        self.values = values
+    name: str
+    kind: str
+    about: str
+    values: Mapping[Labels, float]
+    suffixes: Mapping[str, Mapping[Labels, float]] = {}
 
     def text(self) -> str:
         lines = [f"# HELP {self.name} {self.about}", f"# TYPE {self.name} {self.kind}"]
-        for labels, value in sorted(self.values.items()):
-            named = ",".join(f'{name}="{_escaped(told)}"' for name, told in labels)
-            lines.append(f"{self.name}{{{named}}} {value!r}" if named else f"{self.name} {value!r}")
+        for suffix, values in {"": self.values, **self.suffixes}.items():
+            for labels, value in values.items():
+                named = ",".join(f'{name}="{_escaped(told)}"' for name, told in labels)
+                lines.append(f"{self.name}{suffix}{f'{{{named}}}' if named else ''} {value!r}")
         return "\n".join(lines) + "\n"
 
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+class Waits:
+    """How long the runs of a queue had waited when they began."""
+
+    __slots__ = ("buckets", "seconds")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(BOUNDS) + 1)
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.buckets[bisect_left(BOUNDS, seconds)] += 1
+        self.seconds += seconds
 
 
 class Figures:
@@ -50,17 +69,25 @@ class Figures:
         self.began_at = time()
         self._started: Counter[tuple[str, str]] = Counter()
         self._ended: Counter[tuple[str, str, str]] = Counter()
+        self._waits: dict[str, Waits] = {}
 
     def know_tasks(self) -> None:
         """Begin at zero for every registered task, in the queue that it goes to by default."""
         for name in registry.names():
             queue = registry.get(name).queue
             self._started[queue, name] += 0
+            self._waits.setdefault(queue, Waits())
             for ending in ENDINGS:
                 self._ended[queue, name, str(ending)] += 0
 
     def started(self, claims: Sequence[Claim]) -> None:
         self._started.update([(claim.queue, claim.task) for claim in claims])
+        for claim in claims:
+            if claim.number == 1:
+                waits = self._waits.get(claim.queue)
+                if waits is None:
+                    waits = self._waits[claim.queue] = Waits()
+                waits.add(claim.lag)
 
     def ended(self, claim: Claim, status: str) -> None:
         self._ended[claim.queue, claim.task, status] += 1
@@ -81,7 +108,25 @@ class Figures:
                 for (queue, task, status), n in list(self._ended.items())
             },
         )
+        yield self._waiting()
         yield from self._process()
+
+    def _waiting(self) -> Family:
+        buckets: dict[Labels, float] = {}
+        for queue, waits in list(self._waits.items()):
+            for bound, below in zip((*map(repr, BOUNDS), "+Inf"), accumulate(waits.buckets), strict=True):
+                buckets[("queue", queue), ("le", bound)] = float(below)
+        counts: dict[Labels, float] = {
+            (("queue", queue),): float(sum(waits.buckets)) for queue, waits in list(self._waits.items())
+        }
+        sums: dict[Labels, float] = {(("queue", queue),): waits.seconds for queue, waits in list(self._waits.items())}
+        return Family(
+            "holdfast_worker_run_wait_seconds",
+            "histogram",
+            "From being due to the first start.",
+            {},
+            {"_bucket": buckets, "_count": counts, "_sum": sums},
+        )
 
     def _process(self) -> Iterable[Family]:
         used = resource.getrusage(resource.RUSAGE_SELF)
