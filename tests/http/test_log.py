@@ -1,4 +1,4 @@
-"""The log of the shipped server is JSON throughout, whoever writes it."""
+"""The log of the shipped server is JSON throughout, lines of libraries included."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ OF_WORKERS = {
     "tallies.fold",
     "workers.forget",
 }
-# Which statements a role may not execute. Whoever adds a statement says here whom it is for.
+# Which statements a role may not execute. A new statement is added here for the roles that do without it.
 REFUSED = {
     "client": OF_WORKERS | OF_SUBSCRIPTIONS | OF_TOKENS,
     "api": OF_WORKERS | OF_SUBSCRIPTIONS | {"tokens.create", "tokens.revoke"},

@@ -28,11 +28,11 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
 def address(stage: Stage) -> str:
     """Where the first worker of the stage answers."""
 
-    def told() -> list[str]:
+    def urls() -> list[str]:
         lines = stage.file("worker-0.log").read_text().splitlines()
         return [json.loads(line)["url"] for line in lines if "worker.listening" in line]
 
-    return eventually(told)[0]
+    return eventually(urls)[0]
 
 
 def get(url: str) -> tuple[int, str]:

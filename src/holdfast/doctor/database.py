@@ -81,11 +81,11 @@ def privileges(patient: Patient) -> Finding:
         return skip("privileges", "not asked, because there is no Holdfast schema yet")
     lacking = grants.missing(patient.connection, patient.purpose)
     if lacking:
-        told = "; ".join(f"{', '.join(one.privileges)} on {one.name}" for one in lacking[:3])
+        named = "; ".join(f"{', '.join(one.privileges)} on {one.name}" for one in lacking[:3])
         more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
         first = lacking[0].statement(role)
         fix = f"as its owner: {first} All of them: holdfast db grants {patient.purpose} {role}"
-        return fail("privileges", f"the role {role} lacks {told}{more}, which a {patient.purpose} needs", fix)
+        return fail("privileges", f"the role {role} lacks {named}{more}, which a {patient.purpose} needs", fix)
     return ok("privileges", f"{role} {'owns the schema' if owns else f'may do what a {patient.purpose} does'}")
 
 

@@ -2,7 +2,7 @@
 
 Where the log is JSON the two descriptors lead into a pipe. The guardian reads it because it outlives the process that
 runs user code: the last words of a crash are not lost. It writes only when the log takes something, so that a log that
-nobody reads cannot keep it from its work.
+is not read cannot keep it from its work.
 """
 
 from __future__ import annotations

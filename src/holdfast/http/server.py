@@ -94,7 +94,7 @@ def serve(
 
 
 def _telling(started: Callable[[str], None] | None) -> Callable[[str], None]:
-    """How the URL is told once the server listens: by the caller, on the streams as they are now, or by an event."""
+    """How the URL is announced: by the caller, on the streams as they are now, or by an event."""
     if started is None:
         return lambda url: emit("api.started", url=url)
     out, err = sys.stdout, sys.stderr

@@ -221,9 +221,9 @@ def _catch_uncaught(output: Output) -> None:
     """Write exceptions that nothing catches as one line each."""
 
     def write(error: BaseException | None, where: str) -> None:
-        told = "".join(traceback.format_exception(error)) if error is not None else None
+        trace = "".join(traceback.format_exception(error)) if error is not None else None
         name = f"{type(error).__name__}: {error}" if error is not None else "unknown"
-        output.write("error", "uncaught", {"error": name, "where": where, "traceback": told})
+        output.write("error", "uncaught", {"error": name, "where": where, "traceback": trace})
 
     def in_program(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         if issubclass(kind, KeyboardInterrupt):

@@ -70,11 +70,11 @@ def to_stream(stream: TextIO) -> Callable[[str], object]:
 def to_descriptor(descriptor: int) -> Callable[[str], object]:
     def write(line: str) -> None:
         data = memoryview(line.encode("utf-8", "backslashreplace"))
-        with suppress(OSError):  # a log that nobody reads any more fails no run
+        with suppress(OSError):  # a log that is not read any more fails no run
             while data:
                 try:
                     data = data[os.write(descriptor, data) :]
-                except BlockingIOError:  # whoever gave us the descriptor made it so
+                except BlockingIOError:  # the descriptor is shared, and was made non-blocking elsewhere
                     select.select([], [descriptor], [])
 
     return write

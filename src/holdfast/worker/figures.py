@@ -38,9 +38,9 @@ class Family(NamedTuple):
     def text(self) -> str:
         lines = [f"# HELP {self.name} {self.about}", f"# TYPE {self.name} {self.kind}"]
         for suffix, values in {"": self.values, **self.suffixes}.items():
-            for labels, value in values.items():
-                named = ",".join(f'{name}="{_escaped(told)}"' for name, told in labels)
-                lines.append(f"{self.name}{suffix}{f'{{{named}}}' if named else ''} {value!r}")
+            for labels, number in values.items():
+                named = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
+                lines.append(f"{self.name}{suffix}{f'{{{named}}}' if named else ''} {number!r}")
         return "\n".join(lines) + "\n"
 
 

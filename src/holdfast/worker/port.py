@@ -171,7 +171,7 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asked has left, or did not speak HTTP."""
+        """Nothing: the client has left, or did not speak HTTP."""
 
 
 class _Request(BaseHTTPRequestHandler):

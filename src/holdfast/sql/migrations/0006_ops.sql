@@ -1,6 +1,6 @@
--- Workers make and drop monthly tables, which only their owner may do. A worker's role need not be the owner: these three
--- run with the rights of the owner, whom nobody can make do anything else, and only roles that were granted it may call
--- them (holdfast db grants worker).
+-- Workers make and drop monthly tables, which only the owner of the tables may do. So that a worker's role need not be the
+-- owner, these three functions run with the owner's privileges. Only roles that were granted it may call them (holdfast db
+-- grants worker), and every name in them is qualified.
 alter function holdfast.make_partitions(timestamptz) security definer set search_path = pg_catalog, pg_temp;
 alter function holdfast.drop_partitions(timestamptz) security definer set search_path = pg_catalog, pg_temp;
 alter function holdfast.sweep_pruned(integer) security definer set search_path = pg_catalog, pg_temp;
