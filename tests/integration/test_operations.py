@@ -60,6 +60,7 @@ def as_role(url: str, role: str) -> str:
     return parts._replace(netloc=f"{role}@{parts.netloc.rpartition('@')[2]}").geturl()
 
 
+@pytest.mark.timeout(300)
 def test_roles_poolers_and_backups_work_by_the_commands_of_the_page(
     owner_url: str, server_url: str, pooler_url: str, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
