@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,15 +16,17 @@ from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.execution import ChildLimits, Executor, Limits
 from holdfast.domain.values import NewRun, StoredResult
+from holdfast.executors.output import about_current_run
 from holdfast.observe import emit
-from holdfast.observe.logs import configure_logging
+from holdfast.observe.capture import adopt_logging
+from holdfast.observe.process import log_events, process_log
 from holdfast.services import services
 from holdfast.settings import Settings, masked
 from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker.figures import Figures
+from holdfast.worker.port import WorkerPort
 
 INLINE_SLOTS = 10
-# Whether the log is written as JSON; None leaves it to whether a person sees it.
-_JSON = {"auto": None, "json": True, "pretty": False}
 
 
 @dataclass(frozen=True)
@@ -37,16 +39,42 @@ class WorkerRequest:
     tasks: tuple[str, ...] = ()
     name: str = ""
     until_empty: bool = False
+    health_port: int | None = None
 
 
 def run_worker(settings: Settings, request: WorkerRequest) -> None:
     """Work until told to stop, or until the queues are empty if that was asked."""
     settings = replace(settings, tasks=(*settings.tasks, *request.tasks))
-    with ExitStack() as stack:
-        stack.callback(start_logging(settings))
+    with _opened(settings, request) as surroundings:
+        options = replace(worker_options(surroundings, request), services=services(surroundings))
+        port = settings.worker_port if request.health_port is None else request.health_port
+        if port is None:
+            Worker(options).run()
+        else:
+            _run_with_port(options, settings.worker_host, port)
+
+
+def _run_with_port(options: WorkerOptions, host: str, port: int) -> None:
+    figures = Figures()
+    figures.know_tasks()
+    worker = Worker(replace(options, figures=figures))
+    answering = WorkerPort(worker, figures, host, port)
+    emit("worker.listening", url=answering.url)
+    try:
+        worker.run()
+    finally:
+        answering.close()
+
+
+@contextmanager
+def _opened(settings: Settings, request: WorkerRequest) -> Iterator[Surroundings]:
+    """What a worker stands on, with everything that its process says in the log."""
+    about = about_current_run(lambda: None)
+    with process_log(settings.log_format, settings.log_level, about) as output:
         _announce(settings, request)
-        surroundings = stack.enter_context(Surroundings(settings, lasting=True))
-        Worker(replace(worker_options(surroundings, request), services=services(surroundings))).run()
+        with Surroundings(settings, lasting=True) as surroundings:
+            adopt_logging(output)
+            yield surroundings
 
 
 def _announce(settings: Settings, request: WorkerRequest) -> None:
@@ -65,17 +93,14 @@ def _announce(settings: Settings, request: WorkerRequest) -> None:
 
 
 def start_logging(settings: Settings) -> Callable[[], None]:
-    """Write what happens to standard error, as the settings say; call what is returned to stop."""
-    return configure_logging(_JSON[settings.log_format], settings.log_level)
+    """Write events to standard error, as the settings say; call what is returned to stop."""
+    return log_events(settings.log_format, settings.log_level)
 
 
 def run_sweep(settings: Settings) -> None:
     """Do what workers do for all, and execute nothing, until told to stop."""
-    with ExitStack() as stack:
-        stack.callback(start_logging(settings))
-        request = WorkerRequest(queues=(), executor="inline", name=f"sweep {os.getpid()}")
-        _announce(settings, request)
-        surroundings = stack.enter_context(Surroundings(settings, lasting=True))
+    request = WorkerRequest(queues=(), executor="inline", name=f"sweep {os.getpid()}")
+    with _opened(settings, request) as surroundings:
         Sweep(replace(worker_options(surroundings, request), services=services(surroundings))).run()
 
 

@@ -130,6 +130,8 @@ class Settings:
     tasks: tuple[str, ...] = _setting((), _names)
     host: str = _setting("127.0.0.1", _text)
     port: int = _setting(8080, _port)
+    worker_host: str = _setting("127.0.0.1", _text)
+    worker_port: int | None = _setting(None, _port)
     hosts: tuple[str, ...] = _setting((), _names)
     url: str | None = _setting(None, _text)
     token: str | None = _setting(None, _text, secret=True)

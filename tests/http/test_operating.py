@@ -173,8 +173,8 @@ def test_metrics_count_exactly(
         assert found["runs_failed_total"][mirror] == 1
         assert found["tasks_created_total"][(("task", "mirror"),)] == 5
         assert found["run_duration_seconds_count"][(("model", "mirror"), ("outcome", "SUCCEEDED"))] == 2
-        assert found["run_wait_seconds_count"][mirror] == 3
-        assert found["metrics_db_up"][()] == 1
+        assert found["holdfast_run_wait_seconds_count"][mirror] == 3
+        assert found["holdfast_metrics_db_up"][()] == 1
         return found
 
     found = check()
@@ -182,8 +182,8 @@ def test_metrics_count_exactly(
     assert found["workers_active"][()] == 1
     assert found["worker_heartbeat_age"][(("worker", hands.id),)] >= 0
     assert found["queue_lag_seconds"][(("queue", "default"),)] > 0
-    assert found["runs_without_able_worker"][(("queue", "default"),)] == 0
-    assert any(dict(labels)["route"] == "/runs" for labels in found["http_request_duration_seconds_count"])
+    assert found["holdfast_runs_without_able_worker"][(("queue", "default"),)] == 0
+    assert any(dict(labels)["route"] == "/runs" for labels in found["holdfast_http_request_duration_seconds_count"])
     with psycopg.connect(database_url, autocommit=True) as connection:
         from holdfast.drivers.psycopg import transact
         from holdfast.sql import tallies
@@ -200,3 +200,20 @@ def test_metrics_of_the_process_survive_the_database(settings: Settings, make_ap
     assert "metrics_db_up 0.0" in answer.text
     assert "http_requests_in_flight" in answer.text
     assert "runs_created" not in answer.text
+
+
+def test_counters_start_at_zero(api: FlaskClient) -> None:
+    found = metrics(api)
+    mirror, outcome = ("model", "mirror"), ("outcome", "SUCCEEDED")
+    for name in ("runs_created_total", "runs_failed_total", "stuck_runs_detected_total"):
+        assert found[name][(mirror,)] == found[f"holdfast_{name}"][(mirror,)] == 0
+    assert found["tasks_failed_total"][(("task", "mirror"),)] == 0
+    assert found["job_duration_seconds_count"][(outcome,)] == 0
+
+
+def test_histograms_start_at_zero_with_the_first_run_of_a_task(api: FlaskClient, submit: Submit) -> None:
+    submit()
+    found = metrics(api)
+    mirror = ("model", "mirror")
+    assert found["run_duration_seconds_count"][(mirror, ("outcome", "FAILED"))] == 0
+    assert found["holdfast_run_wait_seconds_count"][(mirror,)] == 0

@@ -162,7 +162,7 @@ def test_a_log_line_is_json_on_one_line_and_quiet_events_are_left_out() -> None:
     [line] = stream.getvalue().splitlines()
     told = json.loads(line)
     assert told["level"] == "warning"
-    assert told["error"] == "a\\x0ab\\x1b[1m"
+    assert told["error"] == "a\nb\\x1b[1m"
     assert {"run_id", "payload_hash", "worker_id", "status", "attempt_count", "at"} <= told.keys()
 
 

@@ -70,6 +70,20 @@ def check(as_json: bool) -> int:
 
 
 @db.command()
+@click.argument("purpose", type=click.Choice(("reader", "client", "api", "worker")))
+@click.argument("role")
+def grants(purpose: str, role: str) -> None:
+    """Print the statements that let ROLE, which does not own the schema, be a PURPOSE.
+
+    The owner runs them, and again after each upgrade: holdfast db grants worker NAME | psql DATABASE_URL
+    """
+    from holdfast.grants import statements
+
+    for statement in statements(purpose, role):
+        output.data(statement)
+
+
+@db.command()
 def url() -> None:
     """Print the database's address, for psql and the like. The embedded server runs while somebody uses it."""
     from pathlib import Path

@@ -14,13 +14,21 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.option(
+    "--for",
+    "purpose",
+    type=click.Choice(("reader", "client", "api", "worker")),
+    default="worker",
+    show_default=True,
+    help="What the database role is for, as in: holdfast db grants.",
+)
 @json_option
-def doctor(as_json: bool) -> int:
+def doctor(purpose: str, as_json: bool) -> int:
     """Check settings, machine, database and work; say what is wrong and how to fix it."""
     from holdfast.doctor import State, examine
 
     found = []
-    for finding in examine():
+    for finding in examine(purpose):
         found.append(finding)
         if not as_json:
             _show(finding)

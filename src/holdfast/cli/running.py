@@ -86,6 +86,8 @@ def _explain(error: Exception, arguments: Sequence[str] | None) -> None:
 
         output.note("".join(traceback.format_exception(error)).rstrip())
         return
+    if getattr(error, "logged", False):
+        return
     said = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, HoldfastError):
         output.error(said)

@@ -35,7 +35,10 @@ def up(workers: int, slots: int | None, queues: tuple[str, ...] | None, tasks: t
     settings = load()
     settings = replace(settings, tasks=(*settings.tasks, *tasks))
     with Surroundings(settings, lasting=True) as surroundings:
-        programs = [Program(f"worker {number}", ("worker", *arguments, *modules)) for number in range(1, workers + 1)]
+        programs = [
+            Program(f"worker {number}", ("worker", *arguments, *modules, *_health_port(settings, number)))
+            for number in range(1, workers + 1)
+        ]
         output.note(
             f"database  {masked(surroundings.database_url)}" + ("" if settings.database_url else "  (embedded)")
         )
@@ -52,6 +55,12 @@ def up(workers: int, slots: int | None, queues: tuple[str, ...] | None, tasks: t
         output.note("")
         keep_running(programs, grace=settings.grace_seconds + 15, tell=output.note)
     output.note("stopped")
+
+
+def _health_port(settings: Settings, number: int) -> tuple[str, ...]:
+    """Each worker gets a port of its own: the first the one that is set, the others those after it."""
+    port = settings.worker_port
+    return ("--health-port", str(port and port + number - 1)) if port is not None else ()
 
 
 def _address(settings: Settings, database_url: str) -> str | None:

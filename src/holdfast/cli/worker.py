@@ -36,6 +36,11 @@ def _modules(context: click.Context, parameter: click.Parameter, given: tuple[st
 @tasks_option
 @click.option("--name", default="", help="A name for people; else host and process id.")
 @click.option("--until-empty", is_flag=True, help="Stop when there is nothing left to do.")
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    help="Answer /livez, /readyz and /metrics on this port, 0 for a free one; else HOLDFAST_WORKER_PORT.",
+)
 @click.option("--with-parent", type=int, hidden=True, help="Stop when this process, which started it, is gone.")
 def worker(
     queues: tuple[str, ...] | None,
@@ -44,6 +49,7 @@ def worker(
     tasks: tuple[str, ...],
     name: str,
     until_empty: bool,
+    health_port: int | None,
     with_parent: int | None,
 ) -> None:
     """Take runs from queues and execute them.
@@ -57,4 +63,4 @@ def worker(
         from holdfast.processes import stop_with_parent
 
         stop_with_parent(with_parent)
-    run_worker(load(), WorkerRequest(queues, slots, executor, tasks, name, until_empty))
+    run_worker(load(), WorkerRequest(queues, slots, executor, tasks, name, until_empty, health_port))

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import psycopg
 
-from holdfast import migrate
+from holdfast import grants, migrate
 from holdfast.client.surroundings import connect
 from holdfast.doctor.finding import Finding, fail, ok, skip, warn
 from holdfast.domain.errors import SchemaMismatch
@@ -33,6 +33,7 @@ class Patient:
     settings: Settings
     url: str
     connection: OwnConnection
+    purpose: str = "worker"
 
     def ask(self, statement: Statement[T]) -> T:
         return driver.run(self.connection, iter(statement))
@@ -67,6 +68,25 @@ def schema(patient: Patient) -> Finding:
     if at != wanted:
         return warn("schema", f"at {at}, one ahead of this code ({wanted})", "upgrade Holdfast on this machine")
     return ok("schema", f"at {at}, as this code expects")
+
+
+def privileges(patient: Patient) -> Finding:
+    """Whether the role may do what it is for."""
+    row = patient.connection.execute(
+        "select current_user, count(*), coalesce(bool_or(pg_has_role(nspowner, 'usage')), false)"
+        " from pg_namespace where nspname = 'holdfast'"
+    ).fetchone()
+    role, there, owns = row or ("", 0, False)
+    if not there:
+        return skip("privileges", "not asked, because there is no Holdfast schema yet")
+    lacking = grants.missing(patient.connection, patient.purpose)
+    if lacking:
+        named = "; ".join(f"{', '.join(one.privileges)} on {one.name}" for one in lacking[:3])
+        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+        first = lacking[0].statement(role)
+        fix = f"as its owner: {first} All of them: holdfast db grants {patient.purpose} {role}"
+        return fail("privileges", f"the role {role} lacks {named}{more}, which a {patient.purpose} needs", fix)
+    return ok("privileges", f"{role} {'owns the schema' if owns else f'may do what a {patient.purpose} does'}")
 
 
 def durability(patient: Patient) -> Finding:
@@ -139,4 +159,12 @@ def drift(patient: Patient) -> Finding:
     return fail("drift", shown, "undo the change by hand; holdfast db check lists every difference")
 
 
-CHECKS: tuple[Callable[[Patient], Finding], ...] = (version, pooler, clock, durability, doorbell, schema)
+CHECKS: tuple[Callable[[Patient], Finding], ...] = (
+    version,
+    pooler,
+    clock,
+    durability,
+    doorbell,
+    privileges,
+    schema,
+)

@@ -17,8 +17,8 @@ CONNECT = "start the server, or correct HOLDFAST_DATABASE_URL"
 BROKEN = "holdfast --traceback db upgrade shows where it breaks; or set HOLDFAST_DATABASE_URL to another database"
 
 
-def examine() -> Iterator[Finding]:
-    """Check everything, and tell each finding as soon as it is known."""
+def examine(purpose: str = "worker") -> Iterator[Finding]:
+    """Check everything, and tell each finding as soon as it is known. `purpose` is what the database role is for."""
     yield machine.python()
     try:
         settings = load()
@@ -35,13 +35,13 @@ def examine() -> Iterator[Finding]:
             settings = replace(settings, tasks=())
         yield finding
     try:
-        yield from _examine_database(settings, told)
+        yield from _examine_database(settings, told, purpose)
     except Exception as error:  # noqa: BLE001 - whatever breaks on the way is a finding too
         yield fail("database", f"could not be examined: {_said(error)}", BROKEN)
         yield skip("the rest", "not asked, because of that")
 
 
-def _examine_database(settings: Settings, told: Collection[str]) -> Iterator[Finding]:
+def _examine_database(settings: Settings, told: Collection[str], purpose: str) -> Iterator[Finding]:
     """Examine the database; what was `told` before is not told again."""
     from holdfast.client.surroundings import Surroundings, connect
 
@@ -61,7 +61,7 @@ def _examine_database(settings: Settings, told: Collection[str]) -> Iterator[Fin
             return
         with connection:
             yield ok("database", "answers")
-            patient = database.Patient(settings, surroundings.database_url, connection)
+            patient = database.Patient(settings, surroundings.database_url, connection, purpose)
             fits = True
             for check in database.CHECKS:
                 finding = _guarded(check, patient)

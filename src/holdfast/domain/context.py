@@ -45,6 +45,9 @@ class Link(Protocol):
     @property
     def database_url(self) -> str: ...
 
+    @property
+    def worker_id(self) -> str: ...
+
     def progress(self, ref: AttemptRef, report: str) -> None: ...
 
     def log(self, ref: AttemptRef, level: str, message: str) -> None: ...
@@ -248,6 +251,11 @@ def current_run() -> RunContext:
             "current_run() was called outside of a run; it works in a task that a worker executes, and in threads "
             "that were started with its context"
         ) from None
+
+
+def find_run() -> RunContext | None:
+    """The run that this code is executed for; None outside of a task."""
+    return _current.get(None)
 
 
 def enter(context: RunContext) -> Token[RunContext]:

@@ -2,7 +2,7 @@
 
 The main thread runs user code and nothing else can hold it up; a second thread hears the worker: runs to come, requests
 to stop, answers. The child dies with its worker: its guardian kills it, and where that is gone, the end of the socket
-does. Whatever user code prints goes to the worker's standard error.
+does. What user code prints and logs comes out as lines of the worker's log.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from holdfast.executors.child_link import ChildLink
 from holdfast.executors.crossing import sent_run
 from holdfast.executors.frames import frame, read_frame
 from holdfast.executors.mark import Mark
+from holdfast.executors.output import ChildOutput
 from holdfast.executors.performing import Interrupted, concluded, failed
 from holdfast.executors.wear import Wear
+from holdfast.observe.capture import end_lines
+from holdfast.observe.lines import LogFormat
 
 FLUSH_EVERY = 0.002
 LEAVE_WITHIN = 2.0
@@ -60,7 +63,7 @@ class Child:
                 return
             index, worker_id, assignment = given
             started = monotonic()
-            if self._retiring or not self._mark.begin(index, started):
+            if self._retiring or not self._mark.begin(index, started, assignment.run_id, assignment.number):
                 self._link.put(["unbegun", [index]])
                 self._link.flush()
                 continue
@@ -68,6 +71,10 @@ class Child:
             outcome = self._perform(assignment, started)
             self._link.put_ending(_told(index, outcome))
             self._after(outcome)
+
+    def current(self) -> RunContext | None:
+        """The run that is being performed."""
+        return self._current
 
     def _after(self, outcome: Outcome | Settled) -> None:
         now = monotonic()
@@ -97,6 +104,7 @@ class Child:
         except BaseException as error:  # noqa: BLE001 - whatever a task does is an outcome
             return self._failed(context, task, error, started)
         finally:
+            end_lines()
             self._current = None
             leave(token)
 
@@ -212,13 +220,16 @@ def _leave(code: int) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def main(channel_at: int, mark: Mark) -> None:
+def main(channel_at: int, mark: Mark, log: int) -> None:
+    """Perform runs until the worker is gone; `log` is the descriptor on which lines of the log are written."""
     channel = socket.socket(fileno=channel_at)
     messages = read_frame(channel)
     if messages is None:
         return
     settings = messages[0][1]
     sys.path[:] = settings["path"]
+    form = settings["log_format"]
+    output = ChildOutput(LogFormat(*form), log) if form is not None else None
     try:
         load_modules(settings["modules"])
     except HoldfastError as error:
@@ -226,5 +237,8 @@ def main(channel_at: int, mark: Mark) -> None:
         return
     link = ChildLink(channel, mark, settings["transactions"], settings["url"])
     child = Child(channel, mark, link, Limits(**settings["limits"]), ChildLimits(**settings["child_limits"]))
+    if output is not None:
+        output.modules_loaded()
+        output.current = child.current
     channel.sendall(frame([["ready"]]))
     child.serve()

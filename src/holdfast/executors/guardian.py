@@ -20,6 +20,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 
 from holdfast.executors.mark import Mark
+from holdfast.executors.raw_output import RawOutput, write_to
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # The kernel reports the worker's death at once; where it cannot, this is how often to look.
@@ -29,7 +30,7 @@ PAUSE = 0.005
 
 
 def main() -> None:
-    channel, state, worker = map(int, sys.argv[1:4])
+    channel, state, worker, as_lines = map(int, sys.argv[1:5])
     _control(PR_SET_CHILD_SUBREAPER, 1)
     _control(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != worker:
@@ -37,22 +38,29 @@ def main() -> None:
     mark = Mark(state)
     os.close(state)
     guardian = os.getpid()
+    raw = os.pipe() if as_lines else None
     runner = os.fork()
     if not runner:
         os.setsid()
+        log = os.dup(2)
+        if raw is not None:
+            write_to(raw)
         _control(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != guardian:
             return
         from holdfast.executors import child
 
-        child.main(channel, mark)
+        child.main(channel, mark, log)
         return
     mark.runner = runner
     os.close(channel)
-    status = _wait(runner, worker)
+    output = RawOutput(raw, mark) if raw is not None else None
+    status = _wait(runner, worker, output)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(runner, signal.SIGKILL)
     _end_descendants()
+    if output is not None:
+        output.finish()
     mark.status = status
     os._exit(0)
 
@@ -65,7 +73,7 @@ def _control(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def _wait(runner: int, worker: int) -> int:
+def _wait(runner: int, worker: int, output: RawOutput | None) -> int:
     """Wait until the runner has ended, and see to it that it does once the worker is gone."""
     read, write = os.pipe()
     os.set_blocking(read, False)
@@ -79,10 +87,21 @@ def _wait(runner: int, worker: int) -> int:
             return status
         if os.getppid() != worker:
             os.kill(runner, signal.SIGKILL)
-        select.select([read], [], [], LOOK_EVERY)
+        _pass_on(read, output)
         with suppress(BlockingIOError):
             if signal.SIGTERM in os.read(read, 1024) and os.getppid() == worker:
                 os.kill(runner, signal.SIGTERM)  # meant for both, whichever of them it was sent to
+
+
+def _pass_on(signals: int, output: RawOutput | None) -> None:
+    """Wait for a signal, or until it is time to look again; pass on what was written in the meantime."""
+    if output is not None and output.waiting:
+        if select.select([signals], [2], [], LOOK_EVERY)[1]:
+            output.write()
+    elif output is None or not output.open:
+        select.select([signals], [], [], LOOK_EVERY)
+    elif output.source in select.select([signals, output.source], [], [], LOOK_EVERY)[0]:
+        output.read()
 
 
 def _reap(runner: int) -> int | None:

@@ -23,7 +23,7 @@ class InlineLink:
     ) -> None:
         self._place = place
         self._loop = loop
-        self._worker_id = worker_id
+        self.worker_id = worker_id
         self._extend = extend
 
     @property
@@ -52,7 +52,7 @@ class InlineLink:
         return self._ask(self._place.desk.submit(ref, task, parameters, options))
 
     def transaction(self, ref: AttemptRef) -> OwnTransaction:
-        return transactions_of(self._place.transactions)(self._place.database_url, self._worker_id)
+        return transactions_of(self._place.transactions)(self._place.database_url, self.worker_id)
 
     def store(self, ref: AttemptRef, text: bytes) -> StoredResult:
         return self._place.store(ref.run_id, ref.number, text)

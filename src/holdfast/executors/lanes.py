@@ -24,6 +24,7 @@ from holdfast.domain.settling import Outcome
 from holdfast.domain.tasks import Task, registry
 from holdfast.domain.values import Claim
 from holdfast.executors.performing import concluded, failed
+from holdfast.observe.capture import end_lines
 
 
 class Waiting(NamedTuple):
@@ -117,6 +118,7 @@ class SyncLane(Lane):
         except BaseException as error:  # noqa: BLE001 - whatever a task does is an outcome
             return failed(context, task, error, started)
         finally:
+            end_lines()
             leave(token)
 
 
@@ -168,6 +170,7 @@ class AsyncLane(Lane):
             outcome = failed(context, task, context.stop_reason or error, started)
         except BaseException as error:  # noqa: BLE001 - whatever a task does is an outcome
             outcome = failed(context, task, error, started)
+        end_lines()
         self.end(one.claim, outcome)
 
 

@@ -12,10 +12,13 @@ import os
 import struct
 
 # Native layout: each aligned number is read and written as a whole. The index that has begun and its time come first,
-# then five numbers at these places, then what is kept.
+# then five numbers at these places.
 _BEGUN = struct.Struct("qd")
 _LENGTH, _TURN, _REVOKED, _RUNNER, _STATUS = range(2, 7)
-_KEPT = 56
+# Then the run that has begun, by its id and the number of its attempt.
+_RUN = struct.Struct("36s4xq")
+_RUN_AT = 56
+_KEPT = 104
 _NEVER = 2**63 - 1
 _NONE = -1
 SIZE = 1 << 16
@@ -37,12 +40,13 @@ class Mark:
         for place, value in ((_REVOKED, _NEVER), (_RUNNER, _NONE), (_STATUS, _NONE)):
             self._numbers[place] = value
 
-    def begin(self, index: int, at: float) -> bool:
+    def begin(self, index: int, at: float, run_id: str = "", number: int = 0) -> bool:
         """Mark that a run begins; False if it must not begin any more.
 
         The child marks first and then looks, the worker revokes first and reads the mark later: so one of the two sees
         what the other wrote.
         """
+        _RUN.pack_into(self._memory, _RUN_AT, run_id.encode(), number)
         _BEGUN.pack_into(self._memory, 0, index, at)
         return index < self._numbers[_REVOKED]
 
@@ -52,6 +56,11 @@ class Mark:
             return self._last
         index, at = _BEGUN.unpack_from(self._memory)
         return index, at
+
+    def run(self) -> tuple[str, int] | None:
+        """The id and the attempt of the last run that began; None before the first."""
+        run_id, number = _RUN.unpack_from(self._memory, _RUN_AT)
+        return (run_id.decode("ascii", "replace"), number) if number else None
 
     def revoke(self, index: int | None) -> None:
         """Let no run from this index on begin; None lets all begin again."""

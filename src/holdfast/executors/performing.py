@@ -13,6 +13,7 @@ from holdfast.domain.canonical import canonicalize
 from holdfast.domain.context import RunContext
 from holdfast.domain.errors import NotCanonical, ResultNotStorable, RunCancelled, RunTimedOut
 from holdfast.domain.execution import Limits, Settled
+from holdfast.domain.masking import mask_secrets
 from holdfast.domain.policies import Retry
 from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded
 from holdfast.domain.states import AttemptStatus, Status
@@ -122,7 +123,8 @@ def described_timeout(error: RunTimedOut) -> dict[str, Any]:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """Class, message and traceback of an error, as they are kept: without values of variables, and storable."""
+    """Class, message and traceback of an error, as they are kept: without values of variables and
+    passwords, and storable."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     try:
@@ -135,8 +137,8 @@ def describe(error: BaseException) -> dict[str, Any]:
         lines = "(the traceback could not be read)"
     return {
         "class": clean(name, MESSAGE_LENGTH),
-        "message": clean(message, MESSAGE_LENGTH),
-        "traceback": clean(lines, TRACEBACK_LENGTH),
+        "message": clean(mask_secrets(message), MESSAGE_LENGTH),
+        "traceback": clean(mask_secrets(lines), TRACEBACK_LENGTH),
     }
 
 

@@ -23,6 +23,7 @@ import orjson
 from holdfast.domain.execution import ChildLimits, Place
 from holdfast.executors.frames import Unframer, frame
 from holdfast.executors.mark import make_mark
+from holdfast.observe.capture import shared_format
 
 POLL_EVERY = 0.1
 LEAVE_WITHIN = 5.0
@@ -45,6 +46,7 @@ class Spawned(asyncio.Protocol):
         self._reaped = False
         self._closing = False
         self.dead = False
+        form = shared_format()
         self._settings = {
             "path": sys.path,
             "modules": place.task_modules,
@@ -52,6 +54,7 @@ class Spawned(asyncio.Protocol):
             "child_limits": asdict(limits),
             "transactions": place.transactions,
             "url": place.database_url,
+            "log_format": tuple(form) if form is not None else None,
         }
         with ExitStack() as undo:
             self._socket, theirs = socket.socketpair()
@@ -79,7 +82,9 @@ class Spawned(asyncio.Protocol):
 
         It has none of our descriptors but the two it is handed, and the default signal handlers.
         """
-        command = [sys.executable, "-u", "-m", "holdfast.executors.guardian", str(channel), str(mark), str(os.getpid())]
+        form = shared_format()
+        arguments = [channel, mark, os.getpid(), int(form is not None and form.json)]
+        command = [sys.executable, "-u", "-m", "holdfast.executors.guardian", *map(str, arguments)]
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(channel, mark), start_new_session=True
         )

@@ -1,6 +1,7 @@
 """What is measured of the whole system, read from Postgres: every API process tells the same numbers.
 
-So take `max without (instance)` of these, never a sum over processes. The names are those of the source documents.
+So take `max without (instance)` of these, never a sum over processes. Every name begins with `holdfast_`; those that
+the source documents name are there under that name as well.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import psycopg
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.tasks import registry
 from holdfast.http.database import Database
 from holdfast.ops.measure import Measures, measure
 from holdfast.sql.tallies import BOUNDS, Tally
@@ -44,8 +46,33 @@ HISTOGRAMS = (
 )
 
 
+PREFIX = "holdfast_"
+# The names of the source documents, which dashboards may rely on.
+SOURCES = frozenset(
+    {
+        "runs_created_total",
+        "runs_succeeded_total",
+        "runs_failed_total",
+        "run_duration_seconds",
+        "queue_lag_seconds",
+        "stuck_runs_detected_total",
+        "jobs_created_total",
+        "jobs_completed_total",
+        "jobs_failed_total",
+        "job_duration_seconds",
+        "tasks_created_total",
+        "tasks_completed_total",
+        "tasks_failed_total",
+        "task_duration_seconds",
+        "task_queue_depth",
+        "workers_active",
+        "worker_task_execution_time",
+        "worker_heartbeat_age",
+    }
+)
+
 UP = "metrics_db_up", "Whether Postgres answered this scrape."
-DOWN = GaugeMetricFamily(*UP, value=0)
+DOWN = GaugeMetricFamily(PREFIX + UP[0], UP[1], value=0)
 
 
 class Cluster:
@@ -62,10 +89,10 @@ class Cluster:
         if found is None:
             yield DOWN
         else:
-            yield GaugeMetricFamily(*UP, value=1)
-            yield from _counters(found.totals)
-            yield from _histograms(found.totals)
-            yield from _gauges(found)
+            for family in _families(found):
+                yield _prefixed(family)
+                if (f"{family.name}_total" if family.type == "counter" else family.name) in SOURCES:
+                    yield family
 
     def _measures(self) -> Measures | None:
         with self._lock:
@@ -81,6 +108,19 @@ class Cluster:
 Totals = Mapping[Tally, tuple[int, float]]
 
 
+def _families(found: Measures) -> Iterator[Metric]:
+    yield GaugeMetricFamily(*UP, value=1)
+    yield from _counters(found.totals)
+    yield from _histograms(found.totals)
+    yield from _gauges(found)
+
+
+def _prefixed(family: Metric) -> Metric:
+    made = Metric(PREFIX + family.name, family.documentation, family.type, family.unit)
+    made.samples = [sample._replace(name=PREFIX + sample.name) for sample in family.samples]
+    return made
+
+
 def _by_label(totals: Totals, kinds: tuple[str, ...]) -> dict[str, list[tuple[int, int, float]]]:
     """Tallies of these kinds by task: bucket, amount, seconds."""
     found: dict[str, list[tuple[int, int, float]]] = {}
@@ -91,32 +131,37 @@ def _by_label(totals: Totals, kinds: tuple[str, ...]) -> dict[str, list[tuple[in
 
 
 def _counters(totals: Totals) -> Iterator[Metric]:
+    """Each counter is there for every task from the start, at zero: what `increase` sees of it includes the first."""
+    tasks = {*registry.names(), *_tasks(totals)}
     for name, label, about, kinds in COUNTERS:
         family = CounterMetricFamily(name, about, labels=[label] if label else [])
         found = _by_label(totals, kinds)
-        for task, parts in found.items():
-            family.add_metric([task] if label else [], sum(amount for _, amount, _ in parts))
-        if not label and not found:
-            family.add_metric([], 0)
+        for task in sorted(tasks | found.keys()) if label else [""]:
+            family.add_metric([task] if label else [], sum(amount for _, amount, _ in found.get(task, ())))
         yield family
+
+
+def _tasks(totals: Totals) -> set[str]:
+    """The tasks that ever had a run."""
+    return {task for task, kind, _ in totals if kind == "created"}
 
 
 def _histograms(totals: Totals) -> Iterator[Metric]:
     durations = HistogramMetricFamily(
         "run_duration_seconds", "How long the last attempt of ended runs took.", labels=["model", "outcome"]
     )
+    tasks: dict[str, list[tuple[int, int, float]]] = {task: [] for task in sorted(_tasks(totals))}
     for outcome in ENDINGS:
-        for task, parts in _by_label(totals, (outcome,)).items():
+        for task, parts in {**tasks, **_by_label(totals, (outcome,))}.items():
             _add(durations, [task, outcome], parts)
     yield durations
     jobs = HistogramMetricFamily("job_duration_seconds", "How long jobs took.", labels=["outcome"])
     for outcome in ENDINGS:
-        for parts in _by_label(totals, (f"job {outcome}",)).values():
-            _add(jobs, [outcome], parts)
+        _add(jobs, [outcome], [part for parts in _by_label(totals, (f"job {outcome}",)).values() for part in parts])
     yield jobs
     for name, label, about, kinds in HISTOGRAMS:
         family = HistogramMetricFamily(name, about, labels=[label])
-        for task, parts in _by_label(totals, kinds).items():
+        for task, parts in {**tasks, **_by_label(totals, kinds)}.items():
             _add(family, [task], parts)
         yield family
 
@@ -149,7 +194,7 @@ def _gauges(found: Measures) -> Iterator[Metric]:
         in_flight.add_metric([queue.name], queue.running)
     yield from (lag, depth, in_flight)
     yield GaugeMetricFamily("workers_active", "Workers that live.", value=len(found.workers))
-    yield GaugeMetricFamily("worker_slots", "Slots of live workers.", value=sum(w.slots for w in found.workers))
+    yield GaugeMetricFamily("slots", "Slots of all live workers.", value=sum(w.slots for w in found.workers))
     yield GaugeMetricFamily("outbox_pending", "Events that were not delivered yet.", value=found.outbox.pending)
     oldest = found.outbox.oldest_seconds
     yield GaugeMetricFamily("outbox_oldest_seconds", "How long the oldest of them has waited.", value=oldest)

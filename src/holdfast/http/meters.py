@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 POOL = {
-    "pool_size": "db_pool_connections",
-    "pool_available": "db_pool_connections_available",
-    "requests_waiting": "db_pool_requests_waiting",
+    "pool_size": ("holdfast_db_pool_connections", "Connections to Postgres that this process holds."),
+    "pool_available": ("holdfast_db_pool_connections_available", "Those of them that are free."),
+    "requests_waiting": ("holdfast_db_pool_requests_waiting", "Requests that wait for a connection."),
 }
 
 
@@ -31,14 +31,14 @@ class Meters:
         self._service = service
         self._registry = CollectorRegistry()
         self._latency = Histogram(
-            "http_request_duration_seconds",
+            "holdfast_http_request_duration_seconds",
             "Time from the head of a request to the head of its answer.",
             ("route", "method", "code"),
             buckets=LATENCIES,
             registry=self._registry,
         )
         self._in_flight = Gauge(
-            "http_requests_in_flight",
+            "holdfast_http_requests_in_flight",
             "Requests that are being answered.",
             registry=self._registry,
             multiprocess_mode="livesum",
@@ -58,10 +58,11 @@ class Meters:
         child.observe(seconds)
 
     def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("sse_streams", "Streams and waits that are open.", value=self._service.streams.open)
-        for key, name in POOL.items():
-            value = self._service.database.pool.get_stats().get(key, 0)
-            yield GaugeMetricFamily(name, f"The connection pool's {key.replace('_', ' ')}.", value=value)
+        yield GaugeMetricFamily(
+            "holdfast_sse_streams", "Streams and waits that are open.", value=self._service.streams.open
+        )
+        for key, (name, about) in POOL.items():
+            yield GaugeMetricFamily(name, about, value=self._service.database.pool.get_stats().get(key, 0))
 
     def describe(self) -> list[Metric]:
         return []

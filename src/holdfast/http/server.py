@@ -6,9 +6,11 @@ each, so there are threads for all of them and some more for requests.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,14 +23,15 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.drivers import psycopg as driver
 from holdfast.http import create_app
 from holdfast.http.hosts import is_loopback
-from holdfast.observe.logs import configure_logging
+from holdfast.observe import emit
+from holdfast.observe.capture import adopt_logging
+from holdfast.observe.process import process_log
 from holdfast.ops.tokens import count_usable_tokens
 from holdfast.settings import Settings
 from holdfast.signals import requested
 
 REQUEST_THREADS = 32
 KEPT_CONNECTIONS = 1000
-LOG_FORMATS = {"auto": None, "json": True, "pretty": False}
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 
 
@@ -65,7 +68,12 @@ def serve(
     started: Callable[[str], None] | None = None,
 ) -> None:
     """Serve the API until SIGTERM or SIGINT; `started` is told its URL. Ends by SystemExit, as gunicorn does."""
-    with Surroundings(settings, lasting=True) as surroundings:
+    tell = _telling(started)
+    with (
+        process_log(settings.log_format, settings.log_level) as output,
+        Surroundings(settings, lasting=True) as surroundings,
+    ):
+        adopt_logging(output)
         if not is_loopback(settings.host):
             require_token(surroundings.database_url, settings.host)
         listener = listener or listen(settings.host, settings.port)
@@ -76,14 +84,26 @@ def serve(
             if together is not None:
                 os.environ[MULTIPROCESS] = together
             url = url_of(listener)
-            tell = (lambda: started(url)) if started is not None else None
             if requested:
                 raise SystemExit(0)
             # gunicorn takes the descriptor over, and closes it once it has a copy.
-            _Gunicorn(settings, listener.detach(), processes, tell).run()
+            _Gunicorn(settings, listener.detach(), processes, lambda: tell(url)).run()
         finally:
             if together is not None:
                 shutil.rmtree(together, ignore_errors=True)
+
+
+def _telling(started: Callable[[str], None] | None) -> Callable[[str], None]:
+    """How the URL is announced: by the caller, on the streams as they are now, or by an event."""
+    if started is None:
+        return lambda url: emit("api.started", url=url)
+    out, err = sys.stdout, sys.stderr
+
+    def tell(url: str) -> None:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            started(url)
+
+    return tell
 
 
 def require_token(database_url: str, host: str) -> None:
@@ -105,7 +125,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         settings: Settings,
         listener: int,
         processes: int,
-        started: Callable[[], None] | None,
+        started: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._listener = listener
@@ -128,6 +148,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "control_socket_disable": True,
             "proc_name": "holdfast api",
             "loglevel": "warning",
+            "logger_class": "holdfast.http.log.GunicornLog",
             "when_ready": self._ready,
             "child_exit": _child_exit,
             "worker_exit": _worker_exit,
@@ -136,12 +157,10 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             self.cfg.set(name, value)
 
     def load(self) -> Any:
-        configure_logging(LOG_FORMATS[self._settings.log_format], self._settings.log_level)
         return create_app(self._settings)
 
     def _ready(self, arbiter: Any) -> None:
-        if self._started is not None:
-            self._started()
+        self._started()
 
 
 def _child_exit(arbiter: Any, worker: Any) -> None:

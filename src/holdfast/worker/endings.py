@@ -17,6 +17,7 @@ from holdfast.observe import emit, heard
 from holdfast.sql import attempts, leases
 from holdfast.sql.statement import Op
 from holdfast.worker.completion import Completions
+from holdfast.worker.figures import Figures
 from holdfast.worker.tenure import Tenure
 
 
@@ -40,10 +41,18 @@ class Endings:
     listens to as a rule.
     """
 
-    def __init__(self, tenure: Tenure, again: Callable[[str | None, float], None], *, quietly: bool = False) -> None:
+    def __init__(
+        self,
+        tenure: Tenure,
+        again: Callable[[str | None, float], None],
+        *,
+        quietly: bool = False,
+        figures: Figures | None = None,
+    ) -> None:
         self.tenure = tenure
         self.completions = Completions()
         self._again = again
+        self._figures = figures
         self._success = "run.settled_inline" if quietly else "run.settled"
 
     def report(self, ended: Sequence[Ended], executor: str | None = None) -> None:
@@ -57,6 +66,8 @@ class Endings:
             if isinstance(one.outcome, Settled):
                 held.pop(one.claim.run_id)
                 self.tenure.completed += 1
+                if self._figures is not None:
+                    self._figures.ended(one.claim, Status.SUCCEEDED)
                 if heard(self._success):
                     self._tell(self._success, one.claim, Status.SUCCEEDED, None)
         self.completions.add(known, executor)
@@ -123,6 +134,8 @@ class Endings:
                     self.tenure.completed += 1
             if claim is None:
                 continue
+            if self._figures is not None:
+                self._figures.ended(claim, verdict.outcome or Status.PENDING if verdict.accepted else "FENCED")
             if not verdict.accepted:
                 self._tell("run.refused", claim, "FENCED", settlement)
             elif verdict.outcome != Status.SUCCEEDED:
@@ -132,6 +145,8 @@ class Endings:
 
     def began(self, claims: Sequence[Claim]) -> None:
         """These are being performed."""
+        if self._figures is not None:
+            self._figures.started(claims)
         event = "run.claimed_inline" if self._success == "run.settled_inline" else "run.claimed"
         if heard(event):
             for claim in claims:

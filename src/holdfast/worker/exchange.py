@@ -86,7 +86,8 @@ class Exchange:
         self._appetite.restart()
 
     def _new_endings(self) -> Endings:
-        return Endings(Tenure(), self._appetite.expect, quietly=self._options.executor is self._options.inline)
+        quietly = self._options.executor is self._options.inline
+        return Endings(Tenure(), self._appetite.expect, quietly=quietly, figures=self._options.figures)
 
     def wake(self) -> None:
         self._bell.set()

@@ -12,6 +12,7 @@ from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.execution import Executor, Limits, StoreResult
 from holdfast.domain.values import NewRun
+from holdfast.worker.figures import Figures
 
 if TYPE_CHECKING:
     from holdfast.worker.upkeep import Service
@@ -33,7 +34,7 @@ class WorkerOptions:
 
     `executor` performs the runs, except those of tasks that say `inline`, which `inline` performs. `prepare` makes a
     child run out of a task's name, parameters and options; `store` keeps large results. `services` are done beside
-    those that every worker does.
+    those that every worker does; `figures` counts what it starts and ends.
     """
 
     database_url: str
@@ -56,6 +57,7 @@ class WorkerOptions:
     poll_every_listening: float = 8.0
     rescue_every: float = 8.0
     pooler: str = "auto"
+    figures: Figures | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.renew_every * 3 <= self.lease:

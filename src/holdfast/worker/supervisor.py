@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import metadata
@@ -50,6 +51,7 @@ class Worker:
         self._renewal: RenewalThread | None = None
         self._fenced: str | None = None
         self._look_for_stops = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self) -> None:
         """Work until SIGTERM or SIGINT (a second one stops at once), or until there is nothing left to do."""
@@ -79,12 +81,37 @@ class Worker:
         return self._exchange.tenure.id
 
     @property
+    def registered(self) -> bool:
+        """Whether it has a session in which it may hold runs."""
+        return self._renewal is not None and not self._exchange.tenure.over
+
+    @property
+    def draining(self) -> bool:
+        """Whether it takes no more runs."""
+        return self._stopping
+
+    @property
+    def held(self) -> int:
+        """How many runs it holds."""
+        return len(self._exchange.tenure.held) if self._serving else 0
+
+    def answers(self, seconds: float) -> bool:
+        """Whether its loop is at work, as seen from another thread."""
+        loop = self._loop
+        if loop is None:
+            return True  # it has yet to begin
+        turned = threading.Event()
+        _later(loop, turned.set)
+        return turned.wait(seconds)
+
+    @property
     def executors(self) -> list[Executor]:
         return list({id(one): one for one in (self.options.executor, self.options.inline)}.values())
 
     async def serve(self) -> None:
         """Work until stopped. Raises DatabaseUnreachable if the database is away at the start."""
         load_modules(self.options.task_modules)
+        self._loop = asyncio.get_running_loop()
         self._database = Database(self.options.database_url, "worker", moving=True, pooler=self.options.pooler)
         self._second = Database(self.options.database_url, "worker", moving=True, pooler=self.options.pooler)
         self._upkeep = Upkeep(self.options)

@@ -1,0 +1,90 @@
+"""What native code, and programs that a task started, write to the descriptors 1 and 2: lines of the log as well.
+
+Where the log is JSON the two descriptors lead into a pipe. The guardian reads it because it outlives the process that
+runs user code: the last words of a crash are not lost. It writes only when the log takes something, so that a log that
+is not read cannot keep it from its work.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from time import monotonic
+
+from holdfast.executors.mark import Mark
+
+# A pipe that can be written to takes this much without blocking.
+AT_ONCE = 4096
+LONGEST = 1 << 16
+FINISH_WITHIN = 1.0
+
+
+def write_to(raw: tuple[int, int]) -> None:
+    """Have what this process and its descendants write to standard output and standard error go into the pipe."""
+    for descriptor in (1, 2):
+        os.dup2(raw[1], descriptor)
+    for descriptor in raw:
+        os.close(descriptor)
+
+
+class RawOutput:
+    """The guardian's end of the pipe, and the lines that it makes of what it reads."""
+
+    def __init__(self, raw: tuple[int, int], mark: Mark) -> None:
+        self.source = raw[0]
+        self._mark = mark
+        self._begun = b""
+        self._lines = b""
+        self.open = True
+        os.close(raw[1])
+        os.set_blocking(self.source, False)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are lines that have not been written."""
+        return bool(self._lines)
+
+    def read(self) -> bool:
+        """Take what was written. False if that is nothing, now or for good: all writers may have closed their end."""
+        try:
+            data = os.read(self.source, AT_ONCE)
+        except BlockingIOError:
+            return False
+        self.open = bool(data)
+        *complete, self._begun = (self._begun + data).split(b"\n")
+        if len(self._begun) > LONGEST or (self._begun and not data):
+            complete.append(self._begun)
+            self._begun = b""
+        self._lines += b"".join(map(self._line, filter(None, complete)))
+        return self.open
+
+    def _line(self, raw: bytes) -> bytes:
+        from holdfast.observe.lines import Lines, LogFormat
+
+        made: list[str] = []
+        run = self._mark.run()
+        fields = {"run_id": run[0], "status": "RUNNING", "attempt_count": run[1]} if run is not None else {}
+        fields |= {"message": raw.decode("utf-8", "backslashreplace").rstrip("\r"), "stream": "raw"}
+        Lines(LogFormat(), made.append).write("info", "run.printed" if run is not None else "printed", fields)
+        return made[0].encode()
+
+    def write(self) -> None:
+        """Write as much as the log takes at once."""
+        try:
+            written = os.write(2, self._lines[:AT_ONCE])
+        except BlockingIOError:
+            return
+        except OSError:  # nothing reads the log any more
+            written = len(self._lines)
+        self._lines = self._lines[written:]
+
+    def finish(self) -> None:
+        """Write what is left; all writers are dead."""
+        ends = monotonic() + FINISH_WITHIN
+        while monotonic() < ends:
+            more = self.open and self.read()
+            while self._lines and monotonic() < ends:
+                if select.select([], [2], [], ends - monotonic())[1]:
+                    self.write()
+            if not more:
+                return

@@ -1,0 +1,176 @@
+"""Grants: what a role that does not own the schema needs, by what it is for.
+
+    reader   lists and reads runs, jobs, queues and workers, and what metrics are made of
+    client   the same, and submits, cancels and retries; pauses queues, drains workers
+    api      the same, and looks tokens up
+    worker   what a client may, and executes runs, publishes events and looks after the tables
+
+The owner is the role that runs `holdfast db upgrade`. It makes tokens and subscriptions, and grants these privileges:
+anew after each upgrade, which may bring new tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import psycopg
+
+SCHEMA = "holdfast"
+
+_EVERYTHING = (
+    "attempts",
+    "deliveries",
+    "dependencies",
+    "discarded_results",
+    "events",
+    "idempotency_keys",
+    "jobs",
+    "late_starts",
+    "leases",
+    "logs",
+    "maps",
+    "migration",
+    "outbox",
+    "pruned_ranges",
+    "publishing",
+    "queues",
+    "ready",
+    "resources",
+    "run_status",
+    "runs",
+    "runs_default",
+    "steps",
+    "summary",
+    "tallies",
+    "waiting",
+    "workers",
+)
+# Secrets of webhooks are for those who sign with them.
+_SUBSCRIPTION = "created_at, filter, id, kind, name, pause_reason, paused_at, since, target"
+
+_READER: Mapping[str, str] = dict.fromkeys(_EVERYTHING, "select")
+
+# A row that is locked has to be one that could be updated, so some of these are there for a lock alone.
+_CLIENT: Mapping[str, str] = {
+    "attempts": "insert, update",
+    "dependencies": "insert, update",
+    "events": "insert",
+    "idempotency_keys": "insert, update, delete",
+    "jobs": "insert, update",
+    "leases": "update",
+    "maps": "insert, update",
+    "outbox": "insert",
+    "queues": "insert, update",
+    "ready": "insert, update, delete",
+    "resources": "insert, update, delete",
+    "runs": "insert, update",
+    "tallies": "insert",
+    "waiting": "insert, update, delete",
+    "workers": "insert, update",
+}
+
+_WORKER: Mapping[str, str] = {
+    **_CLIENT,
+    "attempts_default": "select, delete",
+    "deliveries": "insert, update, delete",
+    "discarded_results": "insert, update, delete",
+    "events_default": "select, delete",
+    "late_starts": "insert, update, delete",
+    "leases": "insert, update, delete",
+    "logs": "insert",
+    "logs_default": "select, delete",
+    "outbox": "insert, delete",
+    "pruned_ranges": "insert, update",
+    "publishing": "insert, update, delete",
+    "runs_default": "delete",
+    "steps": "insert, update",
+    "steps_default": "select, delete",
+    "subscriptions": "select, update",
+    "summary": "insert, update",
+    "tallies": "insert, update, delete",
+    "workers": "insert, update, delete",
+}
+
+_WRITES: Mapping[str, Mapping[str, str]] = {
+    "reader": {},
+    "client": _CLIENT,
+    "api": {**_CLIENT, "tokens": "select"},
+    "worker": _WORKER,
+}
+_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
+    "worker": (
+        "make_partitions(timestamptz)",
+        "drop_partitions(timestamptz)",
+        "sweep_pruned(integer)",
+    )
+}
+
+PURPOSES = tuple(_WRITES)
+
+
+class Grant(NamedTuple):
+    """Privileges on one object: a schema, a table, columns of a table, or a function."""
+
+    privileges: tuple[str, ...]
+    kind: str
+    name: str
+    columns: str = ""
+
+    def statement(self, role: str) -> str:
+        columns = f" ({self.columns})" if self.columns else ""
+        what = ", ".join(f"{privilege}{columns}" for privilege in self.privileges)
+        kind = "table" if self.kind == "columns" else self.kind
+        return f"grant {what} on {kind} {self.name} to {quoted(role)};"
+
+
+def grants(purpose: str) -> Iterator[Grant]:
+    """What a role for this purpose needs."""
+    yield Grant(("usage",), "schema", SCHEMA)
+    yield Grant(("select",), "columns", f"{SCHEMA}.subscriptions", _SUBSCRIPTION)
+    writes = _WRITES[purpose]
+    for table in sorted({*_READER, *writes}):
+        given = [name for names in (_READER.get(table), writes.get(table)) if names for name in names.split(", ")]
+        yield Grant(tuple(dict.fromkeys(given)), "table", f"{SCHEMA}.{table}")
+    if purpose == "api":
+        yield Grant(("update",), "columns", f"{SCHEMA}.tokens", "last_used_at")
+    for function in _FUNCTIONS.get(purpose, ()):
+        yield Grant(("execute",), "function", f"{SCHEMA}.{function}")
+
+
+def statements(purpose: str, role: str) -> list[str]:
+    """The statements that make a role fit for this purpose, for its owner to run."""
+    return [grant.statement(role) for grant in grants(purpose)]
+
+
+def quoted(role: str) -> str:
+    doubled = role.replace('"', '""')
+    return f'"{doubled}"'
+
+
+# What an older schema does not have yet is not missed here.
+_ASK: Mapping[str, str] = {
+    "schema": "select has_schema_privilege(%(name)s, %(privilege)s)",
+    "table": "select has_table_privilege(to_regclass(%(name)s), %(privilege)s)",
+    "columns": "select bool_and(has_column_privilege(to_regclass(%(name)s), trim(one), %(privilege)s))"
+    " from unnest(string_to_array(%(columns)s, ',')) as one",
+    "function": "select has_function_privilege(to_regprocedure(%(name)s), %(privilege)s)",
+}
+
+
+def missing(connection: psycopg.Connection[Any], purpose: str) -> list[Grant]:
+    """What the role of this connection lacks for a purpose."""
+    found = []
+    for grant in grants(purpose):
+        lacking = tuple(one for one in grant.privileges if not _has(connection, grant, one))
+        if lacking:
+            found.append(grant._replace(privileges=lacking))
+            if grant.kind == "schema":
+                return found  # nothing in it can be asked about
+    return found
+
+
+def _has(connection: psycopg.Connection[Any], grant: Grant, privilege: str) -> bool:
+    values = {"name": grant.name, "privilege": privilege, "columns": grant.columns}
+    row = connection.execute(_ASK[grant.kind], values).fetchone()
+    return row is None or row[0] is not False

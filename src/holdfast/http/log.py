@@ -1,0 +1,17 @@
+"""The log of the shipped server: what gunicorn has to say goes where everything else goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gunicorn.glogging import Logger  # type: ignore[import-untyped]
+
+
+class GunicornLog(Logger):  # type: ignore[misc]
+    """gunicorn's logger without handlers of its own."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        for handler in self.error_log.handlers[:]:
+            self.error_log.removeHandler(handler)
+        self.error_log.propagate = True

@@ -1,0 +1,240 @@
+"""Capture: what a process prints, logs and warns about comes out as lines of the log.
+
+Libraries, user code and Python itself write to `sys.stdout` and `sys.stderr` or use `logging`. In a process that is
+ours alone (a worker, its children, the API) each such line becomes an event: `run.printed` and `run.logged` with the
+run that it belongs to, `printed` and `logged` where there is none. Where lines are for people, what belongs to no run
+is left as it is.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TextIO
+
+from holdfast.observe.lines import LEVELS, Lines, LogFormat
+
+About = Callable[[], Mapping[str, Any] | None]
+
+# A line that is longer comes in pieces.
+LONGEST = 1 << 16
+
+_BY_NUMBER = sorted(((number, name) for name, number in LEVELS.items()), reverse=True)
+_format: LogFormat | None = None
+# Begun lines by stream and thread. Empty as a rule, so that the end of a run costs one look at it.
+_begun: dict[tuple[int, int], tuple[LineStream, str]] = {}
+
+
+def shared_format() -> LogFormat | None:
+    """How the log of this process looks, for the processes that it starts; None if it writes none."""
+    return _format
+
+
+def share_format(form: LogFormat | None) -> None:
+    global _format
+    _format = form
+
+
+class Output:
+    """The lines that user code and libraries write in this process; `about` says which run it is at work for."""
+
+    def __init__(self, lines: Lines, about: About) -> None:
+        self.lines = lines
+        self._about = about
+
+    @property
+    def belongs_to_run(self) -> bool:
+        return self._about() is not None
+
+    def write(self, level: str, verb: str, fields: Mapping[str, Any]) -> None:
+        run = self._about()
+        self.lines.write(level, verb if run is None else f"run.{verb}", {**(run or {}), **fields})
+
+
+class LineStream(io.TextIOBase):
+    """Stands in for standard output or standard error."""
+
+    encoding: str = "utf-8"
+    errors: str | None = "backslashreplace"
+
+    def __init__(self, stream: str, output: Output, replaced: TextIO) -> None:
+        self._stream = stream
+        self._output = output
+        self._replaced = replaced
+        self._plain = not output.lines.form.json
+        self.buffer = _Bytes(self)
+
+    @property
+    def name(self) -> str:
+        return f"<{self._stream}>"
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._replaced.fileno()
+
+    def isatty(self) -> bool:
+        return self._plain and self._replaced.isatty()
+
+    def flush(self) -> None:
+        """Nothing: complete lines have been written, and a begun one waits for its end."""
+        if self._plain:
+            self._replaced.flush()
+
+    def write(self, text: str) -> int:
+        if self._plain and not self._output.belongs_to_run:
+            return self._replaced.write(text)
+        key = (id(self), threading.get_ident())
+        begun = _begun.pop(key, None)
+        *complete, rest = ((begun[1] if begun else "") + text).split("\n")
+        for line in complete:
+            self._write_line(line)
+        # What a terminal would overwrite, such as the steps of a progress bar, is left out.
+        rest = rest.rpartition("\r")[2] if not rest.endswith("\r") else rest
+        if len(rest) > LONGEST:
+            self._write_line(rest)
+        elif rest:
+            _begun[key] = (self, rest)
+        return len(text)
+
+    def _write_line(self, line: str) -> None:
+        line = line.rstrip("\r").rpartition("\r")[2]
+        for start in range(0, len(line), LONGEST):
+            piece = line[start : start + LONGEST]
+            self._output.write("info", "printed", {"message": piece, "stream": self._stream})
+
+    def end_line(self, begun: str) -> None:
+        self._write_line(begun)
+
+
+class _Bytes(io.RawIOBase):
+    """The binary side of a stream, for `sys.stdout.buffer.write`."""
+
+    def __init__(self, text: LineStream) -> None:
+        self._text = text
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._text.fileno()
+
+    def write(self, data: Any) -> int:
+        self._text.write(bytes(data).decode("utf-8", "backslashreplace"))
+        return len(data)
+
+
+def end_lines() -> None:
+    """Write the lines that this thread has begun: the run that it was at work for is over."""
+    if _begun:
+        thread = threading.get_ident()
+        for key in [key for key in list(_begun) if key[1] == thread]:
+            stream, begun = _begun.pop(key)
+            stream.end_line(begun)
+
+
+class LogHandler(logging.Handler):
+    """Writes records of `logging` as lines."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__()
+        self.output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            fields: dict[str, Any] = {"message": record.getMessage(), "logger": record.name}
+            if record.exc_info and record.exc_info[0] is not None:
+                fields["traceback"] = "".join(traceback.format_exception(*record.exc_info))
+            if record.stack_info:
+                fields["stack"] = record.stack_info
+            self.output.write(_level_name(record.levelno), "logged", fields)
+        except Exception:  # noqa: BLE001 - as every handler does: a message that cannot be made ends no program
+            self.handleError(record)
+
+
+def _level_name(number: int) -> str:
+    return next((name for least, name in _BY_NUMBER if number >= least), "debug")
+
+
+def adopt_logging(output: Output) -> None:
+    """Write records of `logging` as lines, unless the program has configured a format of its own.
+
+    Call it once the program's modules are imported. Their level stays if they set one; else it is that of the log.
+    """
+    root = logging.getLogger()
+    ours = [handler for handler in root.handlers if isinstance(handler, LogHandler)]
+    if not all(_is_default(handler) for handler in root.handlers if handler not in ours):
+        return
+    for handler in root.handlers[:]:
+        root.removeHandler(handler)
+    root.addHandler(LogHandler(output))
+    if root.level == logging.WARNING:
+        root.setLevel(output.lines.least)
+
+
+def _is_default(handler: logging.Handler) -> bool:
+    """Whether this is what `logging.basicConfig()`, or the first `logging.info()`, installs by itself."""
+    form = handler.formatter
+    default = form is None or getattr(form, "_fmt", None) == logging.BASIC_FORMAT
+    return type(handler) is logging.StreamHandler and default
+
+
+def capture(output: Output) -> Callable[[], None]:
+    """Have everything that this process prints and warns about written as lines; call what is returned to stop."""
+    before = sys.stdout, sys.stderr, sys.excepthook, sys.unraisablehook, threading.excepthook
+    level = logging.getLogger().level
+    streams = LineStream("stdout", output, sys.stdout), LineStream("stderr", output, sys.stderr)
+    sys.stdout, sys.stderr = streams
+    _catch_uncaught(output)
+    logging.captureWarnings(True)
+
+    def undo() -> None:
+        end_lines()
+        if sys.stdout is streams[0]:
+            sys.stdout = before[0]
+        if sys.stderr is streams[1]:
+            sys.stderr = before[1]
+        sys.excepthook, sys.unraisablehook, threading.excepthook = before[2:]
+        logging.captureWarnings(False)
+        _forget(output, streams, before[1])
+        logging.getLogger().setLevel(level)
+
+    return undo
+
+
+def _forget(output: Output, streams: Iterable[LineStream], stderr: TextIO) -> None:
+    """Take our handler away, and give handlers that wrote to our streams the one that was there before."""
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if isinstance(handler, LogHandler) and handler.output is output:
+            root.removeHandler(handler)
+        elif isinstance(handler, logging.StreamHandler) and handler.stream in tuple(streams):
+            handler.setStream(stderr)
+
+
+def _catch_uncaught(output: Output) -> None:
+    """Write exceptions that nothing catches as one line each."""
+
+    def write(error: BaseException | None, where: str) -> None:
+        trace = "".join(traceback.format_exception(error)) if error is not None else None
+        name = f"{type(error).__name__}: {error}" if error is not None else "unknown"
+        output.write("error", "uncaught", {"error": name, "where": where, "traceback": trace})
+
+    def in_program(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            sys.__excepthook__(kind, error, trace)
+        else:
+            write(error, "main thread")
+
+    def in_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_type is not SystemExit:
+            write(args.exc_value, args.thread.name if args.thread else "a thread")
+
+    sys.excepthook = in_program
+    threading.excepthook = in_thread
+    sys.unraisablehook = lambda args: write(args.exc_value, f"{args.err_msg or 'ignored in'} {args.object!r}")

@@ -1,0 +1,197 @@
+"""The port of a worker: whether it lives, whether it is ready for runs, and what it has done.
+
+Requests are answered in threads of their own, so that the worker's loop has nothing to do with them, and a database
+that is away makes a worker unready, nothing else. It needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic
+from typing import Any
+
+import psycopg
+
+from holdfast.domain.errors import ConfigurationError, HoldfastError
+from holdfast.drivers.sessions import OwnConnection, Session
+from holdfast.worker.figures import Family, Figures
+from holdfast.worker.supervisor import Worker
+
+LOOP_ANSWERS_WITHIN = 5.0
+PING_KEPT = 1.0
+PING = Session("health", statement_timeout=2.0, silence=3.0)
+REQUEST_SECONDS = 5.0
+AT_ONCE = 16
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Database:
+    """Whether the worker's database answers: asked at most once a second, over a connection that is kept."""
+
+    def __init__(self, url: str, pooler: str) -> None:
+        self._url = url
+        self._pooler = pooler
+        self._lock = threading.Lock()
+        self._connection: OwnConnection | None = None
+        self._asked_at = -PING_KEPT
+        self._answered = False
+
+    def answers(self) -> bool:
+        with self._lock:
+            if monotonic() - self._asked_at > PING_KEPT:
+                self._answered = self._ping()
+                self._asked_at = monotonic()
+            return self._answered
+
+    def _ping(self) -> bool:
+        for _ in range(2):  # a connection that was kept may have been lost in the meantime
+            kept = self._connection is not None
+            try:
+                if self._connection is None:
+                    self._connection = OwnConnection.connect(
+                        self._url, session=PING, pooler=self._pooler, connect_timeout=2
+                    )
+                self._connection.execute("select 1")
+            except (psycopg.Error, OSError, HoldfastError):
+                self.close()
+                if kept:
+                    continue
+                return False
+            return True
+        return False
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class WorkerPort:
+    """Serves /livez, /readyz and /metrics of a worker until it is closed."""
+
+    def __init__(self, worker: Worker, figures: Figures, host: str, port: int) -> None:
+        self._worker = worker
+        self._figures = figures
+        self._database = Database(worker.options.database_url, worker.options.pooler)
+        self._answers: dict[str, Callable[[], tuple[int, str, str]]] = {
+            "/livez": self._live,
+            "/readyz": self._ready,
+            "/metrics": self._metrics,
+        }
+        try:
+            self._server = _Server((host, port), self.answer)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the worker cannot listen on {host} port {port}: {error.strerror or error}. Choose another "
+                "--health-port (HOLDFAST_WORKER_PORT), or 0 for a free one."
+            ) from error
+        threading.Thread(target=self._server.serve_forever, name="holdfast-port", daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        host, port = self._server.server_address[:2]
+        shown = host if isinstance(host, str) else host.decode()
+        return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._database.close()
+
+    def answer(self, path: str) -> tuple[int, str, str]:
+        """Status, content type and body for a path."""
+        known = self._answers.get(path.partition("?")[0])
+        if known is None:
+            return 404, "text/plain; charset=utf-8", f"there are {', '.join(self._answers)}\n"
+        return known()
+
+    def _live(self) -> tuple[int, str, str]:
+        return _checks({"loop": self._worker.answers(LOOP_ANSWERS_WITHIN)})
+
+    def _ready(self) -> tuple[int, str, str]:
+        return _checks(
+            {
+                "registered": self._worker.registered,
+                "claiming": not self._worker.draining,
+                "postgres": self._database.answers(),
+            }
+        )
+
+    def _metrics(self) -> tuple[int, str, str]:
+        return 200, TEXT, "".join(family.text() for family in (*self._gauges(), *self._figures.families()))
+
+    def _gauges(self) -> Iterable[Family]:
+        worker, options = self._worker, self._worker.options
+        for name, about, value in (
+            ("slots", "Runs that this worker executes at once.", options.executor.slots),
+            ("runs", "Runs that it holds: those that it executes and those that wait for a slot.", worker.held),
+            ("registered", "Whether it holds a lease for its runs.", worker.registered),
+            ("draining", "Whether it takes no more runs.", worker.draining),
+            ("database_up", "Whether Postgres answers it.", self._database.answers()),
+        ):
+            yield Family(f"holdfast_worker_{name}", "gauge", about, {(): float(value)})
+
+
+def _checks(checks: dict[str, bool]) -> tuple[int, str, str]:
+    well = all(checks.values())
+    document = {
+        "status": "ok" if well else "down",
+        "checks": {name: "ok" if fine else "down" for name, fine in checks.items()},
+    }
+    return 200 if well else 503, "application/json", json.dumps(document) + "\n"
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], answer: Callable[[str], tuple[int, str, str]]) -> None:
+        self.answer = answer
+        self._free = threading.BoundedSemaphore(AT_ONCE)
+        if ":" in address[0]:
+            import socket
+
+            self.address_family = socket.AF_INET6
+        super().__init__(address, _Request)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, unless as many requests as may be are being answered."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: the client has left, or did not speak HTTP."""
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = REQUEST_SECONDS
+    server_version = "holdfast"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        status, kind, body = self.server.answer(self.path)
+        data = body.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
+        """Nothing: probes come every few seconds."""

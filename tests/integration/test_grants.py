@@ -1,0 +1,234 @@
+"""Roles that do not own the schema: each does its work with what `holdfast db grants` gives it, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from holdfast import grants, ops
+from holdfast.client import Client
+from holdfast.domain.states import Status
+from holdfast.drivers.psycopg import transact
+from holdfast.jobs import ambient, sync
+from tests.integration.cli_support import Inside
+from tests.integration.test_schema_statements import STATEMENTS, variants
+from tests.integration.worker_support import Stage
+
+OWNERS = {"subscriptions.add", "subscriptions.remove", "tokens.create", "tokens.listing", "tokens.revoke"}
+OF_TOKENS = {name for name in STATEMENTS if name.startswith("tokens.")}
+OF_SUBSCRIPTIONS = {
+    "deliveries.hold",
+    *(name for name in STATEMENTS if name.startswith("subscriptions.") and "unaware" not in name),
+}
+OF_WORKERS = {
+    "deliveries.delivered",
+    "deliveries.forget",
+    "deliveries.give_up",
+    "deliveries.let_go",
+    "deliveries.put_off",
+    "deliveries.redeliver",
+    "discarded.put_off",
+    "discarded.removed",
+    "jobs.start_late",
+    "leases.release",
+    "leases.release_orphans",
+    "leases.settle",
+    "leases.settle_orphans",
+    "leases.succeed",
+    "logs.add",
+    "outbox.fan_out",
+    "partitions.drop",
+    "partitions.make",
+    "partitions.strays",
+    "partitions.sweep",
+    "ready.claim",
+    "ready.claim_one",
+    "rings.forget_single_workers",
+    "steps.record",
+    "tallies.fold",
+    "workers.forget",
+}
+# Which statements a role may not execute. A new statement is added here for the roles that do without it.
+REFUSED = {
+    "client": OF_WORKERS | OF_SUBSCRIPTIONS | OF_TOKENS,
+    "api": OF_WORKERS | OF_SUBSCRIPTIONS | {"tokens.create", "tokens.revoke"},
+    "worker": {"subscriptions.add", "subscriptions.remove"} | OF_TOKENS,
+}
+
+
+class Roles:
+    """A role for each purpose, in one database."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.names = {purpose: f"{urlsplit(url).path[1:]}_{purpose}"[-63:] for purpose in grants.PURPOSES}
+
+    def of(self, purpose: str) -> str:
+        """The address of the database, as this role."""
+        parts = urlsplit(self.url)
+        host = parts.netloc.rpartition("@")[2]
+        return parts._replace(netloc=f"{self.names[purpose]}@{host}").geturl()
+
+    def owner(self, *statements: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def roles(database_url: str) -> Iterator[Roles]:
+    roles = Roles(database_url)
+    for purpose, name in roles.names.items():
+        roles.owner(f'create role "{name}" login', *grants.statements(purpose, name))
+    yield roles
+    for name in roles.names.values():
+        roles.owner(f'drop owned by "{name}"', f'drop role "{name}"')
+
+
+def refused(url: str) -> set[str]:
+    """The statements that a role may not execute; the database says so when it plans them."""
+    found = set()
+    with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
+        for name in STATEMENTS:
+            for statement in variants(name):
+                try:
+                    connection.execute("explain " + statement.sql, dict.fromkeys(statement.params))
+                except psycopg.errors.InsufficientPrivilege:
+                    found.add(name)
+    return found
+
+
+def test_each_role_may_execute_its_statements_and_no_others(roles: Roles) -> None:
+    assert {purpose: refused(roles.of(purpose)) for purpose in REFUSED} == REFUSED
+    written = {name for name in STATEMENTS if not name.startswith(("tokens.", "subscriptions."))}
+    assert refused(roles.of("client")) & written < refused(roles.of("reader"))
+
+
+def test_a_worker_and_a_client_without_ownership_do_everything(
+    roles: Roles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = ("tests.integration.worker_tasks", "tests.integration.job_tasks")
+    stage = Stage(roles.of("client"), tmp_path, tasks=tasks)
+    worker = roles.names["worker"]
+    roles.owner(
+        "create table public.effects (attempt integer)", f'grant insert, select on public.effects to "{worker}"'
+    )
+    try:
+        cancelled = stage.client.submit("echo", {"value": 0}, queue="nowhere")
+        stage.client.cancel(cancelled)
+        stage.client.pause_queue("later")
+        stage.client.resume_queue("later")
+        stage.start("--slots", "2", database_url=roles.of("worker"))
+        runs = [stage.client.submit("echo", {"value": n}, key=f"key-{n}") for n in range(3)]
+        again = stage.client.submit("echo", {"value": 0}, key="key-0")
+        many = stage.client.submit_many("echo", [{"value": n} for n in range(20)])
+        failing = stage.submit("fail", times=1)
+        writing = stage.submit("writing", table="public.effects", fail_times=0)
+        assert again.id == runs[0].id
+        assert {stage.ended(run).status for run in (*runs, *many, failing, writing)} == {Status.SUCCEEDED}
+        retried = stage.client.retry(cancelled)
+        assert retried.status is Status.PENDING
+        monkeypatch.delenv("HOLDFAST_TEST_RUN_DIRECTORY")
+        for name in ("database_url", "artifacts"):
+            monkeypatch.setenv(f"HOLDFAST_{name.upper()}", getattr(stage.settings, name))
+        monkeypatch.setenv("HOLDFAST_TASKS", ",".join(tasks))
+        note = {"entrypoint": "job.note", "kwargs": {"path": str(tmp_path / "notes"), "text": "a"}}
+        job = sync.create_job("granted", [{**note, "key": "a"}, {**note, "depends_on": ["a"]}])
+        assert sync.wait_for_job(job, 60).status == "SUCCEEDED"
+        with Client(stage.settings) as reading:
+            assert len(reading.list(limit=50)) > 20
+    finally:
+        ambient.close()
+        stage.close()
+
+
+def test_a_worker_without_ownership_makes_and_drops_the_tables_of_months(roles: Roles) -> None:
+    roles.owner(
+        "set timezone = 'UTC'",
+        "create table holdfast.runs_2020_01 partition of holdfast.runs for values from"
+        " (holdfast.id_floor('2020-01-01 00:00+00')) to (holdfast.id_floor('2020-02-01 00:00+00'))",
+        *(
+            f"create table holdfast.{parent}_2020_01 partition of holdfast.{parent} for values from"
+            " (holdfast.id_floor('2020-01-01 00:00+00')) to (holdfast.id_floor('2020-02-01 00:00+00'))"
+            for parent in ("attempts", "events", "logs", "steps")
+        ),
+    )
+    with psycopg.connect(roles.of("worker"), autocommit=True) as connection:
+        transact(connection, ops.make_partitions)
+        pruned = transact(connection, lambda: ops.prune(timedelta(days=90)))
+        while pruned.more:
+            pruned = transact(connection, lambda: ops.prune(timedelta(days=90)))
+        left = connection.execute(
+            "select count(*) from pg_class where relname like '%%\\_2020\\_01' and relkind = 'r'"
+        ).fetchone()
+    assert left == (0,)
+    with psycopg.connect(roles.of("client")) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute("select holdfast.drop_partitions(now())")
+
+
+def test_roles_may_not_write_what_is_not_theirs(roles: Roles) -> None:
+    attempts = {
+        "reader": "insert into holdfast.queues (name, created_at) values ('x', now())",
+        "client": "delete from holdfast.attempts",
+        "worker": "select digest from holdfast.tokens",
+        "api": "update holdfast.tokens set scopes = '{admin}'",
+    }
+    for purpose, statement in attempts.items():
+        with (
+            psycopg.connect(roles.of(purpose)) as connection,
+            pytest.raises(psycopg.errors.InsufficientPrivilege),
+        ):
+            connection.execute(statement)  # type: ignore[arg-type]
+    with psycopg.connect(roles.of("client")) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute("select secret from holdfast.subscriptions")
+
+
+@pytest.fixture
+def here(roles: Roles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+    return Inside(tmp_path, {"database_url": roles.of("worker")}, monkeypatch, capsys)
+
+
+def test_the_doctor_names_the_missing_privilege_and_the_statement_that_grants_it(roles: Roles, here: Inside) -> None:
+    worker = roles.names["worker"]
+
+    def finding(*arguments: str, name: str = "privileges") -> tuple[str, str, str]:
+        items = {item["name"]: item for item in here("doctor", "--json", *arguments).json["items"]}
+        return items[name]["state"], items[name]["detail"], items[name]["fix"] or ""
+
+    assert finding()[:2] == ("ok", f"{worker} may do what a worker does")
+    assert finding(name="schema")[0] == finding(name="drift")[0] == "ok"
+    roles.owner(f'revoke insert on holdfast.leases from "{worker}"')
+    state, detail, fix = finding()
+    assert (state, "insert on holdfast.leases" in detail) == ("fail", True)
+    assert f'grant insert on table holdfast.leases to "{worker}";' in fix
+    assert finding("--for", "client")[0] == "ok"
+    roles.owner(*here.ok("db", "grants", "worker", worker).lines)
+    assert finding()[0] == "ok"
+    roles.owner(f'revoke usage on schema holdfast from "{worker}"')
+    state, detail, fix = finding()
+    assert (state, "usage on holdfast" in detail) == ("fail", True)
+
+
+def test_a_name_that_is_no_plain_word_is_quoted(roles: Roles, here: Inside) -> None:
+    lines = here.ok("db", "grants", "reader", 'odd "name"; drop table x').lines
+    assert all('to "odd ""name""; drop table x";' in line for line in lines)
+    with suppress(psycopg.errors.UndefinedObject):
+        roles.owner(lines[0])
+
+
+def test_every_table_is_granted_to_somebody(database_url: str) -> None:
+    given = {grant.name.removeprefix("holdfast.") for purpose in grants.PURPOSES for grant in grants.grants(purpose)}
+    with psycopg.connect(database_url) as connection:
+        query = sql.SQL(
+            "select relname from pg_class where relnamespace = 'holdfast'::regnamespace and relkind in ('r', 'p', 'v')"
+            " and relname !~ '_[0-9]{4}_[0-9]{2}$'"
+        )
+        tables = {row[0] for row in connection.execute(query)}
+    assert tables <= given

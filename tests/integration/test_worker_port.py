@@ -1,0 +1,108 @@
+"""The health and metrics port of a worker."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.cli_support import Cli
+from tests.integration.wire import Wire
+from tests.integration.worker_support import Stage, eventually
+
+
+@pytest.fixture
+def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(database_url, tmp_path, grace_seconds=20.0)
+    yield stage
+    stage.close()
+
+
+def address(stage: Stage) -> str:
+    """Where the first worker of the stage answers."""
+
+    def urls() -> list[str]:
+        lines = stage.file("worker-0.log").read_text().splitlines()
+        return [json.loads(line)["url"] for line in lines if "worker.listening" in line]
+
+    return eventually(urls)[0]
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def check(url: str) -> tuple[int, dict[str, Any]]:
+    status, body = get(url)
+    checks: dict[str, Any] = json.loads(body)["checks"]
+    return status, checks
+
+
+def value(url: str, name: str) -> float | None:
+    lines = [line for line in get(f"{url}/metrics")[1].splitlines() if line.startswith(f"{name} ")]
+    return float(lines[0].rpartition(" ")[2]) if lines else None
+
+
+def test_a_worker_tells_its_health_and_counts_its_runs_by_queue(stage: Stage) -> None:
+    worker = stage.start("--health-port", "0", "--slots", "1")
+    url = address(stage)
+    assert url.startswith("http://127.0.0.1:")
+    assert get(f"{url}/livez")[0] == 200
+    eventually(lambda: get(f"{url}/readyz")[0] == 200)
+    started = 'holdfast_worker_runs_started_total{queue="default",task="echo"}'
+    assert value(url, started) == 0
+    stage.ended(stage.submit("echo", value=1))
+    ended = 'holdfast_worker_runs_ended_total{queue="default",task="echo",status="SUCCEEDED"}'
+    eventually(lambda: (value(url, started), value(url, ended)) == (1, 1))
+    assert value(url, 'holdfast_worker_run_wait_seconds_count{queue="default"}') == 1
+    assert (value(url, "holdfast_worker_slots"), value(url, "holdfast_worker_database_up")) == (1, 1)
+    assert get(f"{url}/")[0] == 404
+    run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
+    stage.said("started")
+    worker.send_signal(signal.SIGTERM)
+    draining = {"registered": "ok", "claiming": "down", "postgres": "ok"}
+    eventually(lambda: check(f"{url}/readyz") == (503, draining))
+    assert get(f"{url}/livez")[0] == 200
+    stage.file("go").touch()
+    assert worker.wait(30) == 0
+    assert stage.client.get(run).status == "SUCCEEDED"
+
+
+def test_a_worker_whose_database_is_away_lives_and_is_not_ready(stage: Stage, wire: Wire) -> None:
+    stage.start("--slots", "1", database_url=wire.url, worker_port=0, lease_seconds=60, renew_seconds=15)
+    url = address(stage)
+    eventually(lambda: get(f"{url}/readyz")[0] == 200)
+    wire.cut()
+    eventually(lambda: check(f"{url}/readyz")[1]["postgres"] == "down")
+    assert get(f"{url}/livez")[0] == 200
+    assert value(url, "holdfast_worker_database_up") == 0
+    wire.mend()
+    eventually(lambda: get(f"{url}/readyz")[0] == 200)
+
+
+def test_a_port_that_is_taken_is_one_clear_error(database_url: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = Cli(tmp_path, database_url=database_url)("worker", "--health-port", port)
+    assert said.code == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_an_error_at_the_start_is_json_where_the_log_is_to_be(tmp_path: Path) -> None:
+    said = Cli(tmp_path, database_url="postgresql://me:hunter2@127.0.0.1:1/x", log_format="json")("worker")
+    assert said.code == 69
+    [line] = map(json.loads, said.err.splitlines())
+    assert (line["event"], line["level"], "does not answer" in line["error"]) == ("failed", "error", True)
+    assert "hunter2" not in said.err

@@ -1,0 +1,148 @@
+"""Lines of the log: secrets are hidden by one rule, streams become whole lines, and nothing that is printed is lost."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.cli.up import _health_port
+from holdfast.domain.masking import mask_secrets
+from holdfast.executors.performing import describe
+from holdfast.observe.capture import LONGEST, Output, adopt_logging, capture, end_lines
+from holdfast.observe.lines import Lines, LogFormat
+from holdfast.settings import Settings
+
+Line = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("postgresql://me:hunter2@db/x", "postgresql://me:********@db/x"),
+        ("redis://:hunter2@cache:6379/0 is away", "redis://:********@cache:6379/0 is away"),
+        ("host=db password=hunter2 user=me", "host=db password=******** user=me"),
+        ("GET /x?api_key=abc&page=2", "GET /x?api_key=********&page=2"),
+        ("Token='abc def', n=1", "Token=********, n=1"),
+        ("https://example.com/a:b@c and 3 = 4", "https://example.com/a:b@c and 3 = 4"),
+        ("tokens=5 of 10", "tokens=5 of 10"),
+    ],
+)
+def test_passwords_and_tokens_are_hidden_and_the_rest_stays(text: str, masked: str) -> None:
+    assert mask_secrets(text) == masked
+
+
+def test_the_stored_error_hides_what_the_log_hides() -> None:
+    try:
+        raise ValueError("postgresql://me:hunter2@db/x")
+    except ValueError as error:
+        described = describe(error)
+    assert described["message"] == "postgresql://me:********@db/x"
+    assert "hunter2" not in described["traceback"]
+
+
+@contextmanager
+def captured() -> Iterator[list[Line]]:
+    """The lines that are written in the block, all for one run."""
+    found: list[Line] = []
+    output = Output(Lines(LogFormat(), lambda line: found.append(json.loads(line))), lambda: {"run_id": "r"})
+    undo = capture(output)
+    try:
+        yield found
+    finally:
+        undo()
+
+
+def messages(lines: list[Line]) -> list[str]:
+    return [line["message"] for line in lines]
+
+
+def test_a_line_is_written_when_it_is_complete_or_its_run_is_over() -> None:
+    with captured() as lines:
+        print("one", "two")
+        print("three", end="")
+        assert messages(lines) == ["one two"]
+        end_lines()
+    assert messages(lines) == ["one two", "three"]
+    assert {(line["event"], line["run_id"], line["level"]) for line in lines} == {("run.printed", "r", "info")}
+
+
+def test_threads_do_not_mix_their_lines() -> None:
+    with captured() as lines:
+        print("mine ", end="")
+        thread = threading.Thread(target=lambda: print("theirs"))
+        thread.start()
+        thread.join()
+        print("too")
+    assert messages(lines) == ["theirs", "mine too"]
+
+
+def test_the_steps_of_a_progress_bar_are_one_line() -> None:
+    with captured() as lines:
+        for step in range(1000):
+            sys.stderr.write(f"\r{step} of 1000")
+        sys.stderr.write("\n")
+        sys.stdout.write("with a windows ending\r\n")
+    assert messages(lines) == ["999 of 1000", "with a windows ending"]
+
+
+def test_a_very_long_line_comes_in_pieces() -> None:
+    with captured() as lines:
+        print("x" * (LONGEST * 2 + 5))
+    assert [len(message) for message in messages(lines)] == [LONGEST, LONGEST, 5]
+
+
+def test_bytes_and_control_characters_are_made_readable() -> None:
+    with captured() as lines:
+        sys.stdout.buffer.write(b"caf\xc3\xa9 \xff\n")
+        print("\x1b[2Jgone\udc80")
+    assert messages(lines) == ["café \\xff", "\\x1b[2Jgone\\udc80"]
+
+
+def test_everything_is_as_before_afterwards() -> None:
+    before = sys.stdout, sys.stderr, sys.excepthook, threading.excepthook, logging.getLogger().level
+    undo = capture(Output(Lines(LogFormat(), lambda line: None), lambda: None))
+    undo()
+    assert before == (sys.stdout, sys.stderr, sys.excepthook, threading.excepthook, logging.getLogger().level)
+
+
+def test_lines_for_people_leave_alone_what_belongs_to_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    written: list[str] = []
+    undo = capture(Output(Lines(LogFormat(json=False), written.append), lambda: None))
+    print("as it is")
+    undo()
+    assert (stream.getvalue(), written) == ("as it is\n", [])
+
+
+def test_handlers_of_the_program_are_kept_and_the_default_is_replaced() -> None:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    output = Output(Lines(LogFormat(), lambda line: None), lambda: None)
+    try:
+        root.handlers = [own := logging.FileHandler("/dev/null")]
+        adopt_logging(output)
+        assert root.handlers == [own]
+        own.close()
+        root.handlers, root.level = [], logging.WARNING
+        logging.basicConfig()
+        adopt_logging(output)
+        assert [type(handler).__name__ for handler in root.handlers] == ["LogHandler"]
+        assert root.level == logging.INFO
+    finally:
+        root.handlers = before
+        root.setLevel(level)
+
+
+def test_workers_of_up_get_consecutive_ports() -> None:
+    assert _health_port(Settings(), 1) == ()
+    assert [_health_port(Settings(worker_port=9101), n)[1] for n in (1, 2)] == ["9101", "9102"]
+    assert _health_port(Settings(worker_port=0), 2)[1] == "0"

@@ -1,0 +1,38 @@
+"""The rolling upgrade of docs/operations.md, by its own commands, from the release before to this one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import psycopg
+
+from holdfast import migrate
+from tests.integration.operations_support import run
+from tests.upgrade.releases import ROOT, Release
+
+
+def command(directory: Path, release: Release) -> Path:
+    """The `holdfast` of a release."""
+    made = directory / f"holdfast-{release.name}"
+    made.write_text(
+        f'#!/bin/sh\nexport PYTHONPATH={release.source}:{ROOT} PGOPTIONS="-c jit=off"\n'
+        f'exec {sys.executable} -m holdfast "$@"\n'
+    )
+    made.chmod(0o755)
+    return made
+
+
+def test_two_workers_are_upgraded_one_by_one_while_runs_go_on(
+    landed_url: str, before: Release, after: Release, tmp_path: Path
+) -> None:
+    with psycopg.connect(landed_url) as connection:
+        connection.execute("drop table effects")  # of other tests, in our schema because the role is called like it
+    old, new = command(tmp_path, before), command(tmp_path, after)
+    run("Upgrades", tmp_path, tmp_path, OWNER_URL=landed_url, OLD=str(old), NEW=str(new))
+    with psycopg.connect(landed_url) as connection:
+        assert migrate.current(connection) == after.schema
+        counted = connection.execute("select status, count(*) from holdfast.run_status group by status").fetchall()
+        assert counted == [("SUCCEEDED", 6)]
+        names = {row[0] for row in connection.execute("select name from holdfast.workers")}
+        assert names == {"one", "two"}
