@@ -103,6 +103,7 @@ def test_a_port_that_is_taken_is_one_clear_error(database_url: str, tmp_path: Pa
 def test_an_error_at_the_start_is_json_where_the_log_is_to_be(tmp_path: Path) -> None:
     said = Cli(tmp_path, database_url="postgresql://me:hunter2@127.0.0.1:1/x", log_format="json")("worker")
     assert said.code == 69
-    [line] = map(json.loads, said.err.splitlines())
+    starting, line = map(json.loads, said.err.splitlines())
+    assert starting["event"] == "worker.starting"
     assert (line["event"], line["level"], "does not answer" in line["error"]) == ("failed", "error", True)
     assert "hunter2" not in said.err
