@@ -9,13 +9,13 @@ from typing import Any
 
 from holdfast import ops
 from holdfast.domain.canonical import canonicalize
-from holdfast.domain.ids import derived_id, new_id, series
-from holdfast.domain.jobs import NewJob, NewMap, Slice
+from holdfast.domain.ids import derived_id, new_id, series, slice_ids
+from holdfast.domain.jobs import Mapped, NewJob, NewMap, Slice
 from holdfast.domain.settling import Failed, Outcome, Succeeded, settle
 from holdfast.domain.states import Status
 from holdfast.domain.values import Claim, Dependency, NewRun, Position
 from holdfast.ops import outbox
-from holdfast.ops.create import CHUNKS, FIRST_TASKS
+from holdfast.ops.create import FIRST_TASKS
 from holdfast.sql import jobs, leases, tallies
 from holdfast.sql.jobs import Move
 from holdfast.sql.statement import Op
@@ -190,13 +190,13 @@ def resource_named(name: str) -> str:
     return f'{{"table": "{name}"}}'
 
 
-def add_map(case: Case, size: int) -> Op[bool]:
+def add_map(case: Case, size: int) -> Op[Mapped]:
     head = replace(case.run("map head"), map_id=case.map_id, depends_on=())
     case.ids.pop("map head")
     names = [f"chunk{n}" for n in range(size)]
-    case.ids.update(zip(names, series(case.map_id, CHUNKS, size), strict=True))
+    case.ids.update(zip(names, slice_ids(case.map_id, size), strict=True))
     slices = [Slice(*canonicalize({"chunk": n})) for n in range(size)]
-    return ops.add_map(NewMap(case.map_id, case.job_id, None, "{}", size), head, lambda: slices, None, None)
+    return ops.add_map(NewMap(case.map_id, case.job_id, None, "{}", size), head, lambda _: slices, None, None)
 
 
 SITUATIONS: dict[str, Callable[[Setting], object]] = {

@@ -48,7 +48,10 @@ class Desk(Protocol):
         """Keep the result of a step. Raises LeaseLost if the attempt holds its lease no more."""
 
     async def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
-        """Make a child run; returns its id."""
+        """Make a child run; returns its id. Raises ChildDiffers if the name stands for something else."""
+
+    async def stored_children(self, ref: AttemptRef) -> dict[str, str]:
+        """What the attempts of the run have added, by name, each with a few words about it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,36 @@ def series(origin: str, name: str, count: int, *, first: bool = False) -> list[s
     return [f"{head}{number:06x}" for number in range(count)]
 
 
+# Ids that sort by a number: after the `first` ones of a series, before derived ids. The tag tells them from both.
+_NUMBERED, _TAG = 0x400, 0xC00
+_NUMBER_BITS = 28
+_NOISE_BITS = 10 + 62 - _NUMBER_BITS
+NUMBERS_AT_MOST = 1 << _NUMBER_BITS
+
+
+def numbered_id(origin: str, number: int, name: str) -> str:
+    """An id with origin's time that sorts by `number`, and among equal numbers anyhow."""
+    if not 0 <= number < NUMBERS_AT_MOST:
+        raise ValueError(f"numbers of ids are below {NUMBERS_AT_MOST}, not {number}")
+    noise = int(hashlib.sha256(f"{origin}/{number}/{name}".encode()).hexdigest(), 16) % (1 << _NOISE_BITS)
+    return _numbered(uuid.UUID(origin).int >> 80, number, noise)
+
+
+def slice_ids(map_id: str, count: int) -> list[str]:
+    """The ids of the runs of a map, rising with their numbers; those of a numbered map go on counting from it."""
+    bits = uuid.UUID(map_id).int
+    if bits >> 64 & _TAG != _NUMBERED:
+        return series(map_id, "chunks", count)
+    first = (bits >> 64 & 0x3FF) << 18 | (bits >> _NOISE_BITS & 0x3FFFF)
+    noise = int(hashlib.sha256(f"{map_id}/chunks".encode()).hexdigest(), 16) % (1 << _NOISE_BITS)
+    return [_numbered(bits >> 80, first + number, noise) for number in range(count)]
+
+
+def _numbered(milliseconds: int, number: int, noise: int) -> str:
+    tail = (number & 0x3FFFF) << _NOISE_BITS | noise
+    return _text(milliseconds << 12 | _NUMBERED | number >> 18, f"{tail:016x}")
+
+
 def _text(tick: int, noise: str) -> str:
     head = f"{tick >> 12:012x}"
     return f"{head[:8]}-{head[8:]}-7{tick & 0xFFF:03x}-{_VARIANTS[noise[0]]}{noise[1:4]}-{noise[4:16]}"

@@ -108,6 +108,13 @@ class Dependency(NamedTuple):
     policy: str = "success"
 
 
+class KnownAs(NamedTuple):
+    """The name of something that was added: unique under its origin, the run, job or map that it was added to."""
+
+    origin: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """Where the last claim in a queue stopped: the next one need not look before it."""
@@ -171,6 +178,8 @@ class NewRun:
     depends_on: tuple[Dependency, ...] = ()
     ring: bool = False
     """Whether to ring for its queue with the very statement that makes it, if it is due at once."""
+    known_as: KnownAs | None = None
+    """Its name among what was added to the same run or job; then the id is a proposal, see ops.children."""
 
 
 class Payload(NamedTuple):

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, overload
 
-from holdfast.domain.ids import series
+from holdfast.domain.ids import slice_ids
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
-from holdfast.ops.create import CHUNKS
 
 LoadTasks = Callable[[str, str | None, int], list[RunRecord]]
 LoadResult = Callable[[str], Any]
@@ -144,7 +143,7 @@ class MapHandle:
     @property
     def task_ids(self) -> list[str]:
         """The ids of its tasks, in the order of the slices."""
-        return series(self.id, CHUNKS, self.total)
+        return slice_ids(self.id, self.total)
 
     def __len__(self) -> int:
         return self.total

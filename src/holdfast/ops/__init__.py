@@ -6,8 +6,9 @@ or leases), then the rows they add.
 """
 
 from holdfast.ops.cancel import cancel
+from holdfast.ops.children import diff, require_same, stored_children
 from holdfast.ops.claim import claim, claim_by_id, find_blocked, promote
-from holdfast.ops.create import add_join, add_map, add_tasks, create_job, end_held_jobs, find_tasks
+from holdfast.ops.create import add_join, add_map, add_tasks, create_job, end_held_jobs, find_tasks, get_map
 from holdfast.ops.depend import heal_dependencies
 from holdfast.ops.explain import explain
 from holdfast.ops.finish import finish
@@ -36,6 +37,7 @@ __all__ = [
     "claim_by_id",
     "create_job",
     "deregister_worker",
+    "diff",
     "end_held_jobs",
     "events",
     "explain",
@@ -46,6 +48,7 @@ __all__ = [
     "finish",
     "get",
     "get_job",
+    "get_map",
     "heal_dependencies",
     "heartbeat",
     "jobs_to_stop",
@@ -60,6 +63,7 @@ __all__ = [
     "ready_queues",
     "register_worker",
     "renew",
+    "require_same",
     "rescue",
     "resource_removed",
     "resources_to_remove",
@@ -71,6 +75,7 @@ __all__ = [
     "retry_failed_tasks",
     "stop_job",
     "stop_some",
+    "stored_children",
     "submit",
     "submit_batches",
     "submit_many",

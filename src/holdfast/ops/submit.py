@@ -23,7 +23,7 @@ from holdfast.sql.statement import Op
 ROUNDS = 10
 
 # What the runs of one statement have in common, besides all or none of them having dependencies.
-_OWN = {"id", "parameters", "payload_hash", "child_key", "depends_on", "ring"}
+_OWN = {"id", "parameters", "payload_hash", "child_key", "depends_on", "ring", "known_as"}
 _shared = attrgetter(*(field.name for field in fields(NewRun) if field.name not in _OWN))
 
 

@@ -41,19 +41,22 @@ def insert(new: NewJob, first_tasks: int) -> Statement[int]:
     )
 
 
-def grow(job_id: str, amount: int) -> Statement[int]:
-    """Count runs that were added. 0 if the job has ended or was asked to stop: then nothing may be added."""
+def grow(job_id: str, amount: int) -> Statement[int | None]:
+    """Count runs that were added; tells how many there are with them.
+
+    None if the job has ended or was asked to stop: then nothing may be added.
+    """
     return Statement(
         """
         with grown as (
             update holdfast.jobs set total = total + %(amount)s
             where id = %(job_id)s::uuid and finished_at is null and cancel_requested_at is null
-            returning id
+            returning total
         )
-        select count(*) from grown
+        select total from grown
         """,
         {"job_id": job_id, "amount": amount},
-        count,
+        first(lambda row: int(row[0])),
         together=True,
     )
 
