@@ -13,7 +13,7 @@ from holdfast.domain.ids import derived_id, new_id, series, slice_ids
 from holdfast.domain.jobs import Mapped, NewJob, NewMap, Slice
 from holdfast.domain.settling import Failed, Outcome, Succeeded, settle
 from holdfast.domain.states import Status
-from holdfast.domain.values import Claim, Dependency, NewRun, Position
+from holdfast.domain.values import Claim, Dependency, KnownAs, NewRun, Position
 from holdfast.ops import outbox
 from holdfast.ops.create import FIRST_TASKS
 from holdfast.sql import jobs, leases, tallies
@@ -190,13 +190,15 @@ def resource_named(name: str) -> str:
     return f'{{"table": "{name}"}}'
 
 
-def add_map(case: Case, size: int) -> Op[Mapped]:
+def add_map(case: Case, size: int, known_as: KnownAs | None = None) -> Op[Mapped]:
     head = replace(case.run("map head"), map_id=case.map_id, depends_on=())
     case.ids.pop("map head")
-    names = [f"chunk{n}" for n in range(size)]
-    case.ids.update(zip(names, slice_ids(case.map_id, size), strict=True))
+    if known_as is None:
+        names = [f"chunk{n}" for n in range(size)]
+        case.ids.update(zip(names, slice_ids(case.map_id, size), strict=True))
     slices = [Slice(*canonicalize({"chunk": n})) for n in range(size)]
-    return ops.add_map(NewMap(case.map_id, case.job_id, None, "{}", size), head, lambda _: slices, None, None)
+    new = NewMap(case.map_id, case.job_id, None, "{}", size, known_as, {"size": size})
+    return ops.add_map(new, head, lambda _: slices, None, None)
 
 
 SITUATIONS: dict[str, Callable[[Setting], object]] = {

@@ -54,6 +54,7 @@ def map_dataset(
     asks for another.
     """
     here.checked()
+    resolve(task)
     _require_size(chunk_size)
     given = dict(options or {})
     job_id, key = given.pop("job_id", None), given.pop("key", None)

@@ -16,7 +16,7 @@ from holdfast.domain.canonical import differences
 from holdfast.domain.errors import REMEDY, ChildDiffers
 from holdfast.domain.ids import NUMBERS_AT_MOST, numbered_id
 from holdfast.domain.jobs import MapRecord, NewMap
-from holdfast.domain.values import AttemptRef, KnownAs, NewRun, RunRecord
+from holdfast.domain.values import AttemptRef, NewRun, RunRecord
 from holdfast.sql import children, jobs, maps
 from holdfast.sql.statement import Op
 
@@ -65,7 +65,7 @@ def _require_same(
     if list(edges) != asked:
         different.append(f"depends_on: stored {_edges(edges)}, asked {_edges(asked)}")
     if different:
-        raise differs(new.known_as, stored, different)
+        raise differs(new.known_as.name if new.known_as is not None else f"key {new.child_key}", stored, different)
 
 
 def take_map_name(new: NewMap, task: str, by: AttemptRef | None) -> Op[tuple[str, bool]]:
@@ -84,7 +84,7 @@ def take_map_name(new: NewMap, task: str, by: AttemptRef | None) -> Op[tuple[str
         return id_, True
     map_id = str(stored.what["map"])
     if stored.what["asked"] != new.asked:
-        raise differs(known_as, f"map {map_id}", diff(stored.what["asked"], new.asked))
+        raise differs(known_as.name, f"map {map_id}", diff(stored.what["asked"], new.asked))
     return map_id, False
 
 
@@ -93,7 +93,7 @@ def require_same_map(new: NewMap, task: str, stored: MapRecord) -> None:
     mine = {"task": task, "slices": new.total, "dataset": orjson.loads(new.dataset)}
     found = {"task": stored.task, "slices": stored.total, "dataset": stored.dataset}
     if mine != found:
-        raise differs(new.known_as, f"map {stored.id}", diff(found, mine))
+        raise differs(f"map {stored.id}", "what an earlier attempt made", diff(found, mine))
 
 
 def diff(stored: Any, asked: Any) -> list[str]:
@@ -115,8 +115,7 @@ def stored_children(run_id: str) -> Op[dict[str, str]]:
     }
 
 
-def differs(known_as: KnownAs | None, stored: str, different: Sequence[str]) -> ChildDiffers:
-    name = known_as.name if known_as is not None else "this id"
+def differs(name: str, stored: str, different: Sequence[str]) -> ChildDiffers:
     return ChildDiffers(
         f"{name} stands for {stored}, and something else is asked for now: {'; '.join(different)}. {REMEDY}",
         different,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from holdfast.domain.values import KnownAs
+from holdfast.sql.runs import loaded
 from holdfast.sql.statement import Row, Statement, count, each, first, plain_array, text_array
 
 # No step of a user has such a name.
@@ -23,7 +24,7 @@ class Stored(NamedTuple):
 
 
 def _stored(row: Row) -> Stored:
-    return Stored(KnownAs(row[0], row[1].removeprefix(PREFIX)), row[2], orjson.loads(row[3]))
+    return Stored(KnownAs(row[0], row[1].removeprefix(PREFIX)), row[2], loaded(row[3]))
 
 
 def record(known_as: KnownAs, attempt: int, what: dict[str, Any]) -> Statement[int]:
