@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.testing.explorer.mutation import SCHEMA, SQL
 
 CONCLUDE, CREATE, DEPEND = "holdfast.ops.conclude", "holdfast.ops.create", "holdfast.ops.depend"
-STOP, RETRY, CANCEL, SUBMIT = "holdfast.ops.stop", "holdfast.ops.retry", "holdfast.ops.cancel", "holdfast.ops.submit"
+STOP, RETRY, CANCEL = "holdfast.ops.stop", "holdfast.ops.retry", "holdfast.ops.cancel"
 
 # A name, the guard, where it is, what is taken away, what is put there, and the meeting that notices.
 JOBS = [
@@ -45,16 +45,16 @@ JOBS = [
         "grow-ended",
         "nothing is added to a job that has ended",
         SQL,
-        "and finished_at is null and cancel_requested_at is null\n            returning id",
-        "returning id",
+        "and finished_at is null and cancel_requested_at is null\n            returning total",
+        "returning total",
         "succeed_a+add@last",
     ),
     (
         "grow-stopping",
         "nothing is added to a job that was asked to stop",
         SQL,
-        "and finished_at is null and cancel_requested_at is null\n            returning id",
-        "and finished_at is null\n            returning id",
+        "and finished_at is null and cancel_requested_at is null\n            returning total",
+        "and finished_at is null\n            returning total",
         "add+stop@last",
     ),
     (

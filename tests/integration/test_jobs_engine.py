@@ -186,9 +186,9 @@ def test_retrying_one_run_of_a_cancelled_job_strands_none_of_the_others(stage: S
     stage.do(lambda: ops.retry(first, "me"))
     assert stage.drain() == [first]
     assert stage.get_job(job_id).status is Status.FAILED
-    assert stage.do(lambda: ops.retry_failed_tasks(job_id, "me")) == 4
-    assert stage.drain() == [running, *others, after]
-    assert stage.status(alone) == "CANCELLED"
+    assert stage.do(lambda: ops.retry_failed_tasks(job_id, "me")) == 5
+    assert stage.drain() == [running, *others, alone, after]
+    assert stage.get_job(job_id).status is Status.SUCCEEDED
 
 
 def test_retrying_one_run_reopens_what_it_kept_from_starting(stage: Stage) -> None:

@@ -80,6 +80,8 @@ class JobRecord:
     broken: int
     first_tasks: int
     submitted_by: str | None
+    stop_outcome: str | None = None
+    """How it ends since it was asked to stop."""
 
 
 class MapRecord(NamedTuple):

@@ -223,6 +223,15 @@ class RunRecord(NamedTuple):
     submitted_by: str | None = None
     tags: tuple[str, ...] = ()
     version: str = ""
+    worker_id: str | None = None
+    """The worker that has the run, or had it last; read where tasks of jobs are."""
+
+    @property
+    def attempts(self) -> str:
+        """How many attempts there were, of how many. A run that was reopened, or lost by no fault of its own, may have
+        had more than its policy allows at a time; then just how many."""
+        within = self.attempt_count <= self.max_attempts
+        return f"{self.attempt_count} of {self.max_attempts}" if within else f"{self.attempt_count}"
 
     def alike(self, payload: Payload) -> RunRecord:
         """Another run that differs in nothing else. For runs by the thousand: `_replace` takes six times as long."""

@@ -66,7 +66,7 @@ def new_job(here: Here, name: Any, description: Any, timeout: Any, id_: str | No
 
 def get_job(here: Here, job: object) -> Procedure[Job]:
     """Read a job. Raises JobNotFound."""
-    return _job(here, (yield partial(ops.get_job, job_id_of(job))))
+    return _job(here, (yield partial(ops.show_job, job_id_of(job))))
 
 
 def list_jobs(
@@ -221,7 +221,7 @@ def get_task(here: Here, task: object) -> Procedure[JobTask]:
     task_id = parse_id(getattr(task, "id", task))
     if task_id is None:
         raise RunNotFound(f"{task!r} is not the id of a task")
-    return JobTask((yield partial(ops.get, task_id)), here.load_result)
+    return JobTask((yield partial(ops.get_task, task_id)), here.load_result)
 
 
 def job_id_of(value: object) -> str:

@@ -30,11 +30,12 @@ class JobTask:
         self.entrypoint = record.task
         self.kwargs = record.parameters
         self.status: Status = record.status
-        self.reason = record.reason
         self.error_message = record.last_error
+        failed = record.status is Status.FAILED
+        self.reason = record.last_error or record.reason if failed else record.reason
         self.retry_count = max(record.attempt_count - 1, 0)
         self.max_retries = record.max_attempts - 1
-        self.worker_id = record.lease_owner
+        self.worker_id = record.worker_id or record.lease_owner
         self.created_at = record.created_at
         self.started_at = record.started_at
         self.completed_at = record.finished_at

@@ -13,7 +13,7 @@ from holdfast.ops.depend import heal_dependencies
 from holdfast.ops.explain import explain
 from holdfast.ops.finish import finish
 from holdfast.ops.health import figures, metrics
-from holdfast.ops.jobs import get_job, list_jobs, list_tasks, ready_queues
+from holdfast.ops.jobs import get_job, get_task, list_jobs, list_tasks, ready_queues, show_job
 from holdfast.ops.listing import Page, list_runs
 from holdfast.ops.prune import make_partitions, prune, results_not_removed, results_removed, results_to_remove
 from holdfast.ops.read import attempts, events, get, result
@@ -49,6 +49,7 @@ __all__ = [
     "get",
     "get_job",
     "get_map",
+    "get_task",
     "heal_dependencies",
     "heartbeat",
     "jobs_to_stop",
@@ -73,6 +74,7 @@ __all__ = [
     "results_to_remove",
     "retry",
     "retry_failed_tasks",
+    "show_job",
     "stop_job",
     "stop_some",
     "stored_children",

@@ -20,13 +20,18 @@ from holdfast.sql.jobs import Move
 from holdfast.sql.statement import Op
 
 AT_ONCE = 10_000
-HELD_FOR_A_JOIN = timedelta(seconds=10)
+HELD_OPEN = timedelta(seconds=10)
 FIRST_TASKS = "tasks"
 
 
 def create_job(new: NewJob, tasks: Sequence[NewRun]) -> Op[JobRecord]:
-    """Make a job and its first tasks, all or none. Asked twice, it is made once."""
+    """Make a job and its first tasks, all or none. Asked twice, it is made once.
+
+    One without tasks is kept open for a while, for its maker to add some, and then ends.
+    """
     if (yield from jobs.insert(new, len(tasks))):
+        if not tasks:
+            yield from jobs.hold(new.id, HELD_OPEN)
         states = yield from hold_awaited(tasks)
         answers = yield from make(tasks, together=True)
         _require_all(sum(answer.created for _, answer in answers), len(tasks))
@@ -109,7 +114,7 @@ def add_map(
     _require_all(made, new.total)
     yield from grow(new.job_id, new.total)
     if job is not None:
-        yield from jobs.hold(job.id, HELD_FOR_A_JOIN)
+        yield from jobs.hold(job.id, HELD_OPEN)
     return Mapped((yield from get_map(map_id)), True)
 
 
