@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, overload
 
-from holdfast.domain.ids import slice_ids
+from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.ids import parse_id, slice_ids
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
@@ -158,4 +159,10 @@ class MapHandle:
         """A handle, given as such or as its reference."""
         if isinstance(value, MapHandle):
             return value
-        return cls(**value["$map"])
+        match value:
+            case {"$map": {"id": str(id_), "job_id": str(job_id), "total": int(total), "entrypoint": str(entrypoint)}}:
+                if parse_id(id_) and parse_id(job_id):
+                    return cls(id_, job_id, total, entrypoint)
+        raise BadInput(
+            f"collect takes what map returned, or its reference, not {value!r}", [Problem("/handle", "not a map")]
+        )

@@ -38,9 +38,9 @@ _HOLE = f"view {new_id()}"
 
 def map_dataset(
     here: Here,
-    /,
     task: Any,
     dataset: Any,
+    /,
     chunk_size: int = CHUNK_SIZE,
     *,
     options: Mapping[str, Any] | None = None,
@@ -49,7 +49,8 @@ def map_dataset(
     """Make one run of `task` for every `chunk_size` rows of a dataset, without reading them, in one transaction.
 
     Each is called with `view=`, its slice, and the kwargs. Inside a task of a job they join that job; elsewhere they
-    make one. `options` are those of a task in `create_job`, and `job_id` for an existing job. Returns a handle for
+    make one. `options` are those of a task in `create_job`, and `job_id` for an existing job; its `kwargs` may have the
+    names of arguments of `map` itself. Returns a handle for
     `collect` and `depends_on`. A later attempt is given the map that an earlier one made; raises ChildDiffers if it
     asks for another.
     """
@@ -58,6 +59,7 @@ def map_dataset(
     _require_size(chunk_size)
     given = dict(options or {})
     job_id, key = given.pop("job_id", None), given.pop("key", None)
+    kwargs = _kwargs(kwargs, given.pop("kwargs", None), "view", "map")
     asked = dataset_of(dataset)
     source = yield Elsewhere(partial(_source, asked))
     pinned: Dataset = yield Elsewhere(asked.pinned)
@@ -121,6 +123,21 @@ def _note_changes(run: RunContext, stored: MapRecord, new: NewMap) -> None:
         )
 
 
+def _kwargs(given: Mapping[str, Any], more: Any, own: str, call: str) -> dict[str, Any]:
+    """What a task is called with: the kwargs of the call, and those of `options["kwargs"]`, which may have any name."""
+    if more is not None and not isinstance(more, Mapping):
+        raise BadInput("/options/kwargs: must be a mapping", [Problem("/options/kwargs", "must be a mapping")])
+    twice = sorted(set(given) & set(more or {}))
+    if twice:
+        raise BadInput(
+            f"{twice[0]} is given twice, as a kwarg and in options", [Problem(f"/kwargs/{twice[0]}", "twice")]
+        )
+    kwargs = {**given, **(more or {})}
+    if own in kwargs:
+        raise BadInput(f"/kwargs/{own}: is given by {call}", [Problem(f"/kwargs/{own}", f"is given by {call}")])
+    return kwargs
+
+
 def _require_size(chunk_size: Any) -> None:
     if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
         raise BadInput(f"chunk_size is a number of rows, not {chunk_size!r}", [Problem("/chunk_size", "not positive")])
@@ -177,7 +194,7 @@ def _view(dataset: Dataset, part: Part, map_id: str) -> str:
 
 
 def collect(
-    here: Here, /, handle: Any, *, into: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
+    here: Here, handle: Any, /, *, into: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
 ) -> Procedure[JobTask]:
     """Add the task that runs once after all of a map, called with `results=` and the kwargs; returns it.
 
@@ -187,6 +204,7 @@ def collect(
     here.checked()
     given = dict(options or {})
     key = given.pop("key", None)
+    kwargs = _kwargs(kwargs, given.pop("kwargs", None), "results", "collect")
     handed = MapHandle.of(handle)
     stored: MapRecord = yield partial(ops.get_map, handed.id)
     if (stored.total, stored.job_id) != (handed.total, handed.job_id):
