@@ -85,8 +85,8 @@ JOBS = [
         "attempt-holds",
         "a task adds only while it holds its lease",
         CREATE,
-        "    if by is not None:\n        yield from hold_attempt(by)\n    return (yield from submit_many(tasks))",
-        "    return (yield from submit_many(tasks))",
+        "        yield from hold_attempt(by)\n    states = yield from hold_awaited(tasks)\n",
+        "        pass\n    states = yield from hold_awaited(tasks)\n",
         "succeed_a+add_held@two",
     ),
     (

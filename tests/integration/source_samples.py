@@ -1,4 +1,4 @@
-"""Samples of the document that the jobs API comes from which define functions, and what they take for granted."""
+"""Samples of the document that the jobs API comes from, and what they take for granted."""
 
 from __future__ import annotations
 
@@ -48,6 +48,23 @@ async def map(callback: str, obj: Object) -> Object:
     num_chunks = (total_rows + chunk_size - 1) // chunk_size
     return await create_result_collector(job_id, num_chunks)
 '''
+
+
+ENVIRONMENT = """
+POSTGRES_HOST=localhost
+POSTGRES_PORT=5432
+POSTGRES_USER=aaiclick
+POSTGRES_PASSWORD=secret
+POSTGRES_DB=aaiclick_orchestration
+
+# Worker settings
+WORKER_HEARTBEAT_INTERVAL=30  # seconds
+WORKER_TASK_TIMEOUT=3600      # seconds
+WORKER_MAX_RETRIES=3
+
+# Job settings
+JOB_DEFAULT_TIMEOUT=86400     # seconds (24 hours)
+"""
 
 
 class Object:

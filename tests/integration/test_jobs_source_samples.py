@@ -21,7 +21,7 @@ from holdfast.jobs import ambient, sync
 from holdfast.settings import load
 from tests.integration.cli_support import FOREIGN
 from tests.integration.jobs_support import disagreements
-from tests.integration.source_samples import LOAD, MAP, Object, defined, renamed
+from tests.integration.source_samples import ENVIRONMENT, LOAD, MAP, Object, defined, renamed
 from tests.integration.worker_support import ROOT, Stage, eventually
 
 PAGE = ROOT / "docs" / "jobs.md"
@@ -104,22 +104,6 @@ await deregister_worker(worker.id)
 
 # List active workers
 workers = await list_workers(status="active")
-"""
-
-ENVIRONMENT = """
-POSTGRES_HOST=localhost
-POSTGRES_PORT=5432
-POSTGRES_USER=aaiclick
-POSTGRES_PASSWORD=secret
-POSTGRES_DB=aaiclick_orchestration
-
-# Worker settings
-WORKER_HEARTBEAT_INTERVAL=30  # seconds
-WORKER_TASK_TIMEOUT=3600      # seconds
-WORKER_MAX_RETRIES=3
-
-# Job settings
-JOB_DEFAULT_TIMEOUT=86400     # seconds (24 hours)
 """
 
 
@@ -216,8 +200,8 @@ def test_the_settings_of_the_source_mean_the_same_here(tmp_path: Path) -> None:
     lines = (line.partition("#")[0].strip() for line in ENVIRONMENT.splitlines())
     given = dict(line.split("=", 1) for line in lines if line)
     with pytest.raises(ConfigurationError, match="HOLDFAST_LEASE_SECONDS"):
-        load(given, tmp_path)  # a heartbeat every 30 s is too rare for a lease of 60 s
-    settings = load(given | {"HOLDFAST_LEASE_SECONDS": "90"}, tmp_path)
+        load(given | {"HOLDFAST_LEASE_SECONDS": "60"}, tmp_path)  # a heartbeat every 30 s is too rare for that
+    settings = load(given, tmp_path)
     assert settings.database_url == "postgresql://aaiclick:secret@localhost:5432/aaiclick_orchestration"
     assert (settings.renew_seconds, settings.task_timeout_seconds) == (30.0, 3600.0)
     assert (settings.max_attempts, settings.job_timeout_seconds) == (4, 86400.0)

@@ -56,11 +56,15 @@ class Desk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a result may be, how much of it is kept in its row, and how long stopping may take."""
+    """How large a result may be, how much of it is kept in its row, and how long stopping may take.
+
+    `timeout` is the time limit, in seconds, of runs that have none of their own.
+    """
 
     inline_result_bytes: int = 65536
     max_result_bytes: int = 64 * 1024 * 1024
     grace: float = 10.0
+    timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
