@@ -259,7 +259,11 @@ PROGRAM: Script = [
 def test_crash_after_any_call_is_repeated_to_the_same_job(stage: Stage, calls: int) -> None:
     job = followed([*PROGRAM[:calls], STUMBLE], PROGRAM)
     assert (job.status, job.completed_tasks, job.total_tasks) == ("SUCCEEDED", 14, 14)
-    assert sorted(one.result() for one in job.tasks if one.entrypoint == "retried.join") == [[1, 5, 9, 7], [5, 6, 7, 0]]
+    assert [one.result() for one in job.tasks if one.entrypoint == "retried.join"] == [[1, 5, 9, 7], [5, 6, 7, 0]]
+    leaf, mapped = ["leaf"], ["slice"] * 3 + ["join"]
+    order = [*leaf, *mapped, *leaf, *leaf, *mapped, *leaf, *leaf]
+    assert [one.entrypoint for one in job.tasks] == [f"retried.{name}" for name in ("follow", *order)]
+    assert [one.kwargs["number"] for one in job.tasks if one.entrypoint == "retried.leaf"] == [1, 2, 3, 4, 5]
 
 
 def test_crashes_after_every_call_in_turn_are_repeated_to_the_same_job(stage: Stage) -> None:

@@ -59,6 +59,8 @@ def test_lease_is_three_heartbeats_long_if_only_these_are_set(tmp_path: Path) ->
     assert (settings.renew_seconds, settings.lease_seconds) == (30.0, 90.0)
     assert settings.origins["lease_seconds"] == "three times renew_seconds"
     assert load({"WORKER_HEARTBEAT_INTERVAL": "5"}, tmp_path).lease_seconds == 60.0
+    given = {"WORKER_HEARTBEAT_INTERVAL": "5", "HOLDFAST_LEASE_SECONDS": "20"}
+    assert load(given, tmp_path).lease_seconds == 20.0
 
 
 def test_sample_environment_of_the_source_starts_a_worker(database_url: str, tmp_path: Path) -> None:

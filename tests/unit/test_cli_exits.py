@@ -35,6 +35,7 @@ CODES: dict[int, set[type[BaseException]]] = {
         errors.RunEnded,
         errors.RunNotFinished,
         errors.JobEnded,
+        errors.ChildDiffers,
         errors.LeaseLost,
         errors.SubscriptionExists,
         errors.SubscriptionNotReady,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain import ids
-from holdfast.domain.ids import derived_id, new_id, new_ids, parse_id
+from holdfast.domain.ids import derived_id, new_id, new_ids, numbered_id, parse_id, series, slice_ids
 
 
 def test_an_id_is_a_version_7_uuid_of_now() -> None:
@@ -56,6 +56,29 @@ def test_a_derived_id_is_the_same_whenever_it_is_asked_for() -> None:
     assert derived_id(parent, "child") != derived_id(new_id(), "child")
     child = UUID(derived_id(parent, "child"))
     assert (child.version, child.int >> 80) == (7, UUID(parent).int >> 80), "it lies in the same month"
+
+
+def test_numbered_ids_sort_by_their_numbers_between_first_and_derived_ones() -> None:
+    job = new_id()
+    numbers = [0, 1, 2, 255, (1 << 18) - 1, 1 << 18, (1 << 28) - 1]
+    made = [numbered_id(job, number, "x") for number in numbers]
+    assert made == sorted(made)
+    assert all(UUID(one).version == 7 and UUID(one).int >> 80 == UUID(job).int >> 80 for one in made)
+    assert series(job, "tasks", 1 << 10, first=True)[-1] < made[0]
+    assert made[-1] < min(derived_id(job, f"{n}") for n in range(50))
+    assert numbered_id(job, 7, "x") != numbered_id(job, 7, "y") != numbered_id(new_id(), 7, "y")
+    with pytest.raises(ValueError, match="below"):
+        numbered_id(job, 1 << 28, "x")
+
+
+def test_slices_of_a_numbered_map_go_on_counting_and_those_of_an_older_one_do_not() -> None:
+    job = new_id()
+    a_map = numbered_id(job, (1 << 18) - 2, "map")
+    slices = slice_ids(a_map, 5)
+    assert slices == sorted(set(slices))
+    assert numbered_id(job, (1 << 18) - 3, "x") < slices[0] < slices[-1] < numbered_id(job, (1 << 18) + 3, "x")
+    older = derived_id(job, "map")
+    assert slice_ids(older, 5) == series(older, "chunks", 5)
 
 
 @given(st.uuids())
