@@ -263,10 +263,10 @@ def first_blamed(job_id: str) -> Statement[str | None]:
     """The first critical task that failed or was cancelled for its own sake, and why, in a few words."""
     return Statement(
         """
-        select format('%%s (%%s)%%s', coalesce(runs.child_key, runs.id::text), runs.task,
-                      ': ' || coalesce((attempts.error ->> 'class') || ': '
-                                       || split_part(left(attempts.error ->> 'message', 200), E'\n', 1),
-                                       attempts.reason))
+        select coalesce(runs.child_key, runs.id::text) || ' (' || runs.task || ')'
+               || coalesce(': ' || coalesce((attempts.error ->> 'class') || ': '
+                                            || split_part(left(attempts.error ->> 'message', 200), chr(10), 1),
+                                            attempts.reason), '')
         from holdfast.jobs
         join holdfast.attempts on attempts.run_id between holdfast.job_floor(jobs.id) and holdfast.job_ceiling(jobs.id)
         join holdfast.runs on runs.id = attempts.run_id and runs.job_id = jobs.id
