@@ -128,7 +128,7 @@ def _start(directory: str) -> socket.socket:
             process.returncode = 0
             return found
         if process.poll() is not None:
-            said = process.stderr.read().decode(errors="replace").strip()  # type: ignore[union-attr]
+            said = process.communicate()[1].decode(errors="replace").strip()
             if "No module named 'chdb'" in said:
                 raise ConfigurationError("ClickHouse tables need the extra: pip install 'holdfast[data]'")
             if _in_use(directory):
@@ -136,4 +136,5 @@ def _start(directory: str) -> socket.socket:
             raise HoldfastError(f"the host of {directory} did not start: {said[-1000:]}")
         time.sleep(0.02)
     process.kill()
+    process.communicate()
     raise HoldfastError(f"the host of {directory} did not answer within {START_WITHIN:g} s")
