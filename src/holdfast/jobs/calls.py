@@ -12,7 +12,7 @@ from typing import Any
 from holdfast import ops
 from holdfast.client.calls import person
 from holdfast.domain.errors import BadInput, HoldfastError, JobNotFound, Problem, RunNotFound
-from holdfast.domain.ids import derived_id, new_id, numbered_id, parse_id, series
+from holdfast.domain.ids import derived_id, new_id, parse_id, placed_id, series
 from holdfast.domain.jobs import JobRecord, NewJob
 from holdfast.domain.states import Status
 from holdfast.domain.values import KnownAs, NewRun, Submitted
@@ -180,9 +180,9 @@ def _added_later(here: Here, run: NewRun) -> Procedure[str]:
     """Leave a task to be added with the success of the run that makes the call."""
     if here.run is None or run.job_id is None or run.known_as is None:
         raise HoldfastError("only a task that a worker executes can leave others to be added when it succeeds")
-    job: JobRecord = yield partial(ops.get_job, run.job_id)
-    number = job.total + len(here.run.additions)
-    new = replace(run, id=numbered_id(job.id, number, f"{run.known_as.origin} {run.known_as.name}"))
+    place: int = yield partial(ops.next_place, run.job_id)
+    name = f"{run.known_as.origin} {run.known_as.name}"
+    new = replace(run, id=placed_id(run.job_id, place + len(here.run.additions), name))
     same = next((one for one in here.run.additions if one.known_as == run.known_as), None)
     with here.asking(run.known_as):
         if same is not None:

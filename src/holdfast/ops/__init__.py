@@ -6,7 +6,7 @@ or leases), then the rows they add.
 """
 
 from holdfast.ops.cancel import cancel
-from holdfast.ops.children import diff, require_same, stored_children
+from holdfast.ops.children import diff, next_place, require_same, stored_children
 from holdfast.ops.claim import claim, claim_by_id, find_blocked, promote
 from holdfast.ops.create import add_join, add_map, add_tasks, create_job, end_held_jobs, find_tasks, get_map
 from holdfast.ops.depend import heal_dependencies
@@ -59,6 +59,7 @@ __all__ = [
     "list_workers",
     "make_partitions",
     "metrics",
+    "next_place",
     "promote",
     "prune",
     "ready_queues",

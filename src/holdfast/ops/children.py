@@ -14,7 +14,7 @@ import orjson
 
 from holdfast.domain.canonical import differences
 from holdfast.domain.errors import REMEDY, ChildDiffers
-from holdfast.domain.ids import NUMBERS_AT_MOST, numbered_id
+from holdfast.domain.ids import map_id_after, place_of, placed_id
 from holdfast.domain.jobs import MapRecord, NewMap
 from holdfast.domain.values import AttemptRef, NewRun, RunRecord
 from holdfast.sql import children, jobs, maps
@@ -23,15 +23,21 @@ from holdfast.sql.statement import Op
 SHOWN = 80
 
 
-def take_name(new: NewRun, number: int, by: AttemptRef | None) -> Op[NewRun]:
-    """The run under the id that its name has: the one that is stored, else one that sorts by `number` in its job."""
+def next_place(job_id: str) -> Op[int]:
+    """Where in the order of a job's tasks the next one lies."""
+    last = yield from jobs.last_task(job_id)
+    return place_of(last) + 1 if last is not None else 0
+
+
+def take_name(new: NewRun, by: AttemptRef | None) -> Op[NewRun]:
+    """The run under the id that its name has: the one that is stored, else one that comes last in its job."""
     known_as = new.known_as
     if known_as is None:
         return new
     id_ = new.id
     # A run that was attempted by an earlier version may have added it under the id that comes with it.
     if new.job_id is not None and not (_again(by) and (yield from jobs.existing([new.id]))):
-        id_ = numbered_id(new.job_id, min(number, NUMBERS_AT_MOST - 1), f"{known_as.origin} {known_as.name}")
+        id_ = placed_id(new.job_id, (yield from next_place(new.job_id)), f"{known_as.origin} {known_as.name}")
     taken = yield from children.record(known_as, by.number if by else 0, {"run": id_, "task": new.task})
     if not taken:
         stored = yield from children.find(known_as)
@@ -73,9 +79,8 @@ def take_map_name(new: NewMap, task: str, by: AttemptRef | None) -> Op[tuple[str
     known_as = new.known_as
     if known_as is None or (_again(by) and (yield from maps.read(new.id)) is not None):
         return new.id, True
-    job = yield from jobs.read(new.job_id)
-    number = min(job.total if job is not None else 0, NUMBERS_AT_MOST - new.total)
-    id_ = numbered_id(new.job_id, number, f"{known_as.origin} {known_as.name}")
+    place = (yield from next_place(new.job_id)) - 1
+    id_ = map_id_after(place, new.job_id, f"{known_as.origin} {known_as.name}")
     what = {"map": id_, "task": task, "asked": dict(new.asked)}
     if (yield from children.record(known_as, by.number if by else 0, what)):
         return id_, True

@@ -74,8 +74,9 @@ def add_tasks(tasks: Sequence[NewRun], by: AttemptRef | None) -> Op[list[Submitt
     answers, made = [], []
     for task in tasks:
         # Counting holds the job: what is added to it at the same time comes before or after, and never in between.
-        number = (yield from grow(task.job_id, 1)) if task.job_id is not None else 0
-        new = yield from take_name(task, number, by)
+        if task.job_id is not None:
+            yield from grow(task.job_id, 1)
+        new = yield from take_name(task, by)
         ((_, answer),) = yield from make([new], together=True)
         answers.append(answer)
         if answer.created:

@@ -70,14 +70,12 @@ def ready_queues(job_id: str) -> Op[list[str]]:
     return (yield from jobs.ready_queues(job_id))
 
 
-def grow(job_id: str, amount: int) -> Op[int]:
-    """Count runs that are added; tells how many there were before. Raises JobEnded if the job takes no more."""
-    total = yield from jobs.grow(job_id, amount)
-    if total is None:
+def grow(job_id: str, amount: int) -> Op[None]:
+    """Count runs that are added. Raises JobEnded if the job takes no more."""
+    if not (yield from jobs.grow(job_id, amount)):
         job = yield from get_job(job_id)
         state = f"ended {job.status}" if job.status.final else f"was asked to stop ({job.reason})"
         raise JobEnded(f"job {job_id} ({job.name}) {state}; nothing can be added to it")
-    return total - amount
 
 
 def hold_attempt(ref: AttemptRef) -> Op[None]:

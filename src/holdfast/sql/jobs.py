@@ -41,22 +41,19 @@ def insert(new: NewJob, first_tasks: int) -> Statement[int]:
     )
 
 
-def grow(job_id: str, amount: int) -> Statement[int | None]:
-    """Count runs that were added; tells how many there are with them.
-
-    None if the job has ended or was asked to stop: then nothing may be added.
-    """
+def grow(job_id: str, amount: int) -> Statement[int]:
+    """Count runs that were added. 0 if the job has ended or was asked to stop: then nothing may be added."""
     return Statement(
         """
         with grown as (
             update holdfast.jobs set total = total + %(amount)s
             where id = %(job_id)s::uuid and finished_at is null and cancel_requested_at is null
-            returning total
+            returning id
         )
-        select total from grown
+        select count(*) from grown
         """,
         {"job_id": job_id, "amount": amount},
-        first(lambda row: int(row[0])),
+        count,
         together=True,
     )
 
@@ -365,4 +362,18 @@ def task_ids(job_id: str, after: str | None, limit: int) -> Statement[list[str]]
         """,
         {"job_id": job_id, "after": after, "limit": limit},
         each(lambda row: str(row[0])),
+    )
+
+
+def last_task(job_id: str) -> Statement[str | None]:
+    """The run of a job that comes last in order."""
+    return Statement(
+        """
+        select id::text from holdfast.runs
+        where id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
+          and job_id = %(job_id)s::uuid
+        order by id desc limit 1
+        """,
+        {"job_id": job_id},
+        first(lambda row: str(row[0])),
     )
