@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from holdfast.domain.context import current_run
     from holdfast.domain.errors import (
         BadParameters,
+        ChildDiffers,
         Fatal,
         HoldfastError,
         JobEnded,
@@ -38,6 +39,7 @@ _HOMES = {
     "holdfast.domain.context": ("current_run",),
     "holdfast.domain.errors": (
         "BadParameters",
+        "ChildDiffers",
         "Fatal",
         "HoldfastError",
         "JobEnded",
@@ -64,6 +66,7 @@ __all__ = [
     "AsyncHttpClient",
     "AsyncRun",
     "BadParameters",
+    "ChildDiffers",
     "Client",
     "Fatal",
     "HoldfastError",

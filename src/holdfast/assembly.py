@@ -123,7 +123,12 @@ def worker_options(surroundings: Surroundings, request: WorkerRequest) -> Worker
         task_modules=("holdfast.tasks", *settings.tasks),
         lease=settings.lease_seconds,
         renew_every=settings.renew_seconds,
-        limits=Limits(settings.inline_result_bytes, settings.max_result_bytes, settings.grace_seconds),
+        limits=Limits(
+            settings.inline_result_bytes,
+            settings.max_result_bytes,
+            settings.grace_seconds,
+            settings.task_timeout_seconds,
+        ),
         store=partial(_store, surroundings),
         prepare=partial(_prepare, settings),
         name=request.name,

@@ -248,6 +248,10 @@ def load(environment: Mapping[str, str] | None = None, directory: Path | None = 
         values["database_url"], origins["database_url"] = _from_parts(environment), "environment POSTGRES_*"
     if "renew_seconds" not in values and "lease_seconds" in values:
         values["renew_seconds"], origins["renew_seconds"] = values["lease_seconds"] / 4, "a quarter of lease_seconds"
+    # Where the alias comes from there is no lease that it would have to fit.
+    alone = "lease_seconds" not in values and origins.get("renew_seconds") == "environment WORKER_HEARTBEAT_INTERVAL"
+    if alone and values["renew_seconds"] * 3 > Settings.lease_seconds:
+        values["lease_seconds"], origins["lease_seconds"] = values["renew_seconds"] * 3, "three times renew_seconds"
     return Settings(**values, origins=origins)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from psycopg.errors import ForeignKeyViolation
 
-from holdfast.domain.errors import JobEnded, LeaseLost, RunCancelled, RunEnded, SubscriptionNotFound
-from holdfast.domain.jobs import JobRecord
+from holdfast.domain.errors import ChildDiffers, JobEnded, LeaseLost, RunCancelled, RunEnded, SubscriptionNotFound
+from holdfast.domain.jobs import JobRecord, Mapped
 from holdfast.domain.values import Claim, Submitted, Verdict
 from holdfast.testing.explorer.actor import Answer
 from holdfast.testing.explorer.history import History
@@ -64,7 +64,10 @@ def check(given: Given) -> Complaints:
 def _expected(given: Given, error: Exception) -> bool:
     closed = given.others_do(*ENDING) or given.situation in ("stopping", "over", "ended", "loose")
     match given.part.does:
-        case "add" | "map" | "several" | "add_resource":
+        case "name" | "name_map" if isinstance(error, ChildDiffers):
+            rivals = {other.names for other in given.others if other.does == given.part.does}
+            return bool(rivals - {given.part.names})
+        case "add" | "map" | "name" | "name_map" | "several" | "add_resource":
             stopped = isinstance(error, LeaseLost | RunCancelled) and "held" in given.part.names
             ended = isinstance(error, RunEnded) and given.part.does == "several"
             return closed and (isinstance(error, JobEnded) or stopped or ended)
@@ -162,10 +165,27 @@ def _did_several(given: Given, answer: Any) -> Complaints:
             yield f"its transaction was committed, and its run {name} is not there"
 
 
-def _mapped(given: Given, made: bool) -> Complaints:
+def _mapped(given: Given, mapped: Mapped) -> Complaints:
     if not given.maps:
         yield "it was answered that there is a map, and there is none"
-    if not made and not given.answer.doubted and not given.others_do("map"):
+    if not mapped.created and not given.answer.doubted and not given.others_do("map"):
+        yield "it made the map, and was answered that it was there before"
+
+
+def _named(given: Given, made: Submitted) -> Complaints:
+    """What it asked for under the name is there, and nothing else."""
+    if made.run.parameters != {"name": f"named {given.part.names[0]}"}:
+        yield f"it asked for {given.part.names[0]} and was given {made.run.parameters}"
+    if not given.run("named").exists:
+        yield f"it was given run {made.run.id}, which is not there"
+    if not made.created and not given.answer.doubted and not given.others_do("name"):
+        yield f"it made {made.run.id}, and was answered that it was there before"
+
+
+def _named_map(given: Given, mapped: Mapped) -> Complaints:
+    if str(mapped.map.total) != given.part.names[0]:
+        yield f"it asked for a map of {given.part.names[0]} runs and was given one of {mapped.map.total}"
+    if not mapped.created and not given.answer.doubted and not given.others_do("name_map"):
         yield "it made the map, and was answered that it was there before"
 
 
@@ -233,6 +253,8 @@ _CHECKS: dict[str, Callable[[Given, Any], Complaints]] = {
     "add": _added,
     "several": _did_several,
     "map": _mapped,
+    "name": _named,
+    "name_map": _named_map,
     "stop": _stopped,
     "claim": _claimed,
     "cancel": _cancelled,

@@ -9,13 +9,13 @@ from typing import Any
 
 from holdfast import ops
 from holdfast.domain.canonical import canonicalize
-from holdfast.domain.ids import derived_id, new_id, series
-from holdfast.domain.jobs import NewJob, NewMap, Slice
+from holdfast.domain.ids import derived_id, new_id, series, slice_ids
+from holdfast.domain.jobs import Mapped, NewJob, NewMap, Slice
 from holdfast.domain.settling import Failed, Outcome, Succeeded, settle
 from holdfast.domain.states import Status
-from holdfast.domain.values import Claim, Dependency, NewRun, Position
+from holdfast.domain.values import Claim, Dependency, KnownAs, NewRun, Position
 from holdfast.ops import outbox
-from holdfast.ops.create import CHUNKS, FIRST_TASKS
+from holdfast.ops.create import FIRST_TASKS
 from holdfast.sql import jobs, leases, tallies
 from holdfast.sql.jobs import Move
 from holdfast.sql.statement import Op
@@ -111,6 +111,8 @@ class Setting:
         policies = {name: {"policy": UNCRITICAL} for name in uncritical}
         runs = [case.run(name, *on, **policies.get(name, {})) for name, on in tasks.items()]
         self.session.run(ops.create_job(NewJob(case.job_id, "explored"), runs))
+        if not runs:
+            self.session.run(iter(jobs.let_go(case.job_id)))
         return self
 
     def mapped(self, size: int = 2, join: bool = True) -> Setting:
@@ -205,13 +207,15 @@ def resource_named(name: str) -> str:
     return f'{{"table": "{name}"}}'
 
 
-def add_map(case: Case, size: int) -> Op[bool]:
+def add_map(case: Case, size: int, known_as: KnownAs | None = None) -> Op[Mapped]:
     head = replace(case.run("map head"), map_id=case.map_id, depends_on=())
     case.ids.pop("map head")
-    names = [f"chunk{n}" for n in range(size)]
-    case.ids.update(zip(names, series(case.map_id, CHUNKS, size), strict=True))
+    if known_as is None:
+        names = [f"chunk{n}" for n in range(size)]
+        case.ids.update(zip(names, slice_ids(case.map_id, size), strict=True))
     slices = [Slice(*canonicalize({"chunk": n})) for n in range(size)]
-    return ops.add_map(NewMap(case.map_id, case.job_id, None, "{}", size), head, lambda: slices, None, None)
+    new = NewMap(case.map_id, case.job_id, None, "{}", size, known_as, {"size": size})
+    return ops.add_map(new, head, lambda _: slices, None, None)
 
 
 SITUATIONS: dict[str, Callable[[Setting], object]] = {

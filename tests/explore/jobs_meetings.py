@@ -12,6 +12,8 @@ _MEETINGS = """
     claim+claim@pending claim+stop@pending claim+add@pending claim+cancel_a@pending
     add+stop@pending add_same+add_same@pending map+stop@pending map+map@pending stop+stop_late@pending
     cancel_a+stop@pending
+    name+name@pending name+name_other@pending name+stop@pending name+name_other@last succeed_a+name@last
+    name_map+name_map@pending name_map+name_other_map@pending name_map+stop@pending name+name_map@pending
 
     succeed_a+add@last succeed_a+add_held@last succeed_a+stop@last adding_a+stop@last adding_a+add@last
     succeed_a+after_a@last fail_a+after_a@last crash_a+stop@last crash_a+after_a@last fail_a+stop@last

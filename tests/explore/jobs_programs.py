@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from holdfast import ops
+from holdfast.domain.ids import slice_ids
 from holdfast.domain.settling import Failed, Outcome, Succeeded, settle
 from holdfast.domain.states import Status
-from holdfast.domain.values import Position, Settlement, Verdict
+from holdfast.domain.values import KnownAs, Position, Settlement, Verdict
 from holdfast.sql import attempts, jobs
 from holdfast.sql.statement import Op, Statement, first
 from holdfast.testing.explorer.actor import Do, Program
@@ -115,6 +116,29 @@ def _add_held(case: Case, who: int) -> Op[Any]:
     return ops.add_tasks([case.run(f"held{who}", parent_id=case.ids["a"])], case.claims["a"].ref)
 
 
+def _named(value: str) -> Part:
+    """Add a run under a name that others may use as well, for the same or for something else."""
+
+    def make(case: Case, who: int) -> Program:
+        new = case.run(f"named {value}", child_key="x", known_as=KnownAs(case.job_id, "key x"))
+        (made,) = yield Do(lambda: ops.add_tasks([new], None))
+        case.ids["named"] = made.run.id
+        return made
+
+    return Part(make, make, "name", (value,))
+
+
+def _named_map(size: int) -> Part:
+    """Map under a name that others may use as well."""
+
+    def make(case: Case, who: int) -> Program:
+        mapped = yield Do(lambda: add_map(case, size, KnownAs(case.job_id, "map key x")))
+        case.ids.update(zip([f"chunk{n}" for n in range(size)], slice_ids(mapped.map.id, size), strict=True))
+        return mapped
+
+    return Part(make, make, "name_map", (str(size),))
+
+
 PROGRAMS: dict[str, Part] = {
     "succeed_a": _finish(("a", Succeeded("1"))),
     "succeed_b": _finish(("b", Succeeded("2"))),
@@ -137,6 +161,10 @@ PROGRAMS: dict[str, Part] = {
     "after_c": _adding("after_c", "c"),
     "join": repeated("add", lambda case, who: ops.add_join(case.run("join", "map"), None), "join"),
     "map": repeated("map", lambda case, who: add_map(case, 2)),
+    "name": _named("one"),
+    "name_other": _named("another"),
+    "name_map": _named_map(2),
+    "name_other_map": _named_map(1),
     "stop": _stop(Status.CANCELLED, "enough"),
     "stop_late": _stop(Status.FAILED, "timed out"),
     "stop_slowly": _stop(Status.CANCELLED, "slowly", begin=True),

@@ -50,6 +50,16 @@ MORE_CHECKS = {
         join holdfast.runs on runs.id = attempts.run_id join holdfast.jobs on jobs.id = runs.job_id
         where attempts.details ->> 'stopped' is not null and attempts.reopened_at is null
           and jobs.cancel_requested_at is null""",
+    "a name that stands for two runs": """
+        select job_id::text, child_key, count(*) from holdfast.runs where child_key is not null
+        group by job_id, parent_id, child_key having count(*) > 1""",
+    "a job with two maps": """
+        select job_id::text, count(*) from holdfast.maps group by job_id having count(*) > 1""",
+    "a name that stands for nothing": """
+        select steps.run_id::text, steps.name, steps.result::text from holdfast.steps
+        where starts_with(steps.name, 'holdfast:')
+          and not exists (select from holdfast.runs where runs.id = (steps.result ->> 'run')::uuid)
+          and not exists (select from holdfast.maps where maps.id = (steps.result ->> 'map')::uuid)""",
     "a resource that was noted after its job had ended": """
         select resources.job_id::text, resources.created_at, jobs.finished_at
         from holdfast.resources join holdfast.jobs on jobs.id = resources.job_id
@@ -121,7 +131,17 @@ class JobStage(Stage):
             self._complain_of_answers(schedule, case, actors, mine)
         clock.reset(self._scene)
         # The next batch is checked by itself.
-        for table in ("late_starts", "dependencies", "maps", "jobs", "resources", "outbox", "subscriptions cascade"):
+        emptied = (
+            "late_starts",
+            "dependencies",
+            "maps",
+            "jobs",
+            "steps",
+            "resources",
+            "outbox",
+            "subscriptions cascade",
+        )
+        for table in emptied:
             self._scene.execute(f"truncate holdfast.{table}")
         self._claimers = None
         return self.violations[before:]

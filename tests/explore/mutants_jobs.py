@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.testing.explorer.mutation import SCHEMA, SQL
 
 CONCLUDE, CREATE, DEPEND = "holdfast.ops.conclude", "holdfast.ops.create", "holdfast.ops.depend"
-STOP, RETRY, CANCEL, SUBMIT = "holdfast.ops.stop", "holdfast.ops.retry", "holdfast.ops.cancel", "holdfast.ops.submit"
+STOP, RETRY, CANCEL = "holdfast.ops.stop", "holdfast.ops.retry", "holdfast.ops.cancel"
 
 # A name, the guard, where it is, what is taken away, what is put there, and the meeting that notices.
 JOBS = [
@@ -85,8 +85,8 @@ JOBS = [
         "attempt-holds",
         "a task adds only while it holds its lease",
         CREATE,
-        "    if by is not None:\n        yield from hold_attempt(by)\n    return (yield from submit_many(tasks))",
-        "    return (yield from submit_many(tasks))",
+        "        yield from hold_attempt(by)\n    states = yield from hold_awaited(tasks)\n",
+        "        pass\n    states = yield from hold_awaited(tasks)\n",
         "succeed_a+add_held@two",
     ),
     (

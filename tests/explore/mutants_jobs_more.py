@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.testing.explorer.mutation import SCHEMA, SQL
-from tests.explore.mutants_jobs import DEPEND, SUBMIT
+from tests.explore.mutants_jobs import CREATE, DEPEND
 
 # As in `mutants_jobs`: a name, the guard, where it is, what is taken away, what is put there, and who notices.
 
@@ -167,9 +167,9 @@ COUNTING = [
     (
         "grow-surplus",
         "what was there before is not counted twice",
-        SUBMIT,
-        "        yield from jobs.grow(job_id, -sizes[job_id])\n",
-        "        pass\n",
+        CREATE,
+        "            yield from jobs.grow(new.job_id, -1)\n",
+        "            pass\n",
         "add_same+add_same@pending",
     ),
     (
@@ -296,7 +296,56 @@ RESOURCES = [
     ),
 ]
 
+CHILDREN = "holdfast.ops.children"
+
+NAMES = [
+    (
+        "name-compared",
+        "a name that stands for one run is not accepted for another",
+        CREATE,
+        "        yield from require_same_run(new, answer.run)\n",
+        "        pass\n",
+        "name+name_other@pending",
+    ),
+    (
+        "name-taken-once",
+        "a name stands for one run",
+        SQL,
+        "on conflict (run_id, name) do nothing returning run_id\n        )\n        select count(*) from taken",
+        (
+            "on conflict (run_id, name) do update set result = excluded.result returning run_id\n        )\n"
+            "        select count(*) from taken"
+        ),
+        "name+name@pending",
+    ),
+    (
+        "name-found",
+        "whoever finds a name taken is given what it stands for",
+        CHILDREN,
+        '            id_ = stored.what["run"]\n',
+        "            pass\n",
+        "name+name@pending",
+    ),
+    (
+        "map-compared",
+        "a name that stands for one map is not accepted for another",
+        CHILDREN,
+        '    if stored.what["asked"] != new.asked:\n',
+        "    if False:\n",
+        "name_map+name_other_map@pending",
+    ),
+    (
+        "map-found",
+        "whoever finds the name of a map taken is given that map",
+        CHILDREN,
+        "    return map_id, False\n",
+        "    return id_, True\n",
+        "name_map+name_map@pending",
+    ),
+]
+
 OWN = [
+    *NAMES,
     (
         "start-note",
         "a claim that does not wait for a locked job leaves a note, so that the job starts later",

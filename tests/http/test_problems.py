@@ -20,6 +20,7 @@ NOT_OVER_HTTP = {
     errors.RunTimedOut,
     errors.WaitTimeout,
     errors.LeaseLost,
+    errors.ChildDiffers,
     errors.Fatal,
     errors.ResultNotStorable,
 }

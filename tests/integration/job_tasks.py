@@ -115,6 +115,20 @@ async def sweep(rows: int, chunk_size: int, path: str | None = None) -> dict[str
     return {"tasks": len(handle), "join": join.id}
 
 
+@task("job.remap", retry=QUICK)
+def remap(path: str, first: int, later: int, children: int = 0) -> int:
+    """Maps over other rows on later attempts, and dies once after everything was added."""
+    again = current_run().attempt > 1
+    say(path, current_run().attempt)
+    handle = sync.map("job.square", range(later if again else first), chunk_size=1, power=1)
+    sync.collect(handle, into="job.total")
+    for number in range(0 if again else children):
+        current_run().submit("job.note", {"path": f"{path}.children", "text": number}, key=f"note {number}")
+    if not again:
+        os._exit(3)
+    return len(handle)
+
+
 @task("job.nest", retry=QUICK)
 async def nest(view: View, path: str) -> int:
     """Maps over its own slice."""

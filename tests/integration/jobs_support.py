@@ -105,6 +105,8 @@ class Stage:
             for task in tasks
         ]
         self.do(lambda: ops.create_job(NewJob(id_, name, **fields), first))
+        if not tasks:
+            self.do(lambda: iter(jobs.let_go(id_)))  # type: ignore[arg-type,return-value]
         return id_
 
     def add(self, job_id: str, *tasks: NewRun, by: Any = None) -> list[Submitted]:
@@ -116,7 +118,7 @@ class Stage:
         id_ = derived_id(job_id, key)
         head = replace(new_run(), job_id=job_id, map_id=id_)
         slices = [Slice(*canonicalize({"n": n})) for n in range(total)]
-        self.do(lambda: ops.add_map(NewMap(id_, job_id, None, "{}", total), head, lambda: slices, None, None))
+        self.do(lambda: ops.add_map(NewMap(id_, job_id, None, "{}", total), head, lambda _: slices, None, None))
         return id_
 
     def stop_job(self, job_id: str, reason: str = "enough") -> list[str]:

@@ -94,6 +94,24 @@ class TestRunning:
         assert lines(path) == ["total"]
         assert sync.get_task(job.tasks[0].result()["join"]).result()["sum"] == 4950
 
+    @pytest.mark.parametrize(
+        ("kwargs", "named"),
+        [
+            ({"first": 6, "later": 3}, "/dataset/range/1: stored 6, asked 3"),
+            ({"first": 6, "later": 6, "children": 1}, "key note 0 (job.note, added by attempt 1)"),
+        ],
+    )
+    def test_task_that_dies_and_then_asks_for_something_else_fails_for_good(
+        self, stage: Stage, kwargs: dict[str, int], named: str
+    ) -> None:
+        path = stage.file("attempts")
+        job = ended(sync.create_job("remapped", [{"entrypoint": "job.remap", "kwargs": {"path": str(path), **kwargs}}]))
+        assert (job.status, lines(path)) == ("FAILED", ["1", "2"])
+        assert "ChildDiffers" in str(job.reason)
+        assert named in str(job.tasks[0].error_message)
+        (join,) = [one for one in job.tasks if one.entrypoint == "job.total"]
+        assert join.result() == {"sum": 15, "offsets": list(range(6))}
+
     def test_maps_within_maps(self, stage: Stage) -> None:
         path = stage.file("totals")
         handle = sync.map("job.nest", list(range(20)), chunk_size=5, path=str(path))

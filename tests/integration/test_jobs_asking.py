@@ -56,7 +56,7 @@ class TestAsking:
         note = {"entrypoint": "job.note", "kwargs": {"path": "x"}}
         job = sync.create_job("keys", [{**note, "key": "first"}])
         added = sync.add_task_to_job(job.id, "job.note", {"path": "x"}, key="second", depends_on=["first"])
-        again = sync.add_task_to_job(job.id, "job.note", {"path": "x"}, key="second")
+        again = sync.add_task_to_job(job.id, "job.note", {"path": "x"}, key="second", depends_on=["first"])
         third = sync.add_task_to_job(job.id, "job.note", {"path": "x"}, depends_on=["first", "second", added])
         assert (added.id, sync.add_task_to_job(job.id, "job.note", {"path": "x"}, key="first").id) == (
             again.id,

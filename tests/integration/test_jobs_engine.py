@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
 
 from holdfast import ops
-from holdfast.domain.errors import JobEnded, JobNotFound, LeaseLost, RunCancelled, RunEnded
+from holdfast.domain.canonical import canonicalize
+from holdfast.domain.errors import ChildDiffers, JobEnded, JobNotFound, LeaseLost, RunCancelled, RunEnded
 from holdfast.domain.ids import derived_id, new_id
+from holdfast.domain.jobs import NewMap, Slice
 from holdfast.domain.settling import Failed, Succeeded, settle
 from holdfast.domain.states import Status
-from holdfast.domain.values import Dependency
+from holdfast.domain.values import AttemptRef, Dependency, KnownAs
 from holdfast.sql import jobs
 from tests.integration.jobs_support import ERROR, Stage, new_run, stage
 
@@ -117,6 +120,34 @@ def test_a_task_adds_only_while_it_holds_its_lease(stage: Stage) -> None:
         stage.add(job_id, new_run(), by=claim.ref)
 
 
+def test_children_of_an_attempt_by_an_earlier_version_are_found_by_their_ids(stage: Stage) -> None:
+    """It knew a child by an id made of its name alone."""
+    job_id = stage.job(new_run(policy='{"delays": [0]}'))
+    (first,) = stage.claim()
+    name, map_name = KnownAs(first.run_id, "key x"), KnownAs(first.run_id, "map call 2")
+    child = new_run(derived_id(*name), job_id=job_id)
+    old_map = NewMap(derived_id(*map_name), job_id, None, "{}", 2)
+    slices = [Slice(*canonicalize({"n": n})) for n in range(2)]
+
+    def add_map(new: NewMap, by: AttemptRef) -> Any:
+        return stage.do(lambda: ops.add_map(new, new_run(job_id=job_id), lambda _: slices[: new.total], by, None))
+
+    stage.do(lambda: ops.add_tasks([child], first.ref))
+    assert add_map(old_map, first.ref).created
+    stage.end([first], Failed(ERROR))
+    (again,) = [claim for claim in stage.claim() if claim.run_id == first.run_id]
+    (found,) = stage.do(lambda: ops.add_tasks([replace(child, known_as=name)], again.ref))
+    assert (found.created, found.run.id) == (False, child.id)
+    assert add_map(replace(old_map, known_as=map_name), again.ref).map.id == old_map.id
+    with pytest.raises(ChildDiffers, match="/slices: stored 2, asked 1"):
+        add_map(replace(old_map, known_as=map_name, total=1), again.ref)
+    with pytest.raises(ChildDiffers, match="task: stored noop, asked other"):
+        stage.do(lambda: ops.add_tasks([replace(child, task="other", known_as=name)], again.ref))
+    assert stage.get_job(job_id).total == 4
+    stage.end([again])
+    stage.drain()
+
+
 def test_children_come_with_the_finish_or_not_at_all(stage: Stage) -> None:
     job_id = stage.job(new_run(), new_run())
     parent, failing = stage.claim()
@@ -186,9 +217,9 @@ def test_retrying_one_run_of_a_cancelled_job_strands_none_of_the_others(stage: S
     stage.do(lambda: ops.retry(first, "me"))
     assert stage.drain() == [first]
     assert stage.get_job(job_id).status is Status.FAILED
-    assert stage.do(lambda: ops.retry_failed_tasks(job_id, "me")) == 4
-    assert stage.drain() == [running, *others, after]
-    assert stage.status(alone) == "CANCELLED"
+    assert stage.do(lambda: ops.retry_failed_tasks(job_id, "me")) == 5
+    assert stage.drain() == [running, *others, alone, after]
+    assert stage.get_job(job_id).status is Status.SUCCEEDED
 
 
 def test_retrying_one_run_reopens_what_it_kept_from_starting(stage: Stage) -> None:

@@ -17,10 +17,11 @@ import pytest
 
 from holdfast import task
 from holdfast.domain.errors import ConfigurationError
-from holdfast.jobs import ambient, get_current_job_id, sync
+from holdfast.jobs import ambient, sync
 from holdfast.settings import load
 from tests.integration.cli_support import FOREIGN
 from tests.integration.jobs_support import disagreements
+from tests.integration.source_samples import ENVIRONMENT, LOAD, MAP, Object, defined, renamed
 from tests.integration.worker_support import ROOT, Stage, eventually
 
 PAGE = ROOT / "docs" / "jobs.md"
@@ -39,49 +40,6 @@ job = await create_job(
     ]
 )
 """
-
-LOAD = """
-async def load_and_process_data(source: str):
-    data_obj = await load_data(source)
-    # Create validation task with actual table ID
-    await add_task_to_current_job(
-        entrypoint="myapp.processors.validate_data",
-        kwargs={"input_obj": data_obj.table_id}
-    )
-"""
-
-MAP = '''
-async def map(callback: str, obj: Object) -> Object:
-    """
-    Apply callback to each element of obj in parallel.
-    Creates one task per chunk of data using offset/limit.
-    """
-    from aaiclick.orchestration import add_task_to_current_job
-
-    # Get current job context
-    job_id = get_current_job_id()
-
-    # Get total row count without reading data
-    total_rows = await obj.count()
-    chunk_size = 10000  # Configurable chunk size
-
-    # Create task for each chunk using offset/limit
-    # Note: Requires View concept (see Known Design Gaps)
-    for offset in range(0, total_rows, chunk_size):
-        await add_task_to_current_job(
-            job_id=job_id,
-            entrypoint=callback,
-            kwargs={
-                "table_id": obj.table_id,
-                "offset": offset,
-                "limit": chunk_size
-            }
-        )
-
-    # Return handle to future results
-    num_chunks = (total_rows + chunk_size - 1) // chunk_size
-    return await create_result_collector(job_id, num_chunks)
-'''
 
 JOBS = """
 from aaiclick.orchestration import (
@@ -148,51 +106,6 @@ await deregister_worker(worker.id)
 workers = await list_workers(status="active")
 """
 
-ENVIRONMENT = """
-POSTGRES_HOST=localhost
-POSTGRES_PORT=5432
-POSTGRES_USER=aaiclick
-POSTGRES_PASSWORD=secret
-POSTGRES_DB=aaiclick_orchestration
-
-# Worker settings
-WORKER_HEARTBEAT_INTERVAL=30  # seconds
-WORKER_TASK_TIMEOUT=3600      # seconds
-WORKER_MAX_RETRIES=3
-
-# Job settings
-JOB_DEFAULT_TIMEOUT=86400     # seconds (24 hours)
-"""
-
-
-class Object:
-    """What the samples take for granted: a table with an id and a count."""
-
-    def __init__(self, table_id: str, rows: int = 0) -> None:
-        self.table_id = table_id
-        self.rows = rows
-
-    async def count(self) -> int:
-        return self.rows
-
-
-async def load_data(source: str) -> Object:
-    return Object(f"tbl_{source}")
-
-
-async def create_result_collector(job_id: str, chunks: int) -> dict[str, Any]:
-    return {"job_id": job_id, "chunks": chunks}
-
-
-def defined(sample: str, name: str) -> Any:
-    """The function that a sample defines."""
-    import holdfast.jobs as jobs
-
-    names = {**vars(jobs), "Object": Object, "load_data": load_data, "get_current_job_id": get_current_job_id}
-    names["create_result_collector"] = create_result_collector
-    exec(compile(renamed(sample), name, "exec", dont_inherit=True), names)
-    return names[name]
-
 
 async def performed(sample: str, **names: Any) -> dict[str, Any]:
     """What is there after the lines of a sample."""
@@ -200,10 +113,6 @@ async def performed(sample: str, **names: Any) -> dict[str, Any]:
     exec(compile(f"async def main():\n{body}\n    return locals()", "sample", "exec", dont_inherit=True), names)
     found: dict[str, Any] = await names["main"]()
     return found
-
-
-def renamed(sample: str) -> str:
-    return sample.replace("aaiclick.orchestration", "holdfast.jobs")
 
 
 @task("samples.load", executor="inline")
@@ -291,8 +200,8 @@ def test_the_settings_of_the_source_mean_the_same_here(tmp_path: Path) -> None:
     lines = (line.partition("#")[0].strip() for line in ENVIRONMENT.splitlines())
     given = dict(line.split("=", 1) for line in lines if line)
     with pytest.raises(ConfigurationError, match="HOLDFAST_LEASE_SECONDS"):
-        load(given, tmp_path)  # a heartbeat every 30 s is too rare for a lease of 60 s
-    settings = load(given | {"HOLDFAST_LEASE_SECONDS": "90"}, tmp_path)
+        load(given | {"HOLDFAST_LEASE_SECONDS": "60"}, tmp_path)  # a heartbeat every 30 s is too rare for that
+    settings = load(given, tmp_path)
     assert settings.database_url == "postgresql://aaiclick:secret@localhost:5432/aaiclick_orchestration"
     assert (settings.renew_seconds, settings.task_timeout_seconds) == (30.0, 3600.0)
     assert (settings.max_attempts, settings.job_timeout_seconds) == (4, 86400.0)

@@ -36,6 +36,7 @@ CODES: dict[int, set[type[BaseException]]] = {
         errors.RunEnded,
         errors.RunNotFinished,
         errors.JobEnded,
+        errors.ChildDiffers,
         errors.LeaseLost,
         errors.SubscriptionExists,
         errors.SubscriptionNotReady,

@@ -12,7 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain import ids
-from holdfast.domain.ids import derived_id, new_id, new_ids, parse_id
+from holdfast.domain.ids import (
+    LAST_PLACE,
+    derived_id,
+    map_id_after,
+    new_id,
+    new_ids,
+    parse_id,
+    place_of,
+    placed_id,
+    series,
+    slice_ids,
+)
 
 
 def test_an_id_is_a_version_7_uuid_of_now() -> None:
@@ -56,6 +67,29 @@ def test_a_derived_id_is_the_same_whenever_it_is_asked_for() -> None:
     assert derived_id(parent, "child") != derived_id(new_id(), "child")
     child = UUID(derived_id(parent, "child"))
     assert (child.version, child.int >> 80) == (7, UUID(parent).int >> 80), "it lies in the same month"
+
+
+def test_placed_ids_sort_by_their_places_after_the_first_ones() -> None:
+    job = new_id()
+    places = [0, 1, 2, 255, (1 << 17) - 1, 1 << 17, LAST_PLACE]
+    made = [placed_id(job, place, "x") for place in places]
+    assert made == sorted(made)
+    assert list(map(place_of, made)) == places
+    assert all(UUID(one).version == 7 and UUID(one).int >> 80 == UUID(job).int >> 80 for one in made)
+    first = series(job, "tasks", 1 << 10, first=True)
+    assert (place_of(first[-1]), first[-1] < made[0]) == (-1, True)
+    assert placed_id(job, 7, "x") != placed_id(job, 7, "y") != placed_id(new_id(), 7, "y")
+    assert place_of(placed_id(job, LAST_PLACE + 5, "x")) == LAST_PLACE
+
+
+def test_maps_are_given_ids_whose_slices_come_one_after_the_other() -> None:
+    job, place = new_id(), -1
+    for number in range(200):
+        slices = slice_ids(map_id_after(place, job, f"{number}"), 3)
+        assert slices == sorted(slices)
+        assert place < place_of(slices[0]) == place_of(slices[-1])
+        place = place_of(slices[-1])
+    assert slice_ids(map_id_after(LAST_PLACE, job, "late"), 1), "where no place is left, anywhere"
 
 
 @given(st.uuids())

@@ -56,6 +56,7 @@ BY_ERROR: dict[type[BaseException], int] = {
     errors.RunEnded: CONFLICT,
     errors.RunNotFinished: CONFLICT,
     errors.JobEnded: CONFLICT,
+    errors.ChildDiffers: CONFLICT,
     errors.LeaseLost: CONFLICT,
     errors.NotAllowed: NOT_ALLOWED,
     errors.DatabaseUnreachable: UNREACHABLE,

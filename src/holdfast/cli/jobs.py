@@ -151,7 +151,7 @@ def _columns(tasks: Sequence[Shown], names: Mapping[str, str]) -> list[Column[Sh
         Column("KEY", lambda task: task.run.child_key),
         Column("ENTRYPOINT", lambda task: task.run.task),
         Column("STATUS", lambda task: task.run.status),
-        Column("ATTEMPTS", lambda task: f"{task.run.attempt_count}/{task.run.max_attempts}", right=True),
+        Column("ATTEMPTS", lambda task: task.run.attempts.replace(" of ", "/"), right=True),
         Column("REMARK", remark, wide=True),
     ]
 

@@ -90,7 +90,7 @@ def headline(run: RunFields) -> str:
     """Status and attempt in words."""
     words = [str(run.status)]
     if run.attempt_count and not (run.attempt_count == 1 and run.status == "SUCCEEDED"):
-        words.append(f"attempt {run.attempt_count} of {run.max_attempts}")
+        words.append(f"attempt {run.record.attempts}")
     return ", ".join(words)
 
 

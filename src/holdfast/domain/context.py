@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import orjson
 
 from holdfast.domain.canonical import canonicalize
-from holdfast.domain.errors import BadInput, HoldfastError, NotCanonical, Problem
+from holdfast.domain.errors import REMEDY, BadInput, ChildDiffers, HoldfastError, NotCanonical, Problem
 from holdfast.domain.tasks import registry
 from holdfast.domain.times import is_duration
 from holdfast.domain.values import AttemptRef, NewRun, Settlement, StoredResult
@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 PROGRESS_EVERY = 0.25
 LEVELS = ("debug", "info", "warning", "error")
+LISTED = 20
 
 
 class OwnTransaction(Protocol):
@@ -60,6 +61,8 @@ class Link(Protocol):
 
     def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str: ...
 
+    def stored_children(self, ref: AttemptRef) -> dict[str, str]: ...
+
     def transaction(self, ref: AttemptRef) -> OwnTransaction: ...
 
     def store(self, ref: AttemptRef, text: bytes) -> StoredResult: ...
@@ -89,7 +92,9 @@ class RunContext:
         "_report",
         "_sent_at",
         "additions",
+        "asked",
         "attempt",
+        "differing",
         "id",
         "job_id",
         "lag",
@@ -109,6 +114,8 @@ class RunContext:
         self._sent_at = 0.0
         self._calls = 0
         self.additions: list[NewRun] = []
+        self.asked: set[str] = set()
+        self.differing: ChildDiffers | None = None
         self.own_transaction: OwnTransaction | None = None
 
     def __repr__(self) -> str:
@@ -220,18 +227,44 @@ class RunContext:
             raise BadInput(f"{task!r} is not a task; decorate it with @task, or name a registered one")
         given = {} if parameters is None else dict(parameters)
         asked = {"child": child, "key": key, **options}
-        try:
-            return self.link.submit(self.ref, name, given, asked)
-        except NotCanonical:
-            known = registry.find(name)
-            if known is None:
-                raise
-            return self.link.submit(self.ref, name, known.encode(given), asked)
+        with self.asking(child):
+            try:
+                return self.link.submit(self.ref, name, given, asked)
+            except NotCanonical:
+                known = registry.find(name)
+                if known is None:
+                    raise
+                return self.link.submit(self.ref, name, known.encode(given), asked)
 
     def child_name(self, key: str | None) -> str:
         """What a child is called under this run, the same for every attempt: its key, else the order of the calls."""
         self._calls += 1
         return f"key {key}" if key is not None else f"call {self._calls}"
+
+    @contextmanager
+    def asking(self, name: str) -> Iterator[None]:
+        """Note that this attempt asks for the child of this name. If it is refused one that differs, it cannot succeed,
+        even if the task goes on."""
+        self.asked.add(name)
+        try:
+            yield
+        except ChildDiffers as error:
+            self.differing = self.differing or error
+            raise
+
+    def check_children(self) -> None:
+        """Raise ChildDiffers if this attempt asked for other children than an earlier one, or for fewer."""
+        if self.differing is not None:
+            raise self.differing
+        stored = self.link.stored_children(self.ref) if self.attempt > 1 else {}
+        left = [told for name, told in stored.items() if name not in self.asked]
+        if left:
+            more = f"; and {len(left) - LISTED} more" if len(left) > LISTED else ""
+            raise ChildDiffers(
+                f"attempt {self.attempt} of run {self.id} did not ask for what an earlier one had added: "
+                f"{'; '.join(left[:LISTED])}{more}. {REMEDY}",
+                left,
+            )
 
     def ask_to_stop(self, why: Exception) -> None:
         """Called by the executor: from now on `cancelled` is true, and `progress` raises."""

@@ -154,6 +154,23 @@ class JobEnded(HoldfastError):
     """The job already ended; no task can be added."""
 
 
+REMEDY = (
+    "What is stored stays as it is. Let the task ask for the same on every attempt (`current_run().step` keeps what it "
+    "decided), use another key, or make a new job."
+)
+
+
+class ChildDiffers(HoldfastError):
+    """A task, map or join is known under this name already, and stands for something else than is asked for now.
+
+    `differences` says how: each a sentence with what is stored and what was asked.
+    """
+
+    def __init__(self, message: str, differences: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.differences = tuple(differences)
+
+
 class Fatal(HoldfastError):
     """Raised by a task to fail its run at once, whatever its retry policy says."""
 

@@ -48,16 +48,23 @@ class Desk(Protocol):
         """Keep the result of a step. Raises LeaseLost if the attempt holds its lease no more."""
 
     async def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
-        """Make a child run; returns its id."""
+        """Make a child run; returns its id. Raises ChildDiffers if the name stands for something else."""
+
+    async def stored_children(self, ref: AttemptRef) -> dict[str, str]:
+        """What the attempts of the run have added, by name, each with a few words about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a result may be, how much of it is kept in its row, and how long stopping may take."""
+    """How large a result may be, how much of it is kept in its row, and how long stopping may take.
+
+    `timeout` is the time limit, in seconds, of runs that have none of their own.
+    """
 
     inline_result_bytes: int = 65536
     max_result_bytes: int = 64 * 1024 * 1024
     grace: float = 10.0
+    timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,50 @@ def series(origin: str, name: str, count: int, *, first: bool = False) -> list[s
     return [f"{head}{number:06x}" for number in range(count)]
 
 
+# Where an id lies among those of its job is in the 28 bits after its time and a mark that `first` ones do not have.
+_MARK = 0x800
+_NOISE_BITS = 11 + 62 - 28
+LAST_PLACE = (1 << 28) - 1
+MAP_TRIES = 512
+
+
+def place_of(id_: str) -> int:
+    """Where an id lies among those of its job; -1 for `first` ones, which come before all others."""
+    bits = uuid.UUID(id_).int
+    if not bits >> 64 & _MARK:
+        return -1
+    return (bits >> 64 & 0x7FF) << 17 | (bits >> _NOISE_BITS & 0x1FFFF)
+
+
+def placed_id(origin: str, place: int, name: str) -> str:
+    """An id with origin's time at this place, or at the last one there is; among equal places anywhere."""
+    place = min(place, LAST_PLACE)
+    noise = int(hashlib.sha256(f"{origin}/{place}/{name}".encode()).hexdigest(), 16) % (1 << _NOISE_BITS)
+    tail = (place & 0x1FFFF) << _NOISE_BITS | noise
+    return _text((uuid.UUID(origin).int >> 80) << 12 | _MARK | place >> 17, f"{tail:016x}")
+
+
+def slice_ids(map_id: str, count: int) -> list[str]:
+    """The ids of the runs of a map, rising with their numbers."""
+    return series(map_id, "chunks", count)
+
+
+def map_id_after(place: int, origin: str, name: str) -> str:
+    """An id for a map whose runs lie after this place, and not far: the ids of these follow from that of the map.
+
+    Each takes a part of the places that are left: after some thousands of maps there is none, and they lie anywhere.
+    """
+    found: tuple[int, str] | None = None
+    for nonce in range(MAP_TRIES):
+        id_ = derived_id(origin, f"{name} {nonce}")
+        its_place = place_of(series(id_, "chunks", 1)[0])
+        if its_place > place and (found is None or its_place < found[0]):
+            found = its_place, id_
+            if its_place - place < (LAST_PLACE - place) / MAP_TRIES:
+                break
+    return found[1] if found is not None else derived_id(origin, name)
+
+
 def _text(tick: int, noise: str) -> str:
     head = f"{tick >> 12:012x}"
     return f"{head[:8]}-{head[8:]}-7{tick & 0xFFF:03x}-{_VARIANTS[noise[0]]}{noise[1:4]}-{noise[4:16]}"

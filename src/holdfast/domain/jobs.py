@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from holdfast.domain.states import Status
+from holdfast.domain.values import KnownAs
 
 
 class Ending(NamedTuple):
@@ -39,13 +41,22 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewMap:
-    """A map to be: how many runs it has, and of what."""
+    """A map to be: how many runs it has, and of what. `asked` is what a later request for it has to agree with."""
 
     id: str
     job_id: str
     parent_id: str | None
     dataset: str
     total: int
+    known_as: KnownAs | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Mapped(NamedTuple):
+    """A map that was asked for, and whether it was made by that."""
+
+    map: MapRecord
+    created: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,8 @@ class JobRecord:
     broken: int
     first_tasks: int
     submitted_by: str | None
+    stop_outcome: str | None = None
+    """How it ends since it was asked to stop."""
 
 
 class MapRecord(NamedTuple):

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from holdfast.domain.errors import ConfigurationError, Fatal, ResultNotStorable
+from holdfast.domain.errors import ChildDiffers, ConfigurationError, Fatal, ResultNotStorable
 
 Seconds = float | timedelta
 ErrorClass = type[BaseException] | str
 
-NEVER_RETRIED = (Fatal, ResultNotStorable)
+NEVER_RETRIED = (ChildDiffers, Fatal, ResultNotStorable)
 
 _DELAYS = (5.0, 20.0, 60.0)
 _BACKOFF_JITTER = 0.1

@@ -108,6 +108,13 @@ class Dependency(NamedTuple):
     policy: str = "success"
 
 
+class KnownAs(NamedTuple):
+    """The name of something that was added: unique under its origin, the run, job or map that it was added to."""
+
+    origin: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """Where the last claim in a queue stopped: the next one need not look before it."""
@@ -171,6 +178,8 @@ class NewRun:
     depends_on: tuple[Dependency, ...] = ()
     ring: bool = False
     """Whether to ring for its queue with the very statement that makes it, if it is due at once."""
+    known_as: KnownAs | None = None
+    """Its name among what was added to the same run or job; then the id is a proposal, see ops.children."""
 
 
 class Payload(NamedTuple):
@@ -214,6 +223,15 @@ class RunRecord(NamedTuple):
     submitted_by: str | None = None
     tags: tuple[str, ...] = ()
     version: str = ""
+    worker_id: str | None = None
+    """The worker that has the run, or had it last; read where tasks of jobs are."""
+
+    @property
+    def attempts(self) -> str:
+        """How many attempts there were, of how many. A run that was reopened, or lost by no fault of its own, may have
+        had more than its policy allows at a time; then just how many."""
+        within = self.attempt_count <= self.max_attempts
+        return f"{self.attempt_count} of {self.max_attempts}" if within else f"{self.attempt_count}"
 
     def alike(self, payload: Payload) -> RunRecord:
         """Another run that differs in nothing else. For runs by the thousand: `_replace` takes six times as long."""

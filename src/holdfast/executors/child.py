@@ -100,6 +100,7 @@ class Child:
             value = found.call(context.parameters)
             if found.is_async:
                 value = self._await(value)
+            context.check_children()
             return concluded(context, value, started, self._limits)
         except BaseException as error:  # noqa: BLE001 - whatever a task does is an outcome
             return self._failed(context, task, error, started)

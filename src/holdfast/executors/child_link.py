@@ -31,6 +31,7 @@ ANSWERS = {
     for kind in (
         errors.BadInput,
         errors.BadParameters,
+        errors.ChildDiffers,
         errors.ConfigurationError,
         errors.JobEnded,
         errors.LeaseLost,
@@ -118,6 +119,10 @@ class ChildLink:
     def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
         text = orjson.Fragment(canonicalize(parameters)[0])
         return str(self._ask("submit", ref, task, text, sent_options(options)))
+
+    def stored_children(self, ref: AttemptRef) -> dict[str, str]:
+        found: dict[str, str] = self._ask("stored_children", ref)
+        return found
 
     def transaction(self, ref: AttemptRef) -> OwnTransaction:
         return transactions_of(self._transactions)(self.database_url, self.worker_id)

@@ -151,7 +151,7 @@ class InlineExecutor:
         """Ask runs past their time limit to stop."""
         now = monotonic()
         for one in self._running():
-            limit = timeout_of(one.policy)
+            limit = timeout_of(one.policy) or self._place.limits.timeout
             if limit is not None and now - one.started > limit + one.extended and not one.context.cancelled:
                 one.context.ask_to_stop(RunTimedOut(f"the run took longer than its time limit of {limit:g} s"))
                 if one.cancel is not None:

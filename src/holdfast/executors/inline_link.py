@@ -51,6 +51,9 @@ class InlineLink:
     def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
         return self._ask(self._place.desk.submit(ref, task, parameters, options))
 
+    def stored_children(self, ref: AttemptRef) -> dict[str, str]:
+        return self._ask(self._place.desk.stored_children(ref))
+
     def transaction(self, ref: AttemptRef) -> OwnTransaction:
         return transactions_of(self._place.transactions)(self._place.database_url, self.worker_id)
 

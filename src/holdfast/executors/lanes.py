@@ -114,7 +114,9 @@ class SyncLane(Lane):
         token = enter(context)
         try:
             found = task or registry.get(one.claim.task)
-            return concluded(context, found.call(context.parameters), started, self.limits)
+            value = found.call(context.parameters)
+            context.check_children()
+            return concluded(context, value, started, self.limits)
         except BaseException as error:  # noqa: BLE001 - whatever a task does is an outcome
             return failed(context, task, error, started)
         finally:
@@ -165,7 +167,10 @@ class AsyncLane(Lane):
         outcome: Outcome | Settled
         try:
             found = task or registry.get(one.claim.task)
-            outcome = concluded(context, await found.call(context.parameters), started, self.limits)
+            value = await found.call(context.parameters)
+            if context.attempt > 1 or context.differing is not None:
+                await asyncio.to_thread(context.check_children)
+            outcome = concluded(context, value, started, self.limits)
         except asyncio.CancelledError as error:
             outcome = failed(context, task, context.stop_reason or error, started)
         except BaseException as error:  # noqa: BLE001 - whatever a task does is an outcome

@@ -35,7 +35,7 @@ ANOTHER_CHILD_WITHIN = 0.5
 DEAD_WITHIN = 1.0
 # A run is given to so many children that do not begin it.
 MOST_DROPS = 3
-QUESTIONS = ("find_step", "record_step", "submit", "store")
+QUESTIONS = ("find_step", "record_step", "submit", "stored_children", "store")
 DEFAULT_LIMITS = ChildLimits()
 
 
@@ -272,6 +272,8 @@ class ProcessExecutor:
                     await desk.record_step(ref, name, result)
                 case "submit", [task, parameters, options]:
                     answer = await desk.submit(ref, task, parameters, received_options(options))
+                case "stored_children", []:
+                    answer = await desk.stored_children(ref)
                 case "store", [text]:
                     stored = await asyncio.to_thread(self._place.store, ref.run_id, ref.number, text.encode())
                     answer = [stored.ref, stored.size, stored.sha256]

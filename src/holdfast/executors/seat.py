@@ -158,7 +158,7 @@ class Seat:
             return
         ref = current.claim.ref
         running_for = now - current.began_at
-        limit = _limit(current.claim.policy)
+        limit = self._limit_of(current.claim)
         if limit is not None and running_for > limit + self._extensions.get(ref, 0.0):
             self.stop(ref, "timeout", f"the run took longer than its time limit of {limit:g} s")
         stop = self._stops.get(ref)
@@ -227,6 +227,10 @@ class Seat:
             self.leaving = True
             self.child.signal(signal.SIGTERM)
 
+    def _limit_of(self, claim: Claim) -> float | None:
+        own = _limit(claim.policy)
+        return own if own is not None else self._place.limits.timeout
+
     def next_look(self, now: float) -> float:
         """Seconds until `look_after` may have something to do."""
         current = self.current()
@@ -234,7 +238,7 @@ class Seat:
             return BEHIND if self._given else 1.0
         if current.claim.ref in self._stops:
             return 0.05
-        limit = _limit(current.claim.policy)
+        limit = self._limit_of(current.claim)
         wait = 1.0 if len(self._given) == 1 else BEHIND
         if limit is not None:
             wait = min(wait, current.began_at + limit + self._extensions.get(current.claim.ref, 0.0) - now)

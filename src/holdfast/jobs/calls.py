@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -10,11 +11,11 @@ from typing import Any
 
 from holdfast import ops
 from holdfast.client.calls import person
-from holdfast.domain.errors import BadInput, JobNotFound, Problem, RunNotFound
-from holdfast.domain.ids import new_id, parse_id, series
+from holdfast.domain.errors import BadInput, HoldfastError, JobNotFound, Problem, RunNotFound
+from holdfast.domain.ids import derived_id, new_id, parse_id, placed_id, series
 from holdfast.domain.jobs import JobRecord, NewJob
 from holdfast.domain.states import Status
-from holdfast.domain.values import NewRun
+from holdfast.domain.values import KnownAs, NewRun, Submitted
 from holdfast.jobs import specs
 from holdfast.jobs.handles import Job, JobTask
 from holdfast.jobs.here import Here
@@ -65,7 +66,7 @@ def new_job(here: Here, name: Any, description: Any, timeout: Any, id_: str | No
 
 def get_job(here: Here, job: object) -> Procedure[Job]:
     """Read a job. Raises JobNotFound."""
-    return _job(here, (yield partial(ops.get_job, job_id_of(job))))
+    return _job(here, (yield partial(ops.show_job, job_id_of(job))))
 
 
 def list_jobs(
@@ -122,12 +123,11 @@ def add_task_to_job(
 ) -> Procedure[JobTask]:
     """Add a task to a job that has not ended; `options` are those of a task in `create_job`. Raises JobEnded.
 
-    A task whose key the job has already is found and returned.
+    A task whose key the job has already is found and returned; raises ChildDiffers if it has another entrypoint, other
+    kwargs or other dependencies.
     """
     run = yield from _placed(here, job_id_of(job_id), entrypoint, kwargs, options)
-    (made,) = yield partial(ops.add_tasks, [run], here.ref)
-    if made.created:
-        here.ring([run.queue])
+    made = yield from _added(here, run)
     return JobTask(made.run, here.load_result)
 
 
@@ -144,7 +144,8 @@ def add_task_to_current_job(
     """Add a task to the job of the run that calls this; returns its id.
 
     `when="now"` adds it at once. `when="finish"` adds it in the transaction in which the calling run succeeds, or not
-    at all. A run that is attempted again does not add it twice: it is known by its `key`, else by the order of calls.
+    at all. A run that is attempted again does not add it twice: it is known by its `key`, else by the order of calls,
+    and raises ChildDiffers if that stands for something else already.
     """
     current = here.current_job_id()
     if job_id is not None and job_id != current:
@@ -152,13 +153,43 @@ def add_task_to_current_job(
     if when not in ("now", "finish"):
         raise BadInput(f'when is "now" or "finish", not {when!r}', [Problem("/when", "unknown")])
     run = yield from _placed(here, current, entrypoint, kwargs, options)
-    if when == "finish" and here.run is not None:
-        here.run.additions.append(run)
-        return run.id
-    (made,) = yield partial(ops.add_tasks, [run], here.ref)
+    if when == "finish" and not (yield from _stored(run)):
+        return (yield from _added_later(here, run))
+    return (yield from _added(here, run)).run.id
+
+
+def _added(here: Here, run: NewRun) -> Procedure[Submitted]:
+    """Add a task at once, or find it."""
+    made: Submitted
+    with here.asking(run.known_as) if run.known_as is not None else nullcontext():
+        (made,) = yield partial(ops.add_tasks, [run], here.ref)
     if made.created:
         here.ring([run.queue])
-    return run.id
+    return made
+
+
+def _stored(run: NewRun) -> Procedure[bool]:
+    """Whether an earlier attempt, or an earlier call, has added it at once."""
+    if run.known_as is None:
+        return True
+    found: dict[str, str] = yield partial(ops.find_tasks, run.job_id or "", {"": [run.known_as]})
+    return bool(found)
+
+
+def _added_later(here: Here, run: NewRun) -> Procedure[str]:
+    """Leave a task to be added with the success of the run that makes the call."""
+    if here.run is None or run.job_id is None or run.known_as is None:
+        raise HoldfastError("only a task that a worker executes can leave others to be added when it succeeds")
+    place: int = yield partial(ops.next_place, run.job_id)
+    name = f"{run.known_as.origin} {run.known_as.name}"
+    new = replace(run, id=placed_id(run.job_id, place + len(here.run.additions), name))
+    same = next((one for one in here.run.additions if one.known_as == run.known_as), None)
+    with here.asking(run.known_as):
+        if same is not None:
+            ops.require_same(new, same)
+            return same.id
+    here.run.additions.append(new)
+    return new.id
 
 
 def _placed(
@@ -168,17 +199,21 @@ def _placed(
     here.checked()
     spec = specs.parse(here.settings, {"entrypoint": entrypoint, "kwargs": kwargs, **options})
     names = [name for name, _ in spec.awaits if parse_id(name) is None]
-    wanted = [*names, spec.key] if spec.key is not None else names
-    candidates = {name: here.named_ids(job_id, name) for name in wanted}
+    inside = here.run is not None and here.run.job_id == job_id
+    wanted = [*names, spec.key] if spec.key is not None and not inside else names
+    candidates = {name: here.names(job_id, name) for name in wanted}
     known: dict[str, str] = (yield partial(ops.find_tasks, job_id, candidates)) if wanted else {}
     if here.run is not None:
         known |= {one.child_key: one.id for one in here.run.additions if one.child_key is not None}
-    id_ = here.child_id(job_id, spec.key)
-    if here.run is None and spec.key is not None:
-        id_ = known.get(spec.key, id_)
+    name = here.name(job_id, spec.key)
+    known_as: KnownAs | None = name
+    id_ = derived_id(*name)
+    if not inside and spec.key is not None and spec.key in known:
+        # It was made with the job, or added before: it is compared by its id.
+        id_, known_as = known[spec.key], None
     (run,) = specs.placed([spec], [id_], job_id, known)
-    inside = here.run is not None and here.run.job_id == job_id
-    return replace(run, parent_id=here.run.id if inside and here.run is not None else None)
+    parent = here.run.id if inside and here.run is not None else None
+    return replace(run, parent_id=parent, known_as=known_as)
 
 
 def get_task(here: Here, task: object) -> Procedure[JobTask]:
@@ -186,7 +221,7 @@ def get_task(here: Here, task: object) -> Procedure[JobTask]:
     task_id = parse_id(getattr(task, "id", task))
     if task_id is None:
         raise RunNotFound(f"{task!r} is not the id of a task")
-    return JobTask((yield partial(ops.get, task_id)), here.load_result)
+    return JobTask((yield partial(ops.get_task, task_id)), here.load_result)
 
 
 def job_id_of(value: object) -> str:

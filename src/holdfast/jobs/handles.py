@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, overload
 
-from holdfast.domain.ids import series
+from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.ids import parse_id, slice_ids
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
-from holdfast.ops.create import CHUNKS
 
 LoadTasks = Callable[[str, str | None, int], list[RunRecord]]
 LoadResult = Callable[[str], Any]
@@ -31,11 +31,12 @@ class JobTask:
         self.entrypoint = record.task
         self.kwargs = record.parameters
         self.status: Status = record.status
-        self.reason = record.reason
         self.error_message = record.last_error
+        failed = record.status is Status.FAILED
+        self.reason = record.last_error or record.reason if failed else record.reason
         self.retry_count = max(record.attempt_count - 1, 0)
         self.max_retries = record.max_attempts - 1
-        self.worker_id = record.lease_owner
+        self.worker_id = record.worker_id or record.lease_owner
         self.created_at = record.created_at
         self.started_at = record.started_at
         self.completed_at = record.finished_at
@@ -144,7 +145,7 @@ class MapHandle:
     @property
     def task_ids(self) -> list[str]:
         """The ids of its tasks, in the order of the slices."""
-        return series(self.id, CHUNKS, self.total)
+        return slice_ids(self.id, self.total)
 
     def __len__(self) -> int:
         return self.total
@@ -158,4 +159,10 @@ class MapHandle:
         """A handle, given as such or as its reference."""
         if isinstance(value, MapHandle):
             return value
-        return cls(**value["$map"])
+        match value:
+            case {"$map": {"id": str(id_), "job_id": str(job_id), "total": int(total), "entrypoint": str(entrypoint)}}:
+                if parse_id(id_) and parse_id(job_id):
+                    return cls(id_, job_id, total, entrypoint)
+        raise BadInput(
+            f"collect takes what map returned, or its reference, not {value!r}", [Problem("/handle", "not a map")]
+        )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.domain.context import RunContext
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.ids import derived_id, new_id
-from holdfast.domain.values import AttemptRef, RunRecord
+from holdfast.domain.ids import new_id
+from holdfast.domain.values import AttemptRef, KnownAs, RunRecord
 from holdfast.jobs.handles import LoadResult, LoadTasks
 from holdfast.settings import Settings
 
@@ -38,17 +39,25 @@ class Here:
     def ring(self, queues: Iterable[str]) -> None:
         self.bell.ring(list(queues))
 
-    def child_id(self, job_id: str, key: str | None) -> str:
-        """The id of a task added here: the same for every attempt of the run that adds it, or for the same key."""
-        if self.run is not None and self.run.job_id == job_id:
-            return derived_id(self.run.id, self.run.child_name(key))
-        return derived_id(job_id, f"key {key}" if key is not None else new_id())
+    def name(self, job_id: str, key: str | None, kind: str = "") -> KnownAs:
+        """What something added here is known as. The same for every attempt of a run, or for the same key in a job.
 
-    def named_ids(self, job_id: str, key: str) -> list[str]:
-        """The ids that a task with this key may have, the nearest first."""
-        name = f"key {key}"
-        own = [derived_id(self.run.id, name)] if self.run is not None and self.run.job_id == job_id else []
-        return [*own, derived_id(job_id, name)]
+        `kind` sets the names of maps apart from those of tasks.
+        """
+        if self.run is not None and (self.run.job_id == job_id or key is None):
+            return KnownAs(self.run.id, kind + self.run.child_name(key))
+        return KnownAs(job_id, f"{kind}key {key}" if key is not None else f"{kind}{new_id()}")
+
+    def names(self, job_id: str, key: str) -> list[KnownAs]:
+        """The names that a task with this key may have, the nearest first."""
+        own = [KnownAs(self.run.id, f"key {key}")] if self.run is not None and self.run.job_id == job_id else []
+        return [*own, KnownAs(job_id, f"key {key}")]
+
+    def asking(self, known_as: KnownAs) -> AbstractContextManager[None]:
+        """Have the run that makes the call remember what it asked for, if that is its own."""
+        if self.run is not None and known_as.origin == self.run.id:
+            return self.run.asking(known_as.name)
+        return nullcontext()
 
     def current_job_id(self) -> str:
         """The job of the run that makes the call. Raises HoldfastError where there is none."""

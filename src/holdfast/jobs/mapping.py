@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -13,18 +14,23 @@ import orjson
 from holdfast import ops
 from holdfast.client.requests import resolve
 from holdfast.domain.canonical import canonicalize
+from holdfast.domain.context import RunContext
 from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import SERIES_AT_MOST, derived_id, new_id
-from holdfast.domain.jobs import NewJob, NewMap, Slice
-from holdfast.domain.values import Dependency, NewRun
+from holdfast.domain.jobs import Mapped, MapRecord, NewJob, NewMap, Slice
+from holdfast.domain.values import Dependency, KnownAs, NewRun
 from holdfast.jobs import specs
 from holdfast.jobs.calls import job_id_of, new_job
 from holdfast.jobs.datasets import Dataset, Part, dataset_of
+from holdfast.jobs.datasets.sequences import Items
 from holdfast.jobs.handles import JobTask, MapHandle
 from holdfast.jobs.here import Here
 from holdfast.jobs.procedures import Elsewhere, Procedure
+from holdfast.jobs.views import View
+from holdfast.ops.create import join_name
 
 CHUNK_SIZE = 10_000
+BRIEF = 2_000
 
 # Stands where each slice's own view will be; no user's text can be it, for it is made anew in every process.
 _HOLE = f"view {new_id()}"
@@ -32,9 +38,9 @@ _HOLE = f"view {new_id()}"
 
 def map_dataset(
     here: Here,
-    /,
     task: Any,
     dataset: Any,
+    /,
     chunk_size: int = CHUNK_SIZE,
     *,
     options: Mapping[str, Any] | None = None,
@@ -43,29 +49,93 @@ def map_dataset(
     """Make one run of `task` for every `chunk_size` rows of a dataset, without reading them, in one transaction.
 
     Each is called with `view=`, its slice, and the kwargs. Inside a task of a job they join that job; elsewhere they
-    make one. `options` are those of a task in `create_job`, and `job_id` for an existing job. Returns a handle for
-    `collect` and `depends_on`.
+    make one. `options` are those of a task in `create_job`, and `job_id` for an existing job; its `kwargs` may have the
+    names of arguments of `map` itself. Returns a handle for
+    `collect` and `depends_on`. A later attempt is given the map that an earlier one made; raises ChildDiffers if it
+    asks for another.
     """
     here.checked()
+    resolve(task)
     _require_size(chunk_size)
     given = dict(options or {})
     job_id, key = given.pop("job_id", None), given.pop("key", None)
-    pinned: Dataset = yield Elsewhere(dataset_of(dataset).pinned)
+    kwargs = _kwargs(kwargs, given.pop("kwargs", None), "view", "map")
+    asked = dataset_of(dataset)
+    source = yield Elsewhere(partial(_source, asked))
+    pinned: Dataset = yield Elsewhere(asked.pinned)
     parts: list[Part] = yield Elsewhere(partial(pinned.parts, chunk_size))
     if len(parts) > SERIES_AT_MOST:
         raise BadInput(f"{len(parts)} slices are too many; choose a larger chunk_size", [Problem("/chunk_size", "")])
-    job, map_id, job_id = _place(here, task, job_id, key)
     sample = {**kwargs, "view": {"$view": {}}}
     head = specs.parse(here.settings, {"entrypoint": task, "kwargs": sample, **given})
     if head.awaits:
         raise BadInput("the runs of a map cannot depend on others; map in a task that does", [Problem("/options", "")])
+    job, known_as, job_id = _place(here, task, job_id, key)
     parent = here.run.id if here.run is not None and here.run.job_id == job_id else None
-    run = replace(head.run, job_id=job_id, map_id=map_id, parent_id=parent)
-    new = NewMap(map_id, job_id, parent, orjson.dumps(pinned.description()).decode(), len(parts))
-    slices = _slices(here, task, kwargs, pinned, parts, map_id)
-    if (yield partial(ops.add_map, new, run, slices, here.ref, job)):
+    run = replace(head.run, job_id=job_id, parent_id=parent)
+    new = NewMap(
+        derived_id(*known_as),
+        job_id,
+        parent,
+        orjson.dumps(pinned.description()).decode(),
+        len(parts),
+        known_as,
+        {"task": run.task, "dataset": source, "chunk_size": chunk_size, "kwargs": brief(kwargs)},
+    )
+    slices = partial(_slices, here, task, kwargs, pinned, parts)
+    with here.asking(known_as):
+        mapped: Mapped = yield partial(ops.add_map, new, run, slices, here.ref, job)
+    if mapped.created:
         here.ring([run.queue])
-    return MapHandle(map_id, job_id, len(parts), run.task)
+    elif here.run is not None:
+        _note_changes(here.run, mapped.map, new)
+    return MapHandle(mapped.map.id, job_id, mapped.map.total, run.task)
+
+
+def brief(value: Any) -> Any:
+    """A JSON value for comparing: itself, or the hash of its canonical text if that is long."""
+    text, digest = canonicalize(value)
+    return value if len(text) <= BRIEF else {"sha256": digest, "bytes": len(text)}
+
+
+def _source(dataset: Any) -> dict[str, Any]:
+    """What a dataset is called by whoever maps over it: not how large it is at the moment."""
+    match dataset:
+        case View():
+            part = dataset.part
+            return {"view": [part.offset, part.limit, part.place], "of": _source(dataset.dataset)}
+        case Items():
+            return {"kind": "items", "rows": len(dataset.items), "items": brief(dataset.items)}
+        case _:
+            told: dict[str, Any] = orjson.loads(orjson.dumps(dataset.description()))
+            return told
+
+
+def _note_changes(run: RunContext, stored: MapRecord, new: NewMap) -> None:
+    """Say in the log of a run that what it maps over has changed since it was first mapped. What is stored decides."""
+    before, now = {"slices": stored.total, "dataset": stored.dataset}, {"slices": new.total}
+    changes = ops.diff(before, now | {"dataset": orjson.loads(new.dataset)})
+    if changes:
+        run.log(
+            f"the dataset has changed since attempt {run.attempt - 1 or 1} or an earlier one mapped over it; map "
+            f"{stored.id} stays as it was: {'; '.join(changes)}",
+            "warning",
+        )
+
+
+def _kwargs(given: Mapping[str, Any], more: Any, own: str, call: str) -> dict[str, Any]:
+    """What a task is called with: the kwargs of the call, and those of `options["kwargs"]`, which may have any name."""
+    if more is not None and not isinstance(more, Mapping):
+        raise BadInput("/options/kwargs: must be a mapping", [Problem("/options/kwargs", "must be a mapping")])
+    twice = sorted(set(given) & set(more or {}))
+    if twice:
+        raise BadInput(
+            f"{twice[0]} is given twice, as a kwarg and in options", [Problem(f"/kwargs/{twice[0]}", "twice")]
+        )
+    kwargs = {**given, **(more or {})}
+    if own in kwargs:
+        raise BadInput(f"/kwargs/{own}: is given by {call}", [Problem(f"/kwargs/{own}", f"is given by {call}")])
+    return kwargs
 
 
 def _require_size(chunk_size: Any) -> None:
@@ -73,46 +143,42 @@ def _require_size(chunk_size: Any) -> None:
         raise BadInput(f"chunk_size is a number of rows, not {chunk_size!r}", [Problem("/chunk_size", "not positive")])
 
 
-def _place(here: Here, task: Any, job_id: Any, key: str | None) -> tuple[NewJob | None, str, str]:
-    """The job that a map belongs to, made with it if there is none, and the map's id."""
+def _place(here: Here, task: Any, job_id: Any, key: str | None) -> tuple[NewJob | None, KnownAs, str]:
+    """The job that a map belongs to, made with it if there is none, and what the map is known as."""
     if job_id is not None:
         job_id = job_id_of(job_id)
-        return None, derived_id(here.child_id(job_id, key), "map"), job_id
+        return None, here.name(job_id, key, "map "), job_id
     name = f"map {resolve(task).name}"[:255]
     if here.run is None:
         job = new_job(here, name, None, None)
-        return job, derived_id(job.id, f"map {key}"), job.id
-    origin = derived_id(here.run.id, f"map {here.run.child_name(key)}")
+        return job, here.name(job.id, key, "map "), job.id
+    known_as = KnownAs(here.run.id, f"map {here.run.child_name(key)}")
     if here.run.job_id is not None:
-        return None, origin, here.run.job_id
-    job = new_job(here, name, None, None, derived_id(origin, "job"))
-    return job, origin, job.id
+        return None, known_as, here.run.job_id
+    job = new_job(here, name, None, None, derived_id(derived_id(*known_as), "job"))
+    return job, known_as, job.id
 
 
 def _slices(
     here: Here, task: Any, kwargs: Mapping[str, Any], dataset: Dataset, parts: Sequence[Part], map_id: str
-) -> Callable[[], list[Slice]]:
+) -> list[Slice]:
     """What each run is told. The canonical text is made once, and each slice's view is put into it."""
     ignored = resolve(task).ignore_in_hash
     before, _, after = canonicalize({**kwargs, "view": _HOLE})[0].partition(f'"{_HOLE}"')
     most = here.settings.max_body_bytes
-
-    def make() -> list[Slice]:
-        found = []
-        for part in parts:
-            text = f'{before}{{"$view":{_view(dataset, part, map_id)}}}{after}'
-            if len(text) > most:
-                raise BadInput(
-                    f"a slice takes {len(text)} bytes, more than {most}; choose a smaller chunk_size, or keep the rows "
-                    "in one of holdfast.jobs.datasets",
-                    [Problem("/chunk_size", "too large")],
-                )
-            encoded = text.encode()
-            digest = canonicalize(orjson.loads(encoded), ignored)[1] if ignored else sha256(encoded).hexdigest()
-            found.append(Slice(text, digest))
-        return found
-
-    return make
+    found = []
+    for part in parts:
+        text = f'{before}{{"$view":{_view(dataset, part, map_id)}}}{after}'
+        if len(text) > most:
+            raise BadInput(
+                f"a slice takes {len(text)} bytes, more than {most}; choose a smaller chunk_size, or keep the rows "
+                "in one of holdfast.jobs.datasets",
+                [Problem("/chunk_size", "too large")],
+            )
+        encoded = text.encode()
+        digest = canonicalize(orjson.loads(encoded), ignored)[1] if ignored else sha256(encoded).hexdigest()
+        found.append(Slice(text, digest))
+    return found
 
 
 def _view(dataset: Dataset, part: Part, map_id: str) -> str:
@@ -128,29 +194,39 @@ def _view(dataset: Dataset, part: Part, map_id: str) -> str:
 
 
 def collect(
-    here: Here, /, handle: Any, *, into: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
+    here: Here, handle: Any, /, *, into: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
 ) -> Procedure[JobTask]:
     """Add the task that runs once after all of a map, called with `results=` and the kwargs; returns it.
 
     The results come in the order of the slices, and are loaded as they are read. Asked twice with the same task, it is
-    added once. It never runs if a slice failed, until that is retried.
+    added once, and with other kwargs refused: ChildDiffers. It never runs if a slice failed, until that is retried.
     """
     here.checked()
-    mapped = MapHandle.of(handle)
     given = dict(options or {})
     key = given.pop("key", None)
-    reference = {"$results": {"map": mapped.id, "total": mapped.total}}
+    kwargs = _kwargs(kwargs, given.pop("kwargs", None), "results", "collect")
+    handed = MapHandle.of(handle)
+    stored: MapRecord = yield partial(ops.get_map, handed.id)
+    if (stored.total, stored.job_id) != (handed.total, handed.job_id):
+        raise BadInput(
+            f"map {stored.id} of job {stored.job_id} has {stored.total} slices; the handle says {handed.total} of job "
+            f"{handed.job_id}. Use the handle that map returned.",
+            [Problem("/handle", "not the map that is stored")],
+        )
+    reference = {"$results": {"map": stored.id, "total": stored.total}}
     spec = specs.parse(here.settings, {"entrypoint": into, "kwargs": {**kwargs, "results": reference}, **given})
     known: dict[str, str] = {}
     names = [name for name, _ in spec.awaits]
     if names:
-        candidates = {name: here.named_ids(mapped.job_id, name) for name in names}
-        known = yield partial(ops.find_tasks, mapped.job_id, candidates)
-    id_ = derived_id(mapped.id, f"collect {key if key is not None else spec.run.task}")
-    (run,) = specs.placed([spec], [id_], mapped.job_id, known)
-    parent = here.run.id if here.run is not None and here.run.job_id == mapped.job_id else None
-    join: NewRun = replace(run, parent_id=parent, depends_on=(Dependency(mapped.id), *run.depends_on))
-    made = yield partial(ops.add_join, join, here.ref)
+        candidates = {name: here.names(stored.job_id, name) for name in names}
+        known = yield partial(ops.find_tasks, stored.job_id, candidates)
+    known_as = KnownAs(stored.id, f"collect {key if key is not None else spec.run.task}")
+    (run,) = specs.placed([spec], [derived_id(*known_as)], stored.job_id, known)
+    parent = here.run.id if here.run is not None and here.run.job_id == stored.job_id else None
+    awaited = (Dependency(stored.id), *run.depends_on)
+    join: NewRun = replace(run, parent_id=parent, depends_on=awaited, known_as=known_as)
+    with here.run.asking(join_name(known_as)) if here.run is not None else nullcontext():
+        made = yield partial(ops.add_join, join, here.ref)
     if made.created:
         here.ring([join.queue])
     return JobTask(made.run, here.load_result)

@@ -7,14 +7,13 @@ from typing import Any, overload
 
 import orjson
 
-from holdfast.domain.errors import ResultPruned
-from holdfast.domain.ids import series
-from holdfast.ops.create import CHUNKS
+from holdfast.domain.errors import Fatal, ResultPruned
+from holdfast.domain.ids import slice_ids
 from holdfast.sql.attempts import ResultRecord
 
 PAGE = 500
 
-LoadPage = Callable[[str, str, int], Sequence[tuple[Any, ...]]]
+LoadPage = Callable[[Sequence[str]], Sequence[tuple[Any, ...]]]
 LoadStored = Callable[[ResultRecord], bytes]
 
 
@@ -22,7 +21,7 @@ class Results(Sequence[Any]):
     """What the runs of a map returned. Never more than a page at a time is in memory."""
 
     def __init__(self, map_id: str, total: int, load_page: LoadPage, load_stored: LoadStored) -> None:
-        self._ids = series(map_id, CHUNKS, total)
+        self._ids = slice_ids(map_id, total)
         self._load_page = load_page
         self._load_stored = load_stored
         self._first = 0
@@ -57,7 +56,7 @@ class Results(Sequence[Any]):
 
     def _read(self, first: int) -> Sequence[tuple[Any, ...]]:
         ids = self._ids[first : first + PAGE]
-        found = self._load_page(ids[0], ids[-1], PAGE)
+        found = self._load_page(ids)
         if [row[0] for row in found] != ids:
             missing = sorted(set(ids) - {row[0] for row in found})
             raise ResultPruned(f"{len(missing)} runs of the map have no result, {missing[0]} among them")
@@ -92,8 +91,12 @@ def open_results(reference: dict[str, Any]) -> Results:
     from holdfast.sql import maps
 
     asking = client()
+    stored = asking.perform(lambda: iter(maps.read(reference["map"])))
+    if stored is None or stored.total != reference["total"]:
+        found = "is not there" if stored is None else f"has {stored.total} slices"
+        raise Fatal(f"the join was made for {reference['total']} slices, but map {reference['map']} {found}")
 
-    def load_page(low: str, high: str, limit: int) -> Sequence[tuple[Any, ...]]:
-        return asking.perform(lambda: iter(maps.results(low, high, limit)))
+    def load_page(ids: Sequence[str]) -> Sequence[tuple[Any, ...]]:
+        return asking.perform(lambda: iter(maps.results(ids)))
 
     return Results(reference["map"], reference["total"], load_page, asking.surroundings.load_result)

@@ -88,7 +88,13 @@ class View:
         """A task may say `view: View`: what comes is a reference, and is opened before the call."""
         from pydantic_core import core_schema
 
-        return core_schema.any_schema()
+        return core_schema.no_info_after_validator_function(_require_view, core_schema.any_schema())
+
+
+def _require_view(value: Any) -> Any:
+    if isinstance(value, View) or (isinstance(value, dict) and set(value) == {"$view"}):
+        return value
+    raise ValueError("give a view as view.reference()")
 
 
 def open_view(told: dict[str, Any]) -> View:

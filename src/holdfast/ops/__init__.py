@@ -6,13 +6,14 @@ or leases), then the rows they add.
 """
 
 from holdfast.ops.cancel import cancel
+from holdfast.ops.children import diff, next_place, require_same, stored_children
 from holdfast.ops.claim import claim, claim_by_id, find_blocked, promote
-from holdfast.ops.create import add_join, add_map, add_tasks, create_job, end_held_jobs, find_tasks
+from holdfast.ops.create import add_join, add_map, add_tasks, create_job, end_held_jobs, find_tasks, get_map
 from holdfast.ops.depend import heal_dependencies
 from holdfast.ops.explain import explain
 from holdfast.ops.finish import finish
 from holdfast.ops.health import figures, metrics
-from holdfast.ops.jobs import get_job, list_jobs, list_tasks, ready_queues
+from holdfast.ops.jobs import get_job, get_task, list_jobs, list_tasks, ready_queues, show_job
 from holdfast.ops.listing import Page, list_runs
 from holdfast.ops.prune import make_partitions, prune, results_not_removed, results_removed, results_to_remove
 from holdfast.ops.read import attempts, events, get, result
@@ -36,6 +37,7 @@ __all__ = [
     "claim_by_id",
     "create_job",
     "deregister_worker",
+    "diff",
     "end_held_jobs",
     "events",
     "explain",
@@ -46,6 +48,8 @@ __all__ = [
     "finish",
     "get",
     "get_job",
+    "get_map",
+    "get_task",
     "heal_dependencies",
     "heartbeat",
     "jobs_to_stop",
@@ -55,11 +59,13 @@ __all__ = [
     "list_workers",
     "make_partitions",
     "metrics",
+    "next_place",
     "promote",
     "prune",
     "ready_queues",
     "register_worker",
     "renew",
+    "require_same",
     "rescue",
     "resource_removed",
     "resources_to_remove",
@@ -69,8 +75,10 @@ __all__ = [
     "results_to_remove",
     "retry",
     "retry_failed_tasks",
+    "show_job",
     "stop_job",
     "stop_some",
+    "stored_children",
     "submit",
     "submit_batches",
     "submit_many",

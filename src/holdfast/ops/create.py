@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 
-from holdfast.domain.errors import HoldfastError
-from holdfast.domain.ids import series
-from holdfast.domain.jobs import JobRecord, NewJob, NewMap, Slice
-from holdfast.domain.values import AttemptRef, NewRun, Submitted
+from holdfast.domain.errors import HoldfastError, RunNotFound
+from holdfast.domain.ids import derived_id, series, slice_ids
+from holdfast.domain.jobs import JobRecord, Mapped, MapRecord, NewJob, NewMap, Slice
+from holdfast.domain.values import AttemptRef, KnownAs, NewRun, Submitted
+from holdfast.ops.children import require_same_map, require_same_run, take_map_name, take_name
 from holdfast.ops.depend import hold_awaited, link
 from holdfast.ops.jobs import get_job, grow, hold_attempt
-from holdfast.ops.submit import make, submit_many
-from holdfast.sql import jobs, maps
+from holdfast.ops.submit import make
+from holdfast.sql import children, jobs, maps
 from holdfast.sql.jobs import Move
 from holdfast.sql.statement import Op
 
 AT_ONCE = 10_000
-HELD_FOR_A_JOIN = timedelta(seconds=10)
+HELD_OPEN = timedelta(seconds=10)
 FIRST_TASKS = "tasks"
-CHUNKS = "chunks"
 
 
 def create_job(new: NewJob, tasks: Sequence[NewRun]) -> Op[JobRecord]:
-    """Make a job and its first tasks, all or none. Asked twice, it is made once."""
+    """Make a job and its first tasks, all or none. Asked twice, it is made once.
+
+    One without tasks is kept open for a while, for its maker to add some, and then ends.
+    """
     if (yield from jobs.insert(new, len(tasks))):
+        if not tasks:
+            yield from jobs.hold(new.id, HELD_OPEN)
         states = yield from hold_awaited(tasks)
         answers = yield from make(tasks, together=True)
         _require_all(sum(answer.created for _, answer in answers), len(tasks))
@@ -33,20 +39,24 @@ def create_job(new: NewJob, tasks: Sequence[NewRun]) -> Op[JobRecord]:
     return (yield from get_job(new.id))
 
 
-def find_tasks(job_id: str, candidates: Mapping[str, Sequence[str]]) -> Op[dict[str, str]]:
-    """The tasks of a job by their keys; `candidates` are the ids that each may have, the job's own last.
+def find_tasks(job_id: str, candidates: Mapping[str, Sequence[KnownAs]]) -> Op[dict[str, str]]:
+    """The tasks of a job by their keys; `candidates` are the names that each may have, the job's own last.
 
     A key means the nearest task: one that the caller's run made, one made with the job, one added to it.
     """
     job = yield from get_job(job_id)
-    there = yield from jobs.existing([id_ for ids in candidates.values() for id_ in ids])
+    names = [name for ways in candidates.values() for name in ways]
+    there = {one.known_as: str(one.what["run"]) for one in (yield from children.find_many(names))}
+    # An earlier version of this code made the id of the name alone.
+    derived = {derived_id(*name): name for name in names if name not in there}
+    there |= {derived[id_]: id_ for id_ in (yield from jobs.existing(list(derived)))}
     first: dict[str, str] = {}
     if job.first_tasks:
         ids = series(job_id, FIRST_TASKS, job.first_tasks, first=True)
         first = yield from jobs.first_keys(ids[0], ids[-1], list(candidates))
     found = {}
     for key, (*near, general) in candidates.items():
-        ways = [*(id_ for id_ in near if id_ in there), first.get(key), general if general in there else None]
+        ways = [*(there.get(name) for name in near), first.get(key), there.get(general)]
         id_ = next((id_ for id_ in ways if id_ is not None), None)
         if id_ is not None:
             found[key] = id_
@@ -54,19 +64,37 @@ def find_tasks(job_id: str, candidates: Mapping[str, Sequence[str]]) -> Op[dict[
 
 
 def add_tasks(tasks: Sequence[NewRun], by: AttemptRef | None) -> Op[list[Submitted]]:
-    """Add tasks to their jobs at once. Those that were added before are found again."""
+    """Add tasks to their jobs at once. Those that were added before are found again, under the same name or id.
+
+    Raises ChildDiffers if one of them stands for something else than it did then.
+    """
     if by is not None:
         yield from hold_attempt(by)
-    return (yield from submit_many(tasks))
+    states = yield from hold_awaited(tasks)
+    answers, made = [], []
+    for task in tasks:
+        # Counting holds the job: what is added to it at the same time comes before or after, and never in between.
+        if task.job_id is not None:
+            yield from grow(task.job_id, 1)
+        new = yield from take_name(task, by)
+        ((_, answer),) = yield from make([new], together=True)
+        answers.append(answer)
+        if answer.created:
+            made.append(new)
+            continue
+        if new.job_id is not None:
+            yield from jobs.grow(new.job_id, -1)
+        yield from require_same_run(new, answer.run)
+    yield from link(made, states)
+    return answers
 
 
 def add_map(
-    new: NewMap, head: NewRun, slices: Callable[[], Sequence[Slice]], by: AttemptRef | None, job: NewJob | None
-) -> Op[bool]:
+    new: NewMap, head: NewRun, slices: Callable[[str], Sequence[Slice]], by: AttemptRef | None, job: NewJob | None
+) -> Op[Mapped]:
     """Make a map and its runs, one per slice, all or none, with a job of its own if it needs one.
 
-    False if it had been made before.
-
+    One that was made before under the same name is found again; raises ChildDiffers if it stands for something else.
     The runs are those of `head` with the parameters of their slices. They are counted last: the job's row is then held
     for a moment only, however many there are.
     """
@@ -74,24 +102,45 @@ def add_map(
         yield from jobs.insert(job, 0)
     if by is not None:
         yield from hold_attempt(by)
-    if not (yield from maps.insert(new, head.task)):
-        return False
-    ids, made, told = series(new.id, CHUNKS, new.total), 0, iter(slices())
+    map_id, fresh = yield from take_map_name(new, head.task, by)
+    new, head = replace(new, id=map_id), replace(head, map_id=map_id)
+    if not fresh or not (yield from maps.insert(new, head.task)):
+        stored = yield from get_map(map_id)
+        if fresh:
+            require_same_map(new, head.task, stored)
+        return Mapped(stored, False)
+    ids, made, told = slice_ids(new.id, new.total), 0, iter(slices(new.id))
     while batch := list(islice(told, AT_ONCE)):
         made += yield from maps.insert_runs(head, ids[made : made + len(batch)], batch)
     _require_all(made, new.total)
     yield from grow(new.job_id, new.total)
     if job is not None:
-        yield from jobs.hold(job.id, HELD_FOR_A_JOIN)
-    return True
+        yield from jobs.hold(job.id, HELD_OPEN)
+    return Mapped((yield from get_map(map_id)), True)
+
+
+def get_map(map_id: str) -> Op[MapRecord]:
+    """A map as it is stored. Raises RunNotFound."""
+    found = yield from maps.read(map_id)
+    if found is None:
+        raise RunNotFound(f"no map has the id {map_id}")
+    return found
 
 
 def add_join(join: NewRun, by: AttemptRef | None) -> Op[Submitted]:
     """Add the task that runs after a map; its job need no longer be kept open for it."""
     (made,) = yield from add_tasks([join], by)
+    if by is not None and join.known_as is not None:
+        what = {"run": made.run.id, "task": join.task}
+        yield from children.record(KnownAs(by.run_id, join_name(join.known_as)), by.number, what)
     if made.created and join.job_id is not None:
         yield from jobs.let_go(join.job_id)
     return made
+
+
+def join_name(known_as: KnownAs) -> str:
+    """What a join is called under the run that asked for it: a join is known under its map."""
+    return f"{known_as.name} of map {known_as.origin}"
 
 
 def end_held_jobs(limit: int = 100) -> Op[int]:

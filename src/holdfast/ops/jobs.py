@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from holdfast.domain.errors import JobEnded, JobNotFound, LeaseLost, RunCancelled
 from holdfast.domain.jobs import JobRecord
+from holdfast.domain.states import Status
 from holdfast.domain.values import AttemptRef, RunRecord
-from holdfast.sql import jobs, leases, runs
+from holdfast.ops.read import get
+from holdfast.sql import attempts, jobs, leases, runs
 from holdfast.sql.statement import Op
 
 
@@ -16,16 +21,48 @@ def get_job(job_id: str) -> Op[JobRecord]:
     return job
 
 
+def show_job(job_id: str) -> Op[JobRecord]:
+    """A job with the reason why it ended as it did, which is that of its first task that failed or was cancelled."""
+    job = _with_reason((yield from get_job(job_id)))
+    if job.status is Status.FAILED and job.stop_outcome is None:
+        blamed = yield from jobs.first_blamed(job_id)
+        return replace(job, reason=f"{job.reason}; the first is {blamed}") if blamed else job
+    return job
+
+
 def list_jobs(status: str | None, before: str, limit: int, name: str | None = None) -> Op[list[JobRecord]]:
     """Jobs newest first, older than `before`."""
-    return (yield from jobs.listing(status, before, limit, name))
+    return [_with_reason(job) for job in (yield from jobs.listing(status, before, limit, name))]
+
+
+def _with_reason(job: JobRecord) -> JobRecord:
+    """The job with a sentence about what failed of it, unless it was stopped, for a reason of its own."""
+    if job.status is not Status.FAILED or job.stop_outcome is not None:
+        return job
+    counts = [(job.failed, "failed"), (job.cancelled, f"{'was' if job.cancelled == 1 else 'were'} cancelled")]
+    words = [f"{count} {how}" for count, how in counts if count]
+    (amount, first), *others = (word.split(" ", 1) for word in words)
+    more = "".join(f", {' '.join(other)}" for other in others)
+    return replace(job, reason=f"{amount} of {job.total} task{'s' * (job.total != 1)} {first}{more}")
 
 
 def list_tasks(job_id: str, after: str | None, limit: int) -> Op[list[RunRecord]]:
-    """The runs of a job in order of their ids: those made with it first, as they were listed."""
+    """The runs of a job in order of their ids, which is that of their making: those made with it first."""
     ids = yield from jobs.task_ids(job_id, after, limit)
-    found = {run.id: run for run in (yield from runs.read_many(ids))}
+    found = {run.id: run for run in (yield from _with_workers((yield from runs.read_many(ids))))}
     return [found[id_] for id_ in ids if id_ in found]
+
+
+def get_task(run_id: str) -> Op[RunRecord]:
+    """A run with the worker that has it, or had it last."""
+    (run,) = yield from _with_workers([(yield from get(run_id))])
+    return run
+
+
+def _with_workers(found: Sequence[RunRecord]) -> Op[list[RunRecord]]:
+    ended = [run.id for run in found if run.lease_owner is None and run.attempt_count]
+    workers = (yield from attempts.last_workers(ended)) if ended else {}
+    return [run._replace(worker_id=run.lease_owner or workers.get(run.id)) for run in found]
 
 
 def ready_queues(job_id: str) -> Op[list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
@@ -16,14 +15,13 @@ from holdfast.domain.errors import ConfigurationError, HoldfastError, KeyReused,
 from holdfast.domain.states import Status
 from holdfast.domain.values import NewRun, Payload, RunRecord, Submitted
 from holdfast.ops.depend import hold_awaited, link
-from holdfast.ops.jobs import grow
-from holdfast.sql import jobs, keys, payloads, runs, submissions
+from holdfast.sql import keys, payloads, runs, submissions
 from holdfast.sql.statement import Op
 
 ROUNDS = 10
 
 # What the runs of one statement have in common, besides all or none of them having dependencies.
-_OWN = {"id", "parameters", "payload_hash", "child_key", "depends_on", "ring"}
+_OWN = {"id", "parameters", "payload_hash", "child_key", "depends_on", "ring", "known_as"}
 _shared = attrgetter(*(field.name for field in fields(NewRun) if field.name not in _OWN))
 
 
@@ -32,7 +30,7 @@ def submit(new: NewRun, *, again: bool = True) -> Op[Submitted]:
 
     Unless it is asked for `again`, nobody else can have made a run with this id, and it is not looked for.
     """
-    if new.job_id is not None or new.depends_on:
+    if new.depends_on:
         return (yield from submit_many([new]))[0]
     return (yield from _submit(new, together=False, again=again))
 
@@ -40,17 +38,11 @@ def submit(new: NewRun, *, again: bool = True) -> Op[Submitted]:
 def submit_many(many: Sequence[NewRun]) -> Op[list[Submitted]]:
     """Make many runs, all or none, in one statement for each group that differs only in parameters.
 
-    Those with a key or a dedupe rule are made one by one. Those with a job are counted by it; raises JobEnded if it
-    takes no more. Those that depend on runs wait for them, if these have not ended.
+    Those with a key or a dedupe rule are made one by one. Those that depend on runs wait for them, if these have not
+    ended. Runs of jobs are added by `add_tasks`, which counts them.
     """
     states = yield from hold_awaited(many)
-    sizes = Counter(new.job_id for new in many if new.job_id is not None)
-    for job_id in sorted(sizes):
-        yield from grow(job_id, sizes[job_id])
-    answers = yield from make(many, together=bool(states or sizes))
-    sizes.subtract(new.job_id for new, answer in answers if answer.created and new.job_id is not None)
-    for job_id in sorted(job for job, surplus in sizes.items() if surplus):
-        yield from jobs.grow(job_id, -sizes[job_id])
+    answers = yield from make(many, together=bool(states))
     yield from link([new for new, answer in answers if answer.created], states)
     return [answer for _, answer in answers]
 

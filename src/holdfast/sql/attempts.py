@@ -175,3 +175,16 @@ def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
         each(Reopened._make),
         together=True,
     )
+
+
+def last_workers(run_ids: Sequence[str]) -> Statement[dict[str, str]]:
+    """The workers of the last attempts of these runs, of those that have ended one."""
+    return Statement(
+        """
+        select distinct on (run_id) run_id::text, worker_id::text from holdfast.attempts
+        where run_id = any(%(run_ids)s::uuid[]) and number >= 1 and worker_id is not null
+        order by run_id, number desc
+        """,
+        {"run_ids": plain_array(run_ids)},
+        lambda found: {row[0]: row[1] for row in found},
+    )

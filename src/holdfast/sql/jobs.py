@@ -239,7 +239,7 @@ def reopen(moves: Mapping[str, Move]) -> Statement[int]:
 
 
 def to_retry(job_id: str) -> Statement[list[str]]:
-    """The runs of a job that failed, or were cancelled with it: ended when it was stopped, or asked to stop then."""
+    """The runs of a job that failed or were cancelled, but for those that only could not start because of others."""
     return Statement(
         """
         select attempts.run_id::text
@@ -248,11 +248,7 @@ def to_retry(job_id: str) -> Statement[list[str]]:
         join holdfast.runs on runs.id = attempts.run_id and runs.job_id = jobs.id
         where jobs.id = %(job_id)s::uuid and attempts.reopened_at is null
           and (attempts.outcome = 'FAILED'
-               or (attempts.outcome = 'CANCELLED' and (
-                   attempts.details ->> 'stopped' is not null
-                   or exists (select from holdfast.events
-                              where events.run_id = attempts.run_id and events.attempt = attempts.number
-                                and events.type = 'CANCEL_REQUESTED' and events.data ->> 'stopped' is not null))))
+               or (attempts.outcome = 'CANCELLED' and attempts.details ->> 'unreachable' is null))
         order by attempts.run_id
         """,
         {"job_id": job_id},
@@ -260,11 +256,32 @@ def to_retry(job_id: str) -> Statement[list[str]]:
     )
 
 
+def first_blamed(job_id: str) -> Statement[str | None]:
+    """The first critical task that failed or was cancelled for its own sake, and why, in a few words."""
+    return Statement(
+        """
+        select coalesce(runs.child_key, runs.id::text) || ' (' || runs.task || ')'
+               || coalesce(': ' || coalesce((attempts.error ->> 'class') || ': '
+                                            || split_part(left(attempts.error ->> 'message', 200), chr(10), 1),
+                                            attempts.reason), '')
+        from holdfast.jobs
+        join holdfast.attempts on attempts.run_id between holdfast.job_floor(jobs.id) and holdfast.job_ceiling(jobs.id)
+        join holdfast.runs on runs.id = attempts.run_id and runs.job_id = jobs.id
+        where jobs.id = %(job_id)s::uuid and attempts.reopened_at is null
+          and attempts.outcome in ('FAILED', 'CANCELLED')
+          and attempts.details ->> 'unreachable' is null and runs.policy ->> 'critical' is distinct from 'false'
+        order by attempts.run_id limit 1
+        """,
+        {"job_id": job_id},
+        first(lambda row: str(row[0])),
+    )
+
+
 _COLUMNS = """
     select id::text, name,
            coalesce(outcome, case when started_at is null then 'PENDING' else 'RUNNING' end), description, created_at,
            started_at, finished_at, deadline_at, cancel_requested_at, cancel_reason, total, succeeded, failed,
-           cancelled, broken, first_tasks, submitted_by
+           cancelled, broken, first_tasks, submitted_by, stop_outcome
     from holdfast.jobs
 """
 
@@ -345,4 +362,18 @@ def task_ids(job_id: str, after: str | None, limit: int) -> Statement[list[str]]
         """,
         {"job_id": job_id, "after": after, "limit": limit},
         each(lambda row: str(row[0])),
+    )
+
+
+def last_task(job_id: str) -> Statement[str | None]:
+    """The run of a job that comes last in order."""
+    return Statement(
+        """
+        select id::text from holdfast.runs
+        where id between holdfast.job_floor(%(job_id)s::uuid) and holdfast.job_ceiling(%(job_id)s::uuid)
+          and job_id = %(job_id)s::uuid
+        order by id desc limit 1
+        """,
+        {"job_id": job_id},
+        first(lambda row: str(row[0])),
     )

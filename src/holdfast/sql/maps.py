@@ -159,15 +159,13 @@ def of_job(job_id: str) -> Statement[list[MapRecord]]:
     )
 
 
-def results(low: str, high: str, limit: int) -> Statement[Rows]:
-    """Where the results of runs with ids from `low` to `high` are, in order: id, text, ref, size, sha256."""
+def results(run_ids: Sequence[str]) -> Statement[Rows]:
+    """Where the results of these runs are, in order of their ids: id, text, ref, size, sha256."""
     return Statement(
         """
         select run_id::text, result::text, result_ref, result_size, encode(result_sha256, 'hex')
-        from holdfast.attempts
-        where run_id between %(low)s::uuid and %(high)s::uuid and outcome = 'SUCCEEDED'
-        order by run_id limit %(limit)s
+        from holdfast.attempts where run_id = any(%(run_ids)s::uuid[]) and outcome = 'SUCCEEDED' order by run_id
         """,
-        {"low": low, "high": high, "limit": limit},
+        {"run_ids": plain_array(run_ids)},
         lambda found: found,
     )

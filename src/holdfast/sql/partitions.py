@@ -47,7 +47,7 @@ def strays(older_than: timedelta, limit: int) -> Statement[int]:
                                   join holdfast.waiting on waiting.run_id = dependencies.run_id
                                   where dependencies.on_id = any(array[runs.id, runs.map_id]))
                 limit %(limit)s))
-            returning id
+            returning id, job_id, map_id
         ), ended as (
             delete from holdfast.attempts_default using gone where run_id = gone.id returning run_id, result_ref
         ), discarded as (
@@ -59,7 +59,7 @@ def strays(older_than: timedelta, limit: int) -> Statement[int]:
             on conflict (low) do update set edges_to = null, swept_at = null
         ), events as (delete from holdfast.events_default using gone where run_id = gone.id),
            logs as (delete from holdfast.logs_default using gone where run_id = gone.id),
-           steps as (delete from holdfast.steps_default using gone where run_id = gone.id)
+           steps as (delete from holdfast.steps_default using gone where run_id in (gone.id, gone.job_id, gone.map_id))
         select count(*) from gone
         """,
         {"older_than": older_than, "limit": limit},

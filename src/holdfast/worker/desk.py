@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from holdfast import ops
 from holdfast.domain.errors import HoldfastError, LeaseLost
 from holdfast.domain.ids import derived_id
-from holdfast.domain.values import AttemptRef
-from holdfast.sql import steps
+from holdfast.domain.values import AttemptRef, KnownAs
+from holdfast.sql import children, steps
 from holdfast.sql.logs import LogLine
 from holdfast.sql.statement import Op, Statement
 from holdfast.worker.database import Busy, Database, Unavailable
@@ -115,9 +115,13 @@ class AttemptDesk:
             parent_id=ref.run_id,
             child_key=key,
             job_id=self._tenure().held[ref.run_id].job_id,
+            known_as=KnownAs(ref.run_id, child),
         )
         (made,) = await self._insist(ref, lambda: ops.add_tasks([run], ref))
         return made.run.id
+
+    async def stored_children(self, ref: AttemptRef) -> dict[str, str]:
+        return await self._insist(ref, lambda: ops.stored_children(ref.run_id))
 
 
 def _one(statement: Statement[T]) -> Op[T]:
@@ -127,3 +131,5 @@ def _one(statement: Statement[T]) -> Op[T]:
 def _check_name(name: str) -> None:
     if not name or "\0" in name or len(name) > 255:
         raise HoldfastError("a step's name has 1 to 255 characters and no NUL")
+    if name.startswith(children.PREFIX):
+        raise HoldfastError(f"names that start with {children.PREFIX} are Holdfast's own; name the step otherwise")

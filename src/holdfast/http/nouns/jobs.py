@@ -81,7 +81,7 @@ def show(call: Call, job_id: str) -> Answer:
     id_ = _id(job_id)
 
     def read() -> JobRecord:
-        return call.service.database.perform(partial(ops.get_job, id_))
+        return call.service.database.perform(partial(ops.show_job, id_))
 
     return versioned(call, id_, read, job_document, lambda job: job.status.final)
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from holdfast.domain.errors import BadInput
 from holdfast.jobs.datasets import hosting
-from holdfast.jobs.datasets.parts import DatasetChanged, Part
+from holdfast.jobs.datasets.parts import DatasetChanged, Part, require_columns, require_keys
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ class ClickHouseTable:
 
     def parts(self, size: int, within: Part | None = None) -> list[Part]:
         """Look at the order only, in one query; every row belongs to exactly one part."""
+        if within is None:
+            self._require_readable()
         found = self._ask(
             f"""
             select toString(min(key)) as low, toString(max(key)) as high, toTypeName(any(key)) as type, count() as n
@@ -79,6 +81,23 @@ class ClickHouseTable:
             parts.append(Part(offset, row["n"], place))
             offset += row["n"]
         return parts
+
+    def _require_readable(self) -> None:
+        """Raise BadInput if the table or a column is missing, or a row without a key would be in no part."""
+        known = {row["name"] for row in self._look(f"describe table {self._table}")}
+        require_columns(self.table, [*self.order_by, *self.columns], known)
+        without = " or ".join(f"isNull({_quoted(name)})" for name in self.order_by)
+        # The alias must not be the name of a column, which it would hide.
+        (found,) = self._look(f"select count() as `rows without` from {self._table} where {without}")  # noqa: S608 - quoted
+        require_keys(self.table, ", ".join(self.order_by), found["rows without"])
+
+    def _look(self, query: str) -> list[dict[str, Any]]:
+        try:
+            return hosting.ask(self.path, query)
+        except hosting.Refused as error:
+            if "UNKNOWN_TABLE" in str(error):
+                raise BadInput(f"there is no table {self.table} in {self.path}") from None
+            raise
 
     def read(self, part: Part) -> list[dict[str, Any]]:
         columns = ", ".join(map(_quoted, self.columns)) or "*"
@@ -122,14 +141,19 @@ class ClickHouseTable:
     def write(
         cls, path: str | Path, table: str, rows: Iterable[Mapping[str, Any]] | Any, order_by: str | tuple[str, ...]
     ) -> ClickHouseTable:
-        """Make a table of rows, or of a table of pyarrow, replacing one of that name. Returns it as a dataset."""
-        from holdfast.jobs.datasets.parquet import ParquetFiles
+        """Make a table of rows, or of a table of pyarrow, replacing one of that name. Returns it as a dataset.
+
+        Each row has to have a key, the columns of `order_by`: one without would be in no part.
+        """
+        from holdfast.jobs.datasets.parquet import ParquetFiles, nulls
 
         made = cls(str(path), table, order_by)
         Path(made.path).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as directory:
             file = Path(directory) / "rows.parquet"
             ParquetFiles.write(file, rows)
+            for name in made.order_by:
+                require_keys(None, name, nulls(file, name))
             rows_of_file = f"select * from file({_text(str(file))}, Parquet)"  # noqa: S608 - quoted
             order = f"engine = MergeTree order by {made._key} settings allow_nullable_key = 1"
             hosting.ask(made.path, f"create or replace table {made._table} {order} as {rows_of_file}")

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.domain.errors import ConfigurationError, HoldfastError
+from holdfast.domain.errors import BadInput, ConfigurationError, HoldfastError
 
 ADDRESS = ".holdfast-host"
 STARTING = ".holdfast-host.starting"
@@ -81,11 +81,23 @@ def _connected(directory: str) -> socket.socket:
         return found
     place = Path(directory)
     if not place.is_dir():
-        raise HoldfastError(f"there is no ClickHouse directory at {directory}")
+        raise BadInput(f"there is no ClickHouse directory at {directory}")
     # Whoever starts the host has the lock until it answers; the others wait here, and then find it.
     with (place / STARTING).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _connect(directory) or _start(directory)
+
+
+def _in_use(directory: str) -> bool:
+    """Whether a process has the directory open, which then has a lock on a file in it."""
+    try:
+        with (Path(directory) / "status").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _connect(directory: str) -> socket.socket | None:
@@ -116,10 +128,13 @@ def _start(directory: str) -> socket.socket:
             process.returncode = 0
             return found
         if process.poll() is not None:
-            said = process.stderr.read().decode(errors="replace").strip()  # type: ignore[union-attr]
+            said = process.communicate()[1].decode(errors="replace").strip()
             if "No module named 'chdb'" in said:
                 raise ConfigurationError("ClickHouse tables need the extra: pip install 'holdfast[data]'")
+            if _in_use(directory):
+                raise HoldfastError(f"the ClickHouse directory {directory} is open in another process; close it there")
             raise HoldfastError(f"the host of {directory} did not start: {said[-1000:]}")
         time.sleep(0.02)
     process.kill()
+    process.communicate()
     raise HoldfastError(f"the host of {directory} did not answer within {START_WITHIN:g} s")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
-from holdfast.domain.errors import BadInput, ConfigurationError
-from holdfast.jobs.datasets.parts import DatasetChanged, Part, cut
+from holdfast.domain.errors import BadInput, ConfigurationError, Problem
+from holdfast.jobs.datasets.parts import DatasetChanged, Part, cut, require_columns
+
+# What a directory is called whose rows have no value.
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 class File(NamedTuple):
@@ -24,6 +29,10 @@ class File(NamedTuple):
 @dataclass(frozen=True)
 class ParquetFiles:
     """A file, the `*.parquet` files of a directory, what a pattern matches, or several of these, in order of names.
+
+    A directory is read with those below it. What they are called, `year=2026`, is a column of the rows in them, as
+    others write it: whole numbers if all of them are, else texts. Those that start with a dot or an underscore are left
+    out.
 
     `columns` are all unless told. A part reads the row groups that it touches, so parts about as large as these, or
     larger, waste nothing.
@@ -58,14 +67,18 @@ class ParquetFiles:
         """Read the footers, and remember which files these were."""
         if self.files is not None:
             return self
-        return replace(self, files=tuple(map(_look, self._found())))
+        found = replace(self, files=tuple(map(_look, self._found())))
+        for file in found.files or ():
+            names = {*_schema(file.path), *found.partitions.get(file.path, {})}
+            require_columns(file.path, self.columns, names)
+        return found
 
     def _found(self) -> list[Path]:
         found: list[Path] = []
         for given in self.path:
             path = Path(given)
             if path.is_dir():
-                matches = sorted(path.glob("*.parquet"))
+                matches = sorted(one for one in path.rglob("*.parquet") if not _is_hidden(one.relative_to(path)))
             else:
                 matches = [path] if path.exists() else sorted(map(Path, glob.glob(given)))  # noqa: PTH207
             if not matches:
@@ -84,15 +97,35 @@ class ParquetFiles:
         """The rows of a part as a table of pyarrow."""
         pa = _pyarrow()
         begin, end, first = part.offset, part.offset + part.limit, 0
-        pieces = []
+        pieces, partitions = [], self.partitions
         for file in self.pinned().files or ():
             if first < end and begin < first + file.rows:
                 _require_same(file)
-                pieces.append(_rows(file.path, max(begin - first, 0), min(end - first, file.rows), self.columns))
+                added = partitions.get(file.path, {})
+                pieces.append(_rows(file.path, max(begin - first, 0), min(end - first, file.rows), self.columns, added))
             first += file.rows
         if not pieces:
             raise DatasetChanged(f"these files have no rows {begin} to {end}")
-        return pa.concat_tables(pieces)
+        return pa.concat_tables(pieces, promote_options="default")
+
+    @property
+    def partitions(self) -> dict[str, dict[str, Any]]:
+        """What the directories of each file say: `year=2026` below a directory that was given."""
+        texts: dict[str, dict[str, str]] = {}
+        for file in self.files or ():
+            path = Path(file.path)
+            for given in map(Path, self.path):
+                if path.is_relative_to(given.absolute()) and path != given.absolute():
+                    steps = path.relative_to(given.absolute()).parent.parts
+                    texts[file.path] = {name: value for name, _, value in (step.partition("=") for step in steps) if _}
+        values: dict[str, set[str]] = {}
+        for told in texts.values():
+            for name, value in told.items():
+                values.setdefault(name, set()).add(value)
+        numbers = {name for name, found in values.items() if all(map(_is_number, found - {NO_VALUE}))}
+        return {
+            path: {name: _value(text, name in numbers) for name, text in told.items()} for path, told in texts.items()
+        }
 
     @classmethod
     def write(cls, path: str | Path, rows: Iterable[Mapping[str, Any]] | Any, group: int = 10_000) -> ParquetFiles:
@@ -117,11 +150,47 @@ def _pyarrow() -> Any:
 
 
 def _look(path: Path) -> File:
-    _pyarrow()
+    pa = _pyarrow()
     import pyarrow.parquet as pq
 
     status = path.stat()
-    return File(str(path), status.st_size, status.st_mtime_ns, pq.read_metadata(path).num_rows)
+    try:
+        rows = pq.read_metadata(path).num_rows
+    except (pa.ArrowInvalid, OSError) as error:
+        raise BadInput(f"{path} cannot be read as Parquet: {error}", [Problem("/dataset", "not Parquet")]) from None
+    return File(str(path), status.st_size, status.st_mtime_ns, rows)
+
+
+def _schema(path: str | Path) -> list[str]:
+    import pyarrow.parquet as pq
+
+    names: list[str] = pq.read_schema(path).names
+    return names
+
+
+def nulls(path: Path, column: str) -> int:
+    """How many rows of a file have no value in a column."""
+    import pyarrow.parquet as pq
+
+    known = _schema(path)
+    if not known:
+        return 0
+    require_columns("a row", [column], known)
+    return int(pq.read_table(path, columns=[column]).column(column).null_count)
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(step.startswith((".", "_")) for step in path.parent.parts) or path.name.startswith(".")
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-?[0-9]{1,18}", text) is not None
+
+
+def _value(text: str, number: bool) -> int | str | None:
+    if text == NO_VALUE:
+        return None
+    return int(text) if number else unquote(text)
 
 
 def _require_same(file: File) -> None:
@@ -133,8 +202,8 @@ def _require_same(file: File) -> None:
         raise DatasetChanged(f"{file.path} has changed since it was mapped; map it again")
 
 
-def _rows(path: str, begin: int, end: int, columns: Sequence[str]) -> Any:
-    """Rows from `begin` to `end` of one file, reading only the row groups they are in."""
+def _rows(path: str, begin: int, end: int, columns: Sequence[str], added: Mapping[str, Any]) -> Any:
+    """Rows from `begin` to `end` of one file, reading only the row groups they are in, and columns with one value."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
@@ -145,5 +214,12 @@ def _rows(path: str, begin: int, end: int, columns: Sequence[str]) -> Any:
                 groups.append(index)
                 skipped = first if skipped is None else skipped
             first += rows
-        table = file.read_row_groups(groups, columns=list(columns) or None)
-    return table.slice(begin - (skipped or 0), end - begin)
+        own = set(file.schema_arrow.names)
+        table = file.read_row_groups(groups, columns=[name for name in columns if name in own] if columns else None)
+    table = table.slice(begin - (skipped or 0), end - begin)
+    pa = _pyarrow()
+    for name, value in added.items():
+        if name not in own and (not columns or name in columns):
+            kind = pa.string() if isinstance(value, str) else pa.int64() if isinstance(value, int) else pa.null()
+            table = table.append_column(name, pa.array([value] * (end - begin), kind))
+    return table.select(list(columns)) if columns else table

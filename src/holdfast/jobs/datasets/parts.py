@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple, Protocol, Self
 
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import BadInput, HoldfastError, Problem
 
 
 class DatasetChanged(HoldfastError):
@@ -45,3 +46,24 @@ class Dataset(Protocol):
 def cut(whole: Part, size: int) -> list[Part]:
     """Parts of `size` rows that follow one another."""
     return [Part(whole.offset + start, min(size, whole.limit - start)) for start in range(0, whole.limit, size)]
+
+
+def require_columns(name: str, wanted: Iterable[str], known: Collection[str]) -> None:
+    """Raise BadInput unless a dataset has all of these columns."""
+    missing = [column for column in wanted if column not in known]
+    if missing:
+        raise BadInput(
+            f"{name} has no column {missing[0]}; there are {', '.join(sorted(known)) or 'none'}",
+            [Problem("/dataset", f"no column {column}") for column in missing],
+        )
+
+
+def require_keys(table: str | None, key: str, missing: int) -> None:
+    """Raise BadInput if there are rows without a key: they would be in no part, and never be read."""
+    if missing:
+        rows = f"{missing} row{'s' * (missing != 1)}{f' of {table}' if table else ''}"
+        raise BadInput(
+            f"{rows} {'has' if missing == 1 else 'have'} no {key}, so no slice would read "
+            f"{'it' if missing == 1 else 'them'}; name another key, or leave them out with a view",
+            [Problem("/dataset", f"rows without {key}")],
+        )

@@ -12,8 +12,8 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from holdfast.domain.errors import BadInput
-from holdfast.jobs.datasets.parts import DatasetChanged, Part
+from holdfast.domain.errors import BadInput, DatabaseUnreachable
+from holdfast.jobs.datasets.parts import DatasetChanged, Part, require_columns, require_keys
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class PostgresTable:
         last_query = last.format(key=self._key, table=self._table, range=self._within(within))
         with self._connect() as connection:
             connection.execute("set transaction isolation level repeatable read, read only")
+            if within is None:
+                self._require_readable(connection)
             found = connection.execute(query).fetchall()
             highest = connection.execute(last_query).fetchone()
         if not found or highest is None:
@@ -80,6 +82,17 @@ class PostgresTable:
             parts.append(Part(offset, amount, place))
             offset += amount
         return parts
+
+    def _require_readable(self, connection: psycopg.Connection[Any]) -> None:
+        """Raise BadInput if the table or a column is missing, or a row without a key would be in no part."""
+        try:
+            cursor = connection.execute(sql.SQL("select * from {} limit 0").format(self._table))
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            raise BadInput(f"there is no table {self.table} at {_place(connection)}") from None
+        require_columns(self.table, [self.key, *self.columns], {one.name for one in cursor.description or ()})
+        query = sql.SQL("select count(*) from {} where {} is null").format(self._table, self._key)
+        (without,) = connection.execute(query).fetchone() or (0,)
+        require_keys(self.table, self.key, without)
 
     def read(self, part: Part) -> list[dict[str, Any]]:
         columns = sql.SQL(", ").join(map(sql.Identifier, self.columns)) if self.columns else sql.SQL("*")
@@ -102,7 +115,7 @@ class PostgresTable:
 
     def _within(self, part: Part | None) -> sql.Composable:
         if part is None:
-            return sql.SQL("{key} is not null").format(key=self._key)
+            return sql.SQL("true")
         place = part.place
         # A literal of unknown type takes the type of the key, whatever that is.
         low = sql.SQL("{key} >= {value}").format(key=self._key, value=_literal(place["from"]))
@@ -114,7 +127,11 @@ class PostgresTable:
         url = os.path.expandvars(self.url)
         if "$" in url:
             raise BadInput(f"the address of table {self.table} names a variable that is not set here: {self.url}")
-        return psycopg.connect(url, connect_timeout=10, application_name="holdfast view")
+        try:
+            return psycopg.connect(url, connect_timeout=10, application_name="holdfast view")
+        except psycopg.OperationalError as error:
+            said = str(error).strip().partition("\n")[0]
+            raise DatabaseUnreachable(f"the database of table {self.table} cannot be reached: {said}") from None
 
     def drop(self) -> None:
         """Remove the table, if it is there."""
@@ -136,6 +153,10 @@ class PostgresTable:
                     for row in rows:
                         copy.write_row([row[name] for name in names])
         return made
+
+
+def _place(connection: psycopg.Connection[Any]) -> str:
+    return f"{connection.info.host}:{connection.info.port}/{connection.info.dbname}"
 
 
 def _end(within: Part) -> dict[str, Any]:

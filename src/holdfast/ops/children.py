@@ -1,0 +1,147 @@
+"""Children: what a run adds is known by a name, so that a later attempt finds it again. Its meaning never changes.
+
+What the first attempt stored decides. A later one that asks for the same is given it; one that asks for anything else
+under the same name is refused, with what differs: nothing is replaced, dropped or accepted unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from holdfast.domain.canonical import differences
+from holdfast.domain.errors import REMEDY, ChildDiffers
+from holdfast.domain.ids import map_id_after, place_of, placed_id
+from holdfast.domain.jobs import MapRecord, NewMap
+from holdfast.domain.values import AttemptRef, NewRun, RunRecord
+from holdfast.sql import children, jobs, maps
+from holdfast.sql.statement import Op
+
+SHOWN = 80
+
+
+def next_place(job_id: str) -> Op[int]:
+    """Where in the order of a job's tasks the next one lies."""
+    last = yield from jobs.last_task(job_id)
+    return place_of(last) + 1 if last is not None else 0
+
+
+def take_name(new: NewRun, by: AttemptRef | None) -> Op[NewRun]:
+    """The run under the id that its name has: the one that is stored, else one that comes last in its job."""
+    known_as = new.known_as
+    if known_as is None:
+        return new
+    id_ = new.id
+    # A run that was attempted by an earlier version may have added it under the id that comes with it.
+    if new.job_id is not None and not (_again(by) and (yield from jobs.existing([new.id]))):
+        id_ = placed_id(new.job_id, (yield from next_place(new.job_id)), f"{known_as.origin} {known_as.name}")
+    taken = yield from children.record(known_as, by.number if by else 0, {"run": id_, "task": new.task})
+    if not taken:
+        stored = yield from children.find(known_as)
+        if stored is not None:
+            id_ = stored.what["run"]
+    return replace(new, id=id_)
+
+
+def require_same_run(new: NewRun, stored: RunRecord) -> Op[None]:
+    """Raise ChildDiffers unless a stored run is what is asked for: the same task, arguments and dependencies."""
+    edges = yield from children.edges(stored.id)
+    _require_same(new, f"run {stored.id}", stored.task, stored.payload_hash, stored.parameters, edges)
+
+
+def require_same(new: NewRun, before: NewRun) -> None:
+    """The same for a run that will be made when the one that adds it succeeds."""
+    edges = sorted((on_id, policy) for on_id, policy in before.depends_on)
+    parameters = orjson.loads(before.parameters)
+    _require_same(new, f"run {before.id}", before.task, before.payload_hash, parameters, edges)
+
+
+def _require_same(
+    new: NewRun, stored: str, task: str, payload_hash: str, parameters: Any, edges: Sequence[tuple[str, str]]
+) -> None:
+    different = []
+    if task != new.task:
+        different.append(f"task: stored {task}, asked {new.task}")
+    elif payload_hash != new.payload_hash:
+        different += diff({"kwargs": parameters}, {"kwargs": orjson.loads(new.parameters)})
+    asked = sorted((on_id, policy) for on_id, policy in new.depends_on)
+    if list(edges) != asked:
+        different.append(f"depends_on: stored {_edges(edges)}, asked {_edges(asked)}")
+    if different:
+        raise differs(new.known_as.name if new.known_as is not None else f"key {new.child_key}", stored, different)
+
+
+def take_map_name(new: NewMap, task: str, by: AttemptRef | None) -> Op[tuple[str, bool]]:
+    """The id of the map that is known by this name, and whether the name is new. Raises ChildDiffers."""
+    known_as = new.known_as
+    if known_as is None or (_again(by) and (yield from maps.read(new.id)) is not None):
+        return new.id, True
+    place = (yield from next_place(new.job_id)) - 1
+    id_ = map_id_after(place, new.job_id, f"{known_as.origin} {known_as.name}")
+    what = {"map": id_, "task": task, "asked": dict(new.asked)}
+    if (yield from children.record(known_as, by.number if by else 0, what)):
+        return id_, True
+    stored = yield from children.find(known_as)
+    if stored is None:
+        return id_, True
+    map_id = str(stored.what["map"])
+    if stored.what["asked"] != new.asked:
+        raise differs(known_as.name, f"map {map_id}", diff(stored.what["asked"], new.asked))
+    return map_id, False
+
+
+def require_same_map(new: NewMap, task: str, stored: MapRecord) -> None:
+    """Raise ChildDiffers unless a map that is stored without what was asked has the same runs."""
+    mine = {"task": task, "slices": new.total, "dataset": orjson.loads(new.dataset)}
+    found = {"task": stored.task, "slices": stored.total, "dataset": stored.dataset}
+    if mine != found:
+        raise differs(f"map {stored.id}", "what an earlier attempt made", diff(found, mine))
+
+
+def diff(stored: Any, asked: Any) -> list[str]:
+    """Where two JSON values differ, with what stands there; an address may hold a password, and is not shown."""
+    lines = []
+    for pointer in differences(stored, asked):
+        if pointer.endswith("/url"):
+            lines.append(f"{pointer}: another address")
+        else:
+            lines.append(f"{pointer}: stored {_shown(stored, pointer)}, asked {_shown(asked, pointer)}")
+    return lines
+
+
+def stored_children(run_id: str) -> Op[dict[str, str]]:
+    """What the attempts of a run have added, by name, each with a few words about it."""
+    stored = yield from children.of_run(run_id)
+    return {
+        one.known_as.name: f"{one.known_as.name} ({one.what['task']}, added by attempt {one.attempt})" for one in stored
+    }
+
+
+def differs(name: str, stored: str, different: Sequence[str]) -> ChildDiffers:
+    return ChildDiffers(
+        f"{name} stands for {stored}, and something else is asked for now: {'; '.join(different)}. {REMEDY}",
+        different,
+    )
+
+
+def _again(by: AttemptRef | None) -> bool:
+    return by is not None and by.number > 1
+
+
+def _edges(edges: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{on_id} ({policy})" for on_id, policy in edges) or "nothing"
+
+
+def _shown(value: Any, pointer: str) -> str:
+    """What stands at a JSON Pointer, as a short text."""
+    for step in pointer.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        try:
+            value = value[int(name)] if isinstance(value, list) else value[name]
+        except (LookupError, TypeError):
+            return "nothing"
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
