@@ -128,6 +128,14 @@ def test_a_job_is_cancelled_with_a_reason(here: Inside, jobs: Jobs) -> None:
     assert here.ok("jobs", "cancel", job.id, "--json").json["status"] == "CANCELLED"
 
 
+def test_the_beginning_of_an_id_names_its_job(here: Inside, jobs: Jobs) -> None:
+    job = jobs.create_job("nightly", [LOAD])
+    beginning = job.id[:20]
+    assert here.ok("jobs", "show", beginning, "--json").json["job_id"] == job.id
+    assert job.id in here.ok("jobs", "cancel", beginning).out
+    assert str(jobs.get_job(job).status) == "CANCELLED"
+
+
 def test_retry_does_again_what_failed(here: Inside, jobs: Jobs) -> None:
     job = jobs.create_job("nightly", [LOAD, BROKEN, waiting_for("check")])
     here.work()

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.domain.errors import KeyReused
 from holdfast.jobs.faces import Jobs
-from tests.integration.value_tasks import Invoice, Period, bill, bill_inline, parent, parent_inline
+from tests.integration.value_tasks import Invoice, Period, bill, bill_inline, bill_slice, parent, parent_inline
 from tests.integration.worker_support import Stage
 
 TASKS = "tests.integration.value_tasks"
@@ -43,6 +43,8 @@ def test_a_task_is_given_the_annotated_types_however_it_is_reached(stage: Stage)
         *client.submit_many(bill, [GIVEN, GIVEN]),
         client.get(job.tasks[0].id),
     ]
+    mapped = Jobs(client).map(bill_slice, range(2), chunk_size=1, **GIVEN)
+    made += [client.get(task.id) for task in Jobs(client).get_job(mapped.job_id).tasks]
     parents = [
         client.submit(one, {"task": child, "at": AT})
         for one, child in ((parent, "values.bill"), (parent_inline, "values.bill_inline"))

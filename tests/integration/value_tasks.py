@@ -49,3 +49,8 @@ def parent(task: str, at: datetime) -> str:
 @task("values.parent_inline", executor="inline")
 def parent_inline(task: str, at: datetime) -> str:
     return str(parent.fn(task, at))
+
+
+@task("values.bill_slice")
+def bill_slice(view: Any, invoice: Invoice, at: datetime) -> list[str]:
+    return described(invoice, invoice.period, at.isoformat(), list(view.read()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli import exits, output
+from holdfast.cli import exits, output, prefixes
 from holdfast.cli.output import Column
 from holdfast.cli.retelling import retold, worker_names
 from holdfast.cli.session import json_option, open_client
@@ -36,7 +36,7 @@ def _age(job: Job) -> str:
 
 
 JOBS: list[Column[Job]] = [
-    Column("JOB", lambda job: job.id),
+    Column("JOB", lambda job: job.id, is_id=True),
     Column("NAME", lambda job: job.name, wide=True),
     Column("STATUS", lambda job: job.status),
     Column("DONE", lambda job: f"{job.completed_tasks}/{job.total_tasks}", right=True),
@@ -85,7 +85,7 @@ def show(job_id: str, everything: bool, as_json: bool) -> None:
 
     with open_client() as client:
         asked = jobs_of(client)
-        job = asked.get_job(job_id)
+        job = asked.get_job(prefixes.job_id(client, job_id))
         tasks = _with_reasons(client, asked.load_tasks(job.id, None, EVERY if everything else SHOWN))
         names = {} if as_json else worker_names(client)
     if as_json:
@@ -147,11 +147,11 @@ def _columns(tasks: Sequence[Shown], names: Mapping[str, str]) -> list[Column[Sh
         return retold(_ID.sub(lambda found: keys.get(found[0], found[0]), told), names)
 
     return [
-        Column("TASK", lambda task: task.run.id),
-        Column("KEY", lambda task: task.run.child_key),
+        Column("TASK", lambda task: task.run.id, is_id=True),
+        Column("KEY", lambda task: task.run.child_key, wide=True),
         Column("ENTRYPOINT", lambda task: task.run.task),
         Column("STATUS", lambda task: task.run.status),
-        Column("ATTEMPTS", lambda task: task.run.attempts.replace(" of ", "/"), right=True),
+        Column("ATTEMPTS", lambda task: task.run.attempts.replace(" of ", "/"), right=True, spare=True),
         Column("REMARK", remark, wide=True),
     ]
 
@@ -211,7 +211,7 @@ def _each(job_ids: tuple[str, ...], ask: Callable[[Jobs | ApiJobs, str], None]) 
         asked = jobs_of(client)
         for job_id in job_ids:
             try:
-                ask(asked, job_id)
+                ask(asked, prefixes.job_id(client, job_id))
             except (DatabaseUnreachable, ServerUnreachable):
                 raise
             except HoldfastError as error:

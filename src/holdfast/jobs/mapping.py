@@ -50,16 +50,15 @@ def map_dataset(
 
     Each is called with `view=`, its slice, and the kwargs. Inside a task of a job they join that job; elsewhere they
     make one. `options` are those of a task in `create_job`, and `job_id` for an existing job; its `kwargs` may have the
-    names of arguments of `map` itself. Returns a handle for
-    `collect` and `depends_on`. A later attempt is given the map that an earlier one made; raises ChildDiffers if it
-    asks for another.
+    names of arguments of `map` itself. Returns a handle for `collect` and `depends_on`. A later attempt is given the
+    map that an earlier one made; raises ChildDiffers if it asks for another.
     """
     here.checked()
-    resolve(task)
+    known = resolve(task)
     _require_size(chunk_size)
     given = dict(options or {})
     job_id, key = given.pop("job_id", None), given.pop("key", None)
-    kwargs = _kwargs(kwargs, given.pop("kwargs", None), "view", "map")
+    kwargs = known.encode(_kwargs(kwargs, given.pop("kwargs", None), "view", "map"))
     asked = dataset_of(dataset)
     source = yield Elsewhere(partial(_source, asked))
     pinned: Dataset = yield Elsewhere(asked.pinned)
