@@ -84,6 +84,9 @@ KINDS: dict[str, Kind] = {
     "result-damaged": Kind(
         500, "Result damaged", "The stored result is missing or is not what was stored.", "The result cannot be read."
     ),
+    "too-many-connections": Kind(
+        503, "Too many connections", "The server process has no room for another connection.", None, _SOON
+    ),
     "database-unreachable": Kind(
         503,
         "Database away",
@@ -147,10 +150,13 @@ BY_STATUS = {
     404: "not-found",
     405: "method-not-allowed",
     406: "not-acceptable",
+    408: "request-timeout",
     413: "body-too-large",
     414: "uri-too-long",
     415: "unsupported-media-type",
     431: "headers-too-large",
+    501: "bad-request",
+    503: "too-many-connections",
 }
 
 

@@ -46,6 +46,8 @@ def body_bytes(call: Call) -> bytes:
     body = parts[0] if len(parts) == 1 else b"".join(parts)
     if len(body) > limit:
         raise _too_large(limit)
+    if length and room:
+        raise Refusal("bad-request", "The body is shorter than its Content-Length.")
     return body
 
 
