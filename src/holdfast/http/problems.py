@@ -40,7 +40,7 @@ KINDS: dict[str, Kind] = {
     "bad-key": Kind(
         400,
         "Malformed key",
-        "An Idempotency-Key has 1 to 255 visible ASCII characters, quoted or bare; it is sent once, and to POST /runs.",
+        "An Idempotency-Key has 1 to 255 visible ASCII characters, quoted or bare; it is sent once.",
     ),
     "bad-digest": Kind(400, "Digest mismatch", "The body is not what its Content-Digest says; it was damaged."),
     "bad-request": Kind(400, "Bad request", "The request is not valid HTTP."),
