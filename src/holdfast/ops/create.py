@@ -12,7 +12,7 @@ from holdfast.domain.jobs import JobRecord, NewJob, NewMap, Slice
 from holdfast.domain.values import AttemptRef, NewRun, Submitted
 from holdfast.ops.depend import hold_awaited, link
 from holdfast.ops.jobs import get_job, grow, hold_attempt
-from holdfast.ops.submit import ROUNDS, make, submit_many
+from holdfast.ops.submit import ROUNDS, is_given_up, make, submit_many
 from holdfast.sql import jobs, keys, maps, runs
 from holdfast.sql.jobs import Move
 from holdfast.sql.keys import NewKey
@@ -47,7 +47,7 @@ def create_keyed_job(new: NewJob, tasks: Sequence[NewRun], key: NewKey) -> Op[Jo
             continue
         found = yield from jobs.read(known.run_id)
         if found is None and (yield from runs.read(known.run_id)) is None:
-            if (yield from keys.release(key.scope, key.key, known.run_id)):
+            if (yield from is_given_up(key.scope, key.key, known)):
                 continue
             raise JobNotFound(f"job {known.run_id} was pruned while its idempotency key was still known; use a new key")
         if found is None or known.payload_hash != key.payload_hash:

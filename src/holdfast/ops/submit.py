@@ -135,12 +135,19 @@ def _submit_keyed(new: NewRun, together: bool) -> Op[Submitted]:
         if known is None:
             continue
         existing = yield from runs.read(known.run_id)
-        if existing is None and (yield from keys.release(new.scope, key, known.run_id)):
+        if existing is None and (yield from is_given_up(new.scope, key, known)):
             continue
         if (known.task, known.payload_hash) != (new.task, new.payload_hash):
             raise KeyReused(key, known.run_id, _differing(new, known, existing))
         return Submitted(existing or _missing(known.run_id), False)
     raise HoldfastError(f"idempotency key {key!r} came and went {ROUNDS} times while it was asked for; ask again")
+
+
+def is_given_up(scope: str, key: str, known: keys.KeyRecord) -> Op[bool]:
+    """Give up a key whose run or job is gone, if its time is over. Also True if another caller did."""
+    if (yield from keys.release(scope, key, known.run_id)):
+        return True
+    return (yield from keys.find(scope, key)) != known
 
 
 def _differing(new: NewRun, known: keys.KeyRecord, before: RunRecord | None) -> list[str]:
