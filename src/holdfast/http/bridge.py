@@ -2,6 +2,8 @@
 
 The loop receives a request whole before a thread of the pool sees it, so a slow request costs no thread. The loop also
 sends answers that are known whole; only an answer that is made while it is sent keeps its thread until the end.
+
+Imports nothing of ours: the server imports it before it has chosen a directory for the metrics of several processes.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ from itertools import chain, islice
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from holdfast.http.call import ON_LEAVE
-
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+# Where the application finds a way to learn that its client has left.
+ON_LEAVE = "holdfast.on_leave"
 BARE = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
 
 

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
+from holdfast.http.bridge import ON_LEAVE
 from holdfast.http.principals import ANYONE, Principal
 from holdfast.http.service import Service
 from holdfast.settings import Settings
 
 MOST_PARAMETERS = 50
-# Where the shipped server puts its way to learn that a client has left.
-ON_LEAVE = "holdfast.on_leave"
 
 
 class Call:

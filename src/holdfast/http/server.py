@@ -121,7 +121,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "workers": self._processes,
             "worker_connections": MAX_CONNECTIONS,
             "http_parser": "python",
-            "asgi_loop": "asyncio",
+            "asgi_loop": "auto",
             "keepalive": 75,
             "timeout": 60,
             "graceful_timeout": max(1, int(self._settings.grace_seconds)),
