@@ -43,7 +43,7 @@ def bare_app(service: Any) -> Callable[..., Iterable[bytes]]:
         made = str(uuid4())
         with service.database.pool.connection() as connection:
             connection.execute(
-                "insert into bare_runs (id, model, parameters, key) values (%s, %s, %s, %s)",
+                "insert into public.bare_runs (id, model, parameters, key) values (%s, %s, %s, %s)",
                 [made, body["model"], orjson.dumps(body["parameters"]).decode(), request.headers["Idempotency-Key"]],
             )
         return jsonify(id=made, status="PENDING"), 201
@@ -109,10 +109,10 @@ def compare(url: str, rounds: int, requests: int, connections: int) -> None:
     upgrade(url)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
-            "create table if not exists bare_runs (id uuid primary key, model text not null, parameters json not null,"
-            " key text not null, created_at timestamptz not null default now())"
+            "create table if not exists public.bare_runs (id uuid primary key, model text not null,"
+            " parameters json not null, key text not null, created_at timestamptz not null default now())"
         )
-        connection.execute("truncate bare_runs")
+        connection.execute("truncate public.bare_runs")
     ours, theirs = multiprocessing.get_context("spawn").Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,))
     process.start()

@@ -1,4 +1,4 @@
-"""Idempotency keys: one key, one run, until the key expires."""
+"""Idempotency keys: one key, one run, for as long as the run is there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import psycopg
 import pytest
 
 from holdfast import ops
-from holdfast.domain.errors import KeyReused
+from holdfast.domain.errors import KeyReused, RunNotFound
+from holdfast.domain.ids import new_id, series
+from holdfast.domain.jobs import NewJob
+from holdfast.domain.states import Status
 from holdfast.sql import keys
 from holdfast.testing.timeline import Timeline, new_run
 
@@ -80,12 +83,28 @@ def test_a_key_holds_for_a_run_that_is_put_off(timeline: Timeline, connection: p
     assert connection.execute("select count(*) from holdfast.runs").fetchone() == (1,)
 
 
+def test_a_key_past_its_time_holds_while_its_run_is_there(timeline: Timeline) -> None:
+    run = timeline.submit({"n": 1}, key="k", key_ttl=timedelta(hours=1))
+    timeline.later(hours=2)
+    assert timeline.submitted({"n": 1}, key="k").run.id == run
+    timeline.cancel(run)
+    timeline.later(days=80)
+    timeline.perform(lambda: ops.prune(timedelta(days=90)))
+    assert timeline.submitted({"n": 1}, key="k").run.id == run
+    with pytest.raises(KeyReused):
+        timeline.submit({"n": 2}, key="k")
+
+
 @pytest.mark.parametrize("payload", [1, 2])
-def test_an_expired_key_is_free_again(timeline: Timeline, payload: int) -> None:
+def test_a_key_past_its_time_is_free_once_its_run_is_gone(
+    timeline: Timeline, connection: psycopg.Connection, payload: int
+) -> None:
     timeline.at("10:00")
     first = timeline.submitted({"n": 1}, key="k", key_ttl=timedelta(hours=1))
+    connection.execute("truncate holdfast.runs, holdfast.ready cascade")
     timeline.at("10:59")
-    assert not timeline.submitted({"n": 1}, key="k").created
+    with pytest.raises(RunNotFound):
+        timeline.submit({"n": 1}, key="k")
     timeline.at("11:01")
     second = timeline.submitted({"n": payload}, key="k")
     assert second.created
@@ -101,10 +120,38 @@ def test_a_request_repeated_after_its_key_expired_is_still_the_same(timeline: Ti
     assert (again.run.id, again.created) == (new.id, False)
 
 
-def test_only_expired_keys_are_cleaned_up(timeline: Timeline) -> None:
-    timeline.submit({"n": 1}, key="short", key_ttl=timedelta(hours=1))
-    timeline.submit({"n": 2}, key="long", key_ttl=timedelta(hours=3))
+def test_only_expired_keys_of_pruned_runs_are_cleaned_up(timeline: Timeline, connection: psycopg.Connection) -> None:
+    """Of runs in a range that was pruned, those that are there keep their keys."""
+    short = timeline.submit({"n": 1}, key="short", key_ttl=timedelta(hours=1))
+    long = timeline.submit({"n": 2}, key="long", key_ttl=timedelta(hours=3))
+    kept = timeline.submit({"n": 3}, key="kept", key_ttl=timedelta(hours=1))
+    other = timeline.submit({"n": 4}, key="other", key_ttl=timedelta(hours=1))
     timeline.later(hours=2)
+    assert timeline.ask(keys.expire(10)) == 0
+    connection.execute("insert into holdfast.pruned_ranges (low, high) values (%s, %s)", [short, kept])
+    connection.execute("set session_replication_role = replica")
+    connection.execute("delete from holdfast.runs where id = any(%s::uuid[])", [[short, long, other]])
+    connection.execute("set session_replication_role = default")
     assert timeline.ask(keys.expire(10)) == 1
-    assert timeline.ask(keys.find("", "short")) is None
-    assert not timeline.submitted({"n": 2}, key="long").created
+    left = connection.execute("select key from holdfast.idempotency_keys order by key").fetchall()
+    assert left == [("kept",), ("long",), ("other",)]
+
+
+def test_a_key_past_its_time_that_made_a_job_makes_no_run(timeline: Timeline) -> None:
+    job = NewJob(new_id(), "keyed")
+    key = keys.NewKey("", "k", job.id, "(job)", "00" * 32, timedelta(hours=1))
+    timeline.perform(lambda: ops.create_keyed_job(job, [], key))
+    timeline.later(hours=2)
+    with pytest.raises(KeyReused):
+        timeline.submit(key="k")
+
+
+def test_a_key_of_a_job_with_runs_is_kept(timeline: Timeline, connection: psycopg.Connection) -> None:
+    job = NewJob(new_id(), "keyed")
+    task = new_run(id=series(job.id, "tasks", 1, first=True)[0], job_id=job.id)
+    key = keys.NewKey("", "k", job.id, "(job)", "00" * 32, timedelta(hours=1))
+    timeline.perform(lambda: ops.create_keyed_job(job, [task], key))
+    timeline.perform(lambda: ops.stop_job(job.id, Status.CANCELLED, "enough"))
+    timeline.later(hours=2)
+    connection.execute("insert into holdfast.pruned_ranges (low, high) values (%s, %s)", [job.id, job.id])
+    assert timeline.ask(keys.expire(10)) == 0

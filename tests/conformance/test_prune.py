@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -14,6 +15,7 @@ from holdfast.domain.ids import new_id
 from holdfast.domain.jobs import NewJob
 from holdfast.domain.states import Status
 from holdfast.domain.values import Dependency
+from holdfast.sql.keys import NewKey
 from holdfast.testing.timeline import Timeline, new_run
 
 OLD = datetime(2001, 5, 20, tzinfo=UTC)
@@ -82,6 +84,30 @@ def test_a_key_keeps_the_month_of_its_run_until_it_expires(timeline: Timeline, m
     timeline.later(hours=2)
     pruned = timeline.perform(lambda: ops.prune(RETENTION))
     assert (pruned.keys, pruned.months) == (1, [month])
+
+
+def test_a_key_goes_with_the_run_of_its_month_and_not_before(timeline: Timeline, month: str) -> None:
+    run = ended(timeline, key="k", key_ttl=timedelta(hours=1))
+    timeline.later(hours=2)
+    age = timeline.now() - datetime(2001, 6, 1, tzinfo=UTC)
+    pruned = timeline.perform(lambda: ops.prune(age + timedelta(days=1)))
+    assert (pruned.keys, pruned.months) == (0, [])
+    assert timeline.submitted(key="k", queue="old").run.id == run
+    assert timeline.perform(lambda: ops.prune(RETENTION)).months == [month]
+    assert timeline.submitted(key="k").created
+
+
+def test_a_key_of_a_job_goes_with_the_job(timeline: Timeline, month: str, connection: psycopg.Connection) -> None:
+    job = NewJob(old_id(), "keyed")
+    key = NewKey("", "k", job.id, "(job)", "00" * 32, timedelta(hours=1))
+    timeline.perform(lambda: ops.create_keyed_job(job, [], key))
+    timeline.perform(lambda: ops.stop_job(job.id, Status.CANCELLED, "enough"))
+    assert timeline.perform(lambda: ops.prune(RETENTION)).months == []
+    timeline.later(hours=2)
+    assert timeline.perform(lambda: ops.create_keyed_job(replace(job, id=old_id()), [], key)).id == job.id
+    assert timeline.perform(lambda: ops.prune(RETENTION)).months == [month]
+    assert connection.execute("select count(*) from holdfast.jobs").fetchone() == (0,)
+    assert connection.execute("select count(*) from holdfast.idempotency_keys").fetchone() == (0,)
 
 
 def test_an_open_job_keeps_its_month(timeline: Timeline, month: str) -> None:

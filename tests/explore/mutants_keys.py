@@ -8,24 +8,24 @@ from tests.explore.mutants_sql import mutant, told
 KEYS = [
     mutant(
         "key-unexpired",
-        "a key that has not expired keeps its run",
-        "where idempotency_keys.expires_at <= holdfast.now()",
-        "where true",
-        Explored("submit_key+submit_key@ready"),
+        "a key that has not expired is not given up, whatever became of its run",
+        "and run_id = %(run_id)s::uuid and expires_at <= holdfast.now()",
+        "and run_id = %(run_id)s::uuid",
+        told("test_keys::test_a_key_past_its_time_is_free_once_its_run_is_gone", payload=1),
     ),
     mutant(
         "key-expired",
-        "a key that has expired is free again",
-        "where idempotency_keys.expires_at <= holdfast.now()",
-        "where false",
-        told("test_keys::test_an_expired_key_is_free_again", payload=1),
+        "a key that has expired is free again once its run is gone",
+        "and run_id = %(run_id)s::uuid and expires_at <= holdfast.now()",
+        "and false",
+        told("test_keys::test_a_key_past_its_time_is_free_once_its_run_is_gone", payload=2),
     ),
     mutant(
-        "key-takes-the-payload",
-        "a key that is taken over stands for the new request",
-        "set run_id = excluded.run_id, payload_hash = excluded.payload_hash, task = excluded.task,",
-        "set run_id = excluded.run_id,",
-        told("test_keys::test_an_expired_key_is_free_again", payload=2),
+        "key-of-a-job",
+        "a key that made a job is not given up while the job is there",
+        "              and not exists (select from holdfast.jobs where jobs.id = idempotency_keys.run_id)\n",
+        "",
+        told("test_keys::test_a_key_past_its_time_that_made_a_job_makes_no_run"),
     ),
     mutant(
         "key-scope",
@@ -58,10 +58,26 @@ KEYS = [
     mutant(
         "expire-keys",
         "only keys past their time are cleaned up",
-        "expires_at <= holdfast.now()",
-        "true",
-        told("test_keys::test_only_expired_keys_are_cleaned_up"),
-        within="delete from holdfast.idempotency_keys",
+        "where keys.expires_at <= holdfast.now()\n                  and not exists",
+        "where not exists",
+        told("test_keys::test_only_expired_keys_of_pruned_runs_are_cleaned_up"),
+    ),
+    mutant(
+        "expire-keys-of-runs",
+        "a key is kept while its run is there",
+        "and not exists (select from holdfast.runs where runs.id = keys.run_id)",
+        "",
+        told("test_keys::test_only_expired_keys_of_pruned_runs_are_cleaned_up"),
+    ),
+    mutant(
+        "expire-keys-of-jobs",
+        "a key is kept while its job is open or has runs",
+        "(jobs.finished_at is null\n"
+        "                                       or exists (select from holdfast.runs where runs.id\n"
+        "                                                  between holdfast.job_floor(jobs.id)\n"
+        "                                                      and holdfast.job_ceiling(jobs.id)))",
+        "false",
+        told("test_keys::test_a_key_of_a_job_with_runs_is_kept"),
     ),
 ]
 
@@ -155,8 +171,9 @@ RETENTION = [
     ),
     mutant(
         "strays-key",
-        "a run that a key points to is not forgotten",
-        "and not exists (select from holdfast.idempotency_keys as keys where keys.run_id = runs.id)",
+        "a run of a key that has not expired is not forgotten",
+        "and not exists (select from holdfast.idempotency_keys as keys\n"
+        "                                  where keys.run_id = runs.id and keys.expires_at > holdfast.now())",
         "",
         told("test_prune::test_a_stray_with_a_key_stays"),
     ),

@@ -258,18 +258,17 @@ MONTHS = [
     ),
     mutant(
         "month-key",
-        "a month with a run that a key points to stays",
-        "                     union all select id from holdfast.jobs where finished_at is null\n"
-        "                     union all select run_id from holdfast.idempotency_keys) as live",
-        "                     union all select id from holdfast.jobs where finished_at is null) as live",
+        "a month with a run of a key that has not expired stays",
+        "where keys.run_id >= low and keys.run_id < high and keys.expires_at > holdfast.now())",
+        "where false)",
         told("test_prune::test_a_key_keeps_the_month_of_its_run_until_it_expires"),
     ),
     mutant(
         "month-job",
         "a month with an open job stays",
-        "                     union all select id from holdfast.jobs where finished_at is null\n"
-        "                     union all select run_id from holdfast.idempotency_keys) as live",
-        "                     union all select run_id from holdfast.idempotency_keys) as live",
+        "                     union all select run_id from holdfast.leases\n"
+        "                     union all select id from holdfast.jobs where finished_at is null) as live",
+        "                     union all select run_id from holdfast.leases) as live",
         told("test_prune_leftovers::test_an_open_job_keeps_its_month"),
     ),
     mutant(

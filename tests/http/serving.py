@@ -12,9 +12,9 @@ if __name__ == "__main__":
     processes = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     if len(sys.argv) > 2:
         # Only here: metrics of several processes need the server to choose their directory before this is imported.
-        from holdfast.http import threads
+        from holdfast.http import worker
 
-        threads.PATIENCE_SECONDS = int(sys.argv[2])
+        worker.HEAD_SECONDS = worker.BODY_SECONDS = worker.SEND_SECONDS = int(sys.argv[2])
     try:
         serve(load(), processes=processes, started=lambda url: print(url, flush=True))
     except HoldfastError as error:

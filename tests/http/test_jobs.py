@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from flask import Flask
 from flask.testing import FlaskClient
 
 from tests.http.hands import Hands
@@ -132,3 +134,39 @@ def test_a_run_waits_for_others(api: FlaskClient, hands: Hands) -> None:
     hands.run(first, 1)
     hands.run(second, 2)
     assert api.get(f"/runs/{second}").json["status"] == "SUCCEEDED"
+
+
+def test_a_key_makes_one_job_of_the_same_request(api: FlaskClient, hands: Hands) -> None:
+    body = {"name": "nightly", "tasks": TWO}
+    first, again = (api.post("/jobs", json=body, headers={"Idempotency-Key": key}) for key in ("night-1", '"night-1"'))
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json == first.json
+    assert again.headers["Location"] == first.headers["Location"]
+    assert again.headers["Idempotent-Replayed"] == "true"
+    other = api.post("/jobs", json=body | {"name": "other"}, headers={"Idempotency-Key": "night-1"})
+    assert (other.status_code, problem(other)) == (409, "key-reused")
+    run = api.post("/runs", json={"model": "mirror"}, headers={"Idempotency-Key": "night-1"})
+    assert (run.status_code, problem(run)) == (409, "key-reused")
+    assert api.post("/jobs", json=body, headers={"Idempotency-Key": "night-2"}).status_code == 201
+    assert len(api.get("/jobs").json["items"]) == 2
+    hands.run(tasks(api, first.json)[0]["run_id"], 1)
+    assert api.post("/jobs", json=body, headers={"Idempotency-Key": "night-1"}).json["completed_tasks"] == 1
+
+
+def test_a_key_of_a_run_makes_no_job(api: FlaskClient) -> None:
+    api.post("/runs", json={"model": "mirror"}, headers={"Idempotency-Key": "k"})
+    answer = api.post("/jobs", json={"name": "nightly", "tasks": TWO}, headers={"Idempotency-Key": "k"})
+    assert (answer.status_code, problem(answer)) == (409, "key-reused")
+    assert api.get("/jobs").json["items"] == []
+
+
+def test_many_who_create_the_same_job_at_once_make_one(app: Flask) -> None:
+    def ask(number: int) -> tuple[int, str]:
+        body = {"name": "nightly", "tasks": TWO}
+        answer = app.test_client().post("/jobs", json=body, headers={"Idempotency-Key": "k"})
+        return answer.status_code, answer.json["job_id"]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(16)))
+    assert len({job_id for _, job_id in answers}) == 1
+    assert sorted(status for status, _ in answers) == [200] * 15 + [201]

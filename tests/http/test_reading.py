@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -104,6 +105,23 @@ def test_a_wait_that_is_over_tells_how_the_run_stands(api: FlaskClient, submit: 
     assert unchanged.status_code == 304
     preferred = api.get(path, headers={"Prefer": "respond-async, wait=0.05"})
     assert preferred.headers["Preference-Applied"] == "wait=0.05"
+
+
+@pytest.mark.parametrize("wait", ["0.030000000000000002", "0.0300000000000000000000000000000000000001s"])
+def test_a_wait_may_have_many_decimals(api: FlaskClient, submit: Submit, wait: str) -> None:
+    assert api.get(f"/runs/{submit()}?wait={wait}").status_code == 200
+
+
+def test_times_are_written_the_same_everywhere(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    later = submit(run_after="2099-01-31T08:00:00+00:00")
+    assert api.get(f"/runs/{later}").json["run_after"] == "2099-01-31T08:00:00Z"
+    hands.claim(submit(parameters={"n": 1}))
+    running = api.get("/runs?status=RUNNING").json["items"][0]["run_id"]
+    api.post("/queues/paused/pause")
+    held = submit(queue="paused", parameters={"n": 2})
+    told = [api.get(f"/runs/{run_id}/why").text for run_id in (later, running, held)]
+    assert [len(re.findall(r"\d{4}-\d\d-\d\dT[\d:.]+Z", text)) for text in told] == [1, 1, 1]
+    assert "+00:00" not in "".join(told)
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "soon", "nan", "inf", "", "1e1"])

@@ -18,7 +18,6 @@ from flask import Flask
 from holdfast.domain.ids import new_id
 from holdfast.domain.tokens import mint
 from holdfast.drivers.psycopg import transact
-from holdfast.http import threads
 from holdfast.http.service import EXTENSION
 from holdfast.ops.tokens import create_token
 from tests.http.conftest import Server, Submit
@@ -144,7 +143,6 @@ def test_it_ends_with_its_parent_and_leaves_nothing(server: Server) -> None:
 
 
 def test_who_says_nothing_does_not_hold_a_thread_for_ever(server: Server) -> None:
-    assert threads.PATIENCE_SECONDS <= 60
     parts = urlsplit(server.url)
     stuck = [socket.create_connection((parts.hostname, parts.port)) for _ in range(50)]
     for one in stuck:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +12,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from holdfast.domain.canonical import canonicalize
+from holdfast.http.app import NOUNS
 from tests.http.hands import Hands
 
 BODY = {"model": "typed", "parameters": {"scenario": "high", "months": 24}}
@@ -216,7 +218,6 @@ def test_the_request_id_is_kept_if_it_is_plain(api: FlaskClient) -> None:
     ("path", "body", "told"),
     [
         ("/batches", {"runs": [{"model": "mirror"}]}, "runs[].key"),
-        ("/jobs", {"name": "nightly", "tasks": [{"entrypoint": "mirror"}]}, "Jobs take none"),
         (f"/jobs/{NOBODY}/tasks", {"entrypoint": "mirror"}, "a key in the body"),
     ],
 )
@@ -225,3 +226,22 @@ def test_a_key_that_would_do_nothing_is_refused(api: FlaskClient, path: str, bod
     assert (answer.status_code, problem(answer)) == (400, "bad-key")
     assert told in answer.json["detail"]
     assert api.get("/runs").json["items"] == []
+
+
+def test_a_key_is_harmless_where_it_decides_nothing(api: FlaskClient) -> None:
+    made = api.post("/runs", json=BODY, headers={"Idempotency-Key": "k"}).json
+    cancelled = api.post(f"/runs/{made['run_id']}/cancel", headers={"Idempotency-Key": "k"})
+    assert (cancelled.status_code, cancelled.json["status"]) == (200, "CANCELLED")
+    retried = api.post(f"/runs/{made['run_id']}/retry", headers={"Idempotency-Key": "k"})
+    assert (retried.status_code, retried.json["status"]) == (200, "PENDING")
+
+
+def test_unknown_query_parameters_are_refused_by_every_operation(app: Flask) -> None:
+    api = app.test_client()
+    for noun in NOUNS:
+        for route in noun.routes:
+            path = re.sub(r"\{\w+\}", NOBODY, route.path)
+            answer = api.open(f"{path}?no-such-parameter=1", method=route.method, json={})
+            if route.scope is not None and path != "/metrics":
+                assert (answer.status_code, problem(answer)) == (422, "bad-input"), (route.method, route.path)
+                assert pointers(answer) == ["/no-such-parameter"]

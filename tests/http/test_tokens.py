@@ -20,6 +20,7 @@ from holdfast.http import principals
 from holdfast.http.app import NOUNS
 from holdfast.ops.tokens import create_token, list_tokens, revoke_token
 from holdfast.settings import Settings
+from tests.http.hands import Hands
 from tests.http.test_submit import problem
 
 Mint = Callable[..., tuple[str, str]]
@@ -198,3 +199,33 @@ def test_tokens_have_a_form() -> None:
         given: dict[str, Any] = {"name": "n", "scopes": ["admin"], "by": "x", **wrong}
         with pytest.raises(BadInput):
             mint(b"\0" * 32, new_id(), given.pop("name"), given.pop("scopes"), **given)
+
+
+def test_dedupe_shows_nothing_that_the_token_may_not_read(api: FlaskClient, make_token: Mint, hands: Hands) -> None:
+    reader, writer = bearer(make_token()[0]), bearer(make_token("runs:write")[0])
+    body = {"model": "typed", "parameters": {"scenario": "x", "requested_at": "secret"}, "tags": ["secret"]}
+    first = api.post("/runs", json=body, headers=reader).json
+    claim = hands.claim(first["run_id"])
+    hands.progress(claim, 1, 2)
+    asked = {"model": "typed", "parameters": {"scenario": "x"}}
+    found = api.post("/runs", json=asked, headers=writer)
+    assert (found.status_code, found.json["run_id"]) == (200, first["run_id"])
+    assert found.json["status"] == "PENDING"
+    assert found.json["parameters"] == asked["parameters"]
+    batch = api.post("/batches", json={"runs": [asked | {"dedupe": "active"}]}, headers=writer)
+    for text in (found.text, batch.text):
+        assert "secret" not in text
+        assert hands.id not in text
+    assert api.post("/runs", json=asked, headers=reader).json["progress"] == {"done": 1, "total": 2}
+
+
+def test_a_replayed_job_shows_nothing_that_the_token_may_not_read(
+    api: FlaskClient, make_token: Mint, hands: Hands
+) -> None:
+    reader, writer = bearer(make_token()[0]), bearer(make_token("runs:write")[0])
+    body = {"name": "nightly", "tasks": [{"entrypoint": "mirror"}]}
+    first = api.post("/jobs", json=body, headers=writer | {"Idempotency-Key": "k"}).json
+    (task,) = api.get(first["links"]["tasks"], headers=reader).json["items"]
+    hands.run(task["run_id"], 1)
+    again = api.post("/jobs", json=body, headers=writer | {"Idempotency-Key": "k"})
+    assert (again.status_code, again.json) == (200, first)

@@ -8,10 +8,12 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
 import click
+
+from holdfast.domain.times import written
 
 T = TypeVar("T")
 
@@ -232,7 +234,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column[
 
 def exact(at: datetime) -> str:
     """A time as RFC 3339 text in UTC."""
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return written(at)
 
 
 def when(at: datetime) -> str:

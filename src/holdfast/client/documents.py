@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from holdfast.domain import times
 from holdfast.domain.values import RunRecord
 from holdfast.sql.attempts import AttemptRecord
 from holdfast.sql.events import EventRecord
@@ -12,9 +13,7 @@ from holdfast.sql.events import EventRecord
 
 def written(at: datetime | None) -> str | None:
     """A time as RFC 3339 text in UTC."""
-    if at is None:
-        return None
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return None if at is None else times.written(at)
 
 
 def run_document(run: RunRecord) -> dict[str, Any]:

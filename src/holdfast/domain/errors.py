@@ -82,12 +82,12 @@ def _listed(names: Sequence[str], most: int = 20) -> str:
 
 
 class KeyReused(HoldfastError):
-    """The idempotency key already belongs to a run with another task or payload."""
+    """The idempotency key already belongs to another request: a run of another task or payload, or a job."""
 
     def __init__(self, key: str, run_id: Any, fields: Sequence[str]) -> None:
         super().__init__(
-            f"idempotency key {key!r} was used before for run {run_id} with a different request; "
-            f"differing: {', '.join(fields) or '(nothing)'}. Use a new key for a new request."
+            f"idempotency key {key!r} was used before for {run_id} with a different request"
+            f"{'; differing: ' if fields else ''}{', '.join(fields)}. Use a new key for a new request."
         )
         self.key = key
         self.run_id = run_id

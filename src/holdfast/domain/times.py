@@ -16,6 +16,11 @@ LONGEST_SECONDS = 1e9
 START = "must be a time with its zone, from 1900 to 9998, or a timedelta of at most 100 years"
 
 
+def written(at: datetime) -> str:
+    """A time as RFC 3339 text in UTC, ending in Z; the same wherever a time is shown to programs."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def is_start(value: Any) -> bool:
     """Whether a run may be put off until then: a time with its zone, or a timedelta from now."""
     if isinstance(value, timedelta):

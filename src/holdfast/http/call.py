@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
+from holdfast.http.bridge import ON_LEAVE
 from holdfast.http.principals import ANYONE, Principal
 from holdfast.http.service import Service
 from holdfast.settings import Settings
@@ -42,6 +43,12 @@ class Call:
         raw: str = self.environ.get("QUERY_STRING", "")
         text = raw.encode("latin-1", "replace").decode("utf-8", "replace")
         return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
+
+    def on_leave(self, callback: Callable[[], None]) -> None:
+        """Have this called when the client leaves before it is answered, if the server can tell."""
+        register = self.environ.get(ON_LEAVE)
+        if register is not None:
+            register(callback)
 
     def tags(self) -> frozenset[str]:
         """The entity tags of If-None-Match, compared weakly as RFC 9110 asks."""

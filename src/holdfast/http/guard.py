@@ -44,8 +44,14 @@ class Guard:
     def admit(self, call: Call, endpoint: str | None) -> None:
         """Let the request in, and say who makes it; or raise the Refusal that says why not."""
         host = call.environ.get("HTTP_HOST")
-        if host is not None and not self._hosts.knows(host):
+        if host is None:
+            if call.environ["SERVER_PROTOCOL"] == "HTTP/1.1":
+                raise Refusal("bad-request", "An HTTP/1.1 request needs a Host header.")
+        elif not self._hosts.knows(host):
             raise Refusal("unknown-host", "The Host header names no host of this server; list it in HOLDFAST_HOSTS.")
+        coding = call.environ.get("HTTP_TRANSFER_ENCODING")
+        if coding is not None and coding.strip().lower() != "chunked":
+            raise Refusal("bad-request", "The only Transfer-Encoding that this server reads is chunked.")
         check_origin(call.environ["REQUEST_METHOD"], call.environ)
         scope = self.scopes.get(endpoint) if endpoint is not None else None
         if scope is not None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from holdfast.http.problems import Refusal
 from holdfast.settings import Settings
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 DEFAULT_PORTS = {"http": 80, "https": 443}
+_AUTHORITY = re.compile(
+    r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_-][a-z0-9._-]*))(?::(?P<port>\d{0,5}))?",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 class Hosts:
@@ -29,15 +33,14 @@ class Hosts:
     def knows(self, header: str) -> bool:
         if header in self._known:
             return True
-        if not self._judge(_name(header)):
+        parts = _split(header)
+        if parts is None or not self._judge(parts[0]):
             return False
         if len(self._known) < 1000:
             self._known.add(header)
         return True
 
-    def _judge(self, name: str | None) -> bool:
-        if name is None:
-            return False
+    def _judge(self, name: str) -> bool:
         if name in self._names or name == "localhost" or name.endswith((".localhost", *self._suffixes)):
             return True
         try:
@@ -54,14 +57,13 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _name(header: str) -> str | None:
-    try:
-        parts = urlsplit(f"//{header}")
-        _ = parts.port
-    except ValueError:
+def _split(authority: str) -> tuple[str, int | None] | None:
+    """The name and port of a Host header; None if it is anything but a name or an address with an optional port."""
+    found = _AUTHORITY.fullmatch(authority)
+    if found is None:
         return None
-    clean = parts.username is None and not (parts.path or parts.query or parts.fragment)
-    return parts.hostname.rstrip(".") if clean and parts.hostname else None
+    name = (found["address"] or found["name"]).lower().rstrip(".")
+    return name, int(found["port"]) if found["port"] else None
 
 
 def check_origin(method: str, environ: Mapping[str, str]) -> None:
@@ -76,19 +78,16 @@ def check_origin(method: str, environ: Mapping[str, str]) -> None:
 
 
 def _site(origin: str) -> tuple[str, int | None] | None:
-    try:
-        parts = urlsplit(origin)
-        if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
-            return None
-        return parts.hostname, parts.port or DEFAULT_PORTS[parts.scheme]
-    except ValueError:
+    scheme, _, authority = origin.partition("://")
+    parts = _split(authority)
+    if scheme not in DEFAULT_PORTS or parts is None:
         return None
+    return parts[0], parts[1] or DEFAULT_PORTS[scheme]
 
 
 def _host_and_port(host: str, origin: str) -> tuple[str, int | None] | str:
     """The Host header, with the port that the origin's scheme implies: whoever ended TLS in front of us kept it."""
-    try:
-        parts = urlsplit(f"//{host}")
-        return parts.hostname or "", parts.port or DEFAULT_PORTS.get(origin.partition(":")[0])
-    except ValueError:
+    parts = _split(host)
+    if parts is None:
         return "nowhere"
+    return parts[0], parts[1] or DEFAULT_PORTS.get(origin.partition(":")[0])

@@ -34,6 +34,7 @@ class Watch:
         self.watched = watched
         self.mark: str | None = None
         self.changed = threading.Event()
+        self.abandoned = False
 
     def wait(self, timeout: float) -> bool:
         """Return True once the run may have changed since the last time, False when the time is over."""
@@ -41,6 +42,11 @@ class Watch:
             return False
         self.changed.clear()
         return True
+
+    def abandon(self) -> None:
+        """End the wait: its client has left."""
+        self.abandoned = True
+        self.changed.set()
 
 
 class Hub:

@@ -40,7 +40,7 @@ KINDS: dict[str, Kind] = {
     "bad-key": Kind(
         400,
         "Malformed key",
-        "An Idempotency-Key has 1 to 255 visible ASCII characters, quoted or bare; it is sent once, and to POST /runs.",
+        "An Idempotency-Key has 1 to 255 visible ASCII characters, quoted or bare; it is sent once.",
     ),
     "bad-digest": Kind(400, "Digest mismatch", "The body is not what its Content-Digest says; it was damaged."),
     "bad-request": Kind(400, "Bad request", "The request is not valid HTTP."),
@@ -83,6 +83,9 @@ KINDS: dict[str, Kind] = {
     ),
     "result-damaged": Kind(
         500, "Result damaged", "The stored result is missing or is not what was stored.", "The result cannot be read."
+    ),
+    "too-many-connections": Kind(
+        503, "Too many connections", "The server process has no room for another connection.", None, _SOON
     ),
     "database-unreachable": Kind(
         503,
@@ -147,10 +150,13 @@ BY_STATUS = {
     404: "not-found",
     405: "method-not-allowed",
     406: "not-acceptable",
+    408: "request-timeout",
     413: "body-too-large",
     414: "uri-too-long",
     415: "unsupported-media-type",
     431: "headers-too-large",
+    501: "bad-request",
+    503: "too-many-connections",
 }
 
 

@@ -21,7 +21,7 @@ MAX_WAIT = 60.0
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\";]*)", re.IGNORECASE)
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]*):")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-_SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
+_SECONDS = re.compile(r"\d{1,9}(\.\d{1,99})?", re.ASCII)
 
 
 def body_bytes(call: Call) -> bytes:
@@ -46,6 +46,8 @@ def body_bytes(call: Call) -> bytes:
     body = parts[0] if len(parts) == 1 else b"".join(parts)
     if len(body) > limit:
         raise _too_large(limit)
+    if length and room:
+        raise Refusal("bad-request", "The body is shorter than its Content-Length.")
     return body
 
 

@@ -1,7 +1,7 @@
-"""The shipped server: gunicorn with threads, started from here so that nobody has to configure it.
+"""The shipped server: gunicorn, started and configured from here.
 
-The parent holds the port and starts processes; each opens its own connections after the fork. Streams hold a thread
-each, so there are threads for all of them and some more for requests.
+The parent holds the port and starts processes; each opens its own connections after the fork. An event loop receives
+requests and threads answer them. Streams hold a thread each, so there are threads for all of them and some more.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from holdfast.client.surroundings import Surroundings, connect
 from holdfast.domain.errors import ConfigurationError
 from holdfast.drivers import psycopg as driver
 from holdfast.http import create_app
+from holdfast.http.bridge import Bridge
 from holdfast.http.hosts import is_loopback
 from holdfast.observe import emit
 from holdfast.observe.capture import adopt_logging
@@ -31,7 +32,7 @@ from holdfast.settings import Settings
 from holdfast.signals import requested
 
 REQUEST_THREADS = 32
-KEPT_CONNECTIONS = 1000
+MAX_CONNECTIONS = 20_000
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 
 
@@ -134,13 +135,13 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         super().__init__()
 
     def load_config(self) -> None:
-        threads = self._settings.max_streams + REQUEST_THREADS
         told: dict[str, Any] = {
             "bind": f"fd://{self._listener}",
-            "worker_class": "holdfast.http.threads.ApiWorker",
+            "worker_class": "holdfast.http.worker.ApiWorker",
             "workers": self._processes,
-            "threads": threads,
-            "worker_connections": threads + KEPT_CONNECTIONS,
+            "worker_connections": MAX_CONNECTIONS,
+            "http_parser": "python",
+            "asgi_loop": "auto",
             "keepalive": 75,
             "timeout": 60,
             "graceful_timeout": max(1, int(self._settings.grace_seconds)),
@@ -157,7 +158,11 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             self.cfg.set(name, value)
 
     def load(self) -> Any:
-        return create_app(self._settings)
+        return Bridge(
+            create_app(self._settings),
+            max_body_bytes=self._settings.max_body_bytes,
+            threads=self._settings.max_streams + REQUEST_THREADS,
+        )
 
     def _ready(self, arbiter: Any) -> None:
         self._started()
@@ -171,4 +176,5 @@ def _child_exit(arbiter: Any, worker: Any) -> None:
 
 
 def _worker_exit(arbiter: Any, worker: Any) -> None:
-    worker.close_service()
+    if hasattr(worker, "asgi"):
+        worker.service.close()

@@ -6,14 +6,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from random import uniform
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from holdfast.domain.errors import DatabaseUnreachable, RunNotFound
 from holdfast.http.answers import Answer, nothing
-from holdfast.http.hub import Hub
 from holdfast.http.problems import Refusal
+
+if TYPE_CHECKING:
+    from holdfast.http.call import Call
 
 HEARTBEAT = 15.0
 LIFETIME = 300.0
@@ -59,11 +61,12 @@ Feed = Callable[[int], Chunk]
 NOTHING = Chunk((), None)
 
 
-def event_stream(streams: Streams, hub: Hub, run_id: str, feed: Feed, last: int) -> Answer:
+def event_stream(call: Call, run_id: str, feed: Feed, last: int) -> Answer:
     """Answer with server-sent events: what `feed` has after item `last`, and what comes while the stream is open.
 
     The first items are read before the answer starts, so that a run that does not exist is still a 404.
     """
+    streams = call.service.streams
     if not streams.enter():
         raise Refusal(
             "too-many-streams",
@@ -76,7 +79,7 @@ def event_stream(streams: Streams, hub: Hub, run_id: str, feed: Feed, last: int)
             streams.leave()
             return nothing(204)
         answer = Answer(
-            _written(streams, hub, run_id, feed, first, last),
+            _written(call, run_id, feed, first, last),
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
             kind="text/event-stream; charset=utf-8",
         )
@@ -87,14 +90,16 @@ def event_stream(streams: Streams, hub: Hub, run_id: str, feed: Feed, last: int)
     return answer
 
 
-def _written(streams: Streams, hub: Hub, run_id: str, feed: Feed, chunk: Chunk, last: int) -> Iterator[bytes]:
+def _written(call: Call, run_id: str, feed: Feed, chunk: Chunk, last: int) -> Iterator[bytes]:
+    streams = call.service.streams
     closes_at = monotonic() + LIFETIME
     # Kept apart from the wakes: a run that reports progress wakes the watch and often has nothing to send, and only
     # what is sent tells that nobody reads any more.
     beats_at = monotonic() + _beat()
     pause = HEARTBEAT
     yield b"retry: %d\n\n" % RETRY_MILLISECONDS
-    with hub.watch(run_id) as watch:
+    with call.service.hub.watch(run_id) as watch:
+        call.on_leave(watch.abandon)
         while True:
             for number, item in chunk.items:
                 last = number
@@ -108,7 +113,7 @@ def _written(streams: Streams, hub: Hub, run_id: str, feed: Feed, chunk: Chunk, 
             if monotonic() >= beats_at:
                 yield b": still here\n\n"
                 beats_at = monotonic() + _beat()
-            if streams.closing or monotonic() >= closes_at:
+            if watch.abandoned or streams.closing or monotonic() >= closes_at:
                 return
             chunk, pause = _next(feed, last)
 

@@ -42,8 +42,11 @@ def versioned(
         waited, ends = True, monotonic() + wait
         try:
             with call.service.hub.watch(watched) as watch:
+                call.on_leave(watch.abandon)
                 while not settled and (left := ends - monotonic()) > 0 and not call.service.streams.closing:
                     watch.wait(left)
+                    if watch.abandoned:
+                        break
                     found, body, etag, settled = look()
         finally:
             call.service.streams.leave()

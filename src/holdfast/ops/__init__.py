@@ -8,7 +8,16 @@ or leases), then the rows they add.
 from holdfast.ops.cancel import cancel
 from holdfast.ops.children import diff, next_place, require_same, stored_children
 from holdfast.ops.claim import claim, claim_by_id, find_blocked, promote
-from holdfast.ops.create import add_join, add_map, add_tasks, create_job, end_held_jobs, find_tasks, get_map
+from holdfast.ops.create import (
+    add_join,
+    add_map,
+    add_tasks,
+    create_job,
+    create_keyed_job,
+    end_held_jobs,
+    find_tasks,
+    get_map,
+)
 from holdfast.ops.depend import heal_dependencies
 from holdfast.ops.explain import explain
 from holdfast.ops.finish import finish
@@ -22,7 +31,7 @@ from holdfast.ops.rescue import find_orphans, rescue
 from holdfast.ops.resources import add_resource, resource_removed, resources_to_remove
 from holdfast.ops.retry import retry, retry_failed_tasks
 from holdfast.ops.stop import jobs_to_stop, stop_job, stop_some
-from holdfast.ops.submit import submit, submit_batches, submit_many
+from holdfast.ops.submit import as_submitted, submit, submit_batches, submit_many
 from holdfast.ops.workers import deregister_worker, heartbeat, list_workers, register_worker
 
 __all__ = [
@@ -31,11 +40,13 @@ __all__ = [
     "add_map",
     "add_resource",
     "add_tasks",
+    "as_submitted",
     "attempts",
     "cancel",
     "claim",
     "claim_by_id",
     "create_job",
+    "create_keyed_job",
     "deregister_worker",
     "diff",
     "end_held_jobs",

@@ -7,16 +7,17 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 
-from holdfast.domain.errors import HoldfastError, RunNotFound
+from holdfast.domain.errors import HoldfastError, JobNotFound, KeyReused, RunNotFound
 from holdfast.domain.ids import derived_id, series, slice_ids
 from holdfast.domain.jobs import JobRecord, Mapped, MapRecord, NewJob, NewMap, Slice
 from holdfast.domain.values import AttemptRef, KnownAs, NewRun, Submitted
 from holdfast.ops.children import require_same_map, require_same_run, take_map_name, take_name
 from holdfast.ops.depend import hold_awaited, link
 from holdfast.ops.jobs import get_job, grow, hold_attempt
-from holdfast.ops.submit import make
-from holdfast.sql import children, jobs, maps
+from holdfast.ops.submit import ROUNDS, is_given_up, make
+from holdfast.sql import children, jobs, keys, maps, runs
 from holdfast.sql.jobs import Move
+from holdfast.sql.keys import NewKey
 from holdfast.sql.statement import Op
 
 AT_ONCE = 10_000
@@ -37,6 +38,28 @@ def create_job(new: NewJob, tasks: Sequence[NewRun]) -> Op[JobRecord]:
         _require_all(sum(answer.created for _, answer in answers), len(tasks))
         yield from link(tasks, states)
     return (yield from get_job(new.id))
+
+
+def create_keyed_job(new: NewJob, tasks: Sequence[NewRun], key: NewKey) -> Op[JobRecord]:
+    """Make a job together with its idempotency key, or find the job that the same request made before.
+
+    Raises KeyReused if the key belongs to another request.
+    """
+    for _ in range(ROUNDS):
+        if (yield from keys.take(key)):
+            return (yield from create_job(new, tasks))
+        known = yield from keys.find(key.scope, key.key)
+        if known is None:
+            continue
+        found = yield from jobs.read(known.run_id)
+        if found is None and (yield from runs.read(known.run_id)) is None:
+            if (yield from is_given_up(key.scope, key.key, known)):
+                continue
+            raise JobNotFound(f"job {known.run_id} was pruned while its idempotency key was still known; use a new key")
+        if found is None or known.payload_hash != key.payload_hash:
+            raise KeyReused(key.key, known.run_id, ())
+        return found
+    raise HoldfastError(f"idempotency key {key.key!r} came and went {ROUNDS} times while it was asked for; ask again")
 
 
 def find_tasks(job_id: str, candidates: Mapping[str, Sequence[KnownAs]]) -> Op[dict[str, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.domain.states import Status
+from holdfast.domain.times import written
 from holdfast.domain.values import RunRecord
 from holdfast.ops.read import get
 from holdfast.sql import dependencies
@@ -38,12 +39,10 @@ def explain(run_id: str) -> Op[list[Reason]]:
 
 def _settled(run: RunRecord) -> Reason:
     if run.status is Status.RUNNING and run.cancel_requested_at:
-        return Reason("stopping", f"asked to stop at {run.cancel_requested_at}: {run.reason}")
+        return Reason("stopping", f"asked to stop at {written(run.cancel_requested_at)}: {run.reason}")
     if run.status is Status.RUNNING:
-        return Reason(
-            "running",
-            f"attempt {run.attempt_count} runs on worker {run.lease_owner}, lease until {run.lease_expires_at}",
-        )
+        until = f", lease until {written(run.lease_expires_at)}" if run.lease_expires_at else ""
+        return Reason("running", f"attempt {run.attempt_count} runs on worker {run.lease_owner}{until}")
     detail = run.reason or run.last_error
     return Reason("ended", f"it ended {run.status}" + (f": {detail}" if detail else ""))
 
@@ -54,12 +53,13 @@ def _pending(at: Situation, awaited: Sequence[Awaited]) -> list[Reason]:
         named = ", ".join(f"{one.id} ({one.what}, {one.status})" for one in awaited)
         more = ", ..." if at.blockers > len(awaited) else ""
         reasons.append(Reason("dependencies", f"waits for {at.blockers} others to end: {named}{more}"))
-    if at.due_in is not None and at.due_in > 0:
+    if at.due_in is not None and at.due_in > 0 and at.due_at is not None:
         word = "the next attempt" if at.waiting_for == "retry" else "its time"
-        reasons.append(Reason(at.waiting_for or "scheduled", f"waits for {word} at {at.due_at}"))
+        reasons.append(Reason(at.waiting_for or "scheduled", f"waits for {word} at {written(at.due_at)}"))
     if at.paused_at is not None:
         why = f" ({at.pause_reason})" if at.pause_reason else ""
-        reasons.append(Reason("paused", f"queue {at.queue} was paused by {at.paused_by} at {at.paused_at}{why}"))
+        paused = f"queue {at.queue} was paused by {at.paused_by} at {written(at.paused_at)}{why}"
+        reasons.append(Reason("paused", paused))
     if at.workers == 0:
         reasons.append(Reason("no-worker", "no worker is alive; start one with: holdfast worker"))
     elif at.workers_of_queue == 0:

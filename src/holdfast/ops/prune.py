@@ -1,4 +1,4 @@
-"""Prune: forget what is past its time. Live runs, and runs that a key still points to, are never touched.
+"""Prune: forget what is past its time. Live runs, and runs of a key that has not expired, are never touched.
 
 Each call does a bounded amount, statement by statement; `more` says that there is something left to do now. A month is
 dropped first, which is quick, and what its runs left in other tables is removed afterwards, a step at a time.
@@ -28,22 +28,23 @@ class Pruned(NamedTuple):
 
 
 def prune(retention: timedelta, limit: int = 1000) -> Op[Pruned]:
-    """Forget expired keys, workers long dead, and the oldest month of runs that is older than the retention."""
+    """Forget workers long dead, the oldest month of runs older than the retention, and the keys that led to them."""
     isolation = yield from partitions.isolation()
     if isolation != "read committed":
         raise ConfigurationError(
             f"pruning needs READ COMMITTED transactions to see runs that others just reopened; this one is {isolation}"
         )
-    expired = yield from keys.expire(limit)
     dead = yield from workers.forget(older_than_hours=retention / timedelta(hours=1))
     strays = yield from partitions.strays(retention, limit)
     months = yield from partitions.drop(retention)
-    more = yield from partitions.sweep(limit)
-    for _ in range(STEPS - 1):
+    expired = yield from keys.expire(limit)
+    more = expired == limit
+    # What was pruned is known until it is swept up: the keys that point to it go before.
+    for _ in range(0 if more else STEPS):
+        more = yield from partitions.sweep(limit)
         if not more:
             break
-        more = yield from partitions.sweep(limit)
-    return Pruned(expired, dead, strays, months, more or bool(months) or limit in (expired, strays))
+    return Pruned(expired, dead, strays, months, more or bool(months) or strays == limit)
 
 
 def results_to_remove(limit: int = 100) -> Op[list[str]]:

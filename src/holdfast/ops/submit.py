@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -126,15 +126,24 @@ def _submit_keyed(new: NewRun, together: bool) -> Op[Submitted]:
         # No key: whoever held it rolled back, or it was cleaned up, since the statement before.
         if known is None:
             continue
+        existing = yield from runs.read(known.run_id)
+        if existing is None and (yield from is_given_up(new.scope, key, known)):
+            continue
         if (known.task, known.payload_hash) != (new.task, new.payload_hash):
-            raise KeyReused(key, known.run_id, (yield from _differing(new, known)))
-        return Submitted((yield from _existing(known.run_id)), False)
+            raise KeyReused(key, known.run_id, _differing(new, known, existing))
+        return Submitted(existing or _missing(known.run_id), False)
     raise HoldfastError(f"idempotency key {key!r} came and went {ROUNDS} times while it was asked for; ask again")
 
 
-def _differing(new: NewRun, known: keys.KeyRecord) -> Op[list[str]]:
+def is_given_up(scope: str, key: str, known: keys.KeyRecord) -> Op[bool]:
+    """Give up a key whose run or job is gone, if its time is over. Also True if another caller did."""
+    if (yield from keys.release(scope, key, known.run_id)):
+        return True
+    return (yield from keys.find(scope, key)) != known
+
+
+def _differing(new: NewRun, known: keys.KeyRecord, before: RunRecord | None) -> list[str]:
     fields = ["/model"] if known.task != new.task else []
-    before = yield from runs.read(known.run_id)
     if before is not None:
         asked = orjson.loads(new.parameters)
         fields += ["/parameters" + pointer for pointer in differences(before.parameters, asked)]
@@ -159,9 +168,11 @@ def _submit_deduplicated(new: NewRun) -> Op[Submitted]:
 
 def _existing(run_id: str) -> Op[RunRecord]:
     found = yield from runs.read(run_id)
-    if found is None:
-        raise RunNotFound(f"run {run_id} was pruned while its idempotency key was still known; use a new key")
-    return found
+    return found or _missing(run_id)
+
+
+def _missing(run_id: str) -> NoReturn:
+    raise RunNotFound(f"run {run_id} was pruned while its idempotency key was still known; use a new key")
 
 
 def _fresh(new: NewRun, made: submissions.Made) -> RunRecord:
@@ -188,6 +199,11 @@ def _fresh(new: NewRun, made: submissions.Made) -> RunRecord:
         submitted_by=new.submitted_by,
         tags=new.tags,
     )
+
+
+def as_submitted(new: NewRun, run: RunRecord) -> RunRecord:
+    """A run that exists already as this request would have made it: what the caller sent, and the id of the run."""
+    return _fresh(new, submissions.Made(run.created_at, None, None))._replace(id=run.id)
 
 
 def _waits_for(new: NewRun, created_at: datetime, run_after: datetime | None) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from holdfast.domain.times import written
 from holdfast.sql.deliveries import Delivery
 
 CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
@@ -24,7 +25,7 @@ def cloud_event(delivery: Delivery, source: str) -> dict[str, Any]:
         "source": source,
         "type": TYPES.get(delivery.type, f"holdfast.{delivery.type.lower()}"),
         "subject": f"runs/{delivery.run_id}",
-        "time": delivery.at.isoformat(),
+        "time": written(delivery.at),
         "datacontenttype": "application/json",
         "data": data,
     }

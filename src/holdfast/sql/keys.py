@@ -1,16 +1,33 @@
-"""Idempotency keys: each maps a client's request to the run it made, until it expires."""
+"""Idempotency keys: each maps a client's request to the run or the job that it made.
+
+A key is kept until its time is over, and after that for as long as what it made is there.
+"""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import NamedTuple
 
 from holdfast.sql.statement import Statement, count, first
 
 
 class KeyRecord(NamedTuple):
+    """What a key stands for: `run_id` is the run, or the job, that it made."""
+
     run_id: str
     task: str
     payload_hash: str
+
+
+class NewKey(NamedTuple):
+    """A key to be taken: whose it is, what it is about to make, and for which request."""
+
+    scope: str
+    key: str
+    made_id: str
+    task: str
+    payload_hash: str
+    ttl: timedelta
 
 
 def find(scope: str, key: str) -> Statement[KeyRecord | None]:
@@ -24,15 +41,58 @@ def find(scope: str, key: str) -> Statement[KeyRecord | None]:
     )
 
 
+def take(new: NewKey) -> Statement[int]:
+    """Take a key that is free; 0 if it is not."""
+    return Statement(
+        """
+        with taken as (
+            insert into holdfast.idempotency_keys (scope, key, run_id, payload_hash, task, created_at, expires_at)
+            values (%(scope)s, %(key)s, %(made_id)s::uuid, decode(%(payload_hash)s, 'hex'), %(task)s,
+                    holdfast.now(), holdfast.now() + %(ttl)s::interval)
+            on conflict (scope, key) do nothing
+            returning key
+        )
+        select count(*) from taken
+        """,
+        new._asdict(),
+        count,
+        together=True,
+    )
+
+
+def release(scope: str, key: str, run_id: str) -> Statement[int]:
+    """Delete a key past its time, for a caller that found nothing where it points to."""
+    return Statement(
+        """
+        with gone as (
+            delete from holdfast.idempotency_keys
+            where scope = %(scope)s and key = %(key)s and run_id = %(run_id)s::uuid and expires_at <= holdfast.now()
+              and not exists (select from holdfast.jobs where jobs.id = idempotency_keys.run_id)
+            returning key
+        )
+        select count(*) from gone
+        """,
+        {"scope": scope, "key": key, "run_id": run_id},
+        count,
+    )
+
+
 def expire(limit: int) -> Statement[int]:
-    """Delete keys past their time."""
+    """Delete keys past their time whose runs were pruned, or whose jobs are about to be."""
     return Statement(
         """
         with gone as (
             delete from holdfast.idempotency_keys where ctid = any(array(
-                select ctid from holdfast.idempotency_keys where expires_at <= holdfast.now()
-                order by expires_at limit %(limit)s for update skip locked))
-              and expires_at <= holdfast.now()
+                select keys.ctid from holdfast.pruned_ranges as pruned
+                join holdfast.idempotency_keys as keys on keys.run_id between pruned.low and pruned.high
+                where keys.expires_at <= holdfast.now()
+                  and not exists (select from holdfast.runs where runs.id = keys.run_id)
+                  and not exists (select from holdfast.jobs where jobs.id = keys.run_id
+                                  and (jobs.finished_at is null
+                                       or exists (select from holdfast.runs where runs.id
+                                                  between holdfast.job_floor(jobs.id)
+                                                      and holdfast.job_ceiling(jobs.id))))
+                limit %(limit)s))
             returning key
         )
         select count(*) from gone

@@ -41,7 +41,8 @@ def strays(older_than: timedelta, limit: int) -> Statement[int]:
                   and not exists (select from holdfast.ready where ready.run_id = runs.id)
                   and not exists (select from holdfast.waiting where waiting.run_id = runs.id)
                   and not exists (select from holdfast.leases where leases.run_id = runs.id)
-                  and not exists (select from holdfast.idempotency_keys as keys where keys.run_id = runs.id)
+                  and not exists (select from holdfast.idempotency_keys as keys
+                                  where keys.run_id = runs.id and keys.expires_at > holdfast.now())
                   and not exists (select from holdfast.jobs where jobs.id = runs.job_id and jobs.finished_at is null)
                   and not exists (select from holdfast.dependencies
                                   join holdfast.waiting on waiting.run_id = dependencies.run_id

@@ -131,16 +131,13 @@ with key as (
     insert into holdfast.idempotency_keys (scope, key, run_id, payload_hash, task, created_at, expires_at)
     values (%(scope)s, %(key)s, %(run_id)s::uuid, decode(%(payload_hash)s, 'hex'), %(task)s,
             holdfast.now(), holdfast.now() + %(key_ttl)s::interval)
-    on conflict (scope, key) do update
-    set run_id = excluded.run_id, payload_hash = excluded.payload_hash, task = excluded.task,
-        created_at = excluded.created_at, expires_at = excluded.expires_at
-    where idempotency_keys.expires_at <= holdfast.now()
+    on conflict (scope, key) do nothing
     returning run_id, payload_hash, task, created_at
 """
 
 
 def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Made]:
-    """Make a run together with its idempotency key, or nothing if the key is taken and has not expired."""
+    """Make a run together with its idempotency key, or nothing if the key is taken."""
     if _is_plain(submission):
         return _insert_keyed_now(submission, together=together)
     return Statement(

@@ -58,8 +58,7 @@ def logs(call: Call, run_id: str) -> Answer:
 
 
 def _stream(call: Call, run_id: str, feed: Feed, after: int) -> Answer:
-    here = call.service
-    return event_stream(here.streams, here.hub, run_id, feed, max(after, reading.last_event_id(call)))
+    return event_stream(call, run_id, feed, max(after, reading.last_event_id(call)))
 
 
 def attempts(call: Call, run_id: str) -> Answer:

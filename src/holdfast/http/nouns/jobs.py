@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from holdfast import ops
 from holdfast.client.documents import run_document
+from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, JobNotFound, Problem
 from holdfast.domain.ids import parse_id, series
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.states import Status
+from holdfast.domain.tokens import allows
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
 from holdfast.http.call import Call
@@ -25,15 +28,18 @@ from holdfast.jobs import specs
 from holdfast.jobs.calls import new_job
 from holdfast.jobs.faces import Jobs
 from holdfast.ops.create import FIRST_TASKS
+from holdfast.sql.keys import NewKey
 from holdfast.sql.runs import EVERYTHING
 
 MOST_TASKS = 1000
+# What a key has for a task if it made a job.
+JOB_KEY = "(job)"
 
 
 def create(call: Call) -> Answer:
     here = call.service
     reading.query(call)
-    reading.no_idempotency_key(call, "Jobs take none: the same request twice makes two jobs.")
+    key = reading.idempotency_key(call)
     asked = reading.checked_object(reading.json_body(call, around=3), ("name", "tasks", "description", "timeout"))
     tasks = [] if asked.get("tasks") is None else asked["tasks"]
     if not isinstance(tasks, list) or len(tasks) > MOST_TASKS:
@@ -41,10 +47,34 @@ def create(call: Call) -> Answer:
     parsed = [_spec(call, task, f"/tasks/{index}") for index, task in enumerate(tasks)]
     new = new_job(Jobs(here.database).here(), asked.get("name"), asked.get("description"), asked.get("timeout"))
     runs = specs.placed(parsed, series(new.id, FIRST_TASKS, len(parsed), first=True), new.id, {})
-    job = here.database.perform(partial(ops.create_job, replace(new, submitted_by=call.principal.name), runs))
+    new = replace(new, submitted_by=call.principal.name)
+    if key is None:
+        job = here.database.perform(partial(ops.create_job, new, runs))
+    else:
+        taken = _new_key(call, key, new.id, asked)
+        job = here.database.perform(partial(ops.create_keyed_job, new, runs, taken))
+        if job.id != new.id:
+            return answer(_readable(call, job), 200, {"Location": f"/jobs/{job.id}", "Idempotent-Replayed": "true"})
     here.database.ring({run.queue for run in runs})
     tell("job.created", call, job_id=job.id, job=job.name, tasks=job.total)
     return answer(job_document(job), 201, {"Location": f"/jobs/{job.id}"})
+
+
+def _new_key(call: Call, key: str, job_id: str, asked: dict[str, Any]) -> NewKey:
+    payload_hash = canonicalize(asked)[1]
+    return NewKey(
+        call.principal.scope, key, job_id, JOB_KEY, payload_hash, timedelta(seconds=call.settings.key_seconds)
+    )
+
+
+def _readable(call: Call, job: JobRecord) -> dict[str, Any]:
+    """A job that was made before. Those who may not read jobs see it as it was when it was made."""
+    document = job_document(job)
+    if allows(call.principal.scopes, "runs:read"):
+        return document
+    started = dict.fromkeys(("started_at", "finished_at", "cancel_requested_at", "reason"))
+    counts = dict.fromkeys(("completed_tasks", "failed_tasks", "cancelled_tasks"), 0)
+    return document | started | counts | {"status": str(Status.PENDING)}
 
 
 def _spec(call: Call, told: Any, pointer: str) -> specs.Spec:

@@ -26,6 +26,11 @@ from holdfast.http.openapi.parts import (
 )
 
 JOB = ref("Job")
+KEY = in_header(
+    "Idempotency-Key",
+    "1 to 255 visible ASCII characters, quoted or bare. The same key and the same request is the same job.",
+    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+)
 JOB_ID = in_path("job_id", "The id of a job.", ID)
 CURSOR = in_query("cursor", "Go on after this `next_cursor`.", ID)
 LIMIT = in_query("limit", "How many at most.", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50})
@@ -48,7 +53,8 @@ CREATE = operation(
     "createJob",
     "Create a job",
     "Makes a job with its first tasks, all or none. `depends_on` names other tasks by key. "
-    "Jobs take no `Idempotency-Key`; one is refused.",
+    "With an `Idempotency-Key` the same request makes one job, however often it is sent.",
+    parameters=[KEY],
     requestBody=json_request(
         {
             "type": "object",
@@ -71,6 +77,16 @@ CREATE = operation(
     ),
     answers={
         201: says("The job was made.", JOB, headers={"Location": header("The path of the job.")}, links=NEXT),
+        200: says(
+            "The same request made the job before.",
+            JOB,
+            headers={
+                "Location": header("The path of the job."),
+                "Idempotent-Replayed": header("Always `true`.", {"type": "string", "enum": ["true"]}),
+            },
+            links=NEXT,
+        ),
+        409: problem("key-reused"),
         400: problem("not-json", "bad-key", "bad-digest", "bad-request"),
         413: problem("body-too-large"),
         415: problem("unsupported-media-type"),

@@ -12,6 +12,7 @@ from holdfast.client.documents import run_document
 from holdfast.domain.errors import Problem
 from holdfast.domain.ids import parse_id
 from holdfast.domain.states import Status
+from holdfast.domain.tokens import allows
 from holdfast.domain.values import NewRun, RunRecord, Submitted
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, etag_of, items
@@ -29,6 +30,7 @@ FILTERS = ("status", "model", "queue", "tag", "cursor", "limit")
 
 def submit(call: Call) -> Answer:
     here = call.service
+    reading.query(call)
     key = reading.idempotency_key(call)
     new = new_run(call, reading.json_body(call), key)
     submitted = here.database.perform(partial(ops.submit, new))
@@ -37,7 +39,7 @@ def submit(call: Call) -> Answer:
     if created:
         here.database.ring((run.queue,), (run,))
         tell_run("run.submitted", call, run)
-    body = orjson.dumps(run_document(run))
+    body = orjson.dumps(run_document(_readable(call, new, submitted)))
     headers = {"Location": f"/runs/{run.id}", "ETag": etag_of(body)}
     if not created:
         headers["Idempotent-Replayed"] = "true"
@@ -46,6 +48,7 @@ def submit(call: Call) -> Answer:
 
 def submit_batch(call: Call) -> Answer:
     here = call.service
+    reading.query(call)
     reading.no_idempotency_key(call, "Keys of a batch are per run: runs[].key.")
     news = new_runs(call, reading.json_body(call, around=3), MAX_BATCH)
     submitted = here.database.perform(partial(ops.submit_many, news))
@@ -55,13 +58,23 @@ def submit_batch(call: Call) -> Answer:
         here.database.ring({run.queue for run in made}, made)
         for run in made:
             tell_run("run.submitted", call, run)
-    shown = [{"created": fresh, "run": run_document(one.run)} for one, fresh in zip(submitted, created, strict=True)]
+    shown = [
+        {"created": fresh, "run": run_document(_readable(call, new, one))}
+        for new, one, fresh in zip(news, submitted, created, strict=True)
+    ]
     return answer({"items": shown}, 201 if made else 200)
 
 
 def _is_new(new: NewRun, submitted: Submitted) -> bool:
     """Whether this request made the run, be it in an earlier try whose answer was lost on the way from Postgres."""
     return submitted.created or submitted.run.id == new.id
+
+
+def _readable(call: Call, new: NewRun, submitted: Submitted) -> RunRecord:
+    """The run as the caller may see it: one that another request made is read with `runs:read` only."""
+    if _is_new(new, submitted) or allows(call.principal.scopes, "runs:read"):
+        return submitted.run
+    return ops.as_submitted(new, submitted.run)
 
 
 def show(call: Call, run_id: str) -> Answer:

@@ -133,7 +133,7 @@ def _keyed(told: Told) -> Complaints:
     made = [run_id for run_id in told.case.others if told.runs[run_id].exists]
     if told.partner != "submit_dedupe" and len(made) > 1:
         yield f"one key made {len(made)} runs"
-    known = told.case.situation not in ("fresh", "key_expired") and told.case.month is None
+    known = told.case.situation != "fresh" and told.case.month is None
     answer = told.answer.value
     if isinstance(answer, Submitted) and known and answer.run.id != told.case.run_id:
         yield f"the key belongs to {told.case.run_id}, it was told of {answer.run.id}"
