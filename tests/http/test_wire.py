@@ -70,7 +70,7 @@ def answer_to(server: Server, request: bytes) -> tuple[int, str]:
 def open_streams(server: Server) -> float:
     with server.client() as client:
         text = client.get("/metrics").text
-    return float(next(line.split()[1] for line in text.splitlines() if line.startswith("sse_streams ")))
+    return float(next(line.split()[1] for line in text.splitlines() if line.startswith("holdfast_sse_streams ")))
 
 
 def test_broken_requests_are_refused_and_make_no_run(server: Server) -> None:
