@@ -140,7 +140,6 @@ ORDER = Order(no=7, at=NOON, lines=[Line(price=Decimal("1.5"), colours={Colour.R
         (set[int], {3, 1, 2}),
         (bytes, b"text"),
     ],
-    ids=str,
 )
 def test_a_value_of_the_annotated_type_is_given_back_as_it_was(hint: Any, value: Any) -> None:
     back = given_back(hint, value)
