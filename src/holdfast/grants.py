@@ -65,6 +65,7 @@ _CLIENT: Mapping[str, str] = {
     "ready": "insert, update, delete",
     "resources": "insert, update, delete",
     "runs": "insert, update",
+    "steps": "insert",
     "tallies": "insert",
     "waiting": "insert, update, delete",
     "workers": "insert, update",

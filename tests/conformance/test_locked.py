@@ -35,7 +35,7 @@ class Scene:
         head = new_run(id=derived_id(self.job, "head"), job_id=self.job, map_id=self.map)
         slices = [Slice(*canonicalize({"n": n})) for n in range(2)]
         new = NewMap(self.map, self.job, None, "{}", 2)
-        timeline.perform(lambda: ops.add_map(new, head, lambda: slices, None, None))
+        timeline.perform(lambda: ops.add_map(new, head, lambda _: slices, None, None))
         self.alone = timeline.submit({"alone": True})
         claims = timeline.worker("a").claim(3)
         self.claims = {claim.run_id: claim for claim in claims}
@@ -185,8 +185,7 @@ def test_naming_passes_over_a_locked_run_to_the_next(timeline: Timeline, connect
 def test_a_released_run_keeps_its_priority_its_excuses_and_its_job(timeline: Timeline) -> None:
     job_id = new_id()
     run = new_run({}, id=derived_id(job_id, "run"), job_id=job_id, priority=5)
-    timeline.perform(lambda: ops.create_job(NewJob(job_id, "job"), []))
-    timeline.perform(lambda: ops.add_tasks([run], None))
+    timeline.perform(lambda: ops.create_job(NewJob(job_id, "job"), [run]))
     worker = timeline.worker("a")
     worker.hands_back(worker.claims(run.id))
     claim = worker.claims(run.id)

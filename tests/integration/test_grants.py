@@ -51,7 +51,6 @@ OF_WORKERS = {
     "ready.claim",
     "ready.claim_one",
     "rings.forget_single_workers",
-    "steps.record",
     "tallies.fold",
     "workers.forget",
 }

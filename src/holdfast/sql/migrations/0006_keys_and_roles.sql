@@ -3,7 +3,7 @@
 -- not be asked again under the locks of drop_partitions.
 
 create or replace function holdfast.is_live(month timestamptz) returns boolean language sql
-    set enable_seqscan = off set enable_bitmapscan = off as $$
+    set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
     select exists (
         select from (select run_id from holdfast.ready union all select run_id from holdfast.waiting
                      union all select run_id from holdfast.leases
@@ -12,7 +12,8 @@ create or replace function holdfast.is_live(month timestamptz) returns boolean l
 $$;
 
 create or replace function holdfast.is_awaited(low uuid, high uuid) returns boolean language sql
-    set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+    set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+    set jit = off as $$
     select exists (
         select from holdfast.dependencies join holdfast.waiting on waiting.run_id = dependencies.run_id
         where dependencies.on_id >= low and dependencies.on_id < high
