@@ -38,7 +38,8 @@ explore: $(READY) ## every interleaving of every pair of operations, with a cras
 check: $(READY) ## format, lint, strict types, import direction, released migrations unchanged
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy --strict src
+	@$(BIN)/mypy --strict src tests/typing
+	@$(BIN)/basedpyright -p tests/typing --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/freeze-migrations --check
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.client import AsyncClient, AsyncRun, Client, Run, Submission
+    from holdfast.client import AsyncClient, AsyncRun, Client, Run, Submission, SubmitOptions
     from holdfast.domain.canonical import canonicalize
     from holdfast.domain.context import current_run
     from holdfast.domain.errors import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives. They are imported when first asked for, so that `import holdfast` costs nothing.
 _HOMES = {
-    "holdfast.client": ("AsyncClient", "AsyncRun", "Client", "Run", "Submission"),
+    "holdfast.client": ("AsyncClient", "AsyncRun", "Client", "Run", "Submission", "SubmitOptions"),
     "holdfast.domain.canonical": ("canonicalize",),
     "holdfast.domain.context": ("current_run",),
     "holdfast.domain.errors": (
@@ -85,6 +85,7 @@ __all__ = [
     "Settings",
     "Status",
     "Submission",
+    "SubmitOptions",
     "Task",
     "UnknownTask",
     "WaitTimeout",

@@ -3,6 +3,6 @@
 from holdfast.client.asynchronous import AsyncClient
 from holdfast.client.blocking import Client
 from holdfast.client.handles import AsyncRun, Run
-from holdfast.client.requests import Asker, Submission
+from holdfast.client.requests import Asker, Submission, SubmitOptions
 
-__all__ = ["Asker", "AsyncClient", "AsyncRun", "Client", "Run", "Submission"]
+__all__ = ["Asker", "AsyncClient", "AsyncRun", "Client", "Run", "Submission", "SubmitOptions"]

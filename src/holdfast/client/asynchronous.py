@@ -19,6 +19,7 @@ from holdfast.client.blocking import TRIES
 from holdfast.client.borrowing import async_driver_for, check_offered
 from holdfast.client.calls import run_id
 from holdfast.client.handles import AsyncRun
+from holdfast.client.methods import signed
 from holdfast.client.pools import REFUSED, fresh_async
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
@@ -50,9 +51,7 @@ def awaiting(
     async def method(self: AsyncAsking, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return wrap(self, await self.perform(partial(call, self.settings, *args, **kwargs), repeatable))
 
-    method.__doc__ = call.__doc__
-    method.__name__ = call.__name__
-    return method
+    return signed(method, call, wrap)
 
 
 def awaiting_once(
@@ -63,9 +62,7 @@ def awaiting_once(
     async def method(self: AsyncAsking, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return wrap(self, await self.perform(prepare(self.settings, *args, **kwargs)))
 
-    method.__doc__ = prepare.__doc__
-    method.__name__ = prepare.__name__
-    return method
+    return signed(method, prepare, wrap)
 
 
 def _as_is(asking: AsyncAsking, value: T) -> T:

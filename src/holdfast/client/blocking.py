@@ -18,6 +18,7 @@ from holdfast.client import subscriptions as subscribing
 from holdfast.client.borrowing import check_offered, driver_for
 from holdfast.client.calls import run_id
 from holdfast.client.handles import Run
+from holdfast.client.methods import signed
 from holdfast.client.pools import REFUSED, fresh
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
@@ -51,9 +52,7 @@ def blocking(
     def method(self: Asking, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return wrap(self, self.perform(partial(call, self.settings, *args, **kwargs), repeatable))
 
-    method.__doc__ = call.__doc__
-    method.__name__ = call.__name__
-    return method
+    return signed(method, call, wrap)
 
 
 def blocking_once(
@@ -64,9 +63,7 @@ def blocking_once(
     def method(self: Asking, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return wrap(self, self.perform(prepare(self.settings, *args, **kwargs)))
 
-    method.__doc__ = prepare.__doc__
-    method.__name__ = prepare.__name__
-    return method
+    return signed(method, prepare, wrap)
 
 
 def _as_is(asking: Asking, value: T) -> T:

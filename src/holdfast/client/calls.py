@@ -11,10 +11,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from holdfast import ops
-from holdfast.client.requests import NOBODY, Asker, Batches, Submission, prepare, prepare_batches
+from holdfast.client.requests import NOBODY, Asker, Batches, Submission, SubmitOptions, prepare, prepare_batches
 from holdfast.domain.errors import BadInput, Problem, RunNotFound
 from holdfast.domain.ids import new_ids, parse_id
 from holdfast.domain.tasks import Task
@@ -58,7 +58,7 @@ def submit(
     parameters: Mapping[str, Any] | None = None,
     *,
     asker: Asker = NOBODY,
-    **options: Any,
+    **options: Unpack[SubmitOptions],
 ) -> Callable[[], Op[Submitted]]:
     """Make a run, or find the one that the same key or payload made before."""
     return Submitting(prepare(settings, task, parameters, asker=asker, **options))
@@ -71,7 +71,7 @@ def submit_many(
     many: Iterable[Mapping[str, Any]] | None = None,
     *,
     asker: Asker = NOBODY,
-    **options: Any,
+    **options: Unpack[SubmitOptions],
 ) -> Callable[[], Op[list[Submitted]]]:
     """Make many runs: of one task with a list of parameters, or of a list of Submission values. All or none."""
     if many is not None and (isinstance(task, str) or not isinstance(task, Iterable)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from holdfast.client.documents import run_document
 from holdfast.domain.states import Status
@@ -16,42 +16,71 @@ if TYPE_CHECKING:
     from holdfast.client.asynchronous import AsyncAsking
     from holdfast.client.blocking import Asking
 
+T = TypeVar("T")
+
+
+class Recorded(Generic[T]):
+    """An attribute that reads a field of the record: its own name, unless it is called otherwise."""
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = self._name or name
+
+    @overload
+    def __get__(self, run: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, run: RunFields, owner: type) -> T: ...
+
+    def __get__(self, run: RunFields | None, owner: type) -> Self | T:
+        if run is None:
+            return self
+        found: T = getattr(run.record, self._name)
+        return found
+
 
 class RunFields:
     """The fields of a run, as they were when it was last read."""
 
+    id = Recorded[str]()
+    run_id = Recorded[str]("id")
+    model = Recorded[str]("task")
+    task = Recorded[str]()
+    status = Recorded[Status]()
+    reason = Recorded[str | None]()
+    parameters = Recorded[Any]()
+    payload_hash = Recorded[str]()
+    queue = Recorded[str]()
+    priority = Recorded[int]()
+    tags = Recorded[tuple[str, ...]]()
+    attempt_count = Recorded[int]()
+    max_attempts = Recorded[int]()
+    progress = Recorded[dict[str, Any] | None]()
+    last_error = Recorded[str | None]()
+    error = Recorded[dict[str, Any] | None]()
+    result_ref = Recorded[str | None]()
+    lease_owner = Recorded[str | None]()
+    lease_expires_at = Recorded[datetime | None]()
+    heartbeat_at = Recorded[datetime | None]()
+    created_at = Recorded[datetime]()
+    run_after = Recorded[datetime | None]()
+    due_at = Recorded[datetime | None]()
+    started_at = Recorded[datetime | None]()
+    finished_at = Recorded[datetime | None]()
+    cancel_requested_at = Recorded[datetime | None]()
+    job_id = Recorded[str | None]()
+    parent_id = Recorded[str | None]()
+    child_key = Recorded[str | None]()
+    concurrency_key = Recorded[str | None]()
+    submitted_by = Recorded[str | None]()
+    version = Recorded[str]()
+    worker_id = Recorded[str | None]()
+
     def __init__(self, record: RunRecord, created: bool = False) -> None:
         self.record = record
         self.created = created
-
-    @property
-    def id(self) -> str:
-        return self.record.id
-
-    @property
-    def run_id(self) -> str:
-        return self.record.id
-
-    @property
-    def model(self) -> str:
-        return self.record.task
-
-    @property
-    def status(self) -> Status:
-        return self.record.status
-
-    @property
-    def attempt_count(self) -> int:
-        return self.record.attempt_count
-
-    @property
-    def created_at(self) -> datetime:
-        return self.record.created_at
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "record":
-            raise AttributeError(name)
-        return getattr(self.record, name)
 
     def as_dict(self) -> dict[str, Any]:
         """The document that the HTTP API answers."""

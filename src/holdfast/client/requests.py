@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict
 
 import orjson
 
@@ -23,7 +23,26 @@ from holdfast.settings import Settings
 
 Dedupe = str | timedelta | float | int
 
-OPTIONS = ("key", "queue", "priority", "run_after", "dedupe", "concurrency_key", "depends_on", "tags")
+
+class SubmitOptions(TypedDict, total=False):
+    """What `submit` takes besides the task and its parameters. None leaves the choice to the task."""
+
+    key: str | None
+    """Makes the same request the same run, however often it is sent."""
+    queue: str | None
+    priority: int | None
+    """From -100 to 100; higher first."""
+    run_after: datetime | timedelta | None
+    """The earliest start: a time with its zone, or a delay."""
+    dedupe: Dedupe | None
+    """`"off"`, `"active"`, or for how long a run with the same payload is returned instead of making another."""
+    concurrency_key: str | None
+    depends_on: Sequence[Any] | None
+    """Runs, or their ids, that have to end first. `{"run": id, "on": "failure"}` waits for another end than success."""
+    tags: Sequence[str] | None
+
+
+OPTIONS = tuple(SubmitOptions.__annotations__)
 POLICIES = ("success", "failure", "always")
 
 
@@ -33,7 +52,7 @@ class Submission:
 
     task: Task | str | Callable[..., Any]
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: SubmitOptions = field(default_factory=SubmitOptions)
 
 
 @dataclass(frozen=True)

@@ -98,9 +98,10 @@ def fan_out(stage: Stage) -> None:
     result = client.result(ranking.id)
     narrator.promise(result["counted"] == len(rows), f"each of {len(rows)} combinations is counted once")
     attempts = client.attempts(ranking.id)
-    last = max(run.finished_at for run in stage.database.list(job_id=job.id) if run.id != ranking.id)
+    others = [run.finished_at for run in stage.database.list(job_id=job.id) if run.id != ranking.id]
     narrator.promise(
-        len(attempts) == 1 and attempts[0].claimed_at >= last, "the ranking ran once, after all the others had ended"
+        len(attempts) == 1 and all(ended and attempts[0].claimed_at >= ended for ended in others),
+        "the ranking ran once, after all the others had ended",
     )
     best, worst = result["best"], result["worst"]
     narrator.say(
@@ -115,7 +116,7 @@ def killed(stage: Stage) -> None:
     """
     client, narrator = stage.client, stage.narrator
     run = client.submit("mock", {"seconds": 3, "steps": 30}, tags=["demo"])
-    run = stage.until(run, lambda run: bool(run.progress) and run.progress["done"] >= 15)
+    run = stage.until(run, lambda run: (run.progress or {}).get("done", 0) >= 15)
     victim = stage.worker_of(run)
     members = victim.kill()
     at = time.monotonic()

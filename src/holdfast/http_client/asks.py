@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 import orjson
 
 from holdfast.client.calls import AnyTask, run_id
-from holdfast.client.requests import Submission
+from holdfast.client.requests import Submission, SubmitOptions
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, HoldfastError, Problem
 from holdfast.domain.ids import new_id
@@ -113,7 +113,9 @@ def _written(document: Mapping[str, Any]) -> bytes:
     return canonicalize(document)[0].encode()
 
 
-def submit(task: AnyTask, parameters: Mapping[str, Any] | None = None, **options: Any) -> Ask[Submitted]:
+def submit(
+    task: AnyTask, parameters: Mapping[str, Any] | None = None, **options: Unpack[SubmitOptions]
+) -> Ask[Submitted]:
     """Make a run, or find the one that the same key made before."""
     document = _document(task, parameters, options)
     key = document.pop("key", None)
@@ -128,7 +130,9 @@ def _quoted(key: Any) -> str:
 
 
 def submit_many(
-    task: AnyTask | Iterable[Submission], many: Iterable[Mapping[str, Any]] | None = None, **options: Any
+    task: AnyTask | Iterable[Submission],
+    many: Iterable[Mapping[str, Any]] | None = None,
+    **options: Unpack[SubmitOptions],
 ) -> Ask[list[Submitted]]:
     """Make many runs, all or none: of one task with a list of parameters, or of a list of Submission values."""
     if many is not None:
@@ -158,7 +162,18 @@ def awaited(run: object, wait: float) -> Ask[tuple[RunRecord, float | None]]:
     )
 
 
-def list_runs(**filters: Any) -> Ask[Page[RunRecord]]:
+class RunFilters(TypedDict, total=False):
+    """Which runs are listed, and how many."""
+
+    status: str | None
+    model: str | None
+    queue: str | None
+    tag: str | None
+    cursor: str | None
+    limit: int | None
+
+
+def list_runs(**filters: Unpack[RunFilters]) -> Ask[Page[RunRecord]]:
     """Read runs, newest first; go on with `cursor=page.next_cursor`, which is None at the end of the list.
 
     A page may have fewer than `limit` runs although there are more.

@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from holdfast.client.calls import run_id
+from holdfast.client.methods import signed
 from holdfast.client.waiting import timed_out
 from holdfast.domain.errors import ClientClosed, ConfigurationError
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.http_client import asks, records
-from holdfast.http_client.asks import MAX_WAIT, Ask, Reply
+from holdfast.http_client.asks import MAX_WAIT, Ask, Reply, RunFilters
 from holdfast.http_client.patience import PASSING, Patience, rest
 from holdfast.http_client.refusals import error_from
 from holdfast.http_client.runs import HttpRun
@@ -34,9 +35,7 @@ def blocking(ask: Callable[P, Ask[T]], wrap: Callable[[HttpClient, T], R]) -> Ca
     def method(self: HttpClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return wrap(self, self.perform(ask(*args, **kwargs)))
 
-    method.__doc__ = ask.__doc__
-    method.__name__ = ask.__name__
-    return method
+    return signed(method, ask, wrap, hides=0)
 
 
 def _as_is(client: HttpClient, value: T) -> T:
@@ -95,14 +94,14 @@ class HttpClient:
     resume_queue = blocking(asks.resume_queue, _as_is)
     summary = blocking(asks.summary, _as_is)
 
-    def list(self, **filters: Any) -> Page[HttpRun]:
+    def list(self, **filters: Unpack[RunFilters]) -> Page[HttpRun]:
         """Read runs, newest first; go on with `cursor=page.next_cursor`, which is None at the end of the list.
 
         A page may have fewer than `limit` runs although there are more. It is empty only if there are none.
         """
         page = self.perform(asks.list_runs(**filters))
         while not page and page.next_cursor is not None:
-            page = self.perform(asks.list_runs(**{**filters, "cursor": page.next_cursor}))
+            page = self.perform(asks.list_runs(**(filters | RunFilters(cursor=page.next_cursor))))
         return Page((HttpRun(self, record) for record in page), page.next_cursor)
 
     def wait(self, run: object, timeout: float | None = None) -> HttpRun:

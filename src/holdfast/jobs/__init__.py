@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from holdfast.client.methods import signed
 from holdfast.jobs import ambient, calls, health, mapping, resources, workers
 from holdfast.jobs.ambient import running
 from holdfast.jobs.faces import AsyncJobs, Jobs
@@ -70,9 +71,7 @@ def _awaited(call: Callable[Concatenate[Here, P], Procedure[T]]) -> Callable[P, 
     async def function(*args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(perform, *args, **kwargs)
 
-    function.__doc__ = call.__doc__
-    function.__name__ = function.__qualname__ = call.__name__
-    return function
+    return signed(function, call, has_self=False)
 
 
 create_job = _awaited(calls.create_job)

@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from holdfast import ops
 from holdfast.client.asynchronous import AsyncAsking
 from holdfast.client.blocking import Asking
+from holdfast.client.methods import signed
 from holdfast.client.waiting import in_transaction, pauses
 from holdfast.domain.errors import WaitTimeout
 from holdfast.domain.values import RunRecord
@@ -29,18 +30,14 @@ def blocking(call: Callable[Concatenate[Here, P], Procedure[T]]) -> Callable[Con
     def method(self: Jobs, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return follow(call(self.here(), *args, **kwargs), self.client.perform)
 
-    method.__doc__ = call.__doc__
-    method.__name__ = call.__name__
-    return method
+    return signed(method, call)
 
 
 def awaiting(call: Callable[Concatenate[Here, P], Procedure[T]]) -> Callable[Concatenate[AsyncJobs, P], Awaitable[T]]:
     async def method(self: AsyncJobs, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await follow_async(call(self.here(), *args, **kwargs), self.client.perform)
 
-    method.__doc__ = call.__doc__
-    method.__name__ = call.__name__
-    return method
+    return signed(method, call)
 
 
 class Jobs:

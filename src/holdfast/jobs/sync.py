@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from holdfast.client.methods import signed
 from holdfast.domain.errors import ConfigurationError, DatabaseUnreachable, SchemaMismatch
 from holdfast.jobs import ambient, calls, get_current_job_id, health, mapping, resources, workers
 from holdfast.jobs.faces import Jobs
@@ -53,9 +54,7 @@ def _blocking(call: Callable[Concatenate[Here, P], Procedure[T]]) -> Callable[P,
         jobs = Jobs(ambient.client())
         return follow(call(jobs.here(), *args, **kwargs), jobs.client.perform)
 
-    function.__doc__ = call.__doc__
-    function.__name__ = function.__qualname__ = call.__name__
-    return function
+    return signed(function, call, has_self=False)
 
 
 create_job = _blocking(calls.create_job)

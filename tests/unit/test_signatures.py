@@ -1,0 +1,52 @@
+"""Every public call has a signature of its own, and the typed program of a user makes it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncClient, AsyncHttpClient, Client, HttpClient, Run
+from holdfast.jobs import AsyncJobs, Jobs
+
+PROGRAM = Path(__file__).parents[1] / "typing" / "program.py"
+CLIENTS = (Client, AsyncClient, HttpClient, AsyncHttpClient, Jobs, AsyncJobs, Run)
+# For our own modules: what carries an operation, and what a handle reads through.
+INTERNAL = {"perform", "ring", "ring_later", "require_open", "here", "load_tasks", "load_result", "result_record"}
+ANYTHING = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
+def public_calls() -> Iterator[tuple[str, Callable[..., Any]]]:
+    for kind in CLIENTS:
+        for name, call in inspect.getmembers(kind, callable):
+            if not name.startswith("_") and name not in INTERNAL:
+                yield f"{kind.__name__}.{name}", call
+    for module in ("holdfast", "holdfast.jobs", "holdfast.jobs.sync"):
+        for name in import_module(module).__all__:
+            call = getattr(import_module(module), name)
+            if callable(call) and not inspect.isclass(call):
+                yield f"{module}.{name}", call
+
+
+@pytest.mark.parametrize(("name", "call"), [pytest.param(*one, id=one[0]) for one in public_calls()])
+def test_a_public_call_names_its_parameters_and_says_what_it_does(name: str, call: Callable[..., Any]) -> None:
+    parameters = [one for one in inspect.signature(call).parameters.values() if one.name != "self"]
+    assert not parameters or any(map(is_named, parameters)), inspect.signature(call)
+    assert call.__doc__ or name.startswith("Run.") or name.endswith(".close"), f"{name} has no docstring"
+
+
+def is_named(parameter: inspect.Parameter) -> bool:
+    return parameter.kind not in ANYTHING or str(parameter.annotation).startswith("Unpack[")
+
+
+def test_the_typed_program_makes_every_public_call_of_the_clients() -> None:
+    text = PROGRAM.read_text()
+    kinds = {kind.__name__ for kind in CLIENTS}
+    found = (name.partition(".") for name, _ in public_calls())
+    methods = {method for kind, _, method in found if kind in kinds}
+    assert not {name for name in methods if not re.search(rf"\.{name}\(", text)}
