@@ -1,7 +1,7 @@
 """Two releases of Holdfast on one database: the one that landed before, and this one.
 
-The code of the release before is taken from git, so these tests need a clone with its history. To the migrations of this
-release comes a stand-in that changes the busiest tables.
+The code of the release before is taken from git, so these tests need a clone with its history. This release gets one
+more migration, which changes the busiest tables.
 """
 
 from __future__ import annotations
