@@ -202,7 +202,7 @@ def _members(error: Exception) -> dict[str, Any]:
     members: dict[str, Any] = {}
     if isinstance(error, errors.KeyReused):
         members["errors"] = [{"pointer": pointer, "detail": "differs"} for pointer in error.fields]
-        members["run_id"] = error.run_id
+        members["run_id"], members["job_id"] = error.run_id, error.job_id
     elif isinstance(error, errors.BadInput | Refusal):
         members["errors"] = [{"pointer": p.pointer, "detail": p.detail} for p in error.problems]
     elif isinstance(error, errors.RunFailed) and error.error:

@@ -31,7 +31,8 @@ def _problems(problem: Mapping[str, Any]) -> list[Problem]:
 
 
 def _key_reused(problem: Mapping[str, Any]) -> HoldfastError:
-    error = KeyReused("", problem.get("run_id"), [one["pointer"] for one in problem.get("errors", ())])
+    fields = [one["pointer"] for one in problem.get("errors", ())]
+    error = KeyReused("", problem.get("run_id"), fields, job_id=problem.get("job_id"))
     error.args = (problem["detail"],)
     return error
 

@@ -7,7 +7,6 @@ from functools import partial
 from hashlib import sha256
 
 from holdfast import ops
-from holdfast.client.documents import run_document
 from holdfast.domain.states import Status
 from holdfast.domain.values import StoredResult
 from holdfast.http import reading
@@ -16,6 +15,7 @@ from holdfast.http.call import Call
 from holdfast.http.nouns import runs_operations as operations
 from holdfast.http.routes import Noun, Route
 from holdfast.http.service import Service
+from holdfast.http.showing import changed_run
 from holdfast.http.telling import tell_run
 from holdfast.sql.attempts import ResultRecord
 
@@ -53,11 +53,11 @@ def cancel(call: Call, run_id: str) -> Answer:
     here.hub.wake(run.id)
     if run.status is Status.CANCELLED:
         tell_run("run.cancelled", call, run)
-        return answer(run_document(run))
+        return answer(changed_run(call, run))
     tell_run("run.cancel_requested", call, run)
     if run.lease_owner:
         here.database.ring((f"stop:{run.lease_owner}",))
-    return answer(run_document(run), 202)
+    return answer(changed_run(call, run), 202)
 
 
 def retry(call: Call, run_id: str) -> Answer:
@@ -68,7 +68,7 @@ def retry(call: Call, run_id: str) -> Answer:
     here.database.ring((run.queue,), (run,))
     here.hub.wake(run.id)
     tell_run("run.reopened", call, run)
-    return answer(run_document(run))
+    return answer(changed_run(call, run))
 
 
 NOUN = Noun(
