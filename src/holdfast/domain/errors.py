@@ -172,6 +172,13 @@ class ChildDiffers(HoldfastError):
         super().__init__(message)
         self.differences = tuple(differences)
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Where they differ, without what stands there."""
+        names = {"task": "/entrypoint", "depends_on": "/depends_on"}
+        places = [difference.partition(": ")[0] for difference in self.differences]
+        return tuple(names.get(place, place) for place in places)
+
 
 class Fatal(HoldfastError):
     """Raised by a task to fail its run at once, whatever its retry policy says."""

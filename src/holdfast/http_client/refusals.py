@@ -62,6 +62,7 @@ BY_TYPE: dict[str, Made] = {
     "run-cancelled": _plain(errors.RunCancelled),
     "run-ended": _plain(errors.RunEnded),
     "job-ended": _plain(errors.JobEnded),
+    "task-differs": _plain(errors.ChildDiffers),
     "result-pruned": _plain(errors.ResultPruned),
     "database-unreachable": _plain(errors.ServerUnreachable),
     "database-busy": _plain(errors.ServerUnreachable),
