@@ -222,6 +222,8 @@ def _keyed(given: Given, job: JobRecord) -> Complaints:
         yield f"it asked for {given.part.names[0]} and was given {job.name}"
     if given.situation in ("keyed", "keyed_late") and job.id != case.keyed[BEFORE]:
         yield f"the key stands for {case.keyed[BEFORE]}, it was given {job.id}"
+    if given.situation == "keyed_gone_early":
+        yield f"the key is not free before its time, and it was given {job.id}"
     shared = any(other.does in ("key_job", "prune") for other in given.others)
     if BEFORE not in case.keyed and job.id != own and not shared:
         yield f"it made {own}, and was given {job.id}"
