@@ -36,6 +36,7 @@ BROKEN = {
     "the body is shorter than its length": TYPED + b"Content-Length: %d\r\n\r\n%s" % (len(BODY) + 1, BODY),
     "there is no body": TYPED + b"Content-Length: 33\r\n\r\n",
     "the connection ends in the head": TYPED,
+    "the length has more digits than an integer may": TYPED + b"Content-Length: %s\r\n\r\n" % (b"9" * 5000),
     "the length is negative": TYPED + b"Content-Length: -1\r\n\r\n",
     "there are two lengths": TYPED + b"Content-Length: 33\r\nContent-Length: 34\r\n\r\n" + BODY,
     "the body is compressed for the transfer": CHUNKED.replace(b"chunked", b"gzip, chunked") + WHOLE,
