@@ -16,10 +16,10 @@ import pytest
 from holdfast.cli.up import _health_port
 from holdfast.domain.masking import mask_secrets
 from holdfast.domain.tokens import write_token
-from holdfast.ops.children import diff
 from holdfast.executors.performing import describe
 from holdfast.observe.capture import LONGEST, Output, adopt_logging, capture, end_lines
 from holdfast.observe.lines import Lines, LogFormat
+from holdfast.ops.children import diff
 from holdfast.settings import Settings
 
 Line = dict[str, Any]
