@@ -37,7 +37,9 @@ def trouble() -> None:
         raise ValueError("cannot reach postgresql://me:hunter2@db/x")
     except ValueError:
         logging.getLogger("shop").exception("it failed with token=abc123")
-    threading.Thread(target=_explode, name="exploding").start()
+    thread = threading.Thread(target=_explode, name="exploding")
+    thread.start()
+    thread.join()
     raise ConnectionError("postgresql://me:hunter2@db:5432/x?sslpassword=swordfish refused\x1b[2J")
 
 
