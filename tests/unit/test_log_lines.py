@@ -57,6 +57,16 @@ def test_secrets_are_looked_for_in_a_time_that_grows_with_the_text(unit: str) ->
     assert mask_secrets(text)
 
 
+@pytest.mark.timeout(8)
+def test_a_line_of_many_small_pieces_costs_no_more_than_its_length() -> None:
+    with captured() as lines:
+        for _ in range(1_000_000):
+            sys.stdout.write(".")
+        sys.stdout.write("\r" * 1000 + "end\n")
+    assert [line["message"] for line in lines][-1] == "end"
+    assert sum(line["message"].count(".") for line in lines) > 900_000
+
+
 def test_a_difference_of_a_child_shows_no_secret() -> None:
     before, after = ({"kwargs": {"n": n, "api_token": word}} for n, word in ((1, "hunter2"), (2, "swordfish")))
     assert diff(before, after) == ["/kwargs/api_token: another value", "/kwargs/n: stored 1, asked 2"]
