@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import subprocess
@@ -45,6 +46,13 @@ def trouble() -> None:
 
 def _explode() -> None:
     raise LookupError("in a thread")
+
+
+@task("output.swap", retry=ONCE)
+def swap() -> None:
+    """Replace the streams and never put them back."""
+    sys.stdout = io.StringIO()
+    sys.stderr = None  # type: ignore[assignment]
 
 
 @task("output.crash", retry=ONCE)
