@@ -82,7 +82,6 @@ _WORKER: Mapping[str, str] = {
     "logs": "insert",
     "logs_default": "select, delete",
     "outbox": "insert, delete",
-    "pruned_ranges": "insert, update",
     "publishing": "insert, update, delete",
     "runs_default": "delete",
     "steps": "insert, update",
@@ -92,6 +91,9 @@ _WORKER: Mapping[str, str] = {
     "tallies": "insert, update, delete",
     "workers": "insert, update, delete",
 }
+
+# The owner's function drops the table that a range names, so only that function writes its name.
+_RANGES = (("insert", "low, high"), ("update", "edges_to, swept_at"))
 
 _WRITES: Mapping[str, Mapping[str, str]] = {
     "reader": {},
@@ -135,6 +137,9 @@ def grants(purpose: str) -> Iterator[Grant]:
         yield Grant(tuple(dict.fromkeys(given)), "table", f"{SCHEMA}.{table}")
     if purpose == "api":
         yield Grant(("update",), "columns", f"{SCHEMA}.tokens", "last_used_at")
+    if purpose == "worker":
+        for privilege, columns in _RANGES:
+            yield Grant((privilege,), "columns", f"{SCHEMA}.pruned_ranges", columns)
     for function in _FUNCTIONS.get(purpose, ()):
         yield Grant(("execute",), "function", f"{SCHEMA}.{function}")
 

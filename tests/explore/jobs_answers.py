@@ -8,12 +8,22 @@ from typing import Any
 
 from psycopg.errors import ForeignKeyViolation
 
-from holdfast.domain.errors import ChildDiffers, JobEnded, LeaseLost, RunCancelled, RunEnded, SubscriptionNotFound
+from holdfast.domain.errors import (
+    ChildDiffers,
+    JobEnded,
+    JobNotFound,
+    KeyReused,
+    LeaseLost,
+    RunCancelled,
+    RunEnded,
+    SubscriptionNotFound,
+)
 from holdfast.domain.jobs import JobRecord, Mapped
 from holdfast.domain.values import Claim, Submitted, Verdict
 from holdfast.testing.explorer.actor import Answer
 from holdfast.testing.explorer.history import History
 from tests.explore.jobs_cases import HEALED, Case
+from tests.explore.jobs_keys import BEFORE, GONE
 from tests.explore.jobs_programs import Part
 
 Complaints = Iterator[str]
@@ -79,6 +89,15 @@ def _expected(given: Given, error: Exception) -> bool:
             return isinstance(error, RunEnded | JobEnded)
         case "retry_job":
             return isinstance(error, JobEnded) and closed
+        case "key_job" | "key_run":
+            gone = given.situation in GONE
+            before = {("one",)} if given.case.keyed.get(BEFORE) else set()
+            rivals = {other.names for other in given.others if other.does in ("key_job", "key_run")} | before
+            if isinstance(error, KeyReused):
+                return bool(rivals - {given.part.names}) and (error.job_id or error.run_id) in _known(given.case)
+            return isinstance(error, JobNotFound) and gone and given.situation != "keyed_gone"
+        case "stop_keyed":
+            return isinstance(error, JobEnded)
         case "unsubscribe" | "pause":
             gone = given.answer.doubted or given.others_do("unsubscribe")
             return isinstance(error, SubscriptionNotFound) and gone
@@ -87,6 +106,11 @@ def _expected(given: Given, error: Exception) -> bool:
             return isinstance(error, ForeignKeyViolation) and given.others_do("unsubscribe")
         case _:
             return False
+
+
+def _known(case: Case) -> set[str]:
+    """Everything that the key of a case can stand for."""
+    return {*case.keyed.values(), *case.ids.values()}
 
 
 def _refused(given: Given) -> Complaints:
@@ -189,6 +213,27 @@ def _named_map(given: Given, mapped: Mapped) -> Complaints:
         yield "it made the map, and was answered that it was there before"
 
 
+def _keyed(given: Given, job: JobRecord) -> Complaints:
+    """The job that it was given is one that this request, or the same one, asked for."""
+    case, own = given.case, given.case.keyed[given.who]
+    if job.id not in case.keyed.values():
+        yield f"it was given the job {job.id}, which the key cannot have made"
+    if job.name != given.part.names[0]:
+        yield f"it asked for {given.part.names[0]} and was given {job.name}"
+    if given.situation in ("keyed", "keyed_late") and job.id != case.keyed[BEFORE]:
+        yield f"the key stands for {case.keyed[BEFORE]}, it was given {job.id}"
+    if given.situation == "keyed_gone_early":
+        yield f"the key is not free before its time, and it was given {job.id}"
+    shared = any(other.does in ("key_job", "prune") for other in given.others)
+    if BEFORE not in case.keyed and job.id != own and not shared:
+        yield f"it made {own}, and was given {job.id}"
+
+
+def _keyed_run(given: Given, made: Submitted) -> Complaints:
+    if made.run.id != given.case.ids[f"run of {given.who}"]:
+        yield f"it was given the run {made.run.id}, which it did not ask for"
+
+
 def _stopped(given: Given, job: JobRecord) -> Complaints:
     """The first stop decides how the job ends, and each caller learns its reason."""
     outcome, reason = given.part.names
@@ -255,6 +300,8 @@ _CHECKS: dict[str, Callable[[Given, Any], Complaints]] = {
     "map": _mapped,
     "name": _named,
     "name_map": _named_map,
+    "key_job": _keyed,
+    "key_run": _keyed_run,
     "stop": _stopped,
     "claim": _claimed,
     "cancel": _cancelled,
@@ -263,7 +310,19 @@ _CHECKS: dict[str, Callable[[Given, Any], Complaints]] = {
     "heal": _healed,
     "rescue": _rescued,
     **dict.fromkeys(
-        ("go_on", "start_late", "subscribe", "unsubscribe", "pause", "fan_out", "publish", "add_resource", "remove"),
+        [
+            "go_on",
+            "start_late",
+            "subscribe",
+            "unsubscribe",
+            "pause",
+            "fan_out",
+            "publish",
+            "add_resource",
+            "remove",
+            "stop_keyed",
+            "prune",
+        ],
         _anything,
     ),
 }

@@ -48,6 +48,7 @@ class Case:
     ended_then: set[str] = field(default_factory=set)  # those that had ended before it was asked for
     holding: set[int] = field(default_factory=set)  # which actors hold the subscription to deliver for it
     removed: list[str] = field(default_factory=list)  # the resources that actors took to remove
+    keyed: dict[int, str] = field(default_factory=dict)  # the ids of the jobs that each actor asks for under the key
     complaints: list[str] = field(default_factory=list)
 
     @property
@@ -56,6 +57,10 @@ class Case:
 
     def new_subscription(self) -> NewSubscription:
         return NewSubscription(new_id(), self.subscription, "redis", "stream", None, {"queue": [self.queue]})
+
+    @property
+    def key(self) -> str:
+        return f"key {self.serial}"
 
     @property
     def task(self) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from tests.explore.jobs_keys import KEYED
 from tests.explore.jobs_programs import PROGRAMS as _PROGRAMS
 from tests.explore.jobs_sides import SIDES
 from tests.explore.jobs_user import USER
 
-PROGRAMS = _PROGRAMS | USER | SIDES
+PROGRAMS = _PROGRAMS | USER | SIDES | KEYED
 
 _MEETINGS = """
     claim+claim@pending claim+stop@pending claim+add@pending claim+cancel_a@pending
@@ -78,3 +79,13 @@ _SIDE_MEETINGS = """
     remove+add_resource@kept remove+remove@ended remove+add_resource@ended
 """
 SIDE_MEETINGS = _SIDE_MEETINGS.split()
+
+_KEY_MEETINGS = """
+    key_job+key_job@keyless key_job+key_other_job@keyless key_job+key_run@keyless
+    key_job+key_job@keyed key_job+key_other_job@keyed key_run+key_job@keyed key_job+stop_keyed@keyed key_job+claim@keyed
+    key_job+key_other_job@keyed_late key_job+key_run@keyed_late key_job+prune@keyed_late
+    key_job+prune@keyed_pruned key_other_job+prune@keyed_pruned key_run+prune@keyed_pruned prune+prune@keyed_pruned
+    key_job+key_job@keyed_gone key_job+key_other_job@keyed_gone key_job+key_run@keyed_gone key_job+prune@keyed_gone
+    key_job+key_other_job@keyed_gone_early key_job+prune@keyed_gone_early
+"""
+KEY_MEETINGS = _KEY_MEETINGS.split()

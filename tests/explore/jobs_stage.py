@@ -26,6 +26,7 @@ from holdfast.testing.explorer.stage import BATCH, Crashes, Played, Stage, Viola
 from holdfast.testing.explorer.wire import Rewrite, unchanged
 from tests.explore.jobs_answers import Given, check
 from tests.explore.jobs_cases import HEALED, SITUATIONS, Case, Setting
+from tests.explore.jobs_keys import KEY_SITUATIONS, complaints
 from tests.explore.jobs_meetings import PROGRAMS
 from tests.explore.jobs_programs import Part
 from tests.integration.jobs_support import CHECKS
@@ -91,7 +92,7 @@ class JobStage(Stage):
             self._cases = []
             self._claimers = register(self._scene, LONG), register(self._scene, LONG)
         case = Case(f"{next(self._serials)}", self._claimers)
-        SITUATIONS[meeting.situation](Setting(self._scene, case))
+        (SITUATIONS | KEY_SITUATIONS)[meeting.situation](Setting(self._scene, case))
         actors = []
         for who, (name, part) in enumerate(zip(meeting.programs, _parts(meeting), strict=True)):
             recover = part.recover and partial(part.recover, case, who)
@@ -125,6 +126,7 @@ class JobStage(Stage):
             self._complain(schedule, "everything ends", self._unended(case))
             self._complain(schedule, "nothing starts after a stop", self._late(case))
             self._complain(schedule, "no program complains", case.complaints)
+            self._complain(schedule, "one key, one job", complaints(self._scene, case))
             self._complain_of_runs(schedule, mine)
             told = invariants.counters_are_exact(list(mine.values()), counted[case.task])
             self._complain(schedule, "counters_are_exact", list(told))
@@ -139,6 +141,8 @@ class JobStage(Stage):
             "steps",
             "resources",
             "outbox",
+            "idempotency_keys",
+            "pruned_ranges",
             "subscriptions cascade",
         )
         for table in emptied:

@@ -13,7 +13,7 @@ from holdfast.testing.explorer.explore import Tally, every_crash, every_interlea
 from holdfast.testing.explorer.schedule import Meeting, parse
 from holdfast.testing.explorer.stage import Crashes
 from tests.conftest import EXPLORED
-from tests.explore.jobs_meetings import MEETINGS, SIDE_MEETINGS, USER_MEETINGS
+from tests.explore.jobs_meetings import KEY_MEETINGS, MEETINGS, SIDE_MEETINGS, USER_MEETINGS
 from tests.explore.jobs_stage import JobStage
 
 # A slice plays so many schedules of each meeting, drawn at random, the same ones every time; of those with a user's
@@ -30,7 +30,7 @@ def job_stage(stage_url: str) -> Iterator[JobStage]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("meeting", [*MEETINGS, *USER_MEETINGS, *SIDE_MEETINGS])
+@pytest.mark.parametrize("meeting", [*MEETINGS, *USER_MEETINGS, *SIDE_MEETINGS, *KEY_MEETINGS])
 def test_a_pair_breaks_no_job(
     job_stage: JobStage, meeting: str, full: bool, record_property: pytest.FixtureRequest
 ) -> None:

@@ -20,18 +20,19 @@ from holdfast.testing.explorer.wire import unchanged
 from tests.explore.catching import install_clock
 from tests.explore.jobs_stage import JobStage
 from tests.explore.mutants_jobs import JOBS
+from tests.explore.mutants_jobs_keys import KEYED
 from tests.explore.mutants_jobs_more import EQUIVALENT, OWN, SURVIVORS
 
 AT_MOST = 400
 
 MUTANTS = {
     name: (Mutation(name, guard, where, old, new), parse(f"{met}:").meeting)
-    for name, guard, where, old, new, met in [*JOBS, *SURVIVORS, *OWN]
+    for name, guard, where, old, new, met in [*JOBS, *SURVIVORS, *OWN, *KEYED]
 }
 
 
 def test_each_mutant_of_jobs_is_another() -> None:
-    assert len(MUTANTS) == len(JOBS) + len(SURVIVORS) + len(OWN)
+    assert len(MUTANTS) == len(JOBS) + len(SURVIVORS) + len(OWN) + len(KEYED)
 
 
 @pytest.mark.parametrize("name", EQUIVALENT)

@@ -108,7 +108,7 @@ def test_many_at_once(client: HttpClient) -> None:
     assert [(run.model, run.queue) for run in mixed] == [("mirror", "default"), ("typed", "q")]
 
 
-def test_errors_are_those_of_the_other_clients(client: HttpClient, hands: Hands) -> None:
+def test_errors_are_those_of_the_other_clients(client: HttpClient, server: Server, hands: Hands) -> None:
     run = client.submit("typed", {"scenario": "x"}, key="k")
     with pytest.raises(KeyReused) as reused:
         client.submit("typed", {"scenario": "y"}, key="k")
@@ -116,6 +116,11 @@ def test_errors_are_those_of_the_other_clients(client: HttpClient, hands: Hands)
     assert reused.value.run_id == run.id
     assert reused.value.problem is not None
     assert reused.value.problem["status"] == 409
+    with server.client() as plain:
+        job = plain.post("/jobs", json={"name": "nightly"}, headers={"Idempotency-Key": "j"}).json()
+    with pytest.raises(KeyReused) as reused:
+        client.submit("mirror", key="j")
+    assert (reused.value.run_id, reused.value.job_id) == (None, job["job_id"])
     with pytest.raises(UnknownTask):
         client.submit("nope")
     with pytest.raises(BadParameters) as bad:

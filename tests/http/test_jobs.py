@@ -147,6 +147,9 @@ def test_a_key_makes_one_job_of_the_same_request(api: FlaskClient, hands: Hands)
     assert (other.status_code, problem(other)) == (409, "key-reused")
     run = api.post("/runs", json={"model": "mirror"}, headers={"Idempotency-Key": "night-1"})
     assert (run.status_code, problem(run)) == (409, "key-reused")
+    for answer in (other, run):
+        assert answer.json["job_id"] == first.json["job_id"]
+        assert "run_id" not in answer.json
     assert api.post("/jobs", json=body, headers={"Idempotency-Key": "night-2"}).status_code == 201
     assert len(api.get("/jobs").json["items"]) == 2
     hands.run(tasks(api, first.json)[0]["run_id"], 1)
@@ -154,9 +157,11 @@ def test_a_key_makes_one_job_of_the_same_request(api: FlaskClient, hands: Hands)
 
 
 def test_a_key_of_a_run_makes_no_job(api: FlaskClient) -> None:
-    api.post("/runs", json={"model": "mirror"}, headers={"Idempotency-Key": "k"})
+    run = api.post("/runs", json={"model": "mirror"}, headers={"Idempotency-Key": "k"})
     answer = api.post("/jobs", json={"name": "nightly", "tasks": TWO}, headers={"Idempotency-Key": "k"})
     assert (answer.status_code, problem(answer)) == (409, "key-reused")
+    assert answer.json["run_id"] == run.json["run_id"]
+    assert "job_id" not in answer.json
     assert api.get("/jobs").json["items"] == []
 
 
@@ -170,3 +175,18 @@ def test_many_who_create_the_same_job_at_once_make_one(app: Flask) -> None:
         answers = list(pool.map(ask, range(16)))
     assert len({job_id for _, job_id in answers}) == 1
     assert sorted(status for status, _ in answers) == [200] * 15 + [201]
+
+
+def test_a_key_of_a_task_that_stands_for_another_is_a_conflict_that_tells_no_values(api: FlaskClient) -> None:
+    job = api.post("/jobs", json={"name": "nightly", "tasks": TWO}).json
+    secret = {"entrypoint": "mirror", "key": "more", "kwargs": {"token": "secret"}}
+    assert api.post(job["links"]["tasks"], json=secret).status_code == 201
+    for other in (secret | {"kwargs": {"token": "guess"}}, TWO[0] | {"kwargs": {"n": 3}}):
+        answer = api.post(job["links"]["tasks"], json=other)
+        assert (answer.status_code, problem(answer)) == (409, "task-differs")
+        assert "secret" not in answer.text
+    assert pointers(answer) == ["/kwargs/n"]
+    model = api.post(job["links"]["tasks"], json=secret | {"entrypoint": "typed", "kwargs": {"scenario": "x"}})
+    assert (model.status_code, pointers(model)) == (409, ["/entrypoint"])
+    later = api.post(job["links"]["tasks"], json=secret | {"depends_on": ["first"]})
+    assert (later.status_code, pointers(later)) == (409, ["/depends_on"])

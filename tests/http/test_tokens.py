@@ -229,3 +229,51 @@ def test_a_replayed_job_shows_nothing_that_the_token_may_not_read(
     hands.run(task["run_id"], 1)
     again = api.post("/jobs", json=body, headers=writer | {"Idempotency-Key": "k"})
     assert (again.status_code, again.json) == (200, first)
+
+
+def test_cancel_and_retry_show_nothing_that_the_token_may_not_read(
+    api: FlaskClient, make_token: Mint, hands: Hands
+) -> None:
+    reader, writer = bearer(make_token()[0]), bearer(make_token("runs:write")[0])
+    secret = {"model": "typed", "parameters": {"scenario": "secret"}, "queue": "secret", "tags": ["secret"]}
+    first = api.post("/runs", json=secret, headers=reader).json
+    claim = hands.claim(first["run_id"])
+    hands.progress(claim, 1, 2)
+    path = f"/runs/{first['run_id']}"
+    asked = api.post(f"{path}/cancel", json={"reason": "secret"}, headers=reader)
+    again = api.post(f"{path}/cancel", headers=writer)
+    assert (again.status_code, again.json["status"]) == (202, "RUNNING")
+    hands.stop(claim)
+    over, retried = (api.post(f"{path}/{verb}", headers=writer) for verb in ("cancel", "retry"))
+    assert [over.json["status"], retried.json["status"]] == ["CANCELLED", "PENDING"]
+    for answer in (again, over, retried):
+        assert answer.json.keys() == asked.json.keys()
+        assert (answer.json["run_id"], answer.json["created_at"]) == (first["run_id"], first["created_at"])
+        assert not {"secret", "typed", hands.id, first["payload_hash"]} & {str(value) for value in answer.json.values()}
+        assert "secret" not in answer.text
+    assert api.post(f"{path}/cancel", headers=reader).json["parameters"]["scenario"] == "secret"
+
+
+def test_changing_a_job_shows_nothing_that_the_token_may_not_read(
+    api: FlaskClient, make_token: Mint, hands: Hands
+) -> None:
+    reader, writer = bearer(make_token(name="secret")[0]), bearer(make_token("runs:write")[0])
+    tasks = [{"entrypoint": "mirror", "kwargs": {"n": n}} for n in (1, 2)]
+    job = api.post("/jobs", json={"name": "secret", "description": "secret", "tasks": tasks}, headers=reader).json
+    added = {"entrypoint": "mirror", "key": "k"}
+    task = api.post(job["links"]["tasks"], json=added, headers=reader).json
+    claim = hands.claim(task["run_id"])
+    hands.progress(claim, 1, 2)
+    found = api.post(job["links"]["tasks"], json=added, headers=writer).json
+    assert (found["run_id"], found["status"], found["progress"]) == (task["run_id"], "PENDING", None)
+    path = job["links"]["self"]
+    stopped = api.post(f"{path}/cancel", headers=writer)
+    hands.stop(claim)
+    retried = api.post(f"{path}/retry", headers=writer)
+    assert (stopped.status_code, retried.json["reopened"]) == (202, 3)
+    for answer in (stopped, retried):
+        assert job.keys() <= answer.json.keys()
+        assert answer.json["job_id"] == job["job_id"]
+        assert "secret" not in answer.text
+        assert (answer.json["total_tasks"], answer.json["cancelled_tasks"]) == (0, 0)
+    assert api.post(f"{path}/cancel", headers=reader).json["total_tasks"] == 3

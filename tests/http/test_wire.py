@@ -36,6 +36,7 @@ BROKEN = {
     "the body is shorter than its length": TYPED + b"Content-Length: %d\r\n\r\n%s" % (len(BODY) + 1, BODY),
     "there is no body": TYPED + b"Content-Length: 33\r\n\r\n",
     "the connection ends in the head": TYPED,
+    "the length has more digits than an integer may": TYPED + b"Content-Length: %s\r\n\r\n" % (b"9" * 5000),
     "the length is negative": TYPED + b"Content-Length: -1\r\n\r\n",
     "there are two lengths": TYPED + b"Content-Length: 33\r\nContent-Length: 34\r\n\r\n" + BODY,
     "the body is compressed for the transfer": CHUNKED.replace(b"chunked", b"gzip, chunked") + WHOLE,
@@ -202,3 +203,27 @@ def test_a_stop_answers_what_is_in_flight_and_closes_the_rest(server: Server, su
         assert received(waiting) == (200, "")
         assert idle.recv(65536) == b""
         assert received(partial) == (408, "request-timeout")
+
+
+def test_readers_of_large_results_leave_threads_for_other_requests(
+    start_server: Callable[..., Server], settings: Settings, submit: Submit, hands: Hands
+) -> None:
+    run_id = submit()
+    claim = hands.claim(run_id)
+    large = b'"' + b"x" * (64 * CHUNK) + b'"'
+    hands.succeed(claim, stored=FileStore(settings.artifacts).put(run_id, claim.number, large))
+    server = start_server(HOLDFAST_MAX_STREAMS="2")
+    with ExitStack() as stack:
+        statuses = []
+        for _ in range(40):
+            connection = stack.enter_context(connect(server))
+            connection.sendall(GET % f"/runs/{run_id}/result".encode())
+            statuses.append(connection.recv(12)[9:])
+        assert (statuses.count(b"200"), statuses.count(b"503")) == (2, 38)
+        with server.client() as client:
+            assert client.get("/livez").status_code == 200
+            refused = client.get(f"/runs/{run_id}/result")
+            assert (refused.json()["type"], refused.headers["Retry-After"]) == ("/problems/too-many-streams", "5")
+    with server.client() as client:
+        until(lambda: client.get(f"/runs/{run_id}/result").status_code == 200)
+    assert server.stop()[0] == 0

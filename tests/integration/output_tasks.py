@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import subprocess
@@ -37,12 +38,21 @@ def trouble() -> None:
         raise ValueError("cannot reach postgresql://me:hunter2@db/x")
     except ValueError:
         logging.getLogger("shop").exception("it failed with token=abc123")
-    threading.Thread(target=_explode, name="exploding").start()
+    thread = threading.Thread(target=_explode, name="exploding")
+    thread.start()
+    thread.join()
     raise ConnectionError("postgresql://me:hunter2@db:5432/x?sslpassword=swordfish refused\x1b[2J")
 
 
 def _explode() -> None:
     raise LookupError("in a thread")
+
+
+@task("output.swap", retry=ONCE)
+def swap() -> None:
+    """Replace the streams and never put them back."""
+    sys.stdout = io.StringIO()
+    sys.stderr = None  # type: ignore[assignment]
 
 
 @task("output.crash", retry=ONCE)

@@ -189,6 +189,20 @@ def test_roles_may_not_write_what_is_not_theirs(roles: Roles) -> None:
         connection.execute("select secret from holdfast.subscriptions")
 
 
+def test_a_worker_cannot_choose_the_table_that_is_dropped_after_a_month(roles: Roles) -> None:
+    """The owner's function drops the table that a range names."""
+    everything = "('00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff', 'attempts')"
+    with psycopg.connect(roles.of("worker"), autocommit=True) as connection:
+        for statement in (
+            f"insert into holdfast.pruned_ranges (low, high, attempts) values {everything}",
+            "update holdfast.pruned_ranges set attempts = 'attempts'",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)  # type: ignore[arg-type]
+        connection.execute("select holdfast.sweep_pruned(1000)")
+        assert connection.execute("select count(*) from holdfast.attempts").fetchone() == (0,)
+
+
 @pytest.fixture
 def here(roles: Roles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
     return Inside(tmp_path, {"database_url": roles.of("worker")}, monkeypatch, capsys)

@@ -102,6 +102,12 @@ def test_errors_are_one_line_each_and_hide_passwords_everywhere(stage: Stage) ->
     assert "hunter2" not in str(stage.query("select error::text from holdfast.attempts where run_id = %s", run.id))
 
 
+def test_streams_that_a_task_replaced_are_there_again_for_the_next_run(stage: Stage) -> None:
+    stage.submit("output.swap")
+    run = stage.submit("output.everything", word="next")
+    assert {"printed next", "to stderr next", "informed next"} <= said_by(parsed(work(stage)), run).keys()
+
+
 def test_the_last_words_of_a_crash_are_kept(stage: Stage) -> None:
     run = stage.submit("output.crash")
     said = said_by(parsed(work(stage)), run)

@@ -15,9 +15,11 @@ import pytest
 
 from holdfast.cli.up import _health_port
 from holdfast.domain.masking import mask_secrets
+from holdfast.domain.tokens import write_token
 from holdfast.executors.performing import describe
 from holdfast.observe.capture import LONGEST, Output, adopt_logging, capture, end_lines
 from holdfast.observe.lines import Lines, LogFormat
+from holdfast.ops.children import diff
 from holdfast.settings import Settings
 
 Line = dict[str, Any]
@@ -29,6 +31,14 @@ Line = dict[str, Any]
         ("postgresql://me:hunter2@db/x", "postgresql://me:********@db/x"),
         ("redis://:hunter2@cache:6379/0 is away", "redis://:********@cache:6379/0 is away"),
         ("host=db password=hunter2 user=me", "host=db password=******** user=me"),
+        ("postgresql://me:hunter@2@db/x", "postgresql://me:********@db/x"),
+        ("{'user': 'me', 'db_password': 'hunter 2'}", "{'user': 'me', 'db_password': ********}"),
+        ('{"token":"abc","n":1}', '{"token":********,"n":1}'),
+        ("password='cut off", "password=******** off"),
+        (r'password="a\"b c" n=1', "password=******** n=1"),
+        ("aws_secret_access_key = abc", "aws_secret_access_key = ********"),
+        (f"Bearer {write_token(bytes(32))}", "Bearer hf_********"),
+        ("unexpected token: x, password must not be empty", "unexpected token: x, password must not be empty"),
         ("GET /x?api_key=abc&page=2", "GET /x?api_key=********&page=2"),
         ("Token='abc def', n=1", "Token=********, n=1"),
         ("https://example.com/a:b@c and 3 = 4", "https://example.com/a:b@c and 3 = 4"),
@@ -37,6 +47,29 @@ Line = dict[str, Any]
 )
 def test_passwords_and_tokens_are_hidden_and_the_rest_stays(text: str, masked: str) -> None:
     assert mask_secrets(text) == masked
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("unit", ["-", "_a", "token ", "://", "a:", "token='", "api_", "token" + " " * 100])
+def test_secrets_are_looked_for_in_a_time_that_grows_with_the_text(unit: str) -> None:
+    """Of a million characters; such a line took hours once, and with it the process that wrote it."""
+    text = f"://{unit * (1_000_000 // len(unit))}="
+    assert mask_secrets(text)
+
+
+@pytest.mark.timeout(8)
+def test_a_line_of_many_small_pieces_costs_no_more_than_its_length() -> None:
+    with captured() as lines:
+        for _ in range(1_000_000):
+            sys.stdout.write(".")
+        sys.stdout.write("\r" * 1000 + "end\n")
+    assert [line["message"] for line in lines][-1] == "end"
+    assert sum(line["message"].count(".") for line in lines) > 900_000
+
+
+def test_a_difference_of_a_child_shows_no_secret() -> None:
+    before, after = ({"kwargs": {"n": n, "api_token": word}} for n, word in ((1, "hunter2"), (2, "swordfish")))
+    assert diff(before, after) == ["/kwargs/api_token: another value", "/kwargs/n: stored 1, asked 2"]
 
 
 def test_the_stored_error_hides_what_the_log_hides() -> None:

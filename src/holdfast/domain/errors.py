@@ -82,15 +82,17 @@ def _listed(names: Sequence[str], most: int = 20) -> str:
 
 
 class KeyReused(HoldfastError):
-    """The idempotency key already belongs to another request: a run of another task or payload, or a job."""
+    """The idempotency key already belongs to another request: one that made the run `run_id`, or the job `job_id`."""
 
-    def __init__(self, key: str, run_id: Any, fields: Sequence[str]) -> None:
+    def __init__(self, key: str, run_id: Any, fields: Sequence[str] = (), *, job_id: Any = None) -> None:
+        made = f"run {run_id}" if job_id is None else f"job {job_id}"
         super().__init__(
-            f"idempotency key {key!r} was used before for {run_id} with a different request"
+            f"idempotency key {key!r} was used before for {made} with a different request"
             f"{'; differing: ' if fields else ''}{', '.join(fields)}. Use a new key for a new request."
         )
         self.key = key
         self.run_id = run_id
+        self.job_id = job_id
         self.fields = tuple(fields)
 
 
@@ -169,6 +171,13 @@ class ChildDiffers(HoldfastError):
     def __init__(self, message: str, differences: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.differences = tuple(differences)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Where they differ, without what stands there."""
+        names = {"task": "/entrypoint", "depends_on": "/depends_on"}
+        places = [difference.partition(": ")[0] for difference in self.differences]
+        return tuple(names.get(place, place) for place in places)
 
 
 class Fatal(HoldfastError):

@@ -50,6 +50,8 @@ class Child:
         self._runner: Any = None
         self._interrupted = False
         self._retiring = False
+        # As the modules of the user left them: a run that replaces them does so for itself.
+        self._streams = sys.stdout, sys.stderr
         threading.Thread(target=self._hear, name="holdfast-link", daemon=True).start()
         # With this thread, so that it is not taken for one that a run left behind.
         self._wear = Wear(own)
@@ -106,6 +108,7 @@ class Child:
             return self._failed(context, task, error, started)
         finally:
             end_lines()
+            sys.stdout, sys.stderr = self._streams
             self._current = None
             leave(token)
 

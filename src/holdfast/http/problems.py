@@ -64,6 +64,12 @@ KINDS: dict[str, Kind] = {
     "run-cancelled": Kind(409, "Run cancelled", "The run was cancelled, so it has no result."),
     "run-ended": Kind(409, "Run ended", "The run's status does not allow this."),
     "job-ended": Kind(409, "Job ended", "The job has ended or is being stopped; it takes nothing more."),
+    "task-differs": Kind(
+        409,
+        "Task differs",
+        "The job has a task of this key with another entrypoint, other kwargs or other dependencies. Use another key.",
+        "The job has a task of this key that differs from this one; `errors` says where. Use another key.",
+    ),
     "conflict": Kind(409, "Conflict", "The thing's state does not allow this."),
     "result-pruned": Kind(410, "Result pruned", "The run succeeded, but its result is past its retention."),
     "body-too-large": Kind(413, "Body too large", "The body exceeds HOLDFAST_MAX_BODY_BYTES."),
@@ -127,6 +133,7 @@ BY_ERROR: dict[type[BaseException], str] = {
     errors.RunCancelled: "run-cancelled",
     errors.RunEnded: "run-ended",
     errors.JobEnded: "job-ended",
+    errors.ChildDiffers: "task-differs",
     errors.ResultPruned: "result-pruned",
     DamagedResult: "result-damaged",
     errors.NotAllowed: "insufficient-scope",
@@ -202,7 +209,10 @@ def _members(error: Exception) -> dict[str, Any]:
     members: dict[str, Any] = {}
     if isinstance(error, errors.KeyReused):
         members["errors"] = [{"pointer": pointer, "detail": "differs"} for pointer in error.fields]
-        members["run_id"] = error.run_id
+        members["run_id"], members["job_id"] = error.run_id, error.job_id
+    elif isinstance(error, errors.ChildDiffers):
+        # What is stored is for those who may read it.
+        members["errors"] = [{"pointer": pointer, "detail": "differs"} for pointer in error.fields]
     elif isinstance(error, errors.BadInput | Refusal):
         members["errors"] = [{"pointer": p.pointer, "detail": p.detail} for p in error.problems]
     elif isinstance(error, errors.RunFailed) and error.error:

@@ -1,7 +1,8 @@
 """The shipped server: gunicorn, started and configured from here.
 
 The parent holds the port and starts processes; each opens its own connections after the fork. An event loop receives
-requests and threads answer them. Streams hold a thread each, so there are threads for all of them and some more.
+requests and threads answer them. Streams and large results hold a thread each while they are sent, so there are
+threads for all of them and some more.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         return Bridge(
             create_app(self._settings),
             max_body_bytes=self._settings.max_body_bytes,
-            threads=self._settings.max_streams + REQUEST_THREADS,
+            threads=2 * self._settings.max_streams + REQUEST_THREADS,
         )
 
     def _ready(self, arbiter: Any) -> None:

@@ -29,6 +29,7 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.streams = Streams(settings.max_streams)
+        self.results_sent = Streams(settings.max_streams)
         self.meters = Meters(self)
         self.document: dict[str, Any] = {}
         self._lock = threading.Lock()

@@ -32,6 +32,11 @@ class Streams:
         self.closing = False
         self._lock = threading.Lock()
 
+    def require(self, detail: str) -> None:
+        """Take a place, or refuse the request."""
+        if not self.enter():
+            raise Refusal("too-many-streams", f"{self.room} {detail}", headers={"Retry-After": "5"})
+
     def enter(self) -> bool:
         """Take a place, if there is one."""
         with self._lock:
@@ -67,12 +72,7 @@ def event_stream(call: Call, run_id: str, feed: Feed, last: int) -> Answer:
     The first items are read before the answer starts, so that a run that does not exist is still a 404.
     """
     streams = call.service.streams
-    if not streams.enter():
-        raise Refusal(
-            "too-many-streams",
-            f"{streams.room} streams are open, which is all there is room for. Poll instead, or come back later.",
-            headers={"Retry-After": "5"},
-        )
+    streams.require("streams are open, which is all there is room for. Poll instead, or come back later.")
     try:
         first = feed(last)
         if first.end is not None and not first.items and last:

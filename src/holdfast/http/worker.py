@@ -99,7 +99,11 @@ class ApiProtocol(ASGIProtocol):  # type: ignore[misc]
             self._watch_sending(left)
 
     def _feed_callback_parser(self, data: bytes) -> bool:
-        fed: bool = super()._feed_callback_parser(data)
+        try:
+            fed: bool = super()._feed_callback_parser(data)
+        except ValueError:  # a number that Python does not read, such as a length of 5,000 digits
+            self._refuse(400, "")
+            return False
         missing = HEAD if self._current_request is None else None if self._callback_parser.is_complete else BODY
         if missing != self._missing:
             self._expect(missing)

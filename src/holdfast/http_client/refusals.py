@@ -31,7 +31,8 @@ def _problems(problem: Mapping[str, Any]) -> list[Problem]:
 
 
 def _key_reused(problem: Mapping[str, Any]) -> HoldfastError:
-    error = KeyReused("", problem.get("run_id"), [one["pointer"] for one in problem.get("errors", ())])
+    fields = [one["pointer"] for one in problem.get("errors", ())]
+    error = KeyReused("", problem.get("run_id"), fields, job_id=problem.get("job_id"))
     error.args = (problem["detail"],)
     return error
 
@@ -61,6 +62,7 @@ BY_TYPE: dict[str, Made] = {
     "run-cancelled": _plain(errors.RunCancelled),
     "run-ended": _plain(errors.RunEnded),
     "job-ended": _plain(errors.JobEnded),
+    "task-differs": _plain(errors.ChildDiffers),
     "result-pruned": _plain(errors.ResultPruned),
     "database-unreachable": _plain(errors.ServerUnreachable),
     "database-busy": _plain(errors.ServerUnreachable),

@@ -26,7 +26,7 @@ LONGEST = 1 << 16
 _BY_NUMBER = sorted(((number, name) for name, number in LEVELS.items()), reverse=True)
 _format: LogFormat | None = None
 # Begun lines by stream and thread. Empty as a rule, so that the end of a run costs one look at it.
-_begun: dict[tuple[int, int], tuple[LineStream, str]] = {}
+_begun: dict[tuple[int, int], _Begun] = {}
 
 
 def shared_format() -> LogFormat | None:
@@ -53,6 +53,25 @@ class Output:
     def write(self, level: str, verb: str, fields: Mapping[str, Any]) -> None:
         run = self._about()
         self.lines.write(level, verb if run is None else f"run.{verb}", {**(run or {}), **fields})
+
+
+class _Begun:
+    """A line without its end, in the pieces that it was written in."""
+
+    __slots__ = ("length", "pieces", "stream")
+
+    def __init__(self, stream: LineStream, text: str) -> None:
+        self.stream = stream
+        self.pieces = [text]
+        self.length = len(text)
+
+    def takes(self, text: str) -> bool:
+        """Append a piece that ends nothing. So a line of many small pieces is put together once."""
+        if self.length + len(text) > LONGEST or "\n" in text or "\r" in text:
+            return False
+        self.pieces.append(text)
+        self.length += len(text)
+        return True
 
 
 class LineStream(io.TextIOBase):
@@ -90,8 +109,12 @@ class LineStream(io.TextIOBase):
         if self._plain and not self._output.belongs_to_run:
             return self._replaced.write(text)
         key = (id(self), threading.get_ident())
-        begun = _begun.pop(key, None)
-        *complete, rest = ((begun[1] if begun else "") + text).split("\n")
+        begun = _begun.get(key)
+        if begun is not None:
+            if begun.takes(text):
+                return len(text)
+            del _begun[key]
+        *complete, rest = ("".join(begun.pieces if begun else ()) + text).split("\n")
         for line in complete:
             self._write_line(line)
         # What a terminal would overwrite, such as the steps of a progress bar, is left out.
@@ -99,7 +122,7 @@ class LineStream(io.TextIOBase):
         if len(rest) > LONGEST:
             self._write_line(rest)
         elif rest:
-            _begun[key] = (self, rest)
+            _begun[key] = _Begun(self, rest)
         return len(text)
 
     def _write_line(self, line: str) -> None:
@@ -134,8 +157,8 @@ def end_lines() -> None:
     if _begun:
         thread = threading.get_ident()
         for key in [key for key in list(_begun) if key[1] == thread]:
-            stream, begun = _begun.pop(key)
-            stream.end_line(begun)
+            begun = _begun.pop(key)
+            begun.stream.end_line("".join(begun.pieces))
 
 
 class LogHandler(logging.Handler):

@@ -16,6 +16,7 @@ from holdfast.domain.canonical import differences
 from holdfast.domain.errors import REMEDY, ChildDiffers
 from holdfast.domain.ids import map_id_after, place_of, placed_id
 from holdfast.domain.jobs import MapRecord, NewMap
+from holdfast.domain.masking import is_secret
 from holdfast.domain.values import AttemptRef, NewRun, RunRecord
 from holdfast.sql import children, jobs, maps
 from holdfast.sql.statement import Op
@@ -102,11 +103,13 @@ def require_same_map(new: NewMap, task: str, stored: MapRecord) -> None:
 
 
 def diff(stored: Any, asked: Any) -> list[str]:
-    """Where two JSON values differ, with what stands there; an address may hold a password, and is not shown."""
+    """Where two JSON values differ, with what stands there. Addresses and secrets are not shown."""
     lines = []
     for pointer in differences(stored, asked):
         if pointer.endswith("/url"):
             lines.append(f"{pointer}: another address")
+        elif is_secret(pointer):
+            lines.append(f"{pointer}: another value")
         else:
             lines.append(f"{pointer}: stored {_shown(stored, pointer)}, asked {_shown(asked, pointer)}")
     return lines

@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 
-from holdfast.domain.errors import HoldfastError, JobNotFound, KeyReused, RunNotFound
+from holdfast.domain.errors import HoldfastError, JobNotFound, RunNotFound
 from holdfast.domain.ids import derived_id, series, slice_ids
 from holdfast.domain.jobs import JobRecord, Mapped, MapRecord, NewJob, NewMap, Slice
 from holdfast.domain.values import AttemptRef, KnownAs, NewRun, Submitted
 from holdfast.ops.children import require_same_map, require_same_run, take_map_name, take_name
 from holdfast.ops.depend import hold_awaited, link
 from holdfast.ops.jobs import get_job, grow, hold_attempt
-from holdfast.ops.submit import ROUNDS, is_given_up, make
+from holdfast.ops.submit import ROUNDS, is_given_up, make, reused
 from holdfast.sql import children, jobs, keys, maps, runs
 from holdfast.sql.jobs import Move
 from holdfast.sql.keys import NewKey
@@ -52,12 +52,13 @@ def create_keyed_job(new: NewJob, tasks: Sequence[NewRun], key: NewKey) -> Op[Jo
         if known is None:
             continue
         found = yield from jobs.read(known.run_id)
-        if found is None and (yield from runs.read(known.run_id)) is None:
-            if (yield from is_given_up(key.scope, key.key, known)):
-                continue
+        there = found is not None or (not known.made_job and (yield from runs.read(known.run_id)) is not None)
+        if not there and (yield from is_given_up(key.scope, key.key, known)):
+            continue
+        if (known.task, known.payload_hash) != (key.task, key.payload_hash):
+            raise reused(key.key, known)
+        if found is None:
             raise JobNotFound(f"job {known.run_id} was pruned while its idempotency key was still known; use a new key")
-        if found is None or known.payload_hash != key.payload_hash:
-            raise KeyReused(key.key, known.run_id, ())
         return found
     raise HoldfastError(f"idempotency key {key.key!r} came and went {ROUNDS} times while it was asked for; ask again")
 

@@ -130,7 +130,7 @@ def _submit_keyed(new: NewRun, together: bool) -> Op[Submitted]:
         if existing is None and (yield from is_given_up(new.scope, key, known)):
             continue
         if (known.task, known.payload_hash) != (new.task, new.payload_hash):
-            raise KeyReused(key, known.run_id, _differing(new, known, existing))
+            raise reused(key, known, _differing(new, known, existing))
         return Submitted(existing or _missing(known.run_id), False)
     raise HoldfastError(f"idempotency key {key!r} came and went {ROUNDS} times while it was asked for; ask again")
 
@@ -140,6 +140,13 @@ def is_given_up(scope: str, key: str, known: keys.KeyRecord) -> Op[bool]:
     if (yield from keys.release(scope, key, known.run_id)):
         return True
     return (yield from keys.find(scope, key)) != known
+
+
+def reused(key: str, known: keys.KeyRecord, fields: Sequence[str] = ()) -> KeyReused:
+    """The refusal of a request whose key made something else."""
+    if known.made_job:
+        return KeyReused(key, None, fields, job_id=known.run_id)
+    return KeyReused(key, known.run_id, fields)
 
 
 def _differing(new: NewRun, known: keys.KeyRecord, before: RunRecord | None) -> list[str]:

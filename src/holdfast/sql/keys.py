@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from holdfast.sql.statement import Statement, count, first
 
+# What the key of a job has for a task.
+JOB = "(job)"
+
 
 class KeyRecord(NamedTuple):
     """What a key stands for: `run_id` is the run, or the job, that it made."""
@@ -17,6 +20,10 @@ class KeyRecord(NamedTuple):
     run_id: str
     task: str
     payload_hash: str
+
+    @property
+    def made_job(self) -> bool:
+        return self.task == JOB
 
 
 class NewKey(NamedTuple):

@@ -15,25 +15,24 @@ from holdfast.domain.errors import BadInput, JobNotFound, Problem
 from holdfast.domain.ids import parse_id, series
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.states import Status
-from holdfast.domain.tokens import allows
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
 from holdfast.http.call import Call
 from holdfast.http.documents import job_document
 from holdfast.http.nouns import jobs_operations as operations
 from holdfast.http.routes import Noun, Route
+from holdfast.http.showing import added_run, changed_job, made_job
 from holdfast.http.telling import tell
 from holdfast.http.versions import versioned
 from holdfast.jobs import specs
 from holdfast.jobs.calls import new_job
 from holdfast.jobs.faces import Jobs
 from holdfast.ops.create import FIRST_TASKS
+from holdfast.sql import keys
 from holdfast.sql.keys import NewKey
 from holdfast.sql.runs import EVERYTHING
 
 MOST_TASKS = 1000
-# What a key has for a task if it made a job.
-JOB_KEY = "(job)"
 
 
 def create(call: Call) -> Answer:
@@ -54,7 +53,7 @@ def create(call: Call) -> Answer:
         taken = _new_key(call, key, new.id, asked)
         job = here.database.perform(partial(ops.create_keyed_job, new, runs, taken))
         if job.id != new.id:
-            return answer(_readable(call, job), 200, {"Location": f"/jobs/{job.id}", "Idempotent-Replayed": "true"})
+            return answer(made_job(call, job), 200, {"Location": f"/jobs/{job.id}", "Idempotent-Replayed": "true"})
     here.database.ring({run.queue for run in runs})
     tell("job.created", call, job_id=job.id, job=job.name, tasks=job.total)
     return answer(job_document(job), 201, {"Location": f"/jobs/{job.id}"})
@@ -63,18 +62,8 @@ def create(call: Call) -> Answer:
 def _new_key(call: Call, key: str, job_id: str, asked: dict[str, Any]) -> NewKey:
     payload_hash = canonicalize(asked)[1]
     return NewKey(
-        call.principal.scope, key, job_id, JOB_KEY, payload_hash, timedelta(seconds=call.settings.key_seconds)
+        call.principal.scope, key, job_id, keys.JOB, payload_hash, timedelta(seconds=call.settings.key_seconds)
     )
-
-
-def _readable(call: Call, job: JobRecord) -> dict[str, Any]:
-    """A job that was made before. Those who may not read jobs see it as it was when it was made."""
-    document = job_document(job)
-    if allows(call.principal.scopes, "runs:read"):
-        return document
-    started = dict.fromkeys(("started_at", "finished_at", "cancel_requested_at", "reason"))
-    counts = dict.fromkeys(("completed_tasks", "failed_tasks", "cancelled_tasks"), 0)
-    return document | started | counts | {"status": str(Status.PENDING)}
 
 
 def _spec(call: Call, told: Any, pointer: str) -> specs.Spec:
@@ -148,7 +137,7 @@ def add(call: Call, job_id: str) -> Answer:
         problems = [Problem(p.pointer.removeprefix("/tasks/0"), p.detail) for p in error.problems]
         raise BadInput(str(error), problems) from None
     run = here.database.perform(partial(ops.get, task.id))
-    return answer(run_document(run), 201, {"Location": f"/runs/{run.id}"})
+    return answer(added_run(call, run, told.get("tags") or ()), 201, {"Location": f"/runs/{run.id}"})
 
 
 def cancel(call: Call, job_id: str) -> Answer:
@@ -158,7 +147,7 @@ def cancel(call: Call, job_id: str) -> Answer:
     job = Jobs(call.service.database).cancel_job(_id(job_id), reason=reason)
     call.service.hub.wake(job.id)
     tell("job.cancelled", call, job_id=job.id, job=job.name, reason=reason)
-    return answer(job_document(job.record), 200 if job.status.final else 202)
+    return answer(changed_job(call, job.record), 200 if job.status.final else 202)
 
 
 def retry(call: Call, job_id: str) -> Answer:
@@ -168,7 +157,7 @@ def retry(call: Call, job_id: str) -> Answer:
     reopened = jobs.retry_failed_tasks(id_, by=call.principal.name)
     call.service.hub.wake(id_)
     tell("job.reopened", call, job_id=id_, tasks=reopened)
-    return answer(job_document(jobs.get_job(id_).record) | {"reopened": reopened})
+    return answer(changed_job(call, jobs.get_job(id_).record) | {"reopened": reopened})
 
 
 def _id(text: str) -> str:

@@ -143,14 +143,14 @@ TASKS = operation(
 ADD = operation(
     "addTask",
     "Add a task to a job",
-    "A task whose key the job has already is found and answered.",
+    "A task whose key the job has already is found and answered, unless it differs from this one.",
     parameters=[JOB_ID],
     requestBody=json_request(ref("TaskRequest"), example={"entrypoint": "mock", "kwargs": {"seconds": 0.1}}),
     answers={
         201: says("The task is there.", ref("Run"), headers={"Location": header("The path of the run.")}),
         400: problem("not-json", "bad-key", "bad-digest", "bad-request"),
         404: problem("job-not-found"),
-        409: problem("job-ended"),
+        409: problem("job-ended", "task-differs"),
         413: problem("body-too-large"),
         415: problem("unsupported-media-type"),
         422: problem("bad-input", "refused-value"),

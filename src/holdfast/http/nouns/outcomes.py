@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from hashlib import sha256
 
 from holdfast import ops
-from holdfast.client.documents import run_document
 from holdfast.domain.states import Status
 from holdfast.domain.values import StoredResult
 from holdfast.http import reading
@@ -16,6 +14,7 @@ from holdfast.http.call import Call
 from holdfast.http.nouns import runs_operations as operations
 from holdfast.http.routes import Noun, Route
 from holdfast.http.service import Service
+from holdfast.http.showing import changed_run
 from holdfast.http.telling import tell_run
 from holdfast.sql.attempts import ResultRecord
 
@@ -24,7 +23,7 @@ def result(call: Call, run_id: str) -> Answer:
     here = call.service
     reading.query(call)
     found = here.database.perform(partial(ops.result, reading.run_id(run_id)))
-    etag, digest, size, body = _opened(here, found)
+    etag, digest, size = _described(found)
     headers = {
         "ETag": etag,
         "Repr-Digest": digest_header(digest),
@@ -32,16 +31,33 @@ def result(call: Call, run_id: str) -> Answer:
     }
     if matches(etag, call.tags()):
         return nothing(304, headers)
-    return Answer(body, 200, headers | {"Content-Length": str(size)})
-
-
-def _opened(here: Service, found: ResultRecord) -> tuple[str, bytes, int, bytes | Iterator[bytes]]:
-    """The result's tag, digest, size and bytes. What is stored outside of Postgres is never whole in memory."""
     if found.ref is None:
-        body = (found.text or "null").encode()
-        return etag_of(body), sha256(body).digest(), len(body), body
-    stored = StoredResult(found.ref, found.size or 0, found.sha256 or "")
-    return f'"{stored.sha256[:32]}"', bytes.fromhex(stored.sha256), stored.size, here.open_result(stored)
+        return Answer(_text(found), 200, headers)
+    return _sent_in_pieces(here, StoredResult(found.ref, size, digest.hex()), headers)
+
+
+def _described(found: ResultRecord) -> tuple[str, bytes, int]:
+    """The tag, the digest and the size of a result."""
+    if found.ref is None:
+        body = _text(found)
+        return etag_of(body), sha256(body).digest(), len(body)
+    return f'"{(found.sha256 or "")[:32]}"', bytes.fromhex(found.sha256 or ""), found.size or 0
+
+
+def _text(found: ResultRecord) -> bytes:
+    return (found.text or "null").encode()
+
+
+def _sent_in_pieces(here: Service, stored: StoredResult, headers: dict[str, str]) -> Answer:
+    """What is stored outside of Postgres is never whole in memory. It holds a thread until the client has it."""
+    here.results_sent.require("large results are being sent, which is all there is room for. Come back later.")
+    try:
+        answer = Answer(here.open_result(stored), 200, headers | {"Content-Length": str(stored.size)})
+    except BaseException:
+        here.results_sent.leave()
+        raise
+    answer.on_close = here.results_sent.leave
+    return answer
 
 
 def cancel(call: Call, run_id: str) -> Answer:
@@ -53,11 +69,11 @@ def cancel(call: Call, run_id: str) -> Answer:
     here.hub.wake(run.id)
     if run.status is Status.CANCELLED:
         tell_run("run.cancelled", call, run)
-        return answer(run_document(run))
+        return answer(changed_run(call, run))
     tell_run("run.cancel_requested", call, run)
     if run.lease_owner:
         here.database.ring((f"stop:{run.lease_owner}",))
-    return answer(run_document(run), 202)
+    return answer(changed_run(call, run), 202)
 
 
 def retry(call: Call, run_id: str) -> Answer:
@@ -68,7 +84,7 @@ def retry(call: Call, run_id: str) -> Answer:
     here.database.ring((run.queue,), (run,))
     here.hub.wake(run.id)
     tell_run("run.reopened", call, run)
-    return answer(run_document(run))
+    return answer(changed_run(call, run))
 
 
 NOUN = Noun(

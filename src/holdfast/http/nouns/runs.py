@@ -12,7 +12,6 @@ from holdfast.client.documents import run_document
 from holdfast.domain.errors import Problem
 from holdfast.domain.ids import parse_id
 from holdfast.domain.states import Status
-from holdfast.domain.tokens import allows
 from holdfast.domain.values import NewRun, RunRecord, Submitted
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, etag_of, items
@@ -20,6 +19,7 @@ from holdfast.http.asking import new_run, new_runs
 from holdfast.http.call import Call
 from holdfast.http.nouns import runs_operations as operations
 from holdfast.http.routes import Noun, Route
+from holdfast.http.showing import may_read
 from holdfast.http.telling import tell_run
 from holdfast.http.versions import versioned
 from holdfast.sql.runs import EVERYTHING
@@ -72,7 +72,7 @@ def _is_new(new: NewRun, submitted: Submitted) -> bool:
 
 def _readable(call: Call, new: NewRun, submitted: Submitted) -> RunRecord:
     """The run as the caller may see it: one that another request made is read with `runs:read` only."""
-    if _is_new(new, submitted) or allows(call.principal.scopes, "runs:read"):
+    if _is_new(new, submitted) or may_read(call):
         return submitted.run
     return ops.as_submitted(new, submitted.run)
 

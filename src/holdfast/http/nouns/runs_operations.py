@@ -162,6 +162,7 @@ RESULT = operation(
         404: problem("run-not-found"),
         409: problem("run-not-finished", "run-failed", "run-cancelled", headers=RETRY_AFTER),
         410: problem("result-pruned"),
+        503: problem("too-many-streams", "database-unreachable", headers=RETRY_AFTER),
     },
 )
 

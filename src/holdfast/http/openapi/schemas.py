@@ -175,6 +175,7 @@ PROBLEM: Part = {
         "detail": TEXT,
         "request_id": TEXT,
         "run_id": ID,
+        "job_id": ID,
         "error": OBJECT,
         "errors": {
             "type": "array",

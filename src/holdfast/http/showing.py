@@ -1,0 +1,73 @@
+"""What answers show to a token that may change runs but not read them: what it sent, what came of it, nothing else.
+
+The documents keep their form, so that a client reads them as any other. What may not be shown is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from holdfast.client.documents import run_document
+from holdfast.domain.canonical import canonicalize
+from holdfast.domain.jobs import JobRecord
+from holdfast.domain.states import Status
+from holdfast.domain.tokens import allows
+from holdfast.domain.values import RunRecord
+from holdfast.http.call import Call
+from holdfast.http.documents import job_document
+
+NO_PARAMETERS_HASH = canonicalize({})[1]
+
+
+def may_read(call: Call) -> bool:
+    return allows(call.principal.scopes, "runs:read")
+
+
+def changed_run(call: Call, run: RunRecord) -> dict[str, Any]:
+    """A run that the caller has cancelled or retried. It named the run by its id, and learns its status."""
+    if may_read(call):
+        return run_document(run)
+    return run_document(RunRecord(run.id, "", run.status, {}, NO_PARAMETERS_HASH, "", 0, run.created_at))
+
+
+def added_run(call: Call, run: RunRecord, tags: Sequence[str]) -> dict[str, Any]:
+    """A task that the caller has added to a job. It may have been there before, and is shown as it was made."""
+    if may_read(call):
+        return run_document(run)
+    made = RunRecord(
+        run.id,
+        run.task,
+        Status.PENDING,
+        run.parameters,
+        run.payload_hash,
+        run.queue,
+        run.priority,
+        run.created_at,
+        run.run_after,
+        max_attempts=run.max_attempts,
+        job_id=run.job_id,
+        tags=tuple(tags),
+    )
+    return run_document(made)
+
+
+def changed_job(call: Call, job: JobRecord) -> dict[str, Any]:
+    """A job that the caller has cancelled or retried."""
+    if may_read(call):
+        return job_document(job)
+    hidden = replace(job, name="", description=None, deadline_at=None, total=0, submitted_by=None)
+    return job_document(hidden) | UNTOUCHED
+
+
+def made_job(call: Call, job: JobRecord) -> dict[str, Any]:
+    """A job that the same request made before; shown as it was then."""
+    document = job_document(job)
+    return document if may_read(call) else document | UNTOUCHED | {"status": str(Status.PENDING)}
+
+
+UNTOUCHED: dict[str, Any] = {
+    **dict.fromkeys(("started_at", "finished_at", "cancel_requested_at", "reason")),
+    **dict.fromkeys(("completed_tasks", "failed_tasks", "cancelled_tasks"), 0),
+}

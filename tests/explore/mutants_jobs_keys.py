@@ -1,0 +1,115 @@
+"""Guards of jobs that are made under an idempotency key."""
+
+from __future__ import annotations
+
+from holdfast.testing.explorer.mutation import SQL
+from tests.explore.mutants_jobs import CREATE
+
+SUBMIT, KEYS = "holdfast.ops.submit", "holdfast.sql.keys"
+TAKEN = "        if (yield from keys.take(key)):\n            return (yield from create_job(new, tasks))\n"
+
+# As in `mutants_jobs`: a name, the guard, where it is, what is taken away, what is put there, and who notices.
+KEYED = [
+    (
+        "keyed-job-compared",
+        "a key that made one job is not accepted for another",
+        CREATE,
+        "if (known.task, known.payload_hash) != (key.task, key.payload_hash):",
+        "if known.task != key.task:",
+        "key_job+key_other_job@keyless",
+    ),
+    (
+        "keyed-job-kind",
+        "a key that made a run is refused to a job, also if their payloads have one hash",
+        CREATE,
+        "if (known.task, known.payload_hash) != (key.task, key.payload_hash):",
+        "if known.payload_hash != key.payload_hash:",
+        "key_job+key_run@keyless",
+    ),
+    (
+        "keyed-run-kind",
+        "a key that made a job is refused to a run, also if their payloads have one hash",
+        SUBMIT,
+        "if (known.task, known.payload_hash) != (new.task, new.payload_hash):",
+        "if known.payload_hash != new.payload_hash:",
+        "key_run+key_job@keyed",
+    ),
+    (
+        "keyed-job-taken",
+        "no job is made where the key is taken",
+        CREATE,
+        "if (yield from keys.take(key)):",
+        "if (yield from keys.take(key)) or True:",
+        "key_job+key_job@keyless",
+    ),
+    (
+        "keyed-job-key-first",
+        "the key is taken before its job is made",
+        CREATE,
+        TAKEN,
+        (
+            "        made = yield from create_job(new, tasks)\n"
+            "        if (yield from keys.take(key)):\n            return made\n"
+        ),
+        "key_job+key_job@keyless",
+    ),
+    (
+        "keyed-job-together",
+        "key and job are written together: nobody finds the key without the job",
+        KEYS,
+        "        count,\n        together=True,\n    )\n\n\ndef release(",
+        "        count,\n    )\n\n\ndef release(",
+        "key_job+key_job@keyless",
+    ),
+    (
+        "keyed-job-found",
+        "a request that finds the key taken is given the job that is there",
+        CREATE,
+        'pruned while its idempotency key was still known; use a new key")\n        return found\n',
+        (
+            'pruned while its idempotency key was still known; use a new key")\n'
+            "        return (yield from create_job(new, tasks))\n"
+        ),
+        "key_job+key_job@keyed",
+    ),
+    (
+        "keyed-job-waits",
+        "a request that finds the key being taken waits for it, and is not refused",
+        SQL,
+        "on conflict (scope, key) do nothing\n            returning key",
+        "returning key",
+        "key_job+key_job@keyless",
+    ),
+    (
+        "keyed-job-given-up",
+        "a key past its time whose job is gone makes a new job",
+        CREATE,
+        "if not there and (yield from is_given_up(key.scope, key.key, known)):",
+        "if False:",
+        "key_job+prune@keyed_gone",
+    ),
+    (
+        "keyed-job-given-up-by-another",
+        "a key that another request gave up meanwhile is looked at again",
+        SUBMIT,
+        "    return (yield from keys.find(scope, key)) != known\n",
+        "    return False\n",
+        "key_job+key_job@keyed_gone",
+    ),
+    (
+        "keyed-job-kept",
+        "a key within its time is not given up, also if its job is gone",
+        SQL,
+        "and run_id = %(run_id)s::uuid and expires_at <= holdfast.now()",
+        "and run_id = %(run_id)s::uuid",
+        "key_job+key_other_job@keyed_gone_early",
+    ),
+    (
+        "keyed-job-there",
+        "a key past its time is not given up while its job is there",
+        SQL,
+        "              and not exists (select from holdfast.jobs where jobs.id = idempotency_keys.run_id)\n",
+        "",
+        "key_job+key_run@keyed_late",
+    ),
+]
