@@ -70,14 +70,13 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
                 raise
             if time.monotonic() + _PAUSE_SECONDS > give_up_at:
                 raise UpgradeBlocked(
-                    f"other sessions used a table that a migration changes for {_GIVE_UP_SECONDS:g} s, so it was "
-                    "rolled back; end long transactions (pg_stat_activity shows them), then run: holdfast db upgrade"
+                    f"the migration could not lock its tables in {_GIVE_UP_SECONDS:g} s because other sessions were "
+                    "using them, and was rolled back; end long transactions (see pg_stat_activity), then run: "
+                    "holdfast db upgrade"
                 ) from error
             tries += 1
             if on_wait is not None:
-                on_wait(
-                    f"other sessions use a table that the migration changes; it gives way and tries again ({tries})"
-                )
+                on_wait(f"other sessions are using tables that the migration changes; trying again (try {tries})")
             time.sleep(random.uniform(_PAUSE_SECONDS / 2, _PAUSE_SECONDS))
 
 

@@ -116,9 +116,9 @@ def require_same(recorded: Mapping[str, str], own: Sequence[Migration]) -> None:
         there = recorded.get(migration.number)
         if there not in (None, migration.sha256):
             raise SchemaMismatch(
-                f"another migration {migration.number} was applied to this database than this code's {migration.file} "
-                f"(sha256 {there[:12]} there, {migration.sha256[:12]} here); "
-                "install the Holdfast release that migrated the database, or a later one"
+                f"migration {migration.number} of this database differs from {migration.file} in this release "
+                f"(sha256 {there[:12]} in the database, {migration.sha256[:12]} in the release); "
+                "install the Holdfast release that upgraded the database, or a later one"
             )
 
 

@@ -112,8 +112,8 @@ def check(url: str) -> list[str]:
         at, own = migrate.current(connection), migrate.latest()
         if at != own:
             raise SchemaMismatch(
-                f"the database is at schema {at} and this code describes {own}, so they cannot be compared; "
-                f"run holdfast db check of the release with schema {at}"
+                f"the database is at schema {at} and this release at schema {own}, so they cannot be compared; "
+                f"run holdfast db check from the release with schema {at}"
             )
         found, wanted = set(describe(connection)), set(expected())
     return [f"missing: {line}" for line in sorted(wanted - found)] + [

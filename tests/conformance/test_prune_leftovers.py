@@ -164,7 +164,7 @@ def test_a_run_that_never_started_is_not_retried_once_what_it_depends_on_was_pru
     dependent = timeline.submit(depends_on=(Dependency(ended(timeline)),))
     timeline.cancel(dependent)
     assert prune(timeline).months == [month]
-    with pytest.raises(RunEnded, match="never started, and a run that it depends on was pruned"):
+    with pytest.raises(RunEnded, match="never started, and a run that it depends on has been pruned"):
         timeline.retry(dependent)
     assert timeline.status(dependent) == "CANCELLED"
 

@@ -202,7 +202,7 @@ def test_the_doctor_names_the_missing_privilege_and_the_statement_that_grants_it
         items = {item["name"]: item for item in here("doctor", "--json", *arguments).json["items"]}
         return items[name]["state"], items[name]["detail"], items[name]["fix"] or ""
 
-    assert finding()[:2] == ("ok", f"{worker} may do what a worker does")
+    assert finding()[:2] == ("ok", f"{worker} has all privileges for the purpose worker")
     assert finding(name="schema")[0] == finding(name="drift")[0] == "ok"
     roles.owner(f'revoke insert on holdfast.leases from "{worker}"')
     state, detail, fix = finding()

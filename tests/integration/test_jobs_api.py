@@ -97,7 +97,7 @@ class TestRunning:
     @pytest.mark.parametrize(
         ("kwargs", "named"),
         [
-            ({"first": 6, "later": 3}, "/dataset/range/1: stored 6, asked 3"),
+            ({"first": 6, "later": 3}, "/dataset/range/1: stored 6, requested 3"),
             ({"first": 6, "later": 6, "children": 1}, "key note 0 (job.note, added by attempt 1)"),
         ],
     )

@@ -153,7 +153,7 @@ class TestClickHouse:
 
 @pytest.mark.parametrize("handle", ["abc", None, {}, {"$map": 5}, {"$map": {"id": "x"}}, 7])
 def test_what_is_no_handle_is_refused(jobs: Jobs, handle: Any) -> None:
-    with pytest.raises(BadInput, match="collect takes what map returned"):
+    with pytest.raises(BadInput, match="collect takes the handle that map returned"):
         jobs.collect(handle, into="refusals.join")
 
 
@@ -172,10 +172,10 @@ def test_argument_given_twice_is_refused(jobs: Jobs) -> None:
 
 
 def test_view_and_results_are_given_by_holdfast_alone(jobs: Jobs) -> None:
-    with pytest.raises(BadInput, match="/kwargs/view: is given by map"):
+    with pytest.raises(BadInput, match="/kwargs/view: is set by map"):
         jobs.map("refusals.slice", [1], view=5)
     handle = jobs.map("refusals.slice", [1])
-    with pytest.raises(BadInput, match="/kwargs/results: is given by collect"):
+    with pytest.raises(BadInput, match="/kwargs/results: is set by collect"):
         jobs.collect(handle, into="refusals.join", results=[])
 
 

@@ -155,65 +155,68 @@ def checked(job: Any) -> Any:
 STUMBLE: Call = {"stumble": True}
 
 DIFFERENCES: dict[str, tuple[list[Script], str]] = {
-    "fewer rows": ([[{"map": 20}, STUMBLE], [{"map": 10}, {"collect": "retried.join"}]], "stored 20, asked 10"),
+    "fewer rows": ([[{"map": 20}, STUMBLE], [{"map": 10}, {"collect": "retried.join"}]], "stored 20, requested 10"),
     "more rows": (
         [[{"map": 10}, {"collect": "retried.join"}, STUMBLE], [{"map": 20}, {"collect": "retried.join"}]],
-        "stored 10, asked 20",
+        "stored 10, requested 20",
     ),
-    "other values": ([[{"map": [1, 2]}, STUMBLE], [{"map": [1, 3]}]], "/dataset/items/1: stored 2, asked 3"),
+    "other values": ([[{"map": [1, 2]}, STUMBLE], [{"map": [1, 3]}]], "/dataset/items/1: stored 2, requested 3"),
     "many other values": (
         [[{"map": [0] * 3000, "size": 3000}, STUMBLE], [{"map": [1] * 3000, "size": 3000}]],
         "sha256",
     ),
-    "other slices": ([[{"map": 8, "size": 4}, STUMBLE], [{"map": 8, "size": 2}]], "/chunk_size: stored 4, asked 2"),
+    "other slices": ([[{"map": 8, "size": 4}, STUMBLE], [{"map": 8, "size": 2}]], "/chunk_size: stored 4, requested 2"),
     "other task of a map": (
         [[{"map": 2}, STUMBLE], [{"map": 2, "task": "retried.other_slice"}]],
-        'stored "retried.slice", asked "retried.other_slice"',
+        'stored "retried.slice", requested "retried.other_slice"',
     ),
     "other arguments of a map": (
         [[{"map": 2}, STUMBLE], [{"map": 2, "offset": 5}]],
-        "/kwargs/offset: stored nothing, asked 5",
+        "/kwargs/offset: stored nothing, requested 5",
     ),
-    "a map twice under one key": ([[{"map": 3, "key": "k"}, {"map": 2, "key": "k"}]], "stored 3, asked 2"),
+    "a map twice under one key": ([[{"map": 3, "key": "k"}, {"map": 2, "key": "k"}]], "stored 3, requested 2"),
     "a join with other arguments": (
         [[{"map": 2}, {"collect": "retried.join"}, STUMBLE], [{"map": 2}, {"collect": "retried.join", "bonus": 1}]],
-        "/kwargs/bonus: stored nothing, asked 1",
+        "/kwargs/bonus: stored nothing, requested 1",
     ),
     "two joins under one name": (
         [[{"map": 2}, {"collect": "retried.join", "bonus": 1}, {"collect": "retried.join", "bonus": 2}]],
-        "/kwargs/bonus: stored 1, asked 2",
+        "/kwargs/bonus: stored 1, requested 2",
     ),
-    "another child, by its place": ([[{"add": 1}, STUMBLE], [{"add": 2}]], "/kwargs/number: stored 1, asked 2"),
-    "another child, by its key": ([[{"add": 1, "key": "k"}, STUMBLE], [{"add": 2, "key": "k"}]], "stored 1, asked 2"),
-    "one key for two children": ([[{"add": 1, "key": "k"}, {"add": 2, "key": "k"}]], "stored 1, asked 2"),
+    "another child, by its place": ([[{"add": 1}, STUMBLE], [{"add": 2}]], "/kwargs/number: stored 1, requested 2"),
+    "another child, by its key": (
+        [[{"add": 1, "key": "k"}, STUMBLE], [{"add": 2, "key": "k"}]],
+        "stored 1, requested 2",
+    ),
+    "one key for two children": ([[{"add": 1, "key": "k"}, {"add": 2, "key": "k"}]], "stored 1, requested 2"),
     "a child of another task": (
         [[{"add": 1}, STUMBLE], [{"add": 1, "task": "retried.other_leaf"}]],
-        "task: stored retried.leaf, asked retried.other_leaf",
+        "task: stored retried.leaf, requested retried.other_leaf",
     ),
     "a child that waits for others": (
         [[{"add": 1, "key": "a"}, {"add": 2}, STUMBLE], [{"add": 1, "key": "a"}, {"add": 2, "depends_on": ["a"]}]],
-        "depends_on: stored nothing, asked",
+        "depends_on: stored nothing, requested",
     ),
     "a child added at once, then with the end": (
         [[{"add": 1, "key": "k"}, STUMBLE], [{"add": 2, "key": "k", "when": "finish"}]],
-        "stored 1, asked 2",
+        "stored 1, requested 2",
     ),
     "one key for two children of the end": (
         [[{"add": 1, "key": "k", "when": "finish"}, {"add": 2, "key": "k", "when": "finish"}]],
-        "stored 1, asked 2",
+        "stored 1, requested 2",
     ),
-    "another run, by its place": ([[{"submit": 1}, STUMBLE], [{"submit": 2}]], "stored 1, asked 2"),
+    "another run, by its place": ([[{"submit": 1}, STUMBLE], [{"submit": 2}]], "stored 1, requested 2"),
     "another run, by its key": (
         [[{"submit": 1, "key": "k"}, STUMBLE], [{"submit": 2, "key": "k"}]],
-        "stored 1, asked 2",
+        "stored 1, requested 2",
     ),
     "a difference that the task ignores": (
         [[{"add": 1}, STUMBLE], [{"add": 2, "swallowed": True}]],
-        "/kwargs/number: stored 1, asked 2",
+        "/kwargs/number: stored 1, requested 2",
     ),
     "children that are left out": (
         [[{"add": 1, "key": "a"}, {"add": 2, "key": "b"}, STUMBLE], [{"add": 1, "key": "a"}]],
-        "did not ask for what an earlier one had added: key b (retried.leaf, added by attempt 1)",
+        "did not request what an earlier attempt had added: key b (retried.leaf, added by attempt 1)",
     ),
     "a map that is left out": ([[{"map": 2}, STUMBLE], [{"add": 1, "key": "x"}]], "map call 1 (retried.slice"),
     "a join that is left out": (
@@ -296,7 +299,7 @@ def test_table_that_has_grown_is_mapped_as_it_was_and_the_log_says_so(stage: Sta
     assert [one.result() for one in job.tasks if one.entrypoint == "retried.join"] == [[3, 7, 0]]
     query = "select message from holdfast.logs where run_id = %s and level = 'warning'"
     ((message,),) = stage.query(query, job.tasks[0].id)
-    assert "slices: stored 2, asked 3" in message
+    assert "slices: stored 2, requested 3" in message
 
 
 @task("retried.grow_and_follow", executor="inline", retry=AGAIN)
@@ -383,4 +386,4 @@ def test_first_sample_of_the_source_that_crashes_after_its_task_is_added(stage: 
     assert (job.status, job.total_tasks) == ("SUCCEEDED" if source == 1 else "FAILED", 2)
     assert job.tasks[1].result() == "tbl_v1"
     if source == 2:
-        assert '/kwargs/input_obj: stored "tbl_v1", asked "tbl_v2"' in str(job.tasks[0].error_message)
+        assert '/kwargs/input_obj: stored "tbl_v1", requested "tbl_v2"' in str(job.tasks[0].error_message)

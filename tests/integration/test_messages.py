@@ -41,8 +41,8 @@ def test_a_result_that_is_kept_elsewhere_names_the_place_and_the_setting(databas
             client.result(run)
     finally:
         stage.close()
-    assert f"result {run.id}/1.json is not in {elsewhere}:" in str(missing.value)
-    assert "Set HOLDFAST_ARTIFACTS here to that same directory" in str(missing.value)
+    assert f"result {run.id}/1.json was not found in {elsewhere}:" in str(missing.value)
+    assert "Set HOLDFAST_ARTIFACTS here to the same directory" in str(missing.value)
 
 
 def test_a_closed_client_says_so(database_url: str, settings: Settings) -> None:
@@ -100,7 +100,7 @@ def test_a_database_that_does_not_exist_is_named_with_the_way_to_make_it(
     with pytest.raises(DatabaseUnreachable) as caught:
         Client(Settings(database_url=missing))
     said = str(caught.value)
-    assert "there is no database 'shop orders' on the server" in said
+    assert "the database 'shop orders' does not exist on the server" in said
     assert 'create database "shop orders"' in said
     assert "holdfast db upgrade" in said
     assert "HOLDFAST_DATABASE_URL" in said
@@ -111,7 +111,9 @@ def test_a_nameless_task_of_a_script_is_refused_with_the_name_to_give(tmp_path: 
     script.write_text("from holdfast import task\n\n@task\ndef greet(name: str) -> str:\n    return name\n")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     said = done.stderr.splitlines()[-1]
-    assert said.startswith("holdfast.domain.errors.ConfigurationError: greet is a task of the script that was started")
+    assert said.startswith(
+        "holdfast.domain.errors.ConfigurationError: task greet is defined in the script that was started"
+    )
     assert said.endswith('@task("greet")')
     imported = subprocess.run(
         [sys.executable, "-c", "import shop; print(shop.greet.name)"], cwd=tmp_path, text=True, capture_output=True

@@ -92,4 +92,4 @@ def test_a_worker_finishes_runs_and_releases_those_that_depend_on_them(full_url:
 def test_the_doctor_says_that_the_queue_is_full(full_url: str) -> None:
     with connect(full_url) as connection:
         patient = Patient(Settings(database_url=full_url), full_url, connection)
-        assert "queue of notifications is full" in str(doorbell(patient).detail)
+        assert "notification queue is full" in str(doorbell(patient).detail)

@@ -248,5 +248,5 @@ def test_the_doctor_reports_a_pooler(stage: Stage, database_url: str) -> None:
         patient = Patient(stage.settings, database_url, connection)
         assert (pooler(patient).state, pooler(patient).detail) == (
             State.OK,
-            "none: each connection has a session of its own",
+            "none: each connection has its own session",
         )

@@ -193,7 +193,7 @@ def test_a_client_gives_up_on_a_server_that_says_nothing(
         caller.submit("echo", {"value": 1})
         monkeypatch.setattr(sessions, "bounded", lambda waits, _: silence.bounded(waits, 0.3))
         wire.swallow()
-        with pytest.raises(DatabaseUnreachable, match="said nothing"):
+        with pytest.raises(DatabaseUnreachable, match="did not respond"):
             caller.submit("echo", {"value": 2})
 
 
@@ -204,7 +204,7 @@ async def test_an_asynchronous_client_gives_up_on_a_server_that_says_nothing(
         await caller.submit("echo", {"value": 1})
         monkeypatch.setattr(sessions, "bounded", lambda waits, _: silence.bounded(waits, 0.3))
         wire.swallow()
-        with pytest.raises(DatabaseUnreachable, match="said nothing"):
+        with pytest.raises(DatabaseUnreachable, match="did not respond"):
             await caller.submit("echo", {"value": 2})
 
 
@@ -215,7 +215,7 @@ def test_a_caller_that_waits_for_a_lock_gets_our_error(
     monkeypatch.setattr(sessions, "CLIENT", replace(sessions.CLIENT, lock_timeout=0.05))
     with Client(client.settings) as caller, psycopg.connect(database_url) as other:
         other.execute("lock table holdfast.runs in access exclusive mode")
-        with pytest.raises(DatabaseUnreachable, match="another transaction is in the way"):
+        with pytest.raises(DatabaseUnreachable, match="conflict with another transaction"):
             caller.cancel(run)
 
 

@@ -116,6 +116,9 @@ def test_a_reader_with_an_open_transaction_does_not_hold_a_subscription_up(floor
 
 
 def test_a_subscription_is_not_added_in_a_transaction_of_the_caller(floor: Floor) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be added in a transaction"), floor.connection.transaction():
+    with (
+        pytest.raises(ConfigurationError, match="cannot be added in your own transaction"),
+        floor.connection.transaction(),
+    ):
         floor.subscribe("all", "redis", "all")
     assert floor.all("select * from holdfast.subscriptions") == []

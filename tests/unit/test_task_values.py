@@ -217,21 +217,21 @@ def test_a_value_whose_annotation_does_not_say_so_is_refused_with_what_to_annota
 ) -> None:
     _, detail = refusal(hint, value)
     assert f"a value of type {kind} is not JSON, and parameter 'value' is " in detail
-    assert f"annotate it with {annotate}, " in detail
+    assert f"annotate it with {annotate} " in detail
 
 
 @pytest.mark.parametrize(
     ("hint", "value", "pointer", "expected"),
     [
-        (tuple[Any, ...], (NOON,), "/0", "would be given str instead of datetime.datetime"),
-        (Order, ORDER.model_copy(update={"notes": NOON}), "/notes", "would be given str instead of datetime.datetime"),
-        (Order, Urgent(no=1, at=NOON, lines=[], by=date(2026, 5, 1)), "/by", "would not be given this"),
-        (SecretStr, SecretStr("x"), "", "another pydantic.types.SecretStr than this one"),
+        (tuple[Any, ...], (NOON,), "/0", "would receive str instead of datetime.datetime"),
+        (Order, ORDER.model_copy(update={"notes": NOON}), "/notes", "would receive str instead of datetime.datetime"),
+        (Order, Urgent(no=1, at=NOON, lines=[], by=date(2026, 5, 1)), "/by", "would not receive this"),
+        (SecretStr, SecretStr("x"), "", "a different pydantic.types.SecretStr"),
         (float | Decimal | None, Decimal("NaN"), "", "finite number"),
         (datetime, date(2026, 5, 1), "", "valid datetime"),
         (date, datetime(2026, 5, 1), "", "valid date"),  # noqa: DTZ001
         (bytes, b"\xff", "", "cannot be written as JSON"),
-        (None, Widget(), "", "Widget cannot be written as JSON; give a string, number, list or object"),
+        (None, Widget(), "", "Widget cannot be written as JSON; pass a string, number, list or object"),
     ],
 )
 def test_a_value_that_would_not_come_back_is_refused(hint: Any, value: Any, pointer: str, expected: str) -> None:

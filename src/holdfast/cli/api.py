@@ -39,6 +39,6 @@ def api(host: str | None, port: int | None, processes: int, tasks: tuple[str, ..
     serve(
         replace(settings, tasks=(*settings.tasks, *tasks), **given),  # type: ignore[arg-type]
         processes=processes,
-        # A log that is to be JSON throughout tells it by an event.
+        # With JSON logs, an event reports the address instead.
         started=None if settings.log_format == "json" else lambda url: output.note(f"the API listens on {url}"),
     )

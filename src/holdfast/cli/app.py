@@ -80,7 +80,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> No
 def _completion() -> str:
     ways = {shell: f'eval "$(_HOLDFAST_COMPLETE={shell}_source holdfast)"' for shell in ("bash", "zsh")}
     ways["fish"] = "_HOLDFAST_COMPLETE=fish_source holdfast | source"
-    return "\b\nShell completion, in the shell's start-up file:\n" + "\n".join(
+    return "\b\nTo enable shell completion, add to the shell's start-up file:\n" + "\n".join(
         f"  {shell:<4}  {way}" for shell, way in ways.items()
     )
 

@@ -73,9 +73,9 @@ def check(as_json: bool) -> int:
 @click.argument("purpose", type=click.Choice(("reader", "client", "api", "worker")))
 @click.argument("role")
 def grants(purpose: str, role: str) -> None:
-    """Print the statements that let ROLE, which does not own the schema, be a PURPOSE.
+    """Print the GRANT statements that ROLE needs for PURPOSE.
 
-    The owner runs them, and again after each upgrade: holdfast db grants worker NAME | psql DATABASE_URL
+    Run them as the schema's owner, and again after each upgrade: holdfast db grants worker NAME | psql DATABASE_URL
     """
     from holdfast.grants import statements
 

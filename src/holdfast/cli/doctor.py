@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     type=click.Choice(("reader", "client", "api", "worker")),
     default="worker",
     show_default=True,
-    help="What the database role is for, as in: holdfast db grants.",
+    help="Purpose of the database role, as in `holdfast db grants`.",
 )
 @json_option
 def doctor(purpose: str, as_json: bool) -> int:

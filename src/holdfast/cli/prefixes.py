@@ -73,8 +73,8 @@ def _only(candidates: Iterable[tuple[str, str]], kind: str, given: str, missing:
     """The id of the only candidate. Each is an id, and what is shown of it."""
     found = list(islice(candidates, NAMED + 1))
     if not found:
-        raise missing(f"no {kind} has an id that begins with {given}; holdfast {kind}s list shows them")
+        raise missing(f"no {kind} id begins with {given}; list them with: holdfast {kind}s list")
     if len(found) > 1:
         named = ", ".join(text for _, text in found[:NAMED]) + (" and more" if len(found) > NAMED else "")
-        raise BadInput(f"{given} is the beginning of more than one {kind}'s id: {named}; give more of it")
+        raise BadInput(f"{given} matches more than one {kind}: {named}; use a longer prefix")
     return found[0][0]

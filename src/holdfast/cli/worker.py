@@ -39,7 +39,7 @@ def _modules(context: click.Context, parameter: click.Parameter, given: tuple[st
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
-    help="Answer /livez, /readyz and /metrics on this port, 0 for a free one; else HOLDFAST_WORKER_PORT.",
+    help="Serve /livez, /readyz and /metrics on this port; 0 picks a free one. Default: HOLDFAST_WORKER_PORT.",
 )
 @click.option("--with-parent", type=int, hidden=True, help="Stop when this process, which started it, is gone.")
 def worker(

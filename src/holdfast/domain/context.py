@@ -261,7 +261,7 @@ class RunContext:
         if left:
             more = f"; and {len(left) - LISTED} more" if len(left) > LISTED else ""
             raise ChildDiffers(
-                f"attempt {self.attempt} of run {self.id} did not ask for what an earlier one had added: "
+                f"attempt {self.attempt} of run {self.id} did not request what an earlier attempt had added: "
                 f"{'; '.join(left[:LISTED])}{more}. {REMEDY}",
                 left,
             )

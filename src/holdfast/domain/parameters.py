@@ -239,11 +239,11 @@ def _unannotated(key: str, hint: Any, value: Any, part: Any) -> str:
     kind = encoding.type_name(type(part))
     suggested = encoding.suggested(value)
     if suggested is None:
-        return f"a value of type {kind} cannot be written as JSON; give a string, number, list or object instead"
+        return f"a value of type {kind} cannot be written as JSON; pass a string, number, list or object instead"
     said = "not annotated" if hint is inspect.Parameter.empty else f"annotated with {encoding.type_name(hint)}"
     return (
-        f"a value of type {kind} is not JSON, and parameter {key!r} is {said}; annotate it with {suggested}, "
-        "and the task is given that, or give a string, number, list or object"
+        f"a value of type {kind} is not JSON, and parameter {key!r} is {said}; annotate it with {suggested} "
+        "to receive that type in the task, or pass a string, number, list or object"
     )
 
 
@@ -251,11 +251,11 @@ def _not_given_back(key: str, hint: Any, path: encoding.Path, value: Any, back: 
     kind, became = encoding.type_name(type(value)), encoding.type_name(type(back))
     said = f"parameter {key!r} is annotated with {encoding.type_name(hint)}, so "
     if kind == became:
-        return Problem(pointer(path), f"{said}the task would be given another {kind} than this one")
+        return Problem(pointer(path), f"{said}the task would receive a different {kind}")
     if back is None:
-        return Problem(pointer(path), f"{said}the task would not be given this; give a value of exactly that type")
-    fix = f"annotate it with a type that has {kind} here"
-    return Problem(pointer(path), f"{said}the task would be given {became} instead of {kind}; {fix}")
+        return Problem(pointer(path), f"{said}the task would not receive this value; pass a value of exactly that type")
+    fix = f"use an annotation with {kind} at this position"
+    return Problem(pointer(path), f"{said}the task would receive {became} instead of {kind}; {fix}")
 
 
 def _is_plain(hint: Any) -> bool:

@@ -62,7 +62,7 @@ class NotifyListener:
         async with asyncio.timeout(ANSWER_WITHIN):
             connection = await self._connect()
         if connection is None:
-            raise Deaf("a pooler in transaction mode hands no notification on; polling instead")
+            raise Deaf("a pooler in transaction mode does not forward notifications; polling instead")
         try:
             async with asyncio.timeout(ANSWER_WITHIN):
                 await connection.execute(f"listen {CHANNEL}")

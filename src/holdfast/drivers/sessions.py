@@ -257,8 +257,8 @@ def _check_encoding(connection: psycopg.Connection[Any] | psycopg.AsyncConnectio
     found = connection.info.parameter_status("server_encoding")
     if found is not None and found != ENCODING:
         raise ConfigurationError(
-            f"the database {connection.info.dbname!r} has the encoding {found}, which cannot store every text; "
-            f"Holdfast needs {ENCODING}. Make another one: create database ... encoding '{ENCODING}' template template0"
+            f"the database {connection.info.dbname!r} has the encoding {found}, which cannot store all characters; "
+            f"Holdfast needs {ENCODING}. Create another: create database ... encoding '{ENCODING}' template template0"
         )
 
 

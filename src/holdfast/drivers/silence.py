@@ -27,7 +27,7 @@ def bounded(waits: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any
         while True:
             ready = yield wanted
             if not ready and monotonic() >= ends_at:
-                raise Silence(f"Postgres said nothing for {seconds:g} s")
+                raise Silence(f"Postgres did not respond within {seconds:g} s")
             wanted = waits.send(ready)
     except StopIteration as done:
         answered: T = done.value

@@ -146,7 +146,11 @@ class ProcessExecutor:
             return
         others = any(not seat.leaving and not seat.failed(claim) for seat in self._seats)
         if not others or now - given_at > ANOTHER_CHILD_WITHIN:
-            emit("child.replaced", pid=idle[0].child.pid, reason="the next attempt of a run that failed in it waits")
+            emit(
+                "child.replaced",
+                pid=idle[0].child.pid,
+                reason="a run that failed in this child waits for its next attempt",
+            )
             idle[0].retire()
 
     def _frame(self, seat: Seat, now: float) -> list[Claim]:
@@ -238,7 +242,7 @@ class ProcessExecutor:
             self._dropped[claim.run_id] = self._dropped.get(claim.run_id, 0) + 1
         lost = [claim for claim in claims if self._dropped[claim.run_id] >= MOST_DROPS]
         if lost:
-            said = f"{MOST_DROPS} child processes ended, or were stuck, before they began the run"
+            said = f"{MOST_DROPS} child processes exited or hung before they began the run"
             error = {"class": "ChildCrashed", "message": said, "traceback": None}
             self._end([Ended(claim, Failed(error, reason="crash")) for claim in lost])
         self._back([claim for claim in claims if claim not in lost])

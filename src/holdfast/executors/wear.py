@@ -42,7 +42,9 @@ class Wear:
         """A run failed: look closely before the next one."""
         self._look_now = True
         if is_exhaustion(error):
-            self._suspicion = f"a run failed for want of memory, descriptors or threads ({type(error).__name__})"
+            self._suspicion = (
+                f"a run failed because it ran out of memory, descriptors or threads ({type(error).__name__})"
+            )
         elif threading.active_count() > self._threads_before:  # at the last count
             self._suspicion = "a run that failed left threads behind"
         elif has_processes():
@@ -65,7 +67,7 @@ class Wear:
         self._threads_before = threading.active_count()
         open_now = descriptors()
         if open_now > self._most_descriptors:
-            return f"it has {open_now} open descriptors, and had {self._descriptors} at its start"
+            return f"it has {open_now} open descriptors, up from {self._descriptors} at its start"
         return None
 
     def _weigh(self, now: float) -> str | None:
@@ -74,7 +76,7 @@ class Wear:
             return f"its memory grew by {grown} bytes"
         threads = threading.active_count()
         if threads - self._threads > MOST_THREADS:
-            return f"it has {threads} threads, and had {self._threads} at its start"
+            return f"it has {threads} threads, up from {self._threads} at its start"
         if self._limits.age is not None and now - self._began_at > self._limits.age:
             return f"it is older than {self._limits.age:g} s"
         return None

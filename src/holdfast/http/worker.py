@@ -33,8 +33,8 @@ HEAD, BODY = "head", "body"
 DETAILS = {
     400: "This is not a valid HTTP request.",
     414: "The request line is longer than 8190 bytes.",
-    431: "There are more than 100 headers, or one of over 8190 bytes.",
-    501: "The only Transfer-Encoding that this server reads is chunked.",
+    431: "The request has more than 100 headers, or a header longer than 8190 bytes.",
+    501: "This server supports no Transfer-Encoding other than chunked.",
 }
 
 
@@ -51,7 +51,7 @@ class ApiProtocol(ASGIProtocol):  # type: ignore[misc]
         super().connection_made(transport)
         self.worker.connections.add(self)
         if len(self.worker.connections) > self.worker.room:
-            self._refuse(503, "This process has no room for another connection. Try again soon.")
+            self._refuse(503, "This server process has reached its connection limit. Try again soon.")
         self._expect(HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:

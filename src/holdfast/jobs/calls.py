@@ -179,7 +179,7 @@ def _stored(run: NewRun) -> Procedure[bool]:
 def _added_later(here: Here, run: NewRun) -> Procedure[str]:
     """Leave a task to be added with the success of the run that makes the call."""
     if here.run is None or run.job_id is None or run.known_as is None:
-        raise HoldfastError("only a task that a worker executes can leave others to be added when it succeeds")
+        raise HoldfastError("only a task that a worker is executing can defer adding tasks until it succeeds")
     place: int = yield partial(ops.next_place, run.job_id)
     name = f"{run.known_as.origin} {run.known_as.name}"
     new = replace(run, id=placed_id(run.job_id, place + len(here.run.additions), name))

@@ -116,8 +116,8 @@ def _note_changes(run: RunContext, stored: MapRecord, new: NewMap) -> None:
     changes = ops.diff(before, now | {"dataset": orjson.loads(new.dataset)})
     if changes:
         run.log(
-            f"the dataset has changed since attempt {run.attempt - 1 or 1} or an earlier one mapped over it; map "
-            f"{stored.id} stays as it was: {'; '.join(changes)}",
+            f"the dataset has changed since an earlier attempt mapped over it; map {stored.id} still has the slices "
+            f"of that attempt: {'; '.join(changes)}",
             "warning",
         )
 
@@ -129,11 +129,12 @@ def _kwargs(given: Mapping[str, Any], more: Any, own: str, call: str) -> dict[st
     twice = sorted(set(given) & set(more or {}))
     if twice:
         raise BadInput(
-            f"{twice[0]} is given twice, as a kwarg and in options", [Problem(f"/kwargs/{twice[0]}", "twice")]
+            f"{twice[0]} is given twice: as a keyword argument and in options",
+            [Problem(f"/kwargs/{twice[0]}", "twice")],
         )
     kwargs = {**given, **(more or {})}
     if own in kwargs:
-        raise BadInput(f"/kwargs/{own}: is given by {call}", [Problem(f"/kwargs/{own}", f"is given by {call}")])
+        raise BadInput(f"/kwargs/{own}: is set by {call}", [Problem(f"/kwargs/{own}", f"is set by {call}")])
     return kwargs
 
 
@@ -208,8 +209,8 @@ def collect(
     stored: MapRecord = yield partial(ops.get_map, handed.id)
     if (stored.total, stored.job_id) != (handed.total, handed.job_id):
         raise BadInput(
-            f"map {stored.id} of job {stored.job_id} has {stored.total} slices; the handle says {handed.total} of job "
-            f"{handed.job_id}. Use the handle that map returned.",
+            f"map {stored.id} of job {stored.job_id} has {stored.total} slices; the handle refers to {handed.total} "
+            f"slices of job {handed.job_id}. Use the handle that map returned.",
             [Problem("/handle", "not the map that is stored")],
         )
     reference = {"$results": {"map": stored.id, "total": stored.total}}

@@ -64,12 +64,12 @@ def _require_same(
 ) -> None:
     different = []
     if task != new.task:
-        different.append(f"task: stored {task}, asked {new.task}")
+        different.append(f"task: stored {task}, requested {new.task}")
     elif payload_hash != new.payload_hash:
         different += diff({"kwargs": parameters}, {"kwargs": orjson.loads(new.parameters)})
     asked = sorted((on_id, policy) for on_id, policy in new.depends_on)
     if list(edges) != asked:
-        different.append(f"depends_on: stored {_edges(edges)}, asked {_edges(asked)}")
+        different.append(f"depends_on: stored {_edges(edges)}, requested {_edges(asked)}")
     if different:
         raise differs(new.known_as.name if new.known_as is not None else f"key {new.child_key}", stored, different)
 
@@ -98,7 +98,7 @@ def require_same_map(new: NewMap, task: str, stored: MapRecord) -> None:
     mine = {"task": task, "slices": new.total, "dataset": orjson.loads(new.dataset)}
     found = {"task": stored.task, "slices": stored.total, "dataset": stored.dataset}
     if mine != found:
-        raise differs(f"map {stored.id}", "what an earlier attempt made", diff(found, mine))
+        raise differs(f"map {stored.id}", "a map that an earlier attempt created", diff(found, mine))
 
 
 def diff(stored: Any, asked: Any) -> list[str]:
@@ -106,9 +106,9 @@ def diff(stored: Any, asked: Any) -> list[str]:
     lines = []
     for pointer in differences(stored, asked):
         if pointer.endswith("/url"):
-            lines.append(f"{pointer}: another address")
+            lines.append(f"{pointer}: a different address")
         else:
-            lines.append(f"{pointer}: stored {_shown(stored, pointer)}, asked {_shown(asked, pointer)}")
+            lines.append(f"{pointer}: stored {_shown(stored, pointer)}, requested {_shown(asked, pointer)}")
     return lines
 
 
@@ -122,7 +122,7 @@ def stored_children(run_id: str) -> Op[dict[str, str]]:
 
 def differs(name: str, stored: str, different: Sequence[str]) -> ChildDiffers:
     return ChildDiffers(
-        f"{name} stands for {stored}, and something else is asked for now: {'; '.join(different)}. {REMEDY}",
+        f"{name} already refers to {stored}, and this request differs: {'; '.join(different)}. {REMEDY}",
         different,
     )
 

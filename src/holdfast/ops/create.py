@@ -55,11 +55,15 @@ def create_keyed_job(new: NewJob, tasks: Sequence[NewRun], key: NewKey) -> Op[Jo
         if found is None and (yield from runs.read(known.run_id)) is None:
             if (yield from is_given_up(key.scope, key.key, known)):
                 continue
-            raise JobNotFound(f"job {known.run_id} was pruned while its idempotency key was still known; use a new key")
+            raise JobNotFound(
+                f"job {known.run_id} has been pruned, but its idempotency key is still stored; use a new key"
+            )
         if found is None or known.payload_hash != key.payload_hash:
             raise KeyReused(key.key, known.run_id, ())
         return found
-    raise HoldfastError(f"idempotency key {key.key!r} came and went {ROUNDS} times while it was asked for; ask again")
+    raise HoldfastError(
+        f"other requests stored and removed idempotency key {key.key!r} {ROUNDS} times during this call; try again"
+    )
 
 
 def find_tasks(job_id: str, candidates: Mapping[str, Sequence[KnownAs]]) -> Op[dict[str, str]]:

@@ -32,7 +32,7 @@ def prune(retention: timedelta, limit: int = 1000) -> Op[Pruned]:
     isolation = yield from partitions.isolation()
     if isolation != "read committed":
         raise ConfigurationError(
-            f"pruning needs READ COMMITTED transactions to see runs that others just reopened; this one is {isolation}"
+            f"pruning needs the isolation level READ COMMITTED to see runs that were just reopened, not {isolation}"
         )
     dead = yield from workers.forget(older_than_hours=retention / timedelta(hours=1))
     strays = yield from partitions.strays(retention, limit)

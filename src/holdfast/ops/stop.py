@@ -34,10 +34,10 @@ def stop_job(job_id: str, outcome: Status, reason: str) -> Op[JobRecord]:
         yield from stopping.stop(job_id, outcome, reason)
         job = yield from get_job(job_id)
         if job.finished_at is not None and job.status != outcome:
-            raise JobEnded(f"job {job_id} ({job.name}) already ended {job.status}; it cannot be stopped")
+            raise JobEnded(f"job {job_id} ({job.name}) already ended {job.status}; it cannot be cancelled")
         if job.finished_at is not None or job.cancel_requested_at is not None:
             return job
-    raise HoldfastError(f"job {job_id} was reopened {ROUNDS} times while it was being stopped; ask again")
+    raise HoldfastError(f"job {job_id} was reopened {ROUNDS} times while it was being cancelled; try again")
 
 
 class Stopped(NamedTuple):

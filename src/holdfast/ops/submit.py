@@ -172,7 +172,7 @@ def _existing(run_id: str) -> Op[RunRecord]:
 
 
 def _missing(run_id: str) -> NoReturn:
-    raise RunNotFound(f"run {run_id} was pruned while its idempotency key was still known; use a new key")
+    raise RunNotFound(f"run {run_id} has been pruned, but its idempotency key is still stored; use a new key")
 
 
 def _fresh(new: NewRun, made: submissions.Made) -> RunRecord:

@@ -72,8 +72,9 @@ class FileStore:
         if not isinstance(error, FileNotFoundError):
             return DamagedResult(f"result {path} cannot be read: {error.strerror}")
         return DamagedResult(
-            f"result {stored.ref} is not in {self.directory}: the worker keeps results where its HOLDFAST_ARTIFACTS "
-            "leads. Set HOLDFAST_ARTIFACTS here to that same directory, or to an object store that both can reach"
+            f"result {stored.ref} was not found in {self.directory}: the worker stored it where its own "
+            "HOLDFAST_ARTIFACTS points. Set HOLDFAST_ARTIFACTS here to the same directory, or to an object store that "
+            "both can reach"
         )
 
     def remove(self, run_id: str) -> None:

@@ -132,4 +132,4 @@ def _check_name(name: str) -> None:
     if not name or "\0" in name or len(name) > 255:
         raise HoldfastError("a step's name has 1 to 255 characters and no NUL")
     if name.startswith(children.PREFIX):
-        raise HoldfastError(f"names that start with {children.PREFIX} are Holdfast's own; name the step otherwise")
+        raise HoldfastError(f"step names that start with {children.PREFIX} are reserved; choose another name")

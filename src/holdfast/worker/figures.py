@@ -96,13 +96,13 @@ class Figures:
         yield Family(
             "holdfast_worker_runs_started_total",
             "counter",
-            "Attempts that this worker began.",
+            "Attempts that this worker started.",
             {(("queue", queue), ("task", task)): float(n) for (queue, task), n in list(self._started.items())},
         )
         yield Family(
             "holdfast_worker_runs_ended_total",
             "counter",
-            "Attempts of this worker that ended; PENDING is tried again, FENCED was refused.",
+            "Attempts of this worker that ended; PENDING means retried, FENCED means rejected.",
             {
                 (("queue", queue), ("task", task), ("status", status)): float(n)
                 for (queue, task, status), n in list(self._ended.items())
@@ -123,7 +123,7 @@ class Figures:
         return Family(
             "holdfast_worker_run_wait_seconds",
             "histogram",
-            "From being due to the first start.",
+            "Time from when a run was due until its first attempt started.",
             {},
             {"_bucket": buckets, "_count": counts, "_sum": sums},
         )
@@ -132,8 +132,8 @@ class Figures:
         used = resource.getrusage(resource.RUSAGE_SELF)
         unit = 1 if sys.platform == "darwin" else 1024
         for name, kind, about, value in (
-            ("process_start_time_seconds", "gauge", "When this process began, as a Unix time.", self.began_at),
-            ("process_cpu_seconds_total", "counter", "Processor time of this process.", used.ru_utime + used.ru_stime),
-            ("process_max_memory_bytes", "gauge", "The most memory that it has had.", used.ru_maxrss * unit),
+            ("process_start_time_seconds", "gauge", "Start time of this process, as a Unix timestamp.", self.began_at),
+            ("process_cpu_seconds_total", "counter", "CPU time of this process.", used.ru_utime + used.ru_stime),
+            ("process_max_memory_bytes", "gauge", "Peak memory of this process.", used.ru_maxrss * unit),
         ):
             yield Family(f"holdfast_worker_{name}", kind, about, {(): float(value)})

@@ -105,7 +105,7 @@ class WorkerPort:
         """Status, content type and body for a path."""
         known = self._answers.get(path.partition("?")[0])
         if known is None:
-            return 404, "text/plain; charset=utf-8", f"there are {', '.join(self._answers)}\n"
+            return 404, "text/plain; charset=utf-8", f"not found; this port serves {', '.join(self._answers)}\n"
         return known()
 
     def _live(self) -> tuple[int, str, str]:
@@ -126,11 +126,11 @@ class WorkerPort:
     def _gauges(self) -> Iterable[Family]:
         worker, options = self._worker, self._worker.options
         for name, about, value in (
-            ("slots", "Runs that this worker executes at once.", options.executor.slots),
-            ("runs", "Runs that it holds: those that it executes and those that wait for a slot.", worker.held),
-            ("registered", "Whether it holds a lease for its runs.", worker.registered),
-            ("draining", "Whether it takes no more runs.", worker.draining),
-            ("database_up", "Whether Postgres answers it.", self._database.answers()),
+            ("slots", "How many runs this worker executes at once.", options.executor.slots),
+            ("runs", "Runs that this worker holds: those it executes and those waiting for a slot.", worker.held),
+            ("registered", "Whether this worker is registered and holds its lease.", worker.registered),
+            ("draining", "Whether this worker has stopped claiming runs.", worker.draining),
+            ("database_up", "Whether Postgres answers this worker.", self._database.answers()),
         ):
             yield Family(f"holdfast_worker_{name}", "gauge", about, {(): float(value)})
 

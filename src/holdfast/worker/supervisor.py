@@ -87,7 +87,7 @@ class Worker:
 
     @property
     def draining(self) -> bool:
-        """Whether it takes no more runs."""
+        """Whether this worker has stopped claiming runs."""
         return self._stopping
 
     @property
@@ -191,7 +191,7 @@ class Worker:
                 emit("database.away", worker_id=tenure.id, error=said(error))
             except (Busy, psycopg.Error) as error:
                 if not (waiting or self._stopping):
-                    raise HoldfastError(f"Postgres does not let this worker register: {said(error)}") from error
+                    raise HoldfastError(f"Postgres rejected the registration of this worker: {said(error)}") from error
                 emit("registration.refused", worker_id=tenure.id, error=said(error))
             await asyncio.sleep(0.0 if self._stopping else pause)
             pause = min(2.0, pause * 2)
