@@ -1,7 +1,6 @@
-"""Masking: passwords and tokens that ended up in a message are replaced before it is stored or logged.
+"""Masking: passwords and tokens in a message are replaced before the message is stored or logged.
 
-One rule for every place: the error of an attempt in its record, and with it over HTTP and on the command line, and each
-line of the log.
+The same rule applies to the stored errors of attempts, which HTTP and the command line show, and to log lines.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 
 HIDDEN = "********"
 
-# user:password@ in the address of a server; and password=..., secret=..., token=... in an address, a DSN or a message.
+# user:password@ in a URL; and password=..., secret=..., token=... in a URL, a DSN or a message.
 _ADDRESS = re.compile(r"(?<=://)([^\s/:@]*):([^\s/@]+)@")
 _PAIR = re.compile(
     r"(?<![A-Za-z0-9])([A-Za-z0-9_-]*(?:password|passwd|secret|token|api_?key))(\s*=\s*)('[^']*'|\"[^\"]*\"|[^\s&,;'\")\]}]+)",
@@ -19,7 +18,7 @@ _PAIR = re.compile(
 
 
 def mask_secrets(text: str) -> str:
-    """The text without the passwords of addresses and without the values of settings that are named like secrets."""
+    """Return the text without passwords in URLs and without values whose names indicate secrets."""
     if "=" in text:
         text = _PAIR.sub(rf"\1\2{HIDDEN}", text)
     if "://" in text:

@@ -1,8 +1,8 @@
-"""Wear: signs that a child process should perform no more runs.
+"""Limits of a child process: when it should be replaced.
 
-A run can leave its process in a state in which the next ones fail through no fault of their own: without memory,
-descriptors or threads to be had. A child therefore looks at itself between runs, seldom enough to cost nothing, and at
-once after a failure, and asks to be replaced.
+A run can leave its process in a state in which later runs fail through no fault of their own, because memory,
+descriptors or threads are exhausted. A child therefore checks itself between runs, rarely enough to cost nothing, and
+immediately after a failure, and asks to be replaced.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ COUNT_EVERY = 0.02
 MOST_THREADS = 100
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# What errors say that were made from the number of another error, by libraries in C for instance.
+# Messages of errors that were created from an errno, for instance by C libraries.
 _EXHAUSTED_TEXTS = ("Too many open files", "Cannot allocate memory", "can't start new thread")
 
 
 class Wear:
-    """What this process was like at its start, and what is different now."""
+    """Compares this process with its state at the start."""
 
     def __init__(self, limits: ChildLimits) -> None:
         now = monotonic()
@@ -39,7 +39,7 @@ class Wear:
         self._look_now = False
 
     def failed(self, error: BaseException) -> None:
-        """A run failed: look closely before the next one."""
+        """Record that a run failed: check the process before the next run."""
         self._look_now = True
         if is_exhaustion(error):
             self._suspicion = (
@@ -51,7 +51,7 @@ class Wear:
             self._suspicion = "a run that failed left processes behind"
 
     def check(self, now: float) -> str | None:
-        """Why this process should be replaced, if it should."""
+        """Return the reason to replace this process, or None."""
         if now - self._counted_at < COUNT_EVERY and not self._look_now:
             return None
         self._counted_at = now
@@ -83,7 +83,7 @@ class Wear:
 
 
 def is_exhaustion(error: BaseException) -> bool:
-    """Whether the error, or one that led to it, says that the process could get no more of something."""
+    """Whether the error, or one of its causes, says that a resource of the process is exhausted."""
     return any(_is_exhaustion(one) for one in _chain(error))
 
 
@@ -114,7 +114,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def memory() -> int:
-    """The memory this process has now, in bytes; 0 where that cannot be read."""
+    """Return the memory of this process in bytes; 0 if it cannot be read."""
     try:
         with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - read every second
             return int(file.read().split()[1]) * 4096
@@ -123,7 +123,7 @@ def memory() -> int:
 
 
 def descriptors() -> int:
-    """How many descriptors this process has open. A directory that cannot be opened for want of one says enough."""
+    """Return the number of open descriptors. If none is left to open the directory, the limit has been reached."""
     for directory in ("/proc/self/fd", "/dev/fd"):
         try:
             return len(os.listdir(directory))  # noqa: PTH208 - the quickest, and this is done often
@@ -147,7 +147,7 @@ def has_processes() -> bool:
 
 
 def _spare(wanted: int, used: int) -> int:
-    """How many more descriptors may be opened: as configured, and at most half of what the system allows."""
+    """Return how many more descriptors may be opened: the configured number, at most half of the system's limit."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,7 +1,7 @@
-"""Figures: what one worker counts of its own work, as Prometheus reads it.
+"""Metrics of one worker, in the text format of Prometheus.
 
-They are kept only where a port asks for them. Written in the loop's thread and read in another: a number may be a
-moment old, and is never wrong.
+They are kept only if the worker has a port. The event loop's thread writes them and another thread reads them, so a
+number may be slightly out of date but is never wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.domain.tasks import registry
 from holdfast.domain.values import Claim
 from holdfast.sql.tallies import BOUNDS
 
-# How an attempt may end: PENDING is one that is made again, FENCED one whose result was refused.
+# How an attempt may end: PENDING means that it is retried, FENCED that its result was rejected.
 ENDINGS = (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.PENDING, "FENCED")
 
 Labels = tuple[tuple[str, str], ...]
@@ -49,7 +49,7 @@ def _escaped(text: str) -> str:
 
 
 class Waits:
-    """How long the runs of a queue had waited when they began."""
+    """How long the runs of a queue waited until they started."""
 
     __slots__ = ("buckets", "seconds")
 
@@ -63,7 +63,7 @@ class Waits:
 
 
 class Figures:
-    """What a worker started and ended, by queue and task, since its process began."""
+    """Counts the attempts that a worker started and ended, by queue and task, since its process started."""
 
     def __init__(self) -> None:
         self.began_at = time()
@@ -72,7 +72,7 @@ class Figures:
         self._waits: dict[str, Waits] = {}
 
     def know_tasks(self) -> None:
-        """Begin at zero for every registered task, in the queue that it goes to by default."""
+        """Start the counters of every registered task at zero, for the task's default queue."""
         for name in registry.names():
             queue = registry.get(name).queue
             self._started[queue, name] += 0
