@@ -54,7 +54,7 @@ class _Overtaken(Exception):
 
 
 def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | None = None) -> None:
-    """Run every migration that the database has not seen, again and again while other sessions hold its tables."""
+    """Run every pending migration, and try again while other sessions hold locks on its tables."""
     give_up_at = time.monotonic() + _GIVE_UP_SECONDS
     tries = 0
     while True:
@@ -81,7 +81,7 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
 
 
 def _prepare(connection: Connection, migrations: list[Migration], lock_seconds: float) -> None:
-    """Make the table of migrations, compare its hashes with ours, and fill in those that were never recorded."""
+    """Create the table of migrations, compare its hashes with ours, and record those that are missing."""
     cursor = _begin(connection, lock_seconds)
     cursor.execute("create schema if not exists holdfast")
     cursor.execute(
@@ -148,7 +148,7 @@ def _apply(connection: Connection, migration: Migration, previous: str | None, l
 
 
 def _lock_at_once(cursor: Any, migration: Migration) -> None:
-    """Lock every table that the migration changes in a moment when none is in use; without such a moment, none."""
+    """Lock every table that the migration changes at a moment when none is in use; if there is none, lock nothing."""
     names = sorted({f"holdfast.{name}" for name in _CHANGED.findall(migration.sql)})
     cursor.execute(
         "select string_agg(pg_class.oid::regclass::text, ', ') from unnest(%s::text[]) as name "
@@ -168,7 +168,7 @@ def _lock_at_once(cursor: Any, migration: Migration) -> None:
 
 
 def _begin(connection: Connection, lock_seconds: float) -> Any:
-    """Wait for our turn; from then on this transaction waits for nothing else for long."""
+    """Wait for the advisory lock, then set a short lock timeout for the rest of the transaction."""
     cursor = connection.connection.cursor()
     cursor.execute(sessions.MIGRATION.local(cursor.connection.info.server_version))
     cursor.execute("set local lock_timeout = 0")

@@ -1,4 +1,4 @@
-"""Drift: what the database has, compared with what its migrations make.
+"""Drift: compare the schema of the database with the result of its migrations.
 
 The schema is described as sorted lines: tables with their storage parameters, columns, constraints, indexes, triggers,
 rules, views and functions with their settings. `sql/schema.txt` holds the lines of a freshly migrated database

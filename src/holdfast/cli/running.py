@@ -1,4 +1,4 @@
-"""Running a command: what it raises becomes one line and an exit code."""
+"""Running a command: an exception becomes one line and an exit code."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def up(workers: int, slots: int | None, queues: tuple[str, ...] | None, tasks: t
 
 
 def _health_port(settings: Settings, number: int) -> tuple[str, ...]:
-    """Each worker gets a port of its own: the first the one that is set, the others those after it."""
+    """Return the port option of a worker: the configured port for the first, the following ports for the others."""
     port = settings.worker_port
     return ("--health-port", str(port and port + number - 1)) if port is not None else ()
 

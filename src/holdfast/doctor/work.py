@@ -82,7 +82,7 @@ def workers(patient: Patient) -> Finding:
 
 
 def queues(patient: Patient) -> Finding:
-    """Whether all ready runs have a worker that serves their queue and knows their task."""
+    """Whether every ready run has a live worker that serves its queue and has registered its task."""
     found = patient.ask(health.service())
     unserved = [one for one in found if not one.workers and not one.paused]
     if unserved:

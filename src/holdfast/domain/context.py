@@ -243,8 +243,8 @@ class RunContext:
 
     @contextmanager
     def asking(self, name: str) -> Iterator[None]:
-        """Note that this attempt asks for the child of this name. If it is refused one that differs, it cannot succeed,
-        even if the task goes on."""
+        """Record that this attempt requests the child with this name. If the child differs, the attempt cannot succeed,
+        even if the task continues."""
         self.asked.add(name)
         try:
             yield
@@ -253,7 +253,7 @@ class RunContext:
             raise
 
     def check_children(self) -> None:
-        """Raise ChildDiffers if this attempt asked for other children than an earlier one, or for fewer."""
+        """Raise ChildDiffers if this attempt requested different or fewer children than an earlier one."""
         if self.differing is not None:
             raise self.differing
         stored = self.link.stored_children(self.ref) if self.attempt > 1 else {}
@@ -287,7 +287,7 @@ def current_run() -> RunContext:
 
 
 def find_run() -> RunContext | None:
-    """The run that this code is executed for; None outside of a task."""
+    """Return the run that this code belongs to; None outside of a task."""
     return _current.get(None)
 
 

@@ -41,7 +41,7 @@ class ClientClosed(HoldfastError):
 
 
 class SchemaMismatch(HoldfastError):
-    """The database's schema is older or newer than this code can use, or was made by other migrations."""
+    """The database's schema is older or newer than this code supports, or was created by different migrations."""
 
 
 class UpgradeBlocked(HoldfastError):

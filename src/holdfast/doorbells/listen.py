@@ -34,7 +34,7 @@ class NotifyListener:
     """Hears what is sent with `pg_notify('holdfast', hint)`."""
 
     def __init__(self, connect: Callable[[], Awaitable[psycopg.AsyncConnection[Any] | None]]) -> None:
-        """`connect` gives None where only a pooler can be reached, which hands no notification on."""
+        """`connect` returns None if there is only a pooler, which does not forward notifications."""
         self._connect = connect
         self._said_deaf = False
         self.live = False

@@ -51,7 +51,7 @@ class Child:
         self._interrupted = False
         self._retiring = False
         threading.Thread(target=self._hear, name="holdfast-link", daemon=True).start()
-        # With this thread, so that it is not taken for one that a run left behind.
+        # Count this thread, so that it is not mistaken for one that a run left behind.
         self._wear = Wear(own)
 
     def serve(self) -> None:
@@ -73,7 +73,7 @@ class Child:
             self._after(outcome)
 
     def current(self) -> RunContext | None:
-        """The run that is being performed."""
+        """The run that is being executed."""
         return self._current
 
     def _after(self, outcome: Outcome | Settled) -> None:
@@ -155,9 +155,9 @@ class Child:
             self._stop_hearing()
 
     def _stop_hearing(self) -> None:
-        """The worker is gone, wants this process no more, or cannot be understood.
+        """Handle a worker that is gone, has dismissed this process, or sent an invalid message.
 
-        Idle, the process ends as processes do; busy, it has lost the right to go on, and so have those it started.
+        If idle, the process exits normally. If busy, it is killed together with the processes it started.
         """
         self._pending.put(None)
         if self._current is None:
@@ -222,7 +222,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def main(channel_at: int, mark: Mark, log: int) -> None:
-    """Perform runs until the worker is gone; `log` is the descriptor on which lines of the log are written."""
+    """Execute runs until the worker is gone; `log` is the descriptor of the log."""
     channel = socket.socket(fileno=channel_at)
     messages = read_frame(channel)
     if messages is None:

@@ -131,7 +131,7 @@ def _by_label(totals: Totals, kinds: tuple[str, ...]) -> dict[str, list[tuple[in
 
 
 def _counters(totals: Totals) -> Iterator[Metric]:
-    """Each counter is there for every task from the start, at zero: what `increase` sees of it includes the first."""
+    """Every counter exists for every task from the start, at zero, so that `increase` includes the first increment."""
     tasks = {*registry.names(), *_tasks(totals)}
     for name, label, about, kinds in COUNTERS:
         family = CounterMetricFamily(name, about, labels=[label] if label else [])

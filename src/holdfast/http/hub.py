@@ -44,7 +44,7 @@ class Watch:
         return True
 
     def abandon(self) -> None:
-        """End the wait: its client has left."""
+        """End the wait: its client has disconnected."""
         self.abandoned = True
         self.changed.set()
 

@@ -90,7 +90,7 @@ def _document(task: AnyTask, parameters: Mapping[str, Any] | None, options: Mapp
         given["depends_on"] = [_dependency(one) for one in given["depends_on"]]
     if "tags" in given:
         given["tags"] = list(given["tags"])
-    # A task that is known here says by its annotations how values that are not JSON are written.
+    # The annotations of a task that is registered here say how to write values that are not JSON.
     sent = task.encode(parameters or {}) if isinstance(task, Task) else dict(parameters or {})
     return {"model": _name(task), "parameters": sent, **given}
 
@@ -159,7 +159,7 @@ def awaited(run: object, wait: float) -> Ask[tuple[RunRecord, float | None]]:
 
 
 def list_runs(**filters: Any) -> Ask[Page[RunRecord]]:
-    """Read runs, newest first; go on with `cursor=page.next_cursor`, which is None at the end of the list.
+    """Return a page of runs, newest first. Pass `cursor=page.next_cursor` for the next; it is None on the last page.
 
     A page may have fewer than `limit` runs although there are more.
     """

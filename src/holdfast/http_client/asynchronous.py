@@ -95,7 +95,7 @@ class AsyncHttpClient:
     summary = awaiting(asks.summary, _as_is)
 
     async def list(self, **filters: Any) -> Page[AsyncHttpRun]:
-        """Read runs, newest first; go on with `cursor=page.next_cursor`, which is None at the end of the list.
+        """Return a page of runs, newest first. Pass `cursor=page.next_cursor` for the next; None means the last page.
 
         A page may have fewer than `limit` runs although there are more. It is empty only if there are none.
         """

@@ -64,7 +64,7 @@ def stand_still(holder: str, held: Held, delivery: Delivery, tried: Try, reason:
 
 
 def add_subscription(new: NewSubscription) -> Op[SubscriptionRecord]:
-    """Subscribe: endings that commit from now on are delivered.
+    """Add a subscription: it delivers the ends of runs that are committed from now on.
 
     Who ended a run before it could see the subscription, and has not committed, writes no event. So the subscription is
     committed first and acknowledged when those transactions are over; nothing else waits for that.

@@ -67,9 +67,9 @@ def _refuse_while_stopping(job: JobRecord) -> None:
 
 
 def _reopen(run_ids: Sequence[str], by: str, undecidable: set[str] | None = None) -> Op[list[Reopened]]:
-    """Reopen runs and those they kept from starting, and let maps, dependents and jobs know.
+    """Reopen runs and those that could not start because of them, and update maps, dependents and jobs.
 
-    Runs of which it is not known whether they may start stay as they are, and are added to `undecidable`.
+    Runs for which it cannot be known whether they may start are left unchanged and added to `undecidable`.
     """
     undecidable = set() if undecidable is None else undecidable
     back: list[Reopened] = []

@@ -25,7 +25,7 @@ STOPPED = '{"stopped": true}'
 
 
 def stop_job(job_id: str, outcome: Status, reason: str) -> Op[JobRecord]:
-    """Mark a job, so that nothing can be added any more. Raises JobEnded if it ended in another way.
+    """Mark a job as stopping, so that nothing can be added. Raises JobEnded if it ended in another way.
 
     A job that had ended when it was to be marked may be reopened before it is read, so it is marked again until it
     either has ended or is being stopped.

@@ -118,7 +118,7 @@ def verified(pieces: Iterable[bytes], stored: StoredResult) -> Iterator[bytes]:
 
 
 def _make_directory(directory: Path) -> None:
-    """Make a directory and those above it, each of them flushed into the one that holds it."""
+    """Create a directory and its parents, flushing each new entry to disk."""
     if directory.is_dir():
         return
     _make_directory(directory.parent)

@@ -66,7 +66,7 @@ class AttemptDesk:
         return progress, lines
 
     def put_back(self, progress: Iterable[tuple[AttemptRef, str]], lines: Sequence[LogLine] = ()) -> None:
-        """These notes were not written. Newer progress of the same attempt stays."""
+        """Put back notes that were not written. Newer progress of the same attempt is kept."""
         now = monotonic()
         self._progress = dict(progress) | self._progress
         self._lines[:0] = [(line.ref, line.level, line.message, now - line.age) for line in lines]

@@ -68,7 +68,7 @@ def _new_key(call: Call, key: str, job_id: str, asked: dict[str, Any]) -> NewKey
 
 
 def _readable(call: Call, job: JobRecord) -> dict[str, Any]:
-    """A job that was made before. Those who may not read jobs see it as it was when it was made."""
+    """Return an existing job. A caller without `runs:read` sees it as it was when it was created."""
     document = job_document(job)
     if allows(call.principal.scopes, "runs:read"):
         return document

@@ -71,7 +71,7 @@ def _is_new(new: NewRun, submitted: Submitted) -> bool:
 
 
 def _readable(call: Call, new: NewRun, submitted: Submitted) -> RunRecord:
-    """The run as the caller may see it: one that another request made is read with `runs:read` only."""
+    """Return the run as the caller may see it: reading the run of another request requires `runs:read`."""
     if _is_new(new, submitted) or allows(call.principal.scopes, "runs:read"):
         return submitted.run
     return ops.as_submitted(new, submitted.run)

@@ -110,7 +110,7 @@ class ParquetFiles:
 
     @property
     def partitions(self) -> dict[str, dict[str, Any]]:
-        """What the directories of each file say: `year=2026` below a directory that was given."""
+        """Return the column values in the directories of each file: `year=2026` below a given directory."""
         texts: dict[str, dict[str, str]] = {}
         for file in self.files or ():
             path = Path(file.path)
@@ -169,7 +169,7 @@ def _schema(path: str | Path) -> list[str]:
 
 
 def nulls(path: Path, column: str) -> int:
-    """How many rows of a file have no value in a column."""
+    """Return how many rows of a file have no value in a column."""
     import pyarrow.parquet as pq
 
     known = _schema(path)

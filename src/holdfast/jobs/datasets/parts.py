@@ -59,7 +59,7 @@ def require_columns(name: str, wanted: Iterable[str], known: Collection[str]) ->
 
 
 def require_keys(table: str | None, key: str, missing: int) -> None:
-    """Raise BadInput if there are rows without a key: they would be in no part, and never be read."""
+    """Raise BadInput if there are rows without a key: they would be in no part and would never be read."""
     if missing:
         rows = f"{missing} row{'s' * (missing != 1)}{f' of {table}' if table else ''}"
         raise BadInput(
