@@ -136,7 +136,7 @@ def test_a_run_waits_for_others(api: FlaskClient, hands: Hands) -> None:
     assert api.get(f"/runs/{second}").json["status"] == "SUCCEEDED"
 
 
-def test_a_key_makes_one_job_of_the_same_request(api: FlaskClient, hands: Hands) -> None:
+def test_repeated_requests_with_a_key_create_one_job(api: FlaskClient, hands: Hands) -> None:
     body = {"name": "nightly", "tasks": TWO}
     first, again = (api.post("/jobs", json=body, headers={"Idempotency-Key": key}) for key in ("night-1", '"night-1"'))
     assert (first.status_code, again.status_code) == (201, 200)
@@ -153,14 +153,14 @@ def test_a_key_makes_one_job_of_the_same_request(api: FlaskClient, hands: Hands)
     assert api.post("/jobs", json=body, headers={"Idempotency-Key": "night-1"}).json["completed_tasks"] == 1
 
 
-def test_a_key_of_a_run_makes_no_job(api: FlaskClient) -> None:
+def test_the_key_of_a_run_cannot_be_used_for_a_job(api: FlaskClient) -> None:
     api.post("/runs", json={"model": "mirror"}, headers={"Idempotency-Key": "k"})
     answer = api.post("/jobs", json={"name": "nightly", "tasks": TWO}, headers={"Idempotency-Key": "k"})
     assert (answer.status_code, problem(answer)) == (409, "key-reused")
     assert api.get("/jobs").json["items"] == []
 
 
-def test_many_who_create_the_same_job_at_once_make_one(app: Flask) -> None:
+def test_concurrent_requests_with_the_same_key_create_one_job(app: Flask) -> None:
     def ask(number: int) -> tuple[int, str]:
         body = {"name": "nightly", "tasks": TWO}
         answer = app.test_client().post("/jobs", json=body, headers={"Idempotency-Key": "k"})

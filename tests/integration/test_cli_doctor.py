@@ -54,7 +54,7 @@ def test_a_sound_place_is_told_line_by_line(here: Inside) -> None:
     assert not (here.directory / "artifacts").exists()
 
 
-def test_a_slow_idle_look_is_reported(here: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_idle_poll_is_reported(here: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     assert findings(here)["idle poll"]["state"] == "ok"
     monkeypatch.setattr("holdfast.doctor.work.SLOW_LOOK_SECONDS", 0.0)
     found = findings(here)["idle poll"]

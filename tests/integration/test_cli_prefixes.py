@@ -46,7 +46,7 @@ def made_as(database_url: str, *ids: str) -> None:
             client.perform(lambda new=new: submit(new))
 
 
-def test_every_command_takes_a_prefix_of_one_run(here: Inside) -> None:
+def test_every_command_accepts_a_unique_prefix_of_a_run_id(here: Inside) -> None:
     run_id = here.submit()
     for group, verb, *options in COMMANDS:
         answer = here(group, verb, run_id[:18].upper(), *options)
@@ -60,7 +60,7 @@ def test_every_command_takes_a_prefix_of_one_run(here: Inside) -> None:
 ONE, TWO = "01900000-0000-7000-8000-00000000000a", "01900000-0000-7000-8000-00000000000b"
 
 
-def test_a_prefix_of_several_runs_is_refused_with_their_names(database_url: str, here: Inside) -> None:
+def test_an_ambiguous_prefix_is_refused_with_the_candidates(database_url: str, here: Inside) -> None:
     made_as(database_url, ONE, TWO, "01900000-0001-7000-8000-00000000000a")
     said = here.refused("runs", "show", ONE[:-1], code=2)
     assert said == (
@@ -84,7 +84,7 @@ def test_a_prefix_of_no_run_is_not_found(here: Inside, given: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["abc", "nonsense", "0190 0000", ONE + "0"])
-def test_what_cannot_be_part_of_an_id_is_no_prefix(here: Inside, given: str) -> None:
+def test_text_that_cannot_be_part_of_an_id_is_not_treated_as_a_prefix(here: Inside, given: str) -> None:
     assert here.refused("runs", "show", given, code=6) == f"{given!r} is not the id of a run"
 
 

@@ -235,7 +235,9 @@ DIFFERENCES: dict[str, tuple[list[Script], str]] = {
 
 
 @pytest.mark.parametrize("name", DIFFERENCES)
-def test_attempt_that_asks_for_something_else_fails_for_good_and_names_it(stage: Stage, name: str) -> None:
+def test_attempt_that_requests_something_else_fails_without_retry_and_names_the_difference(
+    stage: Stage, name: str
+) -> None:
     scripts, named = DIFFERENCES[name]
     job = followed(*scripts)
     parent = job.tasks[0]
@@ -259,7 +261,7 @@ PROGRAM: Script = [
 
 
 @pytest.mark.parametrize("calls", range(len(PROGRAM) + 1))
-def test_crash_after_any_call_is_repeated_to_the_same_job(stage: Stage, calls: int) -> None:
+def test_attempt_after_a_crash_after_any_call_leads_to_the_same_job(stage: Stage, calls: int) -> None:
     job = followed([*PROGRAM[:calls], STUMBLE], PROGRAM)
     assert (job.status, job.completed_tasks, job.total_tasks) == ("SUCCEEDED", 14, 14)
     assert [one.result() for one in job.tasks if one.entrypoint == "retried.join"] == [[1, 5, 9, 7], [5, 6, 7, 0]]
@@ -269,18 +271,18 @@ def test_crash_after_any_call_is_repeated_to_the_same_job(stage: Stage, calls: i
     assert [one.kwargs["number"] for one in job.tasks if one.entrypoint == "retried.leaf"] == [1, 2, 3, 4, 5]
 
 
-def test_crashes_after_every_call_in_turn_are_repeated_to_the_same_job(stage: Stage) -> None:
+def test_attempts_with_a_crash_after_each_call_lead_to_the_same_job(stage: Stage) -> None:
     job = followed([*PROGRAM[:2], STUMBLE], [*PROGRAM[:5], STUMBLE], PROGRAM)
     assert (job.status, job.completed_tasks, job.total_tasks) == ("SUCCEEDED", 14, 14)
 
 
-def test_keyed_children_may_come_in_another_order(stage: Stage) -> None:
+def test_keyed_children_may_be_requested_in_another_order(stage: Stage) -> None:
     first: Script = [{"add": 1, "key": "a"}, {"add": 2, "key": "b"}, STUMBLE]
     job = followed(first, [{"add": 2, "key": "b"}, {"add": 3, "key": "c"}, {"add": 1, "key": "a"}])
     assert (job.status, job.total_tasks) == ("SUCCEEDED", 4)
 
 
-def test_table_that_has_grown_is_mapped_as_it_was_and_the_log_says_so(stage: Stage) -> None:
+def test_table_that_has_grown_keeps_its_map_and_the_log_says_so(stage: Stage) -> None:
     stage.query("create table public.grows (id bigint primary key)")
     stage.query("insert into public.grows select generate_series(1, 4)")
     table = {"url": stage.url, "table": "public.grows"}
@@ -310,7 +312,7 @@ def grow_and_follow(url: str, scripts: list[Script]) -> str:
     return follow(scripts)
 
 
-def test_parent_that_asks_for_the_same_again_can_be_retried_after_it_failed(stage: Stage) -> None:
+def test_failed_parent_that_requests_the_same_again_can_be_retried(stage: Stage) -> None:
     good: Script = [{"map": 4}, {"collect": "retried.join"}]
     job = followed([good[0], STUMBLE], [{"map": 3}], good)
     assert job.status == "FAILED"
@@ -319,7 +321,7 @@ def test_parent_that_asks_for_the_same_again_can_be_retried_after_it_failed(stag
     assert (job.status, job.total_tasks) == ("SUCCEEDED", 6)
 
 
-def test_key_of_a_job_stands_for_one_task(stage: Stage) -> None:
+def test_key_in_a_job_identifies_one_task(stage: Stage) -> None:
     job = sync.create_job(
         "keyed",
         [{"entrypoint": "retried.leaf", "kwargs": {"number": 1}, "key": "first", "run_after": timedelta(hours=1)}],

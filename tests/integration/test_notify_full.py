@@ -47,7 +47,7 @@ def full_url(home: Path) -> Iterator[str]:
             yield server.url
 
 
-def test_runs_are_submitted_once_each_although_there_is_no_room_for_a_ring(full_url: str) -> None:
+def test_each_run_is_submitted_once_while_the_notification_queue_is_full(full_url: str) -> None:
     with Client(Settings(database_url=full_url)) as client:
         first = client.submit("mock", {"seconds": 0})
         keyed = client.submit("mock", {"seconds": 0}, key="k", queue="other")

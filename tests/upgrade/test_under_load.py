@@ -50,7 +50,7 @@ class Fleet:
 
 
 @pytest.mark.timeout(600)
-def test_upgrade_under_load_loses_and_doubles_nothing(
+def test_upgrade_under_load_loses_and_duplicates_no_run(
     landed_url: str, before: Release, after: Release, tmp_path: Path
 ) -> None:
     fleet = Fleet(landed_url, tmp_path)
