@@ -10,12 +10,12 @@ from holdfast.cli.session import json_option
 
 @click.group()
 def db() -> None:
-    """Upgrade, check and address the database."""
+    """Upgrade and check the database, and print its URL."""
 
 
 @db.command()
 def upgrade() -> None:
-    """Bring the database to the schema of this code. Safe under load, and from many places at once."""
+    """Upgrade the database to the schema of this release. Safe under load and when run several times at once."""
     from holdfast import migrate
     from holdfast.client.surroundings import Surroundings, connect
 
@@ -37,7 +37,7 @@ def upgrade() -> None:
 @db.command()
 @json_option
 def current(as_json: bool) -> None:
-    """Print the number of the schema that the database is at."""
+    """Print the number of the database's schema."""
     from holdfast import migrate
     from holdfast.client.surroundings import Surroundings, connect
 
@@ -54,7 +54,7 @@ def current(as_json: bool) -> None:
 @db.command()
 @json_option
 def check(as_json: bool) -> int:
-    """Report where the database's schema differs from what its migrations made."""
+    """Report differences between the database's schema and its migrations."""
     from holdfast.client.surroundings import Surroundings
     from holdfast.schema_check import check as find_drift
 
@@ -85,7 +85,7 @@ def grants(purpose: str, role: str) -> None:
 
 @db.command()
 def url() -> None:
-    """Print the database's address, for psql and the like. The embedded server runs while somebody uses it."""
+    """Print the database's URL, for psql and similar tools. The embedded server runs while a process uses it."""
     from pathlib import Path
 
     from holdfast.settings import load

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 )
 @json_option
 def doctor(purpose: str, as_json: bool) -> int:
-    """Check settings, machine, database and work; say what is wrong and how to fix it."""
+    """Check the settings, the machine, the database and the work, and report how to fix problems."""
     from holdfast.doctor import State, examine
 
     found = []

@@ -92,9 +92,11 @@ def queues(patient: Patient) -> Finding:
         )
     unknown = patient.ask(gauges.unknown())
     if unknown:
-        told = ", ".join(f"{one.task} in {one.queue} ({one.ready} ready for {one.lag:.0f} s)" for one in unknown)
+        named = ", ".join(f"{one.task} in {one.queue} ({one.ready} ready for {one.lag:.0f} s)" for one in unknown)
         return fail(
-            "queues", f"no live worker knows {told}", "start a worker with the module that registers it: --tasks"
+            "queues",
+            f"no live worker has registered {named}",
+            "start a worker with the module that registers it: --tasks",
         )
     paused = [one.queue for one in found if one.paused]
     if paused:

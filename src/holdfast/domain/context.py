@@ -257,7 +257,7 @@ class RunContext:
         if self.differing is not None:
             raise self.differing
         stored = self.link.stored_children(self.ref) if self.attempt > 1 else {}
-        left = [told for name, told in stored.items() if name not in self.asked]
+        left = [described for name, described in stored.items() if name not in self.asked]
         if left:
             more = f"; and {len(left) - LISTED} more" if len(left) > LISTED else ""
             raise ChildDiffers(

@@ -1,8 +1,8 @@
 """Ids of runs, workers and jobs: version 7 UUIDs as text, ordered by time, made where the request is made.
 
-A submitter makes the id before it asks, so that a request whose answer was lost can be repeated without harm. Its clock
-may be years off; so a process that has learned the time of the database (`learn_time`) makes ids by that, from then on
-by a clock that nobody can set.
+A client generates the id before it sends the request, so that it can safely repeat a request whose response was lost.
+Its clock may be years off. A process that has read the database's time (`learn_time`) uses that time instead if the two
+differ much, and measures the time since then with a clock that cannot be set.
 """
 
 from __future__ import annotations

@@ -106,8 +106,8 @@ def _source(dataset: Any) -> dict[str, Any]:
         case Items():
             return {"kind": "items", "rows": len(dataset.items), "items": brief(dataset.items)}
         case _:
-            told: dict[str, Any] = orjson.loads(orjson.dumps(dataset.description()))
-            return told
+            described: dict[str, Any] = orjson.loads(orjson.dumps(dataset.description()))
+            return described
 
 
 def _note_changes(run: RunContext, stored: MapRecord, new: NewMap) -> None:

@@ -136,8 +136,8 @@ def add_map(
         if fresh:
             require_same_map(new, head.task, stored)
         return Mapped(stored, False)
-    ids, made, told = slice_ids(new.id, new.total), 0, iter(slices(new.id))
-    while batch := list(islice(told, AT_ONCE)):
+    ids, made, remaining = slice_ids(new.id, new.total), 0, iter(slices(new.id))
+    while batch := list(islice(remaining, AT_ONCE)):
         made += yield from maps.insert_runs(head, ids[made : made + len(batch)], batch)
     _require_all(made, new.total)
     yield from grow(new.job_id, new.total)

@@ -32,7 +32,7 @@ from holdfast.sql.keys import NewKey
 from holdfast.sql.runs import EVERYTHING
 
 MOST_TASKS = 1000
-# What a key has for a task if it made a job.
+# The task of a key that belongs to a job.
 JOB_KEY = "(job)"
 
 

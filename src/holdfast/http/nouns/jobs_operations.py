@@ -28,7 +28,7 @@ from holdfast.http.openapi.parts import (
 JOB = ref("Job")
 KEY = in_header(
     "Idempotency-Key",
-    "1 to 255 visible ASCII characters, quoted or bare. The same key and the same request is the same job.",
+    "1 to 255 visible ASCII characters, quoted or unquoted. The same key and request return the same job.",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 )
 JOB_ID = in_path("job_id", "The id of a job.", ID)
@@ -53,7 +53,7 @@ CREATE = operation(
     "createJob",
     "Create a job",
     "Makes a job with its first tasks, all or none. `depends_on` names other tasks by key. "
-    "With an `Idempotency-Key` the same request makes one job, however often it is sent.",
+    "A request with an `Idempotency-Key` creates one job, however often it is sent.",
     parameters=[KEY],
     requestBody=json_request(
         {
@@ -78,7 +78,7 @@ CREATE = operation(
     answers={
         201: says("The job was made.", JOB, headers={"Location": header("The path of the job.")}, links=NEXT),
         200: says(
-            "The same request made the job before.",
+            "The job was created by an earlier request with the same key.",
             JOB,
             headers={
                 "Location": header("The path of the job."),

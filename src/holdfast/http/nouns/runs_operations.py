@@ -27,7 +27,7 @@ from holdfast.http.openapi.parts import (
 RUN = ref("Run")
 KEY = in_header(
     "Idempotency-Key",
-    "1 to 255 visible ASCII characters, quoted or bare. A key decides alone: the same key and payload is the same run.",
+    "1 to 255 visible ASCII characters, quoted or unquoted. The same key and payload return the same run.",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 )
 ETAG = {"ETag": header("The version of this document.")}
@@ -109,7 +109,7 @@ SUBMIT_BATCH = operation(
 LIST = operation(
     "listRuns",
     "List runs",
-    "Newest first, page by page. A page may be short, or even empty, before the end, where `next_cursor` is null.",
+    "Newest first, in pages. `next_cursor` is null on the last page; earlier pages may be short, or even empty.",
     parameters=[
         in_query("status", "Only runs of this status.", {"type": "string", "enum": [str(status) for status in Status]}),
         in_query("model", "Only runs of this task.", TEXT),
