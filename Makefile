@@ -28,10 +28,10 @@ demo: $(READY) ## the main job end to end, on the embedded Postgres
 up: $(READY) ## start everything and stay
 	@$(BIN)/holdfast up
 
-test: $(READY) ## every test; POSTGRES=15 on Debian's PostgreSQL 15 as it comes, instead of the embedded one
+test: $(READY) ## every test; POSTGRES=15 uses Debian's PostgreSQL 15 with its default settings instead of the embedded one
 	@$(if $(POSTGRES),$(BIN)/python tools/with-postgres $(POSTGRES)) $(BIN)/python -m pytest -n 2 $(ARGS) $(or $(TESTS),tests)
 
-explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point, and mixes of three: hours
+explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point, and of some triples; takes hours
 	@$(BIN)/python -m pytest -n 2 --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py \
 		tests/explore/test_jobs_mixes.py
 
@@ -68,7 +68,7 @@ constraints: ## remake constraints.txt from pyproject.toml (ARGS=--upgrade for n
 schema: $(READY) ## write src/holdfast/sql/schema.txt anew, after a migration
 	@$(BIN)/python tools/dump-schema
 
-freeze: $(READY) ## at a release: add the hashes of new migrations, which never change from then on
+freeze: $(READY) ## for a release: record the hashes of new migrations, which must not change afterwards
 	@$(BIN)/python tools/freeze-migrations
 
 clean: ## remove what make made; data under .holdfast and artifacts stays

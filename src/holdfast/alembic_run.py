@@ -54,7 +54,7 @@ class _Overtaken(Exception):
 
 
 def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | None = None) -> None:
-    """Run every migration that the database has not seen, again and again while other sessions hold its tables."""
+    """Run every pending migration, and try again while other sessions hold locks on its tables."""
     give_up_at = time.monotonic() + _GIVE_UP_SECONDS
     tries = 0
     while True:
@@ -70,19 +70,18 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
                 raise
             if time.monotonic() + _PAUSE_SECONDS > give_up_at:
                 raise UpgradeBlocked(
-                    f"other sessions used a table that a migration changes for {_GIVE_UP_SECONDS:g} s, so it was "
-                    "rolled back; end long transactions (pg_stat_activity shows them), then run: holdfast db upgrade"
+                    f"the migration could not lock its tables in {_GIVE_UP_SECONDS:g} s because other sessions were "
+                    "using them, and was rolled back; end long transactions (see pg_stat_activity), then run: "
+                    "holdfast db upgrade"
                 ) from error
             tries += 1
             if on_wait is not None:
-                on_wait(
-                    f"other sessions use a table that the migration changes; it gives way and tries again ({tries})"
-                )
+                on_wait(f"other sessions are using tables that the migration changes; trying again (try {tries})")
             time.sleep(random.uniform(_PAUSE_SECONDS / 2, _PAUSE_SECONDS))
 
 
 def _prepare(connection: Connection, migrations: list[Migration], lock_seconds: float) -> None:
-    """Make the table of migrations, compare its hashes with ours, and fill in those that were never recorded."""
+    """Create the table of migrations, compare its hashes with ours, and record those that are missing."""
     cursor = _begin(connection, lock_seconds)
     cursor.execute("create schema if not exists holdfast")
     cursor.execute(
@@ -149,7 +148,7 @@ def _apply(connection: Connection, migration: Migration, previous: str | None, l
 
 
 def _lock_at_once(cursor: Any, migration: Migration) -> None:
-    """Lock every table that the migration changes in a moment when none is in use; without such a moment, none."""
+    """Lock every table that the migration changes at a moment when none is in use; if there is none, lock nothing."""
     names = sorted({f"holdfast.{name}" for name in _CHANGED.findall(migration.sql)})
     cursor.execute(
         "select string_agg(pg_class.oid::regclass::text, ', ') from unnest(%s::text[]) as name "
@@ -169,7 +168,7 @@ def _lock_at_once(cursor: Any, migration: Migration) -> None:
 
 
 def _begin(connection: Connection, lock_seconds: float) -> Any:
-    """Wait for our turn; from then on this transaction waits for nothing else for long."""
+    """Wait for the advisory lock, then set a short lock timeout for the rest of the transaction."""
     cursor = connection.connection.cursor()
     cursor.execute(sessions.MIGRATION.local(cursor.connection.info.server_version))
     cursor.execute("set local lock_timeout = 0")

@@ -68,7 +68,7 @@ def _run_with_port(options: WorkerOptions, host: str, port: int) -> None:
 
 @contextmanager
 def _opened(settings: Settings, request: WorkerRequest) -> Iterator[Surroundings]:
-    """What a worker stands on, with everything that its process says in the log."""
+    """The runtime of a worker, with all output of its process in the log."""
     about = about_current_run(lambda: None)
     with process_log(settings.log_format, settings.log_level, about) as output:
         _announce(settings, request)
@@ -78,7 +78,7 @@ def _opened(settings: Settings, request: WorkerRequest) -> Iterator[Surroundings
 
 
 def _announce(settings: Settings, request: WorkerRequest) -> None:
-    """Say what is about to start, before the first thing that may take a while: the way to the database."""
+    """Log what is about to start, before connecting to the database, which may take a while."""
     queues = "every queue" if request.queues is None else ", ".join(request.queues) or "none"
     emit(
         "worker.starting",
@@ -93,7 +93,7 @@ def _announce(settings: Settings, request: WorkerRequest) -> None:
 
 
 def start_logging(settings: Settings) -> Callable[[], None]:
-    """Write events to standard error, as the settings say; call what is returned to stop."""
+    """Write events to standard error, as configured. Call the returned function to stop."""
     return log_events(settings.log_format, settings.log_level)
 
 

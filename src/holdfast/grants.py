@@ -1,12 +1,12 @@
-"""Grants: what a role that does not own the schema needs, by what it is for.
+"""Grants: the privileges that a role needs for a purpose, if it does not own the schema.
 
-    reader   lists and reads runs, jobs, queues and workers, and what metrics are made of
+    reader   lists and reads runs, jobs, queues, workers and the data behind the metrics
     client   the same, and submits, cancels and retries; pauses queues, drains workers
-    api      the same, and looks tokens up
-    worker   what a client may, and executes runs, publishes events and looks after the tables
+    api      the same, and looks up tokens
+    worker   the same as a client, and executes runs, publishes events and maintains the tables
 
-The owner is the role that runs `holdfast db upgrade`. It makes tokens and subscriptions, and grants these privileges:
-anew after each upgrade, which may bring new tables.
+The owner is the role that runs `holdfast db upgrade`. It creates tokens and subscriptions, and grants these privileges,
+again after each upgrade, because an upgrade may add tables.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _EVERYTHING = (
     "waiting",
     "workers",
 )
-# Secrets of webhooks are for those who sign with them.
+# Without the secrets of webhooks, which only workers need.
 _SUBSCRIPTION = "created_at, filter, id, kind, name, pause_reason, paused_at, since, target"
 
 _READER: Mapping[str, str] = dict.fromkeys(_EVERYTHING, "select")
 
-# A row that is locked has to be one that could be updated, so some of these are there for a lock alone.
+# Locking a row requires the privilege to update it, so some of these are needed only for locks.
 _CLIENT: Mapping[str, str] = {
     "attempts": "insert, update",
     "dependencies": "insert, update",
@@ -128,7 +128,7 @@ class Grant(NamedTuple):
 
 
 def grants(purpose: str) -> Iterator[Grant]:
-    """What a role for this purpose needs."""
+    """Yield the privileges that a role needs for this purpose."""
     yield Grant(("usage",), "schema", SCHEMA)
     yield Grant(("select",), "columns", f"{SCHEMA}.subscriptions", _SUBSCRIPTION)
     writes = _WRITES[purpose]
@@ -145,7 +145,7 @@ def grants(purpose: str) -> Iterator[Grant]:
 
 
 def statements(purpose: str, role: str) -> list[str]:
-    """The statements that make a role fit for this purpose, for its owner to run."""
+    """Return the statements that grant a role the privileges for this purpose; the schema's owner runs them."""
     return [grant.statement(role) for grant in grants(purpose)]
 
 
@@ -154,7 +154,7 @@ def quoted(role: str) -> str:
     return f'"{doubled}"'
 
 
-# What an older schema does not have yet is not missed here.
+# Objects that an older schema does not have yet are not reported.
 _ASK: Mapping[str, str] = {
     "schema": "select has_schema_privilege(%(name)s, %(privilege)s)",
     "table": "select has_table_privilege(to_regclass(%(name)s), %(privilege)s)",
@@ -165,14 +165,14 @@ _ASK: Mapping[str, str] = {
 
 
 def missing(connection: psycopg.Connection[Any], purpose: str) -> list[Grant]:
-    """What the role of this connection lacks for a purpose."""
+    """Return the privileges that the role of this connection lacks for a purpose."""
     found = []
     for grant in grants(purpose):
         lacking = tuple(one for one in grant.privileges if not _has(connection, grant, one))
         if lacking:
             found.append(grant._replace(privileges=lacking))
             if grant.kind == "schema":
-                return found  # nothing in it can be asked about
+                return found  # without it, no object in the schema can be checked
     return found
 
 

@@ -38,7 +38,7 @@ class Migration(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What a database records about its migrations: the newest number, and the hashes by number."""
+    """The applied migrations: the newest number, and the hashes by number."""
 
     number: str
     sha256: Mapping[str, str]
@@ -69,7 +69,7 @@ def latest() -> str:
 
 
 def applied(connection: psycopg.Connection[Any]) -> Applied | None:
-    """What the database records about its migrations; None if Holdfast has never been there."""
+    """Return the applied migrations; None if the database has no Holdfast schema."""
     found = connection.execute("select to_regclass('holdfast.migration')").fetchone()
     if not found or found[0] is None:
         return None
@@ -81,7 +81,7 @@ def applied(connection: psycopg.Connection[Any]) -> Applied | None:
 
 
 def current(connection: psycopg.Connection[Any]) -> str | None:
-    """The number that the database is at; None if Holdfast has never been there."""
+    """Return the number of the database's schema; None if it has no Holdfast schema."""
     at = applied(connection)
     return at.number if at else None
 
@@ -111,14 +111,14 @@ def require(connection: psycopg.Connection[Any]) -> None:
 
 
 def require_same(recorded: Mapping[str, str], own: Sequence[Migration]) -> None:
-    """Raise SchemaMismatch if the database was migrated by another text than ours, under the same number."""
+    """Raise SchemaMismatch if an applied migration differs from ours with the same number."""
     for migration in own:
         there = recorded.get(migration.number)
         if there not in (None, migration.sha256):
             raise SchemaMismatch(
-                f"another migration {migration.number} was applied to this database than this code's {migration.file} "
-                f"(sha256 {there[:12]} there, {migration.sha256[:12]} here); "
-                "install the Holdfast release that migrated the database, or a later one"
+                f"migration {migration.number} of this database differs from {migration.file} in this release "
+                f"(sha256 {there[:12]} in the database, {migration.sha256[:12]} in the release); "
+                "install the Holdfast release that upgraded the database, or a later one"
             )
 
 

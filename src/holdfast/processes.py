@@ -78,9 +78,9 @@ def deferred_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def loop_signals(call: Callable[[], None]) -> Iterator[None]:
-    """Call this, in the running loop, at each SIGTERM or SIGINT, and at once if one came before.
+    """Call this in the running loop at each SIGTERM or SIGINT, and immediately if one was received before.
 
-    Afterwards their handlers are what they were.
+    The previous handlers are restored afterwards.
     """
     import asyncio
 

@@ -1,4 +1,4 @@
-"""Drift: what the database has, compared with what its migrations make.
+"""Drift: compare the schema of the database with the result of its migrations.
 
 The schema is described as sorted lines: tables with their storage parameters, columns, constraints, indexes, triggers,
 rules, views and functions with their settings. `sql/schema.txt` holds the lines of a freshly migrated database
@@ -112,8 +112,8 @@ def check(url: str) -> list[str]:
         at, own = migrate.current(connection), migrate.latest()
         if at != own:
             raise SchemaMismatch(
-                f"the database is at schema {at} and this code describes {own}, so they cannot be compared; "
-                f"run holdfast db check of the release with schema {at}"
+                f"the database is at schema {at} and this release at schema {own}, so they cannot be compared; "
+                f"run holdfast db check from the release with schema {at}"
             )
         found, wanted = set(describe(connection)), set(expected())
     return [f"missing: {line}" for line in sorted(wanted - found)] + [

@@ -1,4 +1,4 @@
-"""One spelling for what the server prints about a schema, so that texts can be compared.
+"""A canonical form of what the server prints about a schema, so that texts can be compared.
 
 The server prints expressions from their trees, with every operator in parentheses. A dump that is restored is parsed
 from that text, and the trees differ a little: `(a AND b) AND c` becomes `a AND b AND c`. Here such chains are flattened
@@ -29,7 +29,7 @@ _QUERIES = ("SELECT", "VALUES", "WITH")
 
 
 def canonical(text: str) -> str:
-    """The text in one spelling; two texts that differ only in redundant parentheses and spaces become equal."""
+    """Return the canonical text; two texts that differ only in redundant parentheses and spaces become equal."""
     return _printed(_flat(_tree(text)))
 
 

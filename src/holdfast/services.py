@@ -52,8 +52,8 @@ JOB_SERVICES: list[tuple[float, float, Callable[[], Procedure[int]]]] = [
 
 
 def remove_results(store: Callable[[], ResultStore]) -> Procedure[int]:
-    """Remove stored results of runs that were pruned, a bounded number; tells how many. What cannot be removed is tried
-    again later."""
+    """Remove stored results of pruned runs, a bounded number, and return how many. Results that cannot be removed are
+    retried later."""
     found: list[str] = yield ops.results_to_remove
     removed, failed = [], []
     for run_id in found:

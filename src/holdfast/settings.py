@@ -99,7 +99,7 @@ def _attempts_from_retries(value: str) -> int:
     return _attempts(str(_whole(0)(value) + 1))
 
 
-# What is stored, or added to a time. These bounds hold for settings that are made in Python as well.
+# Values that are stored or added to a time. The bounds also apply to settings created in Python.
 BOUNDED = (_seconds, _days, _attempts)
 
 
@@ -248,7 +248,7 @@ def load(environment: Mapping[str, str] | None = None, directory: Path | None = 
         values["database_url"], origins["database_url"] = _from_parts(environment), "environment POSTGRES_*"
     if "renew_seconds" not in values and "lease_seconds" in values:
         values["renew_seconds"], origins["renew_seconds"] = values["lease_seconds"] / 4, "a quarter of lease_seconds"
-    # Where the alias comes from there is no lease that it would have to fit.
+    # The system that the alias comes from has no lease, so the lease is adapted to the heartbeat.
     alone = "lease_seconds" not in values and origins.get("renew_seconds") == "environment WORKER_HEARTBEAT_INTERVAL"
     if alone and values["renew_seconds"] * 3 > Settings.lease_seconds:
         values["lease_seconds"], origins["lease_seconds"] = values["renew_seconds"] * 3, "three times renew_seconds"

@@ -1,7 +1,7 @@
-"""The signals that asked this process to end, so far.
+"""The signals that have asked this process to stop.
 
-The exception that a handler raises can get lost: Python drops it in a finalizer or a callback. Whatever begins to serve
-looks here first.
+The exception that a handler raises can be lost: Python drops it in a finalizer or a callback. So a service checks this
+list before it starts to serve.
 """
 
 from __future__ import annotations

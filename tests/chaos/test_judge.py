@@ -71,7 +71,7 @@ def trial(database_url: str, tmp_path: Path) -> Iterator[Trial]:
     trial.close()
 
 
-def test_runs_that_ended_as_meant_are_no_violation(trial: Trial) -> None:
+def test_runs_that_ended_as_expected_are_no_violation(trial: Trial) -> None:
     trial.submit()
     trial.ledger.results[trial.succeed(trial.claim("began", "returned"))] = 1
     trial.submit("chaos.doomed")
@@ -166,6 +166,6 @@ def counted_twice(trial: Trial) -> None:
         (counted_twice, "WRONG"),
     ],
 )
-def test_a_violation_is_noticed_under_its_kind(trial: Trial, corruption: Callable[[Trial], None], kind: str) -> None:
+def test_a_violation_is_reported_with_its_kind(trial: Trial, corruption: Callable[[Trial], None], kind: str) -> None:
     corruption(trial)
     assert kind in trial.kinds()

@@ -136,7 +136,7 @@ def test_an_unknown_run_is_not_found(timeline: Timeline, read: object) -> None:
         timeline.perform(lambda: read(new_id()))  # type: ignore[operator]
 
 
-def test_a_late_refusal_does_not_renumber_what_a_reader_has_seen(
+def test_a_late_fenced_event_does_not_renumber_events_that_were_read(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection
 ) -> None:
     run, late = a_lost_attempt(timeline)
@@ -150,7 +150,7 @@ def test_a_late_refusal_does_not_renumber_what_a_reader_has_seen(
     assert [event.type for event in events] == ["SUBMITTED", "CLAIMED", "LOST", "FENCED"]
 
 
-def test_a_refusal_while_another_moves_the_run_comes_after_its_ending(
+def test_a_fenced_event_during_a_transition_comes_after_that_transition(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection
 ) -> None:
     run, late = a_lost_attempt(timeline)
@@ -168,7 +168,7 @@ def test_a_refusal_while_another_moves_the_run_comes_after_its_ending(
     assert [event.seq for event in events] == [1, 2, 3, 4, 5, 6]
 
 
-def test_an_ending_that_waited_for_a_cancel_comes_after_it(
+def test_the_end_of_a_run_that_waited_for_a_cancel_comes_after_the_cancel(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, database_url: str
 ) -> None:
     """The statement that waited has the earlier time."""

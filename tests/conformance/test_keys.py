@@ -83,7 +83,7 @@ def test_a_key_holds_for_a_run_that_is_put_off(timeline: Timeline, connection: p
     assert connection.execute("select count(*) from holdfast.runs").fetchone() == (1,)
 
 
-def test_a_key_past_its_time_holds_while_its_run_is_there(timeline: Timeline) -> None:
+def test_an_expired_key_is_kept_while_its_run_exists(timeline: Timeline) -> None:
     run = timeline.submit({"n": 1}, key="k", key_ttl=timedelta(hours=1))
     timeline.later(hours=2)
     assert timeline.submitted({"n": 1}, key="k").run.id == run

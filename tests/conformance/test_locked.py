@@ -83,7 +83,7 @@ def test_an_ending_that_would_wait_is_found_without_waiting(
     assert scene.blocked() == set()
 
 
-def test_a_run_that_is_not_leased_is_not_called_blocked(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_a_run_without_a_lease_is_not_reported_as_blocked(timeline: Timeline, connection: psycopg.Connection) -> None:
     scene = Scene(timeline)
     timeline.worker("a").succeeds(scene.claim(scene.run))
     with connection.transaction():
@@ -139,7 +139,7 @@ def test_the_note_of_a_job_that_is_gone_is_removed(timeline: Timeline, connectio
     assert notes(connection) == 0
 
 
-def test_a_late_start_passes_over_a_locked_job_to_the_next(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_a_late_start_skips_a_locked_job(timeline: Timeline, connection: psycopg.Connection) -> None:
     locked, free = pending_job(timeline)[0], pending_job(timeline)[0]
     with connection.transaction():
         connection.execute("select from holdfast.jobs for update")
@@ -171,7 +171,7 @@ def test_naming_a_run_keeps_everything_else_of_it(timeline: Timeline, connection
     assert [claim.run_id for claim in timeline.worker("a").claim(10)] == [scene.run]
 
 
-def test_naming_passes_over_a_locked_run_to_the_next(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_adding_the_task_to_ready_runs_skips_a_locked_run(timeline: Timeline, connection: psycopg.Connection) -> None:
     locked, free = timeline.submit({"n": 1}), timeline.submit({"n": 2})
     unname(connection)
     with connection.transaction():

@@ -47,7 +47,7 @@ def old_job(timeline: Timeline, *, tasks: int = 2, finish: bool = True) -> str:
     return job
 
 
-def test_a_locked_edge_does_not_keep_its_month_from_being_dropped(
+def test_a_locked_dependency_does_not_prevent_dropping_its_month(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
     """Nothing but tables is touched while everybody has to wait."""
@@ -60,7 +60,7 @@ def test_a_locked_edge_does_not_keep_its_month_from_being_dropped(
     assert [rows(connection, table) for table in ("dependencies", "jobs", "pruned_ranges")] == [0, 0, 0]
 
 
-def test_what_a_month_left_is_removed_a_bounded_number_at_a_time(
+def test_leftover_rows_of_a_dropped_month_are_removed_in_bounded_steps(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
     old_job(timeline, tasks=40)
@@ -114,7 +114,7 @@ def test_a_waiting_run_keeps_the_month_of_what_it_depends_on(
     assert prune(timeline).months == [month]
 
 
-def test_a_month_dropped_while_a_run_began_to_wait_for_it_does_not_stall_that_run(
+def test_a_run_that_starts_waiting_while_its_dependency_is_dropped_does_not_stall(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
     first, second = ended(timeline), timeline.submit(queue="other")
@@ -164,7 +164,7 @@ def test_a_run_that_never_started_is_not_retried_once_what_it_depends_on_was_pru
     dependent = timeline.submit(depends_on=(Dependency(ended(timeline)),))
     timeline.cancel(dependent)
     assert prune(timeline).months == [month]
-    with pytest.raises(RunEnded, match="never started, and a run that it depends on was pruned"):
+    with pytest.raises(RunEnded, match="never started, and a run that it depends on has been pruned"):
         timeline.retry(dependent)
     assert timeline.status(dependent) == "CANCELLED"
 

@@ -78,7 +78,7 @@ def test_what_a_worker_left_behind_unbegun_goes_back_without_a_trace(timeline: T
     assert timeline.attempts(run) == []
 
 
-def test_what_a_worker_may_have_begun_is_lost_with_it(timeline: Timeline) -> None:
+def test_runs_that_a_dead_worker_may_have_begun_are_lost(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"max_attempts": 1}')
     worker = timeline.worker("a")
     worker.claims(run)

@@ -36,7 +36,7 @@ def test_each_mutant_of_jobs_is_another() -> None:
 
 
 @pytest.mark.parametrize("name", EQUIVALENT)
-def test_a_lock_that_is_called_unneeded_is_still_there(name: str) -> None:
+def test_a_lock_listed_as_unneeded_still_exists(name: str) -> None:
     text, reason = EQUIVALENT[name]
     assert reason
     assert any(text in path.read_text() for path in Path(sql.__path__[0]).glob("*.py"))

@@ -64,7 +64,7 @@ def shell(
     return made
 
 
-def test_an_id_is_shortened_on_the_command_line_alone(shell: Shell, server: Server) -> None:
+def test_only_the_command_line_accepts_a_shortened_id(shell: Shell, server: Server) -> None:
     run_id, other = (shell.run("submit", "mirror", "-p", f"n={number}").strip() for number in (1, 2))
     assert shell.json("runs", "show", run_id[:18])["run_id"] == run_id
     assert shell.run("runs", "show", run_id[:4], code=2) == ""

@@ -136,7 +136,7 @@ def test_a_run_waits_for_others(api: FlaskClient, hands: Hands) -> None:
     assert api.get(f"/runs/{second}").json["status"] == "SUCCEEDED"
 
 
-def test_a_key_makes_one_job_of_the_same_request(api: FlaskClient, hands: Hands) -> None:
+def test_repeated_requests_with_a_key_create_one_job(api: FlaskClient, hands: Hands) -> None:
     body = {"name": "nightly", "tasks": TWO}
     first, again = (api.post("/jobs", json=body, headers={"Idempotency-Key": key}) for key in ("night-1", '"night-1"'))
     assert (first.status_code, again.status_code) == (201, 200)
@@ -165,7 +165,7 @@ def test_a_key_of_a_run_makes_no_job(api: FlaskClient) -> None:
     assert api.get("/jobs").json["items"] == []
 
 
-def test_many_who_create_the_same_job_at_once_make_one(app: Flask) -> None:
+def test_concurrent_requests_with_the_same_key_create_one_job(app: Flask) -> None:
     def ask(number: int) -> tuple[int, str]:
         body = {"name": "nightly", "tasks": TWO}
         answer = app.test_client().post("/jobs", json=body, headers={"Idempotency-Key": "k"})

@@ -64,7 +64,7 @@ def test_the_page_lists_what_the_api_prints(api: FlaskClient, submit: Submit, ha
     hands.run(submit(), 1)
     found = printed(api.get("/metrics").text)
     prefixed = {entry for entry in found if entry.name.startswith(PREFIX)}
-    assert listed("The whole system") | listed("A process of the API") == prefixed
+    assert listed("The whole system") | listed("An API process") == prefixed
     bare = {entry.name for entry in found - prefixed}
     assert bare == SOURCES
     assert {PREFIX + name for name in bare} <= {entry.name for entry in prefixed}

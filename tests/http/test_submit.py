@@ -228,7 +228,7 @@ def test_a_key_that_would_do_nothing_is_refused(api: FlaskClient, path: str, bod
     assert api.get("/runs").json["items"] == []
 
 
-def test_a_key_is_harmless_where_it_decides_nothing(api: FlaskClient) -> None:
+def test_a_key_is_ignored_by_operations_without_idempotency(api: FlaskClient) -> None:
     made = api.post("/runs", json=BODY, headers={"Idempotency-Key": "k"}).json
     cancelled = api.post(f"/runs/{made['run_id']}/cancel", headers={"Idempotency-Key": "k"})
     assert (cancelled.status_code, cancelled.json["status"]) == (200, "CANCELLED")

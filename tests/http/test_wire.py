@@ -101,7 +101,7 @@ def test_unusual_but_valid_requests_are_answered(server: Server) -> None:
         assert received(connection)[0] == 201
 
 
-def test_400_slow_requests_hold_no_thread_and_no_one_up(server: Server) -> None:
+def test_400_slow_requests_occupy_no_thread_and_delay_no_other_request(server: Server) -> None:
     (worker,) = until(lambda: children(server.process.pid))
     with ExitStack() as stack:
         for number in range(400):
@@ -114,7 +114,7 @@ def test_400_slow_requests_hold_no_thread_and_no_one_up(server: Server) -> None:
     assert server.stop() == (0, "")
 
 
-def test_a_request_that_trickles_in_is_refused_at_its_deadline(start_server: Callable[..., Server]) -> None:
+def test_a_slow_request_is_refused_at_its_deadline(start_server: Callable[..., Server]) -> None:
     server = start_server("1", "1")
     for begin in (TYPED + b"X: ", TYPED + b"Content-Length: 100000\r\n\r\n"):
         with connect(server) as connection:
@@ -133,7 +133,7 @@ def test_a_request_that_trickles_in_is_refused_at_its_deadline(start_server: Cal
         assert b"/problems/request-timeout" in first
 
 
-def test_a_client_that_takes_nothing_of_its_answer_is_dropped(
+def test_a_client_that_does_not_read_its_response_is_disconnected(
     start_server: Callable[..., Server], settings: Settings, submit: Submit, hands: Hands
 ) -> None:
     run_id = submit()
@@ -174,9 +174,7 @@ def _open_files(pid: int) -> list[Path]:
     return found
 
 
-def test_room_for_streams_is_free_again_once_readers_have_left(
-    start_server: Callable[..., Server], submit: Submit
-) -> None:
+def test_streams_are_freed_when_their_clients_disconnect(start_server: Callable[..., Server], submit: Submit) -> None:
     server = start_server(HOLDFAST_MAX_STREAMS="3")
     path = f"/runs/{submit()}".encode()
     stream = (GET % (path + b"/events")).replace(b"\r\n\r\n", b"\r\nAccept: text/event-stream\r\n\r\n")
@@ -191,7 +189,7 @@ def test_room_for_streams_is_free_again_once_readers_have_left(
     until(lambda: open_streams(server) == 0)
 
 
-def test_a_stop_answers_what_is_in_flight_and_closes_the_rest(server: Server, submit: Submit) -> None:
+def test_shutdown_answers_requests_in_flight_and_closes_other_connections(server: Server, submit: Submit) -> None:
     run_id = submit()
     with connect(server) as waiting, connect(server) as idle, connect(server) as partial:
         idle.sendall(GET % b"/livez")

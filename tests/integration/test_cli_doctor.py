@@ -54,10 +54,10 @@ def test_a_sound_place_is_told_line_by_line(here: Inside) -> None:
     assert not (here.directory / "artifacts").exists()
 
 
-def test_a_slow_idle_look_is_reported(here: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert findings(here)["idle look"]["state"] == "ok"
+def test_a_slow_idle_poll_is_reported(here: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert findings(here)["idle poll"]["state"] == "ok"
     monkeypatch.setattr("holdfast.doctor.work.SLOW_LOOK_SECONDS", 0.0)
-    found = findings(here)["idle look"]
+    found = findings(here)["idle poll"]
     assert (found["state"], "slow" in found["detail"], "vacuum" in found["fix"]) == ("warn", True, True)
 
 

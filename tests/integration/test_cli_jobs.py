@@ -128,7 +128,7 @@ def test_a_job_is_cancelled_with_a_reason(here: Inside, jobs: Jobs) -> None:
     assert here.ok("jobs", "cancel", job.id, "--json").json["status"] == "CANCELLED"
 
 
-def test_the_beginning_of_an_id_names_its_job(here: Inside, jobs: Jobs) -> None:
+def test_a_job_is_found_by_a_prefix_of_its_id(here: Inside, jobs: Jobs) -> None:
     job = jobs.create_job("nightly", [LOAD])
     beginning = job.id[:20]
     assert here.ok("jobs", "show", beginning, "--json").json["job_id"] == job.id

@@ -46,7 +46,7 @@ def made_as(database_url: str, *ids: str) -> None:
             client.perform(lambda new=new: submit(new))
 
 
-def test_every_command_takes_a_prefix_of_one_run(here: Inside) -> None:
+def test_every_command_accepts_a_unique_prefix_of_a_run_id(here: Inside) -> None:
     run_id = here.submit()
     for group, verb, *options in COMMANDS:
         answer = here(group, verb, run_id[:18].upper(), *options)
@@ -60,12 +60,11 @@ def test_every_command_takes_a_prefix_of_one_run(here: Inside) -> None:
 ONE, TWO = "01900000-0000-7000-8000-00000000000a", "01900000-0000-7000-8000-00000000000b"
 
 
-def test_a_prefix_of_several_runs_is_refused_with_their_names(database_url: str, here: Inside) -> None:
+def test_an_ambiguous_prefix_is_refused_with_the_candidates(database_url: str, here: Inside) -> None:
     made_as(database_url, ONE, TWO, "01900000-0001-7000-8000-00000000000a")
     said = here.refused("runs", "show", ONE[:-1], code=2)
     assert said == (
-        f"{ONE[:-1]} is the beginning of more than one run's id: {TWO} (mock, PENDING), {ONE} (mock, PENDING); "
-        "give more of it"
+        f"{ONE[:-1]} matches more than one run: {TWO} (mock, PENDING), {ONE} (mock, PENDING); use a longer prefix"
     )
     assert here.ok("runs", "show", "0190-0000-0001-7", "--json").json["run_id"][9:13] == "0001"
     assert here.ok("runs", "show", ONE, "--json").json["run_id"] == ONE
@@ -75,17 +74,17 @@ def test_only_a_few_of_many_candidates_are_named(database_url: str, here: Inside
     made_as(database_url, *(str(UUID(int=UUID(ONE).int + number)) for number in range(12)))
     said = here.refused("runs", "cancel", "0190", code=2)
     assert len(re.findall("PENDING", said)) == prefixes.NAMED
-    assert said.endswith(" and more; give more of it")
+    assert said.endswith(" and more; use a longer prefix")
 
 
 @pytest.mark.parametrize("given", ["beef", "0190", "01900000-0000-7000-8000-00000000000"])
 def test_a_prefix_of_no_run_is_not_found(here: Inside, given: str) -> None:
     here.submit()
-    assert here.refused("runs", "show", given, code=6).startswith(f"no run has an id that begins with {given};")
+    assert here.refused("runs", "show", given, code=6).startswith(f"no run id begins with {given};")
 
 
 @pytest.mark.parametrize("given", ["abc", "nonsense", "0190 0000", ONE + "0"])
-def test_what_cannot_be_part_of_an_id_is_no_prefix(here: Inside, given: str) -> None:
+def test_text_that_cannot_be_part_of_an_id_is_not_treated_as_a_prefix(here: Inside, given: str) -> None:
     assert here.refused("runs", "show", given, code=6) == f"{given!r} is not the id of a run"
 
 
@@ -113,4 +112,4 @@ def test_jobs_and_workers_are_found_by_a_prefix_too(database_url: str, here: Ins
     (worker,) = here.ok("workers", "list", "--all", "--json").json["items"]
     said = here.refused("workers", "drain", worker["id"][:18], code=6)
     assert said.startswith(f"no live worker has the id {worker['id']};")
-    assert "no worker has an id that begins with beef" in here.refused("workers", "drain", "beef", code=6)
+    assert "no worker id begins with beef" in here.refused("workers", "drain", "beef", code=6)

@@ -34,7 +34,7 @@ def set_schema(database_url: str, number: int) -> None:
         connection.execute("update holdfast.migration set version_num = %s", [f"{number:04}"])
 
 
-def test_help_names_shell_completion_which_works(cli: Cli) -> None:
+def test_help_explains_shell_completion_and_it_works(cli: Cli) -> None:
     help_text = cli.ok("--help").out
     for shell in ("bash", "zsh", "fish"):
         assert f"_HOLDFAST_COMPLETE={shell}_source holdfast" in help_text

@@ -51,7 +51,9 @@ def put(directory: Path, module: str, reached: Path) -> None:
 
 @pytest.mark.parametrize("module", ["click", "psycopg", "my_tasks"])
 @pytest.mark.parametrize("service", SERVICES)
-def test_stopped_while_it_imports(service: str, module: str, database_url: str, tmp_path: Path, blocking: Path) -> None:
+def test_sigterm_during_imports_exits_with_0(
+    service: str, module: str, database_url: str, tmp_path: Path, blocking: Path
+) -> None:
     put(blocking, module, tmp_path / "reached")
     cli = Cli(tmp_path, database_url=database_url, tasks="my_tasks")
     process = started(cli, service, PYTHONPATH=str(blocking))
@@ -59,7 +61,7 @@ def test_stopped_while_it_imports(service: str, module: str, database_url: str, 
     stopped(process)
 
 
-def test_another_command_that_is_terminated_while_it_imports_did_not_succeed(
+def test_sigterm_during_imports_of_another_command_exits_with_143(
     database_url: str, tmp_path: Path, blocking: Path
 ) -> None:
     put(blocking, "psycopg", tmp_path / "reached")
@@ -91,7 +93,7 @@ def silent_server() -> Iterator[tuple[int, threading.Event]]:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_stopped_while_the_database_does_not_answer(service: str, tmp_path: Path) -> None:
+def test_sigterm_while_the_database_does_not_answer_exits_with_0(service: str, tmp_path: Path) -> None:
     with silent_server() as (port, reached):
         process = started(Cli(tmp_path, database_url=f"postgresql://nobody@127.0.0.1:{port}/none"), service)
         assert reached.wait(60)
@@ -99,7 +101,7 @@ def test_stopped_while_the_database_does_not_answer(service: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("service", ["worker", "sweep"])
-def test_stopped_while_it_waits_to_register(service: str, database_url: str, tmp_path: Path) -> None:
+def test_sigterm_while_waiting_to_register_exits_with_0(service: str, database_url: str, tmp_path: Path) -> None:
     waiting = "select count(*) from pg_locks where not granted and relation = 'holdfast.workers'::regclass"
     with psycopg.connect(database_url) as holder, psycopg.connect(database_url, autocommit=True) as watcher:
         holder.execute("lock table holdfast.workers in access exclusive mode")
@@ -111,7 +113,7 @@ def test_stopped_while_it_waits_to_register(service: str, database_url: str, tmp
 @pytest.mark.parametrize(
     ("service", "point"), [("worker", "initdb"), ("worker", "server"), ("worker", "answering"), ("api", "server")]
 )
-def test_stopped_while_it_starts_its_own_server(service: str, point: str, tmp_path: Path) -> None:
+def test_sigterm_while_starting_the_embedded_server_exits_with_0(service: str, point: str, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     places = Places((tmp_path / ".holdfast").resolve())
     process = started(Cli(tmp_path), service)

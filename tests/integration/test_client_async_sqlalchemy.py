@@ -95,9 +95,7 @@ async def test_a_run_is_part_of_the_callers_transaction(client: AsyncClient, eng
 
 
 @pytest.mark.parametrize("kind", ["connection", "session"])
-async def test_a_savepoint_that_is_rolled_back_takes_its_run_with_it(
-    client: AsyncClient, engine: AsyncEngine, kind: str
-) -> None:
+async def test_rolling_back_a_savepoint_rolls_back_its_run(client: AsyncClient, engine: AsyncEngine, kind: str) -> None:
     async with KINDS[kind](engine) as connection:
         kept = await client.on(connection).submit("mock", {"seconds": 0}, key="kept")
         savepoint = await connection.begin_nested()
@@ -111,7 +109,7 @@ async def test_a_savepoint_that_is_rolled_back_takes_its_run_with_it(
     assert lost.id != released.id
 
 
-async def test_what_a_session_holds_back_is_written_before_the_run(client: AsyncClient, engine: AsyncEngine) -> None:
+async def test_a_session_is_flushed_before_the_run_is_submitted(client: AsyncClient, engine: AsyncEngine) -> None:
     class Base(sqlalchemy.orm.DeclarativeBase):
         pass
 
@@ -144,7 +142,7 @@ async def test_many_runs_are_made_all_or_none_with_autocommit(
     await engine.dispose()
 
 
-async def test_asyncpg_carries_every_call_that_is_offered(database_url: str, client: AsyncClient) -> None:
+async def test_every_allowed_call_works_over_asyncpg(database_url: str, client: AsyncClient) -> None:
     engine = async_engine(database_url, "asyncpg")
     done = set()
 
@@ -239,7 +237,7 @@ async def test_a_transaction_that_failed_before_raises_an_error_of_sqlalchemys(
             await client.on(session).submit("mock", {"seconds": 0})
 
 
-async def test_a_run_that_is_made_on_the_callers_connection_rings_although_the_client_did_nothing_else(
+async def test_a_run_submitted_on_the_callers_connection_notifies_workers_as_the_first_call_of_a_client(
     database_url: str,
 ) -> None:
     engine = async_engine(database_url, "asyncpg")
@@ -253,7 +251,7 @@ async def test_a_run_that_is_made_on_the_callers_connection_rings_although_the_c
     await engine.dispose()
 
 
-async def test_a_connection_of_the_wrong_kind_is_refused_with_the_client_that_takes_it(
+async def test_a_connection_of_the_wrong_kind_is_refused_with_the_client_to_use(
     settings: Settings, client: AsyncClient, engine: AsyncEngine
 ) -> None:
     blocking = sqlalchemy.create_engine("postgresql+psycopg://")
@@ -274,7 +272,7 @@ async def test_a_connection_of_the_wrong_kind_is_refused_with_the_client_that_ta
         other.on(elsewhere).submit("mock", {"seconds": 0})
 
 
-async def test_a_call_that_is_not_offered_in_a_transaction_is_refused(client: AsyncClient, engine: AsyncEngine) -> None:
+async def test_a_call_that_is_not_allowed_in_a_transaction_is_refused(client: AsyncClient, engine: AsyncEngine) -> None:
     async with AsyncSession(engine) as session:
         with pytest.raises(BadInput, match="your transaction"):
             await client.on(session).rotate_secret("a")

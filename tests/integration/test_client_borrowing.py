@@ -141,7 +141,7 @@ def test_a_transaction_that_the_caller_began_on_an_autocommit_connection_stays_t
         assert client.list() == []
 
 
-def test_what_does_not_belong_in_a_transaction_is_refused_there(database_url: str, client: Client) -> None:
+def test_calls_that_are_not_allowed_in_a_transaction_are_refused(database_url: str, client: Client) -> None:
     with psycopg.connect(database_url) as connection:
         borrowed = client.on(connection)
         jobs = Jobs(borrowed)

@@ -19,7 +19,7 @@ with Client() as client:
 
 
 @pytest.mark.parametrize("days", [400, -400])
-def test_a_run_of_a_client_whose_clock_is_far_off_lies_in_the_month_of_now(database_url: str, days: int) -> None:
+def test_a_run_of_a_client_whose_clock_is_far_off_is_stored_in_the_current_month(database_url: str, days: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SUBMIT.format(days=days)],
         env={"HOLDFAST_DATABASE_URL": database_url, "PATH": ""},

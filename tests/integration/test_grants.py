@@ -172,7 +172,7 @@ def test_a_worker_without_ownership_makes_and_drops_the_tables_of_months(roles: 
         connection.execute("select holdfast.drop_partitions(now())")
 
 
-def test_roles_may_not_write_what_is_not_theirs(roles: Roles) -> None:
+def test_roles_cannot_write_outside_their_purpose(roles: Roles) -> None:
     attempts = {
         "reader": "insert into holdfast.queues (name, created_at) values ('x', now())",
         "client": "delete from holdfast.attempts",
@@ -215,7 +215,7 @@ def test_the_doctor_names_the_missing_privilege_and_the_statement_that_grants_it
         items = {item["name"]: item for item in here("doctor", "--json", *arguments).json["items"]}
         return items[name]["state"], items[name]["detail"], items[name]["fix"] or ""
 
-    assert finding()[:2] == ("ok", f"{worker} may do what a worker does")
+    assert finding()[:2] == ("ok", f"{worker} has all privileges for the purpose worker")
     assert finding(name="schema")[0] == finding(name="drift")[0] == "ok"
     roles.owner(f'revoke insert on holdfast.leases from "{worker}"')
     state, detail, fix = finding()
@@ -229,14 +229,14 @@ def test_the_doctor_names_the_missing_privilege_and_the_statement_that_grants_it
     assert (state, "usage on holdfast" in detail) == ("fail", True)
 
 
-def test_a_name_that_is_no_plain_word_is_quoted(roles: Roles, here: Inside) -> None:
+def test_a_role_name_with_special_characters_is_quoted(roles: Roles, here: Inside) -> None:
     lines = here.ok("db", "grants", "reader", 'odd "name"; drop table x').lines
     assert all('to "odd ""name""; drop table x";' in line for line in lines)
     with suppress(psycopg.errors.UndefinedObject):
         roles.owner(lines[0])
 
 
-def test_every_table_is_granted_to_somebody(database_url: str) -> None:
+def test_every_table_is_granted_to_some_purpose(database_url: str) -> None:
     given = {grant.name.removeprefix("holdfast.") for purpose in grants.PURPOSES for grant in grants.grants(purpose)}
     with psycopg.connect(database_url) as connection:
         query = sql.SQL(

@@ -92,7 +92,7 @@ def test_dedupe_is_free_of_races(crowd: Crowd, database_url: str, dedupe: Any) -
     assert runs(database_url) == 10
 
 
-def test_an_expired_key_of_a_pruned_run_goes_to_one_of_those_who_want_it(crowd: Crowd, database_url: str) -> None:
+def test_an_expired_key_of_a_pruned_run_is_reused_by_one_of_several_requests(crowd: Crowd, database_url: str) -> None:
     """While another session cleans expired keys up."""
     for number in range(10):
         key = f"key {number}"

@@ -45,7 +45,9 @@ def refused(snapshot: psycopg.Connection[Any], meanwhile: Callable[[], Any], mak
         perform()
 
 
-def test_a_key_that_was_taken_meanwhile_makes_no_second_run(stage: Stage, snapshot: psycopg.Connection[Any]) -> None:
+def test_a_key_used_by_a_concurrent_request_creates_no_second_run(
+    stage: Stage, snapshot: psycopg.Connection[Any]
+) -> None:
     refused(snapshot, lambda: stage.submit(new_run(key="k")), lambda: ops.submit(new_run(key="k"), again=False))
     assert stage.rows("select count(*) from holdfast.runs") == [(1,)]
 
@@ -62,7 +64,9 @@ def test_dedupe_is_refused(stage: Stage, snapshot: psycopg.Connection[Any]) -> N
 
 
 @pytest.mark.parametrize("meanwhile", ["claimed", "ended"])
-def test_a_cancel_misses_nothing(stage: Stage, snapshot: psycopg.Connection[Any], meanwhile: str) -> None:
+def test_a_cancel_does_not_miss_a_concurrent_transition(
+    stage: Stage, snapshot: psycopg.Connection[Any], meanwhile: str
+) -> None:
     (made,) = stage.submit(new_run())
 
     def moves() -> None:
@@ -105,7 +109,7 @@ def test_nothing_is_added_to_a_job_that_ended_meanwhile(stage: Stage, snapshot: 
 
 
 @pytest.mark.parametrize("meanwhile", ["ended", "grown"])
-def test_a_stop_does_not_miss_what_happened_to_its_job(
+def test_cancelling_a_job_does_not_miss_concurrent_changes(
     stage: Stage, snapshot: psycopg.Connection[Any], meanwhile: str
 ) -> None:
     job = stage.job(new_run())
@@ -118,7 +122,7 @@ def test_a_stop_does_not_miss_what_happened_to_its_job(
     assert stage.get_job(job).cancel_requested_at is None
 
 
-def test_a_stop_does_not_say_that_nothing_starts_when_a_run_was_claimed_meanwhile(
+def test_cancelling_a_job_does_not_miss_a_run_that_was_claimed_concurrently(
     stage: Stage, snapshot: psycopg.Connection[Any]
 ) -> None:
     job = stage.job(new_run(), new_run())

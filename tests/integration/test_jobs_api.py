@@ -97,11 +97,11 @@ class TestRunning:
     @pytest.mark.parametrize(
         ("kwargs", "named"),
         [
-            ({"first": 6, "later": 3}, "/dataset/range/1: stored 6, asked 3"),
+            ({"first": 6, "later": 3}, "/dataset/range/1: stored 6, requested 3"),
             ({"first": 6, "later": 6, "children": 1}, "key note 0 (job.note, added by attempt 1)"),
         ],
     )
-    def test_task_that_dies_and_then_asks_for_something_else_fails_for_good(
+    def test_task_that_crashes_and_then_requests_something_else_fails_without_retry(
         self, stage: Stage, kwargs: dict[str, int], named: str
     ) -> None:
         path = stage.file("attempts")

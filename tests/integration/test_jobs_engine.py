@@ -139,9 +139,9 @@ def test_children_of_an_attempt_by_an_earlier_version_are_found_by_their_ids(sta
     (found,) = stage.do(lambda: ops.add_tasks([replace(child, known_as=name)], again.ref))
     assert (found.created, found.run.id) == (False, child.id)
     assert add_map(replace(old_map, known_as=map_name), again.ref).map.id == old_map.id
-    with pytest.raises(ChildDiffers, match="/slices: stored 2, asked 1"):
+    with pytest.raises(ChildDiffers, match="/slices: stored 2, requested 1"):
         add_map(replace(old_map, known_as=map_name, total=1), again.ref)
-    with pytest.raises(ChildDiffers, match="task: stored noop, asked other"):
+    with pytest.raises(ChildDiffers, match="task: stored noop, requested other"):
         stage.do(lambda: ops.add_tasks([replace(child, task="other", known_as=name)], again.ref))
     assert stage.get_job(job_id).total == 4
     stage.end([again])

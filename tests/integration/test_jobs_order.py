@@ -53,14 +53,14 @@ def made(jobs: Jobs) -> tuple[str, list[str]]:
     return job.id, names
 
 
-def test_tasks_of_a_job_are_listed_in_the_order_they_were_made(jobs: Jobs) -> None:
+def test_tasks_of_a_job_are_listed_in_order_of_creation(jobs: Jobs) -> None:
     job_id, names = made(jobs)
     tasks = list(jobs.get_job(job_id).tasks)
     assert [one.kwargs["name"] for one in tasks] == names
     assert [one.created_at for one in tasks] == sorted(one.created_at for one in tasks)
 
 
-def test_tasks_of_a_job_run_in_the_order_they_were_made(stage: Stage, jobs: Jobs) -> None:
+def test_tasks_of_a_job_run_in_order_of_creation(stage: Stage, jobs: Jobs) -> None:
     job_id, names = made(jobs)
     stage.job(new_run())
     order = {one.id: one.kwargs["name"] for one in jobs.get_job(job_id).tasks}

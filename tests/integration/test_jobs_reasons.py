@@ -49,7 +49,7 @@ def test_job_whose_task_was_cancelled_says_so_and_can_be_retried(stage: Stage, j
     assert (job.status, job.reason, job.completed_tasks) == ("SUCCEEDED", None, 2)
 
 
-def test_tasks_that_could_not_start_are_not_blamed(stage: Stage, jobs: Jobs) -> None:
+def test_job_reason_does_not_name_tasks_that_could_not_start(stage: Stage, jobs: Jobs) -> None:
     load = new_run(child_key="load")
     job_id = stage.job(load, new_run(on=[load.id]), new_run(policy='{"critical": false}'))
     stage.fail(stage.claim())
@@ -57,7 +57,7 @@ def test_tasks_that_could_not_start_are_not_blamed(stage: Stage, jobs: Jobs) -> 
     assert reason == "2 of 3 tasks failed, 1 was cancelled; the first is load (noop): ValueError: no"
 
 
-def test_job_that_was_cancelled_or_succeeded_says_no_more_than_before(stage: Stage, jobs: Jobs) -> None:
+def test_job_that_was_cancelled_or_succeeded_does_not_name_failed_tasks(stage: Stage, jobs: Jobs) -> None:
     lucky = stage.job(new_run(policy='{"critical": false}'))
     stage.fail(stage.claim())
     assert (jobs.get_job(lucky).status, jobs.get_job(lucky).reason) == ("SUCCEEDED", None)
@@ -74,7 +74,7 @@ def test_job_without_tasks_ends(stage: Stage, jobs: Jobs) -> None:
     assert jobs.get_job(job).status == "SUCCEEDED"
 
 
-def test_job_made_without_tasks_takes_some_and_ends_with_them(stage: Stage, jobs: Jobs) -> None:
+def test_job_created_without_tasks_ends_after_the_tasks_added_to_it(stage: Stage, jobs: Jobs) -> None:
     job = jobs.create_job("empty", [])
     stage.add(job.id, new_run())
     stage.drain()
@@ -93,7 +93,7 @@ def test_worker_of_a_task_is_known_after_the_task_has_ended(stage: Stage, jobs: 
     assert jobs.get_task(first.run_id).worker_id == stage.worker
 
 
-def test_run_with_more_attempts_than_its_policy_allows_is_not_said_to_be_at_5_of_3(stage: Stage, jobs: Jobs) -> None:
+def test_run_with_more_attempts_than_its_policy_allows_shows_only_their_number(stage: Stage, jobs: Jobs) -> None:
     job_id = stage.job(new_run(policy='{"max_attempts": 2, "delays": [0]}'))
     (run_id,) = stage.tasks(job_id)
     for _ in range(2):

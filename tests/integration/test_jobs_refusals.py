@@ -56,7 +56,7 @@ class TestPostgres:
             ({"table": "public.notes", "columns": ("id", "text")}, "public.notes has no column text"),
         ],
     )
-    def test_what_is_not_there_is_refused(self, stage: Stage, jobs: Jobs, named: Any, message: str) -> None:
+    def test_missing_table_or_column_is_refused(self, stage: Stage, jobs: Jobs, named: Any, message: str) -> None:
         stage.connection.execute("delete from public.notes where id is null")
         with pytest.raises(BadInput, match=message):
             jobs.map("refusals.slice", PostgresTable(stage.url, **named), 1)
@@ -86,16 +86,16 @@ class TestParquet:
         ]
         assert len(rows) == 6
 
-    def test_columns_may_be_those_of_the_directories(self, tmp_path: Path) -> None:
+    def test_columns_may_come_from_directory_names(self, tmp_path: Path) -> None:
         rows = View.of(ParquetFiles(str(tmp_path / "sales"), ("n", "year"))).read()
         assert rows[:3] == [{"n": 1, "year": 2025}, {"n": 2, "year": 2025}, {"n": 1, "year": 2026}]
 
-    def test_slices_know_their_directories_too(self, tmp_path: Path) -> None:
+    def test_slices_contain_the_columns_of_their_directories(self, tmp_path: Path) -> None:
         dataset = ParquetFiles(str(tmp_path / "sales")).pinned()
         parts = [dataset.read(part) for part in dataset.parts(4)]
         assert [[row["year"] for row in part] for part in parts] == [[2025, 2025, 2026, 2026], [2026, 2026]]
 
-    def test_values_that_are_no_numbers_stay_texts(self, tmp_path: Path) -> None:
+    def test_values_that_are_not_numbers_are_read_as_text(self, tmp_path: Path) -> None:
         for region in ("north", "7", "__HIVE_DEFAULT_PARTITION__"):
             place = tmp_path / "by region" / f"region={region}"
             place.mkdir(parents=True)
@@ -103,11 +103,11 @@ class TestParquet:
         rows = View.of(ParquetFiles(str(tmp_path / "by region"))).read()
         assert [row["region"] for row in rows] == ["7", None, "north"]
 
-    def test_column_that_is_not_there_is_refused(self, jobs: Jobs, tmp_path: Path) -> None:
+    def test_missing_column_is_refused(self, jobs: Jobs, tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="has no column none"):
             jobs.map("refusals.slice", ParquetFiles(str(tmp_path / "sales"), ("id", "none")))
 
-    def test_file_that_is_no_parquet_is_refused(self, jobs: Jobs, tmp_path: Path) -> None:
+    def test_file_that_is_not_parquet_is_refused(self, jobs: Jobs, tmp_path: Path) -> None:
         (tmp_path / "sales" / "broken.parquet").write_text("not Parquet")
         with pytest.raises(BadInput, match=r"broken.parquet cannot be read as Parquet"):
             jobs.map("refusals.slice", ParquetFiles(str(tmp_path / "sales")))
@@ -136,7 +136,7 @@ class TestClickHouse:
             jobs.map("refusals.slice", ClickHouseTable(str(tmp_path / "nowhere"), "sales", "id"))
         assert len(jobs.map("refusals.slice", ClickHouseTable(str(tmp_path / "ch"), "sales", "n"), 1)) == 2
 
-    def test_directory_that_another_process_has_open_is_named(self, jobs: Jobs, tmp_path: Path) -> None:
+    def test_directory_that_another_process_has_open_is_refused_with_its_name(self, jobs: Jobs, tmp_path: Path) -> None:
         code = (
             "import sys; from chdb.session import Session; s = Session(sys.argv[1]); print('open', flush=True); input()"
         )
@@ -152,12 +152,12 @@ class TestClickHouse:
 
 
 @pytest.mark.parametrize("handle", ["abc", None, {}, {"$map": 5}, {"$map": {"id": "x"}}, 7])
-def test_what_is_no_handle_is_refused(jobs: Jobs, handle: Any) -> None:
-    with pytest.raises(BadInput, match="collect takes what map returned"):
+def test_collect_refuses_a_value_that_is_not_a_handle(jobs: Jobs, handle: Any) -> None:
+    with pytest.raises(BadInput, match="collect takes the handle that map returned"):
         jobs.collect(handle, into="refusals.join")
 
 
-def test_arguments_named_like_those_of_map_reach_the_task(jobs: Jobs) -> None:
+def test_arguments_with_the_names_of_map_arguments_reach_the_task(jobs: Jobs) -> None:
     options = {"kwargs": {"options": 3, "chunk_size": 4}}
     handle = jobs.map("refusals.slice", [1], 1, options=options, dataset="d", task="t")
     (made,) = jobs.get_job(handle.job_id).tasks
@@ -171,15 +171,15 @@ def test_argument_given_twice_is_refused(jobs: Jobs) -> None:
         jobs.map("refusals.slice", [1], options={"kwargs": {"dataset": "a"}}, dataset="b")
 
 
-def test_view_and_results_are_given_by_holdfast_alone(jobs: Jobs) -> None:
-    with pytest.raises(BadInput, match="/kwargs/view: is given by map"):
+def test_view_and_results_cannot_be_passed_by_the_caller(jobs: Jobs) -> None:
+    with pytest.raises(BadInput, match="/kwargs/view: is set by map"):
         jobs.map("refusals.slice", [1], view=5)
     handle = jobs.map("refusals.slice", [1])
-    with pytest.raises(BadInput, match="/kwargs/results: is given by collect"):
+    with pytest.raises(BadInput, match="/kwargs/results: is set by collect"):
         jobs.collect(handle, into="refusals.join", results=[])
 
 
-def test_view_that_is_none_is_refused(jobs: Jobs) -> None:
+def test_argument_that_is_not_a_view_is_refused(jobs: Jobs) -> None:
     for view in (5, [1, 2], {"view": 1}):
         with pytest.raises(BadInput, match=r"/tasks/0/kwargs/view: .*reference\(\)"):
             jobs.create_job("no view", [{"entrypoint": "refusals.slice", "kwargs": {"view": view}}])

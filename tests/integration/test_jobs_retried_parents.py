@@ -155,65 +155,68 @@ def checked(job: Any) -> Any:
 STUMBLE: Call = {"stumble": True}
 
 DIFFERENCES: dict[str, tuple[list[Script], str]] = {
-    "fewer rows": ([[{"map": 20}, STUMBLE], [{"map": 10}, {"collect": "retried.join"}]], "stored 20, asked 10"),
+    "fewer rows": ([[{"map": 20}, STUMBLE], [{"map": 10}, {"collect": "retried.join"}]], "stored 20, requested 10"),
     "more rows": (
         [[{"map": 10}, {"collect": "retried.join"}, STUMBLE], [{"map": 20}, {"collect": "retried.join"}]],
-        "stored 10, asked 20",
+        "stored 10, requested 20",
     ),
-    "other values": ([[{"map": [1, 2]}, STUMBLE], [{"map": [1, 3]}]], "/dataset/items/1: stored 2, asked 3"),
+    "other values": ([[{"map": [1, 2]}, STUMBLE], [{"map": [1, 3]}]], "/dataset/items/1: stored 2, requested 3"),
     "many other values": (
         [[{"map": [0] * 3000, "size": 3000}, STUMBLE], [{"map": [1] * 3000, "size": 3000}]],
         "sha256",
     ),
-    "other slices": ([[{"map": 8, "size": 4}, STUMBLE], [{"map": 8, "size": 2}]], "/chunk_size: stored 4, asked 2"),
+    "other slices": ([[{"map": 8, "size": 4}, STUMBLE], [{"map": 8, "size": 2}]], "/chunk_size: stored 4, requested 2"),
     "other task of a map": (
         [[{"map": 2}, STUMBLE], [{"map": 2, "task": "retried.other_slice"}]],
-        'stored "retried.slice", asked "retried.other_slice"',
+        'stored "retried.slice", requested "retried.other_slice"',
     ),
     "other arguments of a map": (
         [[{"map": 2}, STUMBLE], [{"map": 2, "offset": 5}]],
-        "/kwargs/offset: stored nothing, asked 5",
+        "/kwargs/offset: stored nothing, requested 5",
     ),
-    "a map twice under one key": ([[{"map": 3, "key": "k"}, {"map": 2, "key": "k"}]], "stored 3, asked 2"),
+    "a map twice under one key": ([[{"map": 3, "key": "k"}, {"map": 2, "key": "k"}]], "stored 3, requested 2"),
     "a join with other arguments": (
         [[{"map": 2}, {"collect": "retried.join"}, STUMBLE], [{"map": 2}, {"collect": "retried.join", "bonus": 1}]],
-        "/kwargs/bonus: stored nothing, asked 1",
+        "/kwargs/bonus: stored nothing, requested 1",
     ),
     "two joins under one name": (
         [[{"map": 2}, {"collect": "retried.join", "bonus": 1}, {"collect": "retried.join", "bonus": 2}]],
-        "/kwargs/bonus: stored 1, asked 2",
+        "/kwargs/bonus: stored 1, requested 2",
     ),
-    "another child, by its place": ([[{"add": 1}, STUMBLE], [{"add": 2}]], "/kwargs/number: stored 1, asked 2"),
-    "another child, by its key": ([[{"add": 1, "key": "k"}, STUMBLE], [{"add": 2, "key": "k"}]], "stored 1, asked 2"),
-    "one key for two children": ([[{"add": 1, "key": "k"}, {"add": 2, "key": "k"}]], "stored 1, asked 2"),
+    "another child, by its place": ([[{"add": 1}, STUMBLE], [{"add": 2}]], "/kwargs/number: stored 1, requested 2"),
+    "another child, by its key": (
+        [[{"add": 1, "key": "k"}, STUMBLE], [{"add": 2, "key": "k"}]],
+        "stored 1, requested 2",
+    ),
+    "one key for two children": ([[{"add": 1, "key": "k"}, {"add": 2, "key": "k"}]], "stored 1, requested 2"),
     "a child of another task": (
         [[{"add": 1}, STUMBLE], [{"add": 1, "task": "retried.other_leaf"}]],
-        "task: stored retried.leaf, asked retried.other_leaf",
+        "task: stored retried.leaf, requested retried.other_leaf",
     ),
     "a child that waits for others": (
         [[{"add": 1, "key": "a"}, {"add": 2}, STUMBLE], [{"add": 1, "key": "a"}, {"add": 2, "depends_on": ["a"]}]],
-        "depends_on: stored nothing, asked",
+        "depends_on: stored nothing, requested",
     ),
     "a child added at once, then with the end": (
         [[{"add": 1, "key": "k"}, STUMBLE], [{"add": 2, "key": "k", "when": "finish"}]],
-        "stored 1, asked 2",
+        "stored 1, requested 2",
     ),
     "one key for two children of the end": (
         [[{"add": 1, "key": "k", "when": "finish"}, {"add": 2, "key": "k", "when": "finish"}]],
-        "stored 1, asked 2",
+        "stored 1, requested 2",
     ),
-    "another run, by its place": ([[{"submit": 1}, STUMBLE], [{"submit": 2}]], "stored 1, asked 2"),
+    "another run, by its place": ([[{"submit": 1}, STUMBLE], [{"submit": 2}]], "stored 1, requested 2"),
     "another run, by its key": (
         [[{"submit": 1, "key": "k"}, STUMBLE], [{"submit": 2, "key": "k"}]],
-        "stored 1, asked 2",
+        "stored 1, requested 2",
     ),
     "a difference that the task ignores": (
         [[{"add": 1}, STUMBLE], [{"add": 2, "swallowed": True}]],
-        "/kwargs/number: stored 1, asked 2",
+        "/kwargs/number: stored 1, requested 2",
     ),
     "children that are left out": (
         [[{"add": 1, "key": "a"}, {"add": 2, "key": "b"}, STUMBLE], [{"add": 1, "key": "a"}]],
-        "did not ask for what an earlier one had added: key b (retried.leaf, added by attempt 1)",
+        "did not request what an earlier attempt had added: key b (retried.leaf, added by attempt 1)",
     ),
     "a map that is left out": ([[{"map": 2}, STUMBLE], [{"add": 1, "key": "x"}]], "map call 1 (retried.slice"),
     "a join that is left out": (
@@ -232,7 +235,9 @@ DIFFERENCES: dict[str, tuple[list[Script], str]] = {
 
 
 @pytest.mark.parametrize("name", DIFFERENCES)
-def test_attempt_that_asks_for_something_else_fails_for_good_and_names_it(stage: Stage, name: str) -> None:
+def test_attempt_that_requests_something_else_fails_without_retry_and_names_the_difference(
+    stage: Stage, name: str
+) -> None:
     scripts, named = DIFFERENCES[name]
     job = followed(*scripts)
     parent = job.tasks[0]
@@ -256,7 +261,7 @@ PROGRAM: Script = [
 
 
 @pytest.mark.parametrize("calls", range(len(PROGRAM) + 1))
-def test_crash_after_any_call_is_repeated_to_the_same_job(stage: Stage, calls: int) -> None:
+def test_attempt_after_a_crash_after_any_call_leads_to_the_same_job(stage: Stage, calls: int) -> None:
     job = followed([*PROGRAM[:calls], STUMBLE], PROGRAM)
     assert (job.status, job.completed_tasks, job.total_tasks) == ("SUCCEEDED", 14, 14)
     assert [one.result() for one in job.tasks if one.entrypoint == "retried.join"] == [[1, 5, 9, 7], [5, 6, 7, 0]]
@@ -266,18 +271,18 @@ def test_crash_after_any_call_is_repeated_to_the_same_job(stage: Stage, calls: i
     assert [one.kwargs["number"] for one in job.tasks if one.entrypoint == "retried.leaf"] == [1, 2, 3, 4, 5]
 
 
-def test_crashes_after_every_call_in_turn_are_repeated_to_the_same_job(stage: Stage) -> None:
+def test_attempts_with_a_crash_after_each_call_lead_to_the_same_job(stage: Stage) -> None:
     job = followed([*PROGRAM[:2], STUMBLE], [*PROGRAM[:5], STUMBLE], PROGRAM)
     assert (job.status, job.completed_tasks, job.total_tasks) == ("SUCCEEDED", 14, 14)
 
 
-def test_keyed_children_may_come_in_another_order(stage: Stage) -> None:
+def test_keyed_children_may_be_requested_in_another_order(stage: Stage) -> None:
     first: Script = [{"add": 1, "key": "a"}, {"add": 2, "key": "b"}, STUMBLE]
     job = followed(first, [{"add": 2, "key": "b"}, {"add": 3, "key": "c"}, {"add": 1, "key": "a"}])
     assert (job.status, job.total_tasks) == ("SUCCEEDED", 4)
 
 
-def test_table_that_has_grown_is_mapped_as_it_was_and_the_log_says_so(stage: Stage) -> None:
+def test_table_that_has_grown_keeps_its_map_and_the_log_says_so(stage: Stage) -> None:
     stage.query("create table public.grows (id bigint primary key)")
     stage.query("insert into public.grows select generate_series(1, 4)")
     table = {"url": stage.url, "table": "public.grows"}
@@ -296,7 +301,7 @@ def test_table_that_has_grown_is_mapped_as_it_was_and_the_log_says_so(stage: Sta
     assert [one.result() for one in job.tasks if one.entrypoint == "retried.join"] == [[3, 7, 0]]
     query = "select message from holdfast.logs where run_id = %s and level = 'warning'"
     ((message,),) = stage.query(query, job.tasks[0].id)
-    assert "slices: stored 2, asked 3" in message
+    assert "slices: stored 2, requested 3" in message
 
 
 @task("retried.grow_and_follow", executor="inline", retry=AGAIN)
@@ -307,7 +312,7 @@ def grow_and_follow(url: str, scripts: list[Script]) -> str:
     return follow(scripts)
 
 
-def test_parent_that_asks_for_the_same_again_can_be_retried_after_it_failed(stage: Stage) -> None:
+def test_failed_parent_that_requests_the_same_again_can_be_retried(stage: Stage) -> None:
     good: Script = [{"map": 4}, {"collect": "retried.join"}]
     job = followed([good[0], STUMBLE], [{"map": 3}], good)
     assert job.status == "FAILED"
@@ -316,7 +321,7 @@ def test_parent_that_asks_for_the_same_again_can_be_retried_after_it_failed(stag
     assert (job.status, job.total_tasks) == ("SUCCEEDED", 6)
 
 
-def test_key_of_a_job_stands_for_one_task(stage: Stage) -> None:
+def test_key_in_a_job_identifies_one_task(stage: Stage) -> None:
     job = sync.create_job(
         "keyed",
         [{"entrypoint": "retried.leaf", "kwargs": {"number": 1}, "key": "first", "run_after": timedelta(hours=1)}],
@@ -383,4 +388,4 @@ def test_first_sample_of_the_source_that_crashes_after_its_task_is_added(stage: 
     assert (job.status, job.total_tasks) == ("SUCCEEDED" if source == 1 else "FAILED", 2)
     assert job.tasks[1].result() == "tbl_v1"
     if source == 2:
-        assert '/kwargs/input_obj: stored "tbl_v1", asked "tbl_v2"' in str(job.tasks[0].error_message)
+        assert '/kwargs/input_obj: stored "tbl_v1", requested "tbl_v2"' in str(job.tasks[0].error_message)

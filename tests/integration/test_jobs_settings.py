@@ -35,9 +35,7 @@ def work_inline(seconds: float) -> str:
     return work(seconds)
 
 
-def test_time_limit_of_a_worker_holds_for_what_it_runs_unless_the_run_has_its_own(
-    database_url: str, tmp_path: Path
-) -> None:
+def test_time_limit_of_a_worker_applies_to_runs_without_their_own(database_url: str, tmp_path: Path) -> None:
     stage = Stage(database_url, tmp_path, tasks=(MODULE,))
     stage.settings = replace(stage.settings, task_timeout_seconds=0.2)  # the client of the stage does not know it
     try:
@@ -54,7 +52,7 @@ def test_time_limit_of_a_worker_holds_for_what_it_runs_unless_the_run_has_its_ow
         stage.close()
 
 
-def test_lease_is_three_heartbeats_long_if_only_these_are_set(tmp_path: Path) -> None:
+def test_lease_is_three_heartbeats_long_if_only_the_heartbeat_is_set(tmp_path: Path) -> None:
     settings = load({"WORKER_HEARTBEAT_INTERVAL": "30"}, tmp_path)
     assert (settings.renew_seconds, settings.lease_seconds) == (30.0, 90.0)
     assert settings.origins["lease_seconds"] == "three times renew_seconds"
@@ -91,7 +89,7 @@ def test_sample_environment_of_the_source_starts_a_worker(database_url: str, tmp
 
 
 @pytest.mark.parametrize("name", ["WORKER_TASK_TIMEOUT", "WORKER_MAX_RETRIES"])
-def test_page_about_jobs_says_where_each_setting_holds(name: str) -> None:
+def test_page_about_jobs_says_where_each_setting_applies(name: str) -> None:
     page = (ROOT / "docs" / "jobs.md").read_text("utf-8")
     (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}`")]
     assert "worker" in row

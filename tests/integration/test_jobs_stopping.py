@@ -137,9 +137,7 @@ def test_a_stop_that_comes_late_leaves_a_retried_job_alone(stage: Stage) -> None
     assert stage.get_job(job_id).status is Status.SUCCEEDED
 
 
-def test_a_stop_that_loses_the_race_with_the_last_ending_says_that_the_job_ended(
-    stage: Stage, database_url: str
-) -> None:
+def test_cancelling_a_job_after_its_last_run_ended_raises_job_ended(stage: Stage, database_url: str) -> None:
     job_id = stage.job(new_run())
     claims = stage.claim()
     with psycopg.connect(database_url, autocommit=True) as other, ThreadPoolExecutor(1) as pool:

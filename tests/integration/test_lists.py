@@ -30,7 +30,7 @@ def matching(runs: list[tuple[Any, ...]], question: dict[str, Any]) -> list[str]
     ]
 
 
-def test_pages_of_every_combination_of_filters_join_to_the_whole_list(database_url: str) -> None:
+def test_pages_of_every_combination_of_filters_add_up_to_the_whole_list(database_url: str) -> None:
     lists.fill(database_url, 3000)
     with psycopg.connect(database_url, autocommit=True) as connection:
         everything = "select id::text, status, queue, task, tags from holdfast.run_status order by id desc"
@@ -82,7 +82,7 @@ def test_a_list_by_one_filter_or_by_a_status_and_a_queue_reads_few_of_many_rows(
                 assert rows_read(connection, question) < 20_000, question
 
 
-def test_a_client_is_given_an_empty_page_only_at_the_end_of_the_list(database_url: str) -> None:
+def test_a_client_returns_an_empty_page_only_at_the_end_of_the_list(database_url: str) -> None:
     lists.fill(database_url, 60_000)
     with Client(Settings(database_url=database_url)) as client:
         # Interleaved without an overlap: no index answers this, and one look is not enough.

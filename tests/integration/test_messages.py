@@ -28,7 +28,7 @@ def settings(database_url: str) -> Settings:
     return Settings(database_url=database_url, doorbell="poll")
 
 
-def test_a_result_that_is_kept_elsewhere_names_the_place_and_the_setting(database_url: str, tmp_path: Path) -> None:
+def test_a_missing_result_names_the_location_and_the_setting(database_url: str, tmp_path: Path) -> None:
     stage = Stage(database_url, tmp_path / "worker", inline_result_bytes=1)
     elsewhere = tmp_path / "reader"
     try:
@@ -41,8 +41,8 @@ def test_a_result_that_is_kept_elsewhere_names_the_place_and_the_setting(databas
             client.result(run)
     finally:
         stage.close()
-    assert f"result {run.id}/1.json is not in {elsewhere}:" in str(missing.value)
-    assert "Set HOLDFAST_ARTIFACTS here to that same directory" in str(missing.value)
+    assert f"result {run.id}/1.json was not found in {elsewhere}:" in str(missing.value)
+    assert "Set HOLDFAST_ARTIFACTS here to the same directory" in str(missing.value)
 
 
 def test_a_closed_client_says_so(database_url: str, settings: Settings) -> None:
@@ -91,7 +91,7 @@ async def test_a_closed_client_of_the_api_says_so() -> None:
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_a_database_that_does_not_exist_is_named_with_the_way_to_make_it(
+def test_a_missing_database_is_named_with_the_command_to_create_it(
     request: pytest.FixtureRequest, database_url: str, pooled: bool
 ) -> None:
     url = request.getfixturevalue("pooled_url") if pooled else database_url
@@ -100,18 +100,20 @@ def test_a_database_that_does_not_exist_is_named_with_the_way_to_make_it(
     with pytest.raises(DatabaseUnreachable) as caught:
         Client(Settings(database_url=missing))
     said = str(caught.value)
-    assert "there is no database 'shop orders' on the server" in said
+    assert "the database 'shop orders' does not exist on the server" in said
     assert 'create database "shop orders"' in said
     assert "holdfast db upgrade" in said
     assert "HOLDFAST_DATABASE_URL" in said
 
 
-def test_a_nameless_task_of_a_script_is_refused_with_the_name_to_give(tmp_path: Path) -> None:
+def test_a_task_without_a_name_in_a_script_is_refused_with_a_suggested_name(tmp_path: Path) -> None:
     script = tmp_path / "shop.py"
     script.write_text("from holdfast import task\n\n@task\ndef greet(name: str) -> str:\n    return name\n")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     said = done.stderr.splitlines()[-1]
-    assert said.startswith("holdfast.domain.errors.ConfigurationError: greet is a task of the script that was started")
+    assert said.startswith(
+        "holdfast.domain.errors.ConfigurationError: task greet is defined in the script that was started"
+    )
     assert said.endswith('@task("greet")')
     imported = subprocess.run(
         [sys.executable, "-c", "import shop; print(shop.greet.name)"], cwd=tmp_path, text=True, capture_output=True
@@ -132,13 +134,13 @@ def test_an_unknown_entrypoint_of_a_job_names_the_known_ones(settings: Settings)
         assert problem.detail in str(refused.value)
 
 
-def test_of_many_known_tasks_some_are_named() -> None:
+def test_an_unknown_task_lists_at_most_some_of_the_known_ones() -> None:
     error = UnknownTask("none", [f"task {number:03}" for number in range(500)])
     assert str(error).count("task 0") == 20
     assert "and 480 more" in str(error)
 
 
-def test_a_worker_says_at_once_what_it_does_even_if_the_database_does_not_answer(tmp_path: Path) -> None:
+def test_a_worker_logs_its_settings_at_once_even_if_the_database_does_not_answer(tmp_path: Path) -> None:
     url = "postgresql://ada:secret@127.0.0.1:1/shop"
     cli = Cli(tmp_path, database_url=url)
     answer = cli("worker", "--queues", "a,b", "--slots", "3")

@@ -74,7 +74,7 @@ def test_each_step_is_taken_or_not_at_all(empty_url: str) -> None:
         assert migrate.current(connection) == "0002"
 
 
-def test_migration_gives_way_and_is_tried_again_until_the_table_is_free(empty_url: str) -> None:
+def test_migration_is_rolled_back_and_retried_until_the_table_is_free(empty_url: str) -> None:
     """While it waits for a lock, every statement that comes after it waits as well."""
     good = Migration("0001", "good", "create table holdfast.busy (n integer)")
     further = Migration("0002", "alter", "alter table holdfast.busy add m integer")
@@ -110,7 +110,7 @@ def test_migration_that_is_blocked_too_long_gives_up_without_a_change(
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
-def test_a_database_that_cannot_store_every_text_is_refused_by_name(server_url: str, encoding: str) -> None:
+def test_a_database_whose_encoding_is_not_utf8_is_refused_by_name(server_url: str, encoding: str) -> None:
     name = f"holdfast_encoded_{encoding.lower()}_{os.getpid()}"
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(f"create database {name} encoding '{encoding}' locale 'C' template template0")
@@ -152,7 +152,7 @@ def test_migration_of_tables_that_statements_use_together_causes_no_deadlock(emp
         assert all(one.result() for one in working)
 
 
-def test_migration_waits_longer_for_each_lock_when_short_waits_were_in_vain(
+def test_migration_waits_longer_for_each_lock_after_short_waits_failed(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where some statement always holds the table, only a longer wait gets past it."""

@@ -50,7 +50,7 @@ def freeze(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, FREEZE, *arguments, folder], capture_output=True, text=True)
 
 
-def test_released_migrations_are_as_they_were_released() -> None:
+def test_released_migrations_have_not_changed() -> None:
     frozen, own = migrate.frozen(), {migration.file: migration.sha256 for migration in migrate.migrations()}
     assert set(frozen) >= {"0001_ground.sql", "0002_jobs.sql", "0003_http.sql", "0004_outbox.sql"}
     assert {file: own.get(file) for file in frozen} == frozen, "a released migration never changes: write a new one"
@@ -112,7 +112,7 @@ def test_filling_in_leaves_recorded_hashes_alone(database_url: str) -> None:
     assert recorded(database_url) == own | {"0009": "of a later release"}
 
 
-def test_code_refuses_a_database_that_another_migration_made(database_url: str, tmp_path: Path) -> None:
+def test_code_refuses_a_database_with_a_different_migration(database_url: str, tmp_path: Path) -> None:
     record(database_url, "0003", "ab" * 32)
     with psycopg.connect(database_url) as connection, pytest.raises(SchemaMismatch, match="0003") as refused:
         migrate.require(connection)
@@ -121,7 +121,7 @@ def test_code_refuses_a_database_that_another_migration_made(database_url: str, 
         Client(Settings(database_url=database_url, artifacts=str(tmp_path)))
 
 
-def test_an_upgrade_refuses_a_database_that_another_migration_made(database_url: str) -> None:
+def test_an_upgrade_refuses_a_database_with_a_different_migration(database_url: str) -> None:
     record(database_url, "0003", "ab" * 32)
     further = migrate.Migration(f"{int(migrate.latest()) + 1:04}", "further", "create table holdfast.further ()")
     for upgrade in (
@@ -134,7 +134,7 @@ def test_an_upgrade_refuses_a_database_that_another_migration_made(database_url:
         assert migrate.current(connection) == migrate.latest()
 
 
-def test_comparing_hashes_takes_no_statement_of_its_own(database_url: str) -> None:
+def test_comparing_hashes_takes_no_additional_statement(database_url: str) -> None:
     statements = []
 
     class Counting(psycopg.Connection[Any]):

@@ -47,7 +47,7 @@ def full_url(home: Path) -> Iterator[str]:
             yield server.url
 
 
-def test_runs_are_submitted_once_each_although_there_is_no_room_for_a_ring(full_url: str) -> None:
+def test_each_run_is_submitted_once_while_the_notification_queue_is_full(full_url: str) -> None:
     with Client(Settings(database_url=full_url)) as client:
         first = client.submit("mock", {"seconds": 0})
         keyed = client.submit("mock", {"seconds": 0}, key="k", queue="other")
@@ -92,4 +92,4 @@ def test_a_worker_finishes_runs_and_releases_those_that_depend_on_them(full_url:
 def test_the_doctor_says_that_the_queue_is_full(full_url: str) -> None:
     with connect(full_url) as connection:
         patient = Patient(Settings(database_url=full_url), full_url, connection)
-        assert "queue of notifications is full" in str(doorbell(patient).detail)
+        assert "notification queue is full" in str(doorbell(patient).detail)

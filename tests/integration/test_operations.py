@@ -61,7 +61,7 @@ def as_role(url: str, role: str) -> str:
 
 
 @pytest.mark.timeout(300)
-def test_roles_poolers_and_backups_work_by_the_commands_of_the_page(
+def test_commands_of_the_page_for_roles_poolers_and_backups_work(
     owner_url: str, server_url: str, pooler_url: str, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pooled = with_database(pooler_url, str(conninfo_to_dict(owner_url)["dbname"]))
@@ -95,12 +95,12 @@ def test_the_page_names_only_settings_commands_and_metrics_that_exist() -> None:
     assert all(f"`{name}`" in catalogue for name in named)
 
 
-def test_links_of_the_page_lead_somewhere() -> None:
+def test_links_of_the_page_exist() -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", PAGE):
         assert (ROOT / "docs" / target).exists(), target
 
 
-def test_the_systemd_units_are_sound(tmp_path: Path) -> None:
+def test_the_systemd_units_are_valid(tmp_path: Path) -> None:
     for unit in UNITS.glob("*.service"):
         text = unit.read_text().replace("/opt/holdfast/bin/holdfast", sys.executable).replace("User=holdfast\n", "")
         assert "KillMode=mixed" in text

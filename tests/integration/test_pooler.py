@@ -44,7 +44,7 @@ def stage(pooled_url: str, tmp_path: Path) -> Iterator[Stage]:
     stage.close()
 
 
-def test_a_pooler_is_recognised_and_a_direct_connection_is_not(pooled_url: str, database_url: str) -> None:
+def test_a_pooler_is_detected_and_a_direct_connection_is_not(pooled_url: str, database_url: str) -> None:
     with OwnConnection.connect(pooled_url, session=sessions.CLIENT) as pooled:
         assert pooled.pooled
         assert pooled.prepare_threshold is None
@@ -56,12 +56,12 @@ def test_a_pooler_is_recognised_and_a_direct_connection_is_not(pooled_url: str, 
 @pytest.mark.parametrize(
     ("setting", "pooled", "prepares"), [("on", True, False), ("off", False, True), ("prepared", True, True)]
 )
-def test_the_setting_decides_instead_of_the_look(database_url: str, setting: str, pooled: bool, prepares: bool) -> None:
+def test_the_setting_overrides_the_detection(database_url: str, setting: str, pooled: bool, prepares: bool) -> None:
     with OwnConnection.connect(database_url, session=sessions.CLIENT, pooler=setting) as connection:
         assert (connection.pooled, connection.prepare_threshold is not None) == (pooled, prepares)
 
 
-def test_nothing_is_left_in_the_sessions_of_the_server(server_url: str, database_url: str) -> None:
+def test_settings_do_not_leak_into_sessions_of_the_server(server_url: str, database_url: str) -> None:
     """With one server process for all clients, each would inherit what another one set."""
     with pgbouncer(server_url, default_pool_size=1) as url:
         shared = with_database(url, str(conninfo_to_dict(database_url)["dbname"]))
@@ -82,7 +82,7 @@ def test_nothing_is_left_in_the_sessions_of_the_server(server_url: str, database
                 assert plain.execute("show synchronous_commit").fetchone() == ("on",)
 
 
-def test_each_transaction_sets_what_a_session_would_have_set(pooled_url: str) -> None:
+def test_each_transaction_applies_the_session_settings(pooled_url: str) -> None:
     session = sessions.worker("worker", moving=True, limit=15.0)
     with OwnConnection.connect(pooled_url, session=session) as connection:
         names = [*session.settings(connection.info.server_version), "transaction_isolation", "transaction_read_only"]
@@ -198,7 +198,9 @@ def test_a_database_is_migrated_through_a_pooler(server_url: str, pooler_url: st
             assert connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone() == (0,)
 
 
-def test_a_listener_says_once_that_a_pooler_hands_nothing_on(pooled_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_reports_once_that_a_pooler_does_not_forward_notifications(
+    pooled_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("holdfast.doorbells.listen.DEAF_PAUSE", 0.01)
     said: list[dict[str, Any]] = []
     connected = threading.Semaphore(0)
@@ -225,7 +227,7 @@ def test_a_listener_says_once_that_a_pooler_hands_nothing_on(pooled_url: str, mo
     assert ["polling" in fields["error"] for fields in said] == [True]
 
 
-def test_a_pooler_that_keeps_prepared_statements_may_be_named(
+def test_prepared_statements_can_be_enabled_for_a_pooler_that_supports_them(
     server_url: str, database_url: str, tmp_path: Path
 ) -> None:
     """Here one server process stands for a PgBouncer that follows its clients' prepared statements."""
@@ -248,5 +250,5 @@ def test_the_doctor_reports_a_pooler(stage: Stage, database_url: str) -> None:
         patient = Patient(stage.settings, database_url, connection)
         assert (pooler(patient).state, pooler(patient).detail) == (
             State.OK,
-            "none: each connection has a session of its own",
+            "none: each connection has its own session",
         )

@@ -48,14 +48,14 @@ def committed(transaction: RunTransaction, settlement: Settlement) -> BaseExcept
     return found[0]
 
 
-def test_a_commit_that_meets_no_obstacle_succeeds(database_url: str, stage: Stage) -> None:
+def test_a_commit_without_a_conflict_succeeds(database_url: str, stage: Stage) -> None:
     settlement = success(stage)
     connection = OwnConnection.begin_for_task(database_url)
     assert committed(RunTransaction(connection, stage.worker, 20.0), settlement) is True
     assert connection.closed
 
 
-def test_a_commit_gives_up_on_a_lock_that_someone_else_holds(database_url: str, stage: Stage) -> None:
+def test_a_commit_gives_up_on_a_lock_that_another_transaction_holds(database_url: str, stage: Stage) -> None:
     settlement = success(stage)
     with psycopg.connect(database_url) as other:
         other.execute("select from holdfast.leases for update")

@@ -162,7 +162,7 @@ def test_a_month_that_comes_or_goes_is_no_drift(database_url: str) -> None:
 def test_a_database_of_a_later_release_is_not_compared(database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("update holdfast.migration set version_num = %s", [f"{int(migrate.latest()) + 1:04}"])
-    with pytest.raises(SchemaMismatch, match="holdfast db check of the release"):
+    with pytest.raises(SchemaMismatch, match="holdfast db check from the release"):
         schema_check.check(database_url)
 
 

@@ -70,7 +70,7 @@ def values(connection: psycopg.Connection, names: list[str]) -> dict[str, str]:
     ],
     ids=lambda session: session.use,
 )
-def test_a_session_overrides_what_the_database_says(hostile_url: str, session: sessions.Session) -> None:
+def test_a_session_overrides_the_settings_of_the_database(hostile_url: str, session: sessions.Session) -> None:
     with (
         OwnConnection.connect(hostile_url, session=session) as connection,
         psycopg.connect(hostile_url, autocommit=True) as plain,
@@ -161,7 +161,7 @@ def terminate_all(database_url: str) -> None:
         eventually(lambda: connection.execute(f"select count(*) {find}").fetchone() == (0,))
 
 
-def test_a_pool_cut_by_a_restart_costs_no_call(client: Client, database_url: str) -> None:
+def test_no_call_fails_after_a_restart_of_the_server(client: Client, database_url: str) -> None:
     run = client.submit("echo", {"value": 1})
     client.cancel(run)
     for call in (
@@ -173,7 +173,7 @@ def test_a_pool_cut_by_a_restart_costs_no_call(client: Client, database_url: str
         call()
 
 
-async def test_an_asynchronous_pool_cut_by_a_restart_costs_no_call(client: Client, database_url: str) -> None:
+async def test_no_asynchronous_call_fails_after_a_restart_of_the_server(client: Client, database_url: str) -> None:
     async with AsyncClient(client.settings) as asynchronous:
         await asynchronous.queues()
         taken = [await asynchronous._pool.getconn() for _ in range(8)]
@@ -186,36 +186,36 @@ async def test_an_asynchronous_pool_cut_by_a_restart_costs_no_call(client: Clien
         await asynchronous.retry(run)
 
 
-def test_a_client_gives_up_on_a_server_that_says_nothing(
+def test_a_client_gives_up_on_a_server_that_does_not_respond(
     client: Client, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Client(replace(client.settings, database_url=wire.url)) as caller:
         caller.submit("echo", {"value": 1})
         monkeypatch.setattr(sessions, "bounded", lambda waits, _: silence.bounded(waits, 0.3))
         wire.swallow()
-        with pytest.raises(DatabaseUnreachable, match="said nothing"):
+        with pytest.raises(DatabaseUnreachable, match="did not respond"):
             caller.submit("echo", {"value": 2})
 
 
-async def test_an_asynchronous_client_gives_up_on_a_server_that_says_nothing(
+async def test_an_asynchronous_client_gives_up_on_a_server_that_does_not_respond(
     client: Client, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with AsyncClient(replace(client.settings, database_url=wire.url)) as caller:
         await caller.submit("echo", {"value": 1})
         monkeypatch.setattr(sessions, "bounded", lambda waits, _: silence.bounded(waits, 0.3))
         wire.swallow()
-        with pytest.raises(DatabaseUnreachable, match="said nothing"):
+        with pytest.raises(DatabaseUnreachable, match="did not respond"):
             await caller.submit("echo", {"value": 2})
 
 
-def test_a_caller_that_waits_for_a_lock_gets_our_error(
+def test_a_caller_that_waits_too_long_for_a_lock_gets_database_unreachable(
     client: Client, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = client.submit("echo", {"value": 1})
     monkeypatch.setattr(sessions, "CLIENT", replace(sessions.CLIENT, lock_timeout=0.05))
     with Client(client.settings) as caller, psycopg.connect(database_url) as other:
         other.execute("lock table holdfast.runs in access exclusive mode")
-        with pytest.raises(DatabaseUnreachable, match="another transaction is in the way"):
+        with pytest.raises(DatabaseUnreachable, match="conflict with another transaction"):
             caller.cancel(run)
 
 
@@ -230,7 +230,7 @@ def backends(connection: psycopg.Connection) -> int:
     return found.fetchone()[0]  # type: ignore[index]
 
 
-async def test_a_statement_that_is_given_up_ends_at_the_server_too(database_url: str) -> None:
+async def test_a_statement_that_is_given_up_ends_on_the_server_too(database_url: str) -> None:
     database = Database(database_url, "worker", patience=500.0)
     with psycopg.connect(database_url, autocommit=True) as connection:
         work = asyncio.create_task(database.transact(sleeping))
@@ -254,7 +254,7 @@ async def test_a_cancelled_call_ends_its_statement_at_the_server(database_url: s
     await database.close()
 
 
-async def test_a_silent_server_is_given_up_although_it_takes_no_cancel(wire: Wire) -> None:
+async def test_a_server_that_does_not_respond_to_a_cancel_request_is_given_up(wire: Wire) -> None:
     database = Database(wire.url, "worker", patience=500.0)
     await database.connect()
     wire.swallow()

@@ -57,7 +57,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("before", [False, True], ids=["the first subscription", "one of two"])
-def test_a_run_whose_ending_was_open_when_the_subscription_came_is_delivered(
+def test_a_run_whose_end_was_uncommitted_when_the_subscription_was_added_is_delivered(
     floor: Floor, other: Floor, database_url: str, ending: str, before: bool
 ) -> None:
     if before:
@@ -85,7 +85,7 @@ def test_a_run_that_ends_after_the_subscription_is_delivered(floor: Floor, other
     assert delivered(floor, "all") == [run]
 
 
-def test_a_transaction_that_keeps_an_older_snapshot_writes_its_event_all_the_same(floor: Floor, other: Floor) -> None:
+def test_a_transaction_with_an_older_snapshot_still_writes_its_event(floor: Floor, other: Floor) -> None:
     run = floor.submit()
     other.connection.execute("begin isolation level repeatable read")
     other.all("select * from holdfast.subscriptions")
@@ -109,13 +109,16 @@ def test_a_subscription_is_not_added_while_a_transaction_that_ended_runs_stays_o
     floor.subscribe("all", "redis", "all")
 
 
-def test_a_reader_with_an_open_transaction_does_not_hold_a_subscription_up(floor: Floor, other: Floor) -> None:
+def test_an_open_read_transaction_does_not_delay_a_subscription(floor: Floor, other: Floor) -> None:
     other.connection.execute("begin")
     other.all("select * from holdfast.attempts, holdfast.subscriptions")
     floor.subscribe("all", "redis", "all")
 
 
 def test_a_subscription_is_not_added_in_a_transaction_of_the_caller(floor: Floor) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be added in a transaction"), floor.connection.transaction():
+    with (
+        pytest.raises(ConfigurationError, match="cannot be added in your own transaction"),
+        floor.connection.transaction(),
+    ):
         floor.subscribe("all", "redis", "all")
     assert floor.all("select * from holdfast.subscriptions") == []

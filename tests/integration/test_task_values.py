@@ -28,7 +28,7 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
     stage.close()
 
 
-def test_a_task_is_given_the_annotated_types_however_it_is_reached(stage: Stage) -> None:
+def test_a_task_receives_the_annotated_types_from_every_front_end(stage: Stage) -> None:
     period = "Period(first=datetime.date(2026, 1, 1), last=datetime.date(2026, 1, 31))"
     expected = [
         f"Invoice id=UUID('00000000-0000-0000-0000-000000000001') cents=Decimal('5') period={period}",

@@ -61,7 +61,7 @@ def client(settings: Settings) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("far", FAR, ids=repr)
-def test_a_start_that_is_too_far_away_is_refused_by_every_python_front_end(
+def test_a_start_out_of_range_is_refused_by_every_python_front_end(
     database_url: str, client: Client, settings: Settings, far: Any
 ) -> None:
     async def asynchronously() -> None:
@@ -91,7 +91,7 @@ def test_a_start_within_the_bounds_is_kept_and_read(client: Client, near: Any) -
     assert client.why(run)
 
 
-def test_a_start_that_is_too_far_away_is_refused_over_http(settings: Settings) -> None:
+def test_a_start_out_of_range_is_refused_over_http(settings: Settings) -> None:
     app = create_app(settings)
     try:
         api = app.test_client()

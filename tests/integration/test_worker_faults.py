@@ -66,7 +66,7 @@ def inject(stage: Stage, state: str, tables: dict[str, str], most: int, spared: 
 
 
 @pytest.mark.parametrize("state", STATES, ids=STATES.values())
-def test_an_error_of_the_server_costs_no_run_anything(stage: Stage, state: str) -> None:
+def test_an_error_of_the_server_fails_no_run(stage: Stage, state: str) -> None:
     runs = [stage.submit("echo", value=n) for n in range(20)]
     again = [stage.submit("fail", times=1) for _ in range(3)]
     with stage.worker():
@@ -80,7 +80,7 @@ def test_an_error_of_the_server_costs_no_run_anything(stage: Stage, state: str) 
 
 
 @pytest.mark.parametrize("state", ["25006", "40001", "53300", "57P01"])
-def test_registering_again_outlives_errors_of_the_server(stage: Stage, state: str) -> None:
+def test_registering_again_survives_errors_of_the_server(stage: Stage, state: str) -> None:
     """A worker that lost its lease in a failover longer than the lease starts over as soon as it can."""
     with stage.worker() as worker:
         stage.ended(stage.submit("echo", value=1))
@@ -92,7 +92,7 @@ def test_registering_again_outlives_errors_of_the_server(stage: Stage, state: st
 
 
 @pytest.mark.parametrize("state", ["25006", "55P03", "XX000"])
-def test_a_rescue_outlives_errors_of_the_server(stage: Stage, state: str) -> None:
+def test_a_rescue_survives_errors_of_the_server(stage: Stage, state: str) -> None:
     run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("gate")))
     process = stage.start()
     stage.said("started")
@@ -147,7 +147,7 @@ def test_an_unreadable_policy_strands_nothing(stage: Stage, policy: str) -> None
 
 
 @pytest.mark.parametrize("policy", UNREADABLE)
-def test_a_rescue_reads_around_an_unreadable_policy(stage: Stage, policy: str) -> None:
+def test_a_rescue_handles_an_unreadable_policy(stage: Stage, policy: str) -> None:
     runs = [stage.submit("patient", started=str(stage.file("started"))) for _ in range(2)]
     process = stage.start("--slots", "2")
     stage.said("started", 2)

@@ -66,7 +66,7 @@ def test_runs_that_no_worker_can_run_are_reported(database_url: str) -> None:
     assert (found.queue, found.task, found.ready) == ("default", "foreign", 2)
 
 
-def test_a_run_that_the_previous_version_placed_is_found(stage: Stage) -> None:
+def test_a_ready_run_that_the_previous_version_added_is_claimed(stage: Stage) -> None:
     """Code of the previous version does not write the task of a ready run; upkeep fills it in."""
     run = stage.submit("echo", value=4)
     with psycopg.connect(stage.url, autocommit=True) as connection:
@@ -77,7 +77,7 @@ def test_a_run_that_the_previous_version_placed_is_found(stage: Stage) -> None:
         assert stage.ended(run).result() == 4
 
 
-def test_naming_tasks_moves_nothing_else(stage: Stage) -> None:
+def test_adding_tasks_to_ready_runs_changes_nothing_else(stage: Stage) -> None:
     stage.submit("echo", value=4)
     with psycopg.connect(stage.url, autocommit=True) as connection:
         before = connection.execute("select * from holdfast.ready").fetchall()

@@ -28,7 +28,7 @@ def started(stage: Stage, line: int = 0) -> list[int]:
     return pids
 
 
-def test_all_that_a_task_started_dies_with_a_killed_worker(stage: Stage) -> None:
+def test_processes_of_a_task_die_with_a_killed_worker(stage: Stage) -> None:
     stage.submit("starts_processes", started=str(stage.file("started")))
     worker = stage.start("--slots", "1")
     pids = started(stage)
@@ -40,7 +40,7 @@ def test_all_that_a_task_started_dies_with_a_killed_worker(stage: Stage) -> None
     eventually(lambda: not alive(members))
 
 
-def test_all_that_a_task_started_is_dead_when_its_next_attempt_begins(stage: Stage) -> None:
+def test_processes_of_a_task_are_dead_when_its_next_attempt_begins(stage: Stage) -> None:
     run = stage.submit("starts_processes", started=str(stage.file("started")), ends="crash")
     with stage.worker(slots=1):
         stage.ended(run)
@@ -49,7 +49,7 @@ def test_all_that_a_task_started_is_dead_when_its_next_attempt_begins(stage: Sta
         assert not alive(started(stage, line))
 
 
-def test_all_that_a_task_started_dies_when_it_is_cancelled(stage: Stage) -> None:
+def test_processes_of_a_task_die_when_it_is_cancelled(stage: Stage) -> None:
     run = stage.submit("starts_processes", started=str(stage.file("started")))
     with stage.worker(slots=1):
         pids = started(stage)
@@ -58,7 +58,7 @@ def test_all_that_a_task_started_dies_when_it_is_cancelled(stage: Stage) -> None
         eventually(lambda: not alive(pids))
 
 
-def test_what_a_task_left_behind_ends_with_an_orderly_worker(stage: Stage) -> None:
+def test_processes_of_a_task_end_when_the_worker_stops_normally(stage: Stage) -> None:
     run = stage.submit("starts_processes", started=str(stage.file("started")), ends="now")
     with stage.worker(slots=1):
         assert stage.ended(run).status == "SUCCEEDED"
@@ -77,7 +77,7 @@ def test_a_killed_guardian_costs_one_attempt(stage: Stage) -> None:
     assert stage.attempts(run)[0] == (1, "FAILED", None, "crash")
 
 
-def test_a_stopped_guardian_does_not_keep_a_worker(stage: Stage) -> None:
+def test_a_suspended_guardian_does_not_prevent_a_worker_from_stopping(stage: Stage) -> None:
     run = stage.submit("starts_processes", started=str(stage.file("started")))
     worker = stage.start("--slots", "1")
     pids = started(stage)

@@ -52,7 +52,7 @@ def statuses(stage: Stage, ids: list[str]) -> list[Status]:
     return [stage.client.get(id_).status for id_ in ids]
 
 
-def test_a_claim_does_not_wait_for_a_job_that_a_user_holds(stage: Stage, user: psycopg.Connection) -> None:
+def test_a_claim_does_not_wait_for_a_locked_job(stage: Stage, user: psycopg.Connection) -> None:
     gate = stage.file("gate")
     job_id, (held,) = make_job(stage, {"started": str(stage.file("started")), "until": str(gate)}, task="patient")
     driver.run(user, ops.add_tasks([add_task(job_id)], None))
@@ -67,9 +67,7 @@ def test_a_claim_does_not_wait_for_a_job_that_a_user_holds(stage: Stage, user: p
     assert stage.client.get(held).attempt_count == 1
 
 
-def test_an_ending_waits_for_a_job_that_a_user_holds_and_nothing_else_does(
-    stage: Stage, user: psycopg.Connection
-) -> None:
+def test_only_the_result_that_needs_a_locked_job_is_deferred(stage: Stage, user: psycopg.Connection) -> None:
     started, gate = stage.file("started"), stage.file("gate")
     job_id, ids = make_job(stage, *[{"started": str(started), "until": str(gate)}] * 3, task="patient")
     with stage.worker(slots=3):
@@ -88,9 +86,7 @@ def test_an_ending_waits_for_a_job_that_a_user_holds_and_nothing_else_does(
     assert {stage.client.get(id_).attempt_count for id_ in ids} == {1}
 
 
-def test_an_ending_waits_for_a_user_who_depends_on_it_and_nothing_else_does(
-    stage: Stage, user: psycopg.Connection
-) -> None:
+def test_only_the_result_with_a_locked_dependent_is_deferred(stage: Stage, user: psycopg.Connection) -> None:
     started, gate = stage.file("started"), stage.file("gate")
     run = stage.submit("patient", started=str(started), until=str(gate))
     with stage.worker():
@@ -104,7 +100,7 @@ def test_an_ending_waits_for_a_user_who_depends_on_it_and_nothing_else_does(
         assert stage.ended(stage.client.get(dependent.id)).result() == 7
 
 
-def test_a_worker_that_stops_while_a_user_holds_its_job_leaves_the_run_to_others(
+def test_a_worker_that_stops_while_its_job_is_locked_leaves_the_run_to_other_workers(
     stage: Stage, user: psycopg.Connection
 ) -> None:
     job_id, (held,) = make_job(stage, {"value": 3})
@@ -137,7 +133,7 @@ def test_a_run_that_never_ran_does_not_end_failed(stage: Stage, user: psycopg.Co
     assert len(stage.said("marks", 3)) == 3
 
 
-def test_a_rescue_does_not_wait_for_what_a_user_holds(stage: Stage, user: psycopg.Connection) -> None:
+def test_a_rescue_does_not_wait_for_locks_of_a_user(stage: Stage, user: psycopg.Connection) -> None:
     started, gate = stage.file("started"), stage.file("gate")
     held, free = (stage.submit("patient", started=str(started), until=str(gate)) for _ in range(2))
     process = stage.start("--slots", "2")

@@ -114,7 +114,7 @@ def test_the_last_words_of_a_crash_are_kept(stage: Stage) -> None:
     assert {"about to crash", "Fatal Python error: Aborted"} <= said.keys()
 
 
-def test_lines_for_people_name_the_run_too(stage: Stage) -> None:
+def test_pretty_lines_name_the_run_too(stage: Stage) -> None:
     run = stage.submit("output.everything", word="one")
     output = work(stage, log_format="pretty")
     for message in ("printed one", "informed one", "warned one"):
@@ -123,7 +123,9 @@ def test_lines_for_people_name_the_run_too(stage: Stage) -> None:
     assert "started one" in output
 
 
-def test_a_format_of_the_users_own_is_left_alone(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_format_configured_by_the_user_is_kept(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "own_logging.py").write_text(
         "import logging\nlogging.basicConfig(format='mine: %(message)s', level=logging.DEBUG)\n"
     )

@@ -54,7 +54,7 @@ def value(url: str, name: str) -> float | None:
     return float(lines[0].rpartition(" ")[2]) if lines else None
 
 
-def test_a_worker_tells_its_health_and_counts_its_runs_by_queue(stage: Stage) -> None:
+def test_a_worker_serves_health_checks_and_counts_runs_by_queue(stage: Stage) -> None:
     worker = stage.start("--health-port", "0", "--slots", "1")
     url = address(stage)
     assert url.startswith("http://127.0.0.1:")
@@ -79,7 +79,7 @@ def test_a_worker_tells_its_health_and_counts_its_runs_by_queue(stage: Stage) ->
     assert stage.client.get(run).status == "SUCCEEDED"
 
 
-def test_a_worker_whose_database_is_away_lives_and_is_not_ready(stage: Stage, wire: Wire) -> None:
+def test_a_worker_whose_database_is_down_is_live_but_not_ready(stage: Stage, wire: Wire) -> None:
     stage.start("--slots", "1", database_url=wire.url, worker_port=0, lease_seconds=60, renew_seconds=15)
     url = address(stage)
     eventually(lambda: get(f"{url}/readyz")[0] == 200)
@@ -91,7 +91,7 @@ def test_a_worker_whose_database_is_away_lives_and_is_not_ready(stage: Stage, wi
     eventually(lambda: get(f"{url}/readyz")[0] == 200)
 
 
-def test_a_port_that_is_taken_is_one_clear_error(database_url: str, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_with_one_clear_error(database_url: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         said = Cli(tmp_path, database_url=database_url)("worker", "--health-port", port)
@@ -100,7 +100,7 @@ def test_a_port_that_is_taken_is_one_clear_error(database_url: str, tmp_path: Pa
     assert "Traceback" not in said.err
 
 
-def test_an_error_at_the_start_is_json_where_the_log_is_to_be(tmp_path: Path) -> None:
+def test_an_error_at_the_start_is_json_if_the_log_is_json(tmp_path: Path) -> None:
     said = Cli(tmp_path, database_url="postgresql://me:hunter2@127.0.0.1:1/x", log_format="json")("worker")
     assert said.code == 69
     starting, line = map(json.loads, said.err.splitlines())

@@ -60,7 +60,7 @@ def test_a_child_that_stops_between_two_runs_is_replaced_and_no_ending_is_lost(s
     assert unharmed(stage, runs)
 
 
-def test_a_child_that_reads_no_more_is_replaced(stage: Stage) -> None:
+def test_a_child_that_stops_reading_is_replaced(stage: Stage) -> None:
     with stage.worker(executor=ProcessExecutor(slots=1, limits=IMPATIENT)):
         child = stage.ended(stage.submit("stops_reading")).result()
         runs = [stage.ended(stage.submit("pid")) for _ in range(3)]
@@ -76,7 +76,7 @@ def test_the_time_limit_of_a_run_whose_child_was_stopped_is_enforced(stage: Stag
     assert [(attempt[1], attempt[3]) for attempt in stage.attempts(run)] == [("FAILED", "timeout")]
 
 
-def test_a_run_that_holds_the_interpreter_keeps_no_tiny_one_waiting(stage: Stage) -> None:
+def test_a_run_that_holds_the_interpreter_does_not_delay_tiny_runs(stage: Stage) -> None:
     with stage.worker(slots=2):
         warm_up(stage, "grips")
         batch = [{"value": 0, "until": str(stage.file("go"))}, *({"value": n} for n in range(1, 100))]

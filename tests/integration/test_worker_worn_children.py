@@ -93,14 +93,14 @@ def test_the_next_attempt_of_a_failed_run_gets_another_child(stage: Stage, slots
             assert len(set(pids)) == 3
 
 
-def test_an_ordinary_failure_costs_no_child(stage: Stage) -> None:
+def test_an_ordinary_failure_does_not_replace_the_child(stage: Stage) -> None:
     with stage.worker(slots=1):
         before = stage.ended(stage.submit("pid")).result()
         assert stage.ended(stage.submit("fatal")).status == "FAILED"
         assert stage.ended(stage.submit("pid")).result() == before
 
 
-def test_a_run_that_failed_in_all_children_costs_one_of_them(stage: Stage) -> None:
+def test_a_run_that_failed_in_all_children_replaces_one_of_them(stage: Stage) -> None:
     replaced: list[str] = []
     with ExitStack() as stack:
         stack.callback(

@@ -41,37 +41,37 @@ def wrapped(cause: BaseException) -> BaseException:
         ExceptionGroup("several", [ValueError("one"), OSError(errno.EMFILE, "two")]),
     ],
 )
-def test_want_of_something_is_seen_behind_any_error(error: BaseException) -> None:
+def test_exhaustion_is_detected_in_the_causes_of_an_error(error: BaseException) -> None:
     assert is_exhaustion(error)
 
 
 @pytest.mark.parametrize(
     "error", [ValueError("no"), OSError(errno.ENOENT, "no such file"), BlockingIOError(errno.EAGAIN, "later")]
 )
-def test_ordinary_errors_are_no_sign_of_want(error: BaseException) -> None:
+def test_ordinary_errors_are_not_taken_for_exhaustion(error: BaseException) -> None:
     assert not is_exhaustion(error)
 
 
-def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
+def test_an_error_that_is_its_own_cause_is_examined_once() -> None:
     error = ValueError("round and round")
     error.__context__ = cause = KeyError("and back")
     cause.__context__ = error
     assert not is_exhaustion(error)
 
 
-def test_a_run_that_failed_for_want_of_memory_was_the_last() -> None:
+def test_a_child_is_replaced_after_a_run_that_ran_out_of_memory() -> None:
     wear = Wear(ChildLimits())
     wear.failed(MemoryError())
     assert "memory" in (wear.check(monotonic()) or "")
 
 
-def test_nothing_is_worn_by_ordinary_failures() -> None:
+def test_ordinary_failures_give_no_reason_to_replace_the_child() -> None:
     wear = Wear(ChildLimits())
     wear.failed(ValueError("ordinary"))
     assert wear.check(monotonic()) is None
 
 
-def test_descriptors_are_counted_now_and_then() -> None:
+def test_descriptors_are_counted_periodically() -> None:
     wear = Wear(ChildLimits(descriptors=10))
     now = monotonic()
     with ExitStack() as stack:
@@ -90,7 +90,7 @@ def test_descriptors_are_counted_at_once_after_a_failure() -> None:
         assert "descriptors" in (wear.check(monotonic()) or "")
 
 
-def test_age_and_memory_are_looked_at_every_second() -> None:
+def test_age_and_memory_are_checked_every_second() -> None:
     now = monotonic()
     assert "older" in (Wear(ChildLimits(age=0.5)).check(now + 2 * WEIGH_EVERY) or "")
     assert Wear(ChildLimits(age=60)).check(now + 2 * WEIGH_EVERY) is None

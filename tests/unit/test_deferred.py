@@ -14,7 +14,7 @@ def result(run_id: str) -> Settlement:
     return Settlement(AttemptRef(run_id, 1), AttemptStatus.SUCCEEDED, None)
 
 
-def test_later_results_of_a_locked_job_are_kept_back_and_those_of_others_are_not() -> None:
+def test_later_results_of_a_locked_job_are_deferred_and_those_of_other_jobs_are_not() -> None:
     deferred = Deferred()
     deferred.add_locked([result("a1")], [Blocked("a1", "a", True)])
     free = deferred.keep_back([result("a2"), result("b1"), result("alone")], JOBS.get)
@@ -23,14 +23,14 @@ def test_later_results_of_a_locked_job_are_kept_back_and_those_of_others_are_not
     assert not deferred.elsewhere
 
 
-def test_a_lock_that_is_not_on_a_job_keeps_nothing_back_but_is_looked_for() -> None:
+def test_a_lock_that_is_not_on_a_job_defers_no_result_but_is_checked_for() -> None:
     deferred = Deferred()
     deferred.add_locked([result("a1")], [Blocked("a1", "a", False)])
     assert deferred.keep_back([result("a2")], JOBS.get) == [result("a2")]
     assert deferred.elsewhere
 
 
-def test_what_was_taken_to_be_looked_at_again_keeps_nothing_back() -> None:
+def test_results_taken_for_another_check_defer_no_other_results() -> None:
     deferred = Deferred()
     deferred.add_locked([result("a1")], [Blocked("a1", "a", True), Blocked("b1", "b", False)])
     deferred.add_unexplained([result("b1")])

@@ -20,7 +20,7 @@ STATES = {
 @pytest.mark.parametrize(
     ("fault", "state"), [(fault, one) for fault, states in STATES.items() for one in states.split()]
 )
-def test_an_error_is_judged_by_its_state(fault: Fault, state: str) -> None:
+def test_an_error_is_classified_by_its_sqlstate(fault: Fault, state: str) -> None:
     error = type("Error", (psycopg.Error,), {"sqlstate": state})()
     assert fault_of(error) is fault
 

@@ -126,7 +126,7 @@ def test_the_steps_of_a_progress_bar_are_one_line() -> None:
     assert messages(lines) == ["999 of 1000", "with a windows ending"]
 
 
-def test_a_very_long_line_comes_in_pieces() -> None:
+def test_a_very_long_line_is_split() -> None:
     with captured() as lines:
         print("x" * (LONGEST * 2 + 5))
     assert [len(message) for message in messages(lines)] == [LONGEST, LONGEST, 5]
@@ -139,14 +139,14 @@ def test_bytes_and_control_characters_are_made_readable() -> None:
     assert messages(lines) == ["café \\xff", "\\x1b[2Jgone\\udc80"]
 
 
-def test_everything_is_as_before_afterwards() -> None:
+def test_streams_and_handlers_are_restored_afterwards() -> None:
     before = sys.stdout, sys.stderr, sys.excepthook, threading.excepthook, logging.getLogger().level
     undo = capture(Output(Lines(LogFormat(), lambda line: None), lambda: None))
     undo()
     assert before == (sys.stdout, sys.stderr, sys.excepthook, threading.excepthook, logging.getLogger().level)
 
 
-def test_lines_for_people_leave_alone_what_belongs_to_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretty_lines_leave_output_outside_of_runs_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stdout", stream)
     written: list[str] = []

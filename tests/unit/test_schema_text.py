@@ -41,11 +41,11 @@ def test_redundant_parentheses_and_spaces_make_no_difference(one: str, other: st
         ("((a BETWEEN b AND c) AND d)", "(a BETWEEN b AND c AND d)"),
     ],
 )
-def test_other_meanings_stay_different(one: str, other: str) -> None:
+def test_texts_with_different_meanings_stay_different(one: str, other: str) -> None:
     assert canonical(one) != canonical(other)
 
 
-def test_the_spelling_is_stable_and_readable() -> None:
+def test_the_canonical_text_is_stable_and_readable() -> None:
     text = "CHECK (((octet_length(a) = 32) AND (b <@ ARRAY['x'::text, 'y'::text]) AND ((c.d)::text IS NOT NULL)))"
     spelled = "CHECK ((octet_length(a) = 32) AND (b <@ ARRAY['x'::text, 'y'::text]) AND ((c.d)::text IS NOT NULL))"
     assert canonical(text) == canonical(spelled) == spelled

@@ -84,12 +84,12 @@ def quietly(venv: Path, code: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(venv, code), capture_output=True, text=True)
 
 
-def test_a_log_gets_nothing_of_it(tmp_path: Path) -> None:
+def test_no_progress_is_written_without_a_terminal(tmp_path: Path) -> None:
     done = quietly(tmp_path, 0)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_failure_shows_what_pip_said_last(tmp_path: Path) -> None:
+def test_a_failure_shows_the_last_output_of_pip(tmp_path: Path) -> None:
     done = quietly(tmp_path, 3)
     assert done.returncode == 3
     assert "Processing /wheels/other-2.0" in done.stderr

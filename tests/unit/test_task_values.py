@@ -141,29 +141,29 @@ ORDER = Order(no=7, at=NOON, lines=[Line(price=Decimal("1.5"), colours={Colour.R
         (bytes, b"text"),
     ],
 )
-def test_a_value_of_the_annotated_type_is_given_back_as_it_was(hint: Any, value: Any) -> None:
+def test_a_value_of_the_annotated_type_is_read_back_unchanged(hint: Any, value: Any) -> None:
     back = given_back(hint, value)
     assert back == value
     assert type(back) is type(value)
 
 
 @given(st.timedeltas() | st.decimals(allow_nan=False, allow_infinity=False) | st.dates() | st.uuids())
-def test_any_value_is_given_back_as_it_was(value: Any) -> None:
+def test_any_value_is_read_back_unchanged(value: Any) -> None:
     assert given_back(type(value), value) == value
 
 
 @given(st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1), timezones=st.timezones() | st.none()))  # noqa: DTZ001
-def test_any_datetime_is_given_back_as_the_same_instant(value: datetime) -> None:
+def test_any_datetime_is_read_back_as_the_same_instant(value: datetime) -> None:
     back = given_back(datetime, value)
     assert back == (value if value.tzinfo is None else value.astimezone(UTC))
 
 
-def test_json_for_an_annotated_parameter_stays_what_it_was() -> None:
+def test_json_for_an_annotated_parameter_is_stored_unchanged() -> None:
     assert stored(datetime, "2026-05-01T14:00:00+02:00")[0] == '{"value":"2026-05-01T14:00:00+02:00"}'
     assert stored(Order, {"no": 7, "at": "2026-05-01T12:00:00Z", "lines": []})
 
 
-def test_a_plain_object_with_values_in_it_makes_a_model() -> None:
+def test_a_dict_with_typed_values_becomes_a_model() -> None:
     back = given_back(Order, {"no": 7, "at": NOON, "lines": [{"price": Decimal("1.5"), "colours": {Colour.RED}}]})
     assert back == Order(no=7, at=NOON, lines=[Line(price=Decimal("1.5"), colours={Colour.RED})])
 
@@ -188,11 +188,11 @@ def test_equal_values_have_one_hash(hint: Any, one: Any, other: Any) -> None:
     assert stored(hint, one) == stored(hint, other)
 
 
-def test_a_time_without_a_zone_is_another_value_than_one_with_it() -> None:
+def test_a_time_without_a_zone_differs_from_one_with_a_zone() -> None:
     assert stored(datetime, NOON)[1] != stored(datetime, NOON.replace(tzinfo=None))[1]
 
 
-def test_a_type_that_writes_itself_in_another_way_is_left_alone() -> None:
+def test_the_serialization_of_a_type_is_kept() -> None:
     pointer, _ = refusal(Recorded, Recorded(at=NOON))  # 2026-05-01 12:00 would be read as a time without a zone
     assert pointer == "/parameters/value/at"
     naive = NOON.replace(tzinfo=None)
@@ -211,29 +211,31 @@ def test_a_type_that_writes_itself_in_another_way_is_left_alone() -> None:
         (None, ORDER, f"{__name__}.Order", f"{__name__}.Order"),
     ],
 )
-def test_a_value_whose_annotation_does_not_say_so_is_refused_with_what_to_annotate(
+def test_a_value_without_a_matching_annotation_is_refused_with_a_suggestion(
     hint: Any, value: Any, kind: str, annotate: str
 ) -> None:
     _, detail = refusal(hint, value)
     assert f"a value of type {kind} is not JSON, and parameter 'value' is " in detail
-    assert f"annotate it with {annotate}, " in detail
+    assert f"annotate it with {annotate} " in detail
 
 
 @pytest.mark.parametrize(
     ("hint", "value", "pointer", "expected"),
     [
-        (tuple[Any, ...], (NOON,), "/0", "would be given str instead of datetime.datetime"),
-        (Order, ORDER.model_copy(update={"notes": NOON}), "/notes", "would be given str instead of datetime.datetime"),
-        (Order, Urgent(no=1, at=NOON, lines=[], by=date(2026, 5, 1)), "/by", "would not be given this"),
-        (SecretStr, SecretStr("x"), "", "another pydantic.types.SecretStr than this one"),
+        (tuple[Any, ...], (NOON,), "/0", "would receive str instead of datetime.datetime"),
+        (Order, ORDER.model_copy(update={"notes": NOON}), "/notes", "would receive str instead of datetime.datetime"),
+        (Order, Urgent(no=1, at=NOON, lines=[], by=date(2026, 5, 1)), "/by", "would not receive this"),
+        (SecretStr, SecretStr("x"), "", "a different pydantic.types.SecretStr"),
         (float | Decimal | None, Decimal("NaN"), "", "finite number"),
         (datetime, date(2026, 5, 1), "", "valid datetime"),
         (date, datetime(2026, 5, 1), "", "valid date"),  # noqa: DTZ001
         (bytes, b"\xff", "", "cannot be written as JSON"),
-        (None, Widget(), "", "Widget cannot be written as JSON; give a string, number, list or object"),
+        (None, Widget(), "", "Widget cannot be written as JSON; pass a string, number, list or object"),
     ],
 )
-def test_a_value_that_would_not_come_back_is_refused(hint: Any, value: Any, pointer: str, expected: str) -> None:
+def test_a_value_that_would_not_be_read_back_unchanged_is_refused(
+    hint: Any, value: Any, pointer: str, expected: str
+) -> None:
     where, detail = refusal(hint, value)
     assert where == f"/parameters/value{pointer}"
     assert expected in detail

@@ -25,7 +25,9 @@ def ask(url: str, document: Any = None) -> Any:
 
 
 @pytest.mark.timeout(300)
-def test_release_before_submits_and_works_on_the_new_schema(upgraded_url: str, before: Release, tmp_path: Path) -> None:
+def test_previous_release_submits_and_executes_on_the_new_schema(
+    upgraded_url: str, before: Release, tmp_path: Path
+) -> None:
     before.start(upgraded_url, tmp_path, "holdfast", "worker")
     run_id = before.ok(upgraded_url, tmp_path, "holdfast", "submit", "fleet.work", "-p", "n=7").strip()
     for command in ("wait", "show", "events", "attempts", "why", "verify"):
@@ -39,7 +41,7 @@ def test_release_before_submits_and_works_on_the_new_schema(upgraded_url: str, b
 
 
 @pytest.mark.timeout(300)
-def test_release_before_serves_http_on_the_new_schema(upgraded_url: str, before: Release, tmp_path: Path) -> None:
+def test_previous_release_serves_http_on_the_new_schema(upgraded_url: str, before: Release, tmp_path: Path) -> None:
     before.start(upgraded_url, tmp_path, "holdfast", "api", port=0)
     log = tmp_path / "previous-0.log"
     url = eventually(lambda: re.findall(r"http://127\.0\.0\.1:\d+", log.read_text()), WITHIN)[0]
@@ -50,7 +52,7 @@ def test_release_before_serves_http_on_the_new_schema(upgraded_url: str, before:
 
 
 @pytest.mark.timeout(300)
-def test_upgrade_by_the_release_before_leaves_the_new_schema_alone(
+def test_upgrade_by_the_previous_release_leaves_the_new_schema_unchanged(
     upgraded_url: str, before: Release, after: Release, tmp_path: Path
 ) -> None:
     done = before.call(upgraded_url, tmp_path, "holdfast", "db", "upgrade")
@@ -64,7 +66,7 @@ def test_upgrade_by_the_release_before_leaves_the_new_schema_alone(
     "command",
     ["worker --until-empty", "submit fleet.work -p n=1", "api --port 0"],
 )
-def test_this_release_refuses_the_schema_before_in_one_line(
+def test_this_release_refuses_the_previous_schema_with_one_line(
     landed_url: str, before: Release, after: Release, tmp_path: Path, command: str
 ) -> None:
     done = after.call(landed_url, tmp_path, "holdfast", *command.split())
@@ -76,14 +78,14 @@ def test_this_release_refuses_the_schema_before_in_one_line(
 
 
 @pytest.mark.timeout(300)
-def test_database_of_the_release_before_gets_its_hashes_with_the_upgrade(upgraded_url: str, after: Release) -> None:
+def test_upgrade_records_the_hashes_in_a_database_of_the_previous_release(upgraded_url: str, after: Release) -> None:
     with psycopg.connect(upgraded_url) as connection:
         recorded = connection.execute("select sha256 from holdfast.migration").fetchone()
     assert recorded is not None
     assert sorted(recorded[0]) == [f"{number:04}" for number in range(1, int(after.schema) + 1)]
 
 
-def test_without_the_history_of_git_the_tests_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_git_history_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.upgrade.releases.ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(RuntimeError, match=rf"commit {PREVIOUS[:7]}.*git fetch --unshallow"):

@@ -100,7 +100,7 @@ def test_runs_begun_before_the_upgrade_are_finished_by_this_release(
 
 
 @pytest.mark.timeout(300)
-def test_runs_begun_before_the_upgrade_are_finished_by_the_release_before(
+def test_runs_begun_before_the_upgrade_are_finished_by_the_previous_release(
     landed_url: str, before: Release, after: Release, tmp_path: Path
 ) -> None:
     records = begin(before, landed_url, tmp_path)
@@ -109,7 +109,7 @@ def test_runs_begun_before_the_upgrade_are_finished_by_the_release_before(
 
 
 @pytest.mark.timeout(300)
-def test_runs_begun_by_this_release_are_finished_by_the_release_before(
+def test_runs_begun_by_this_release_are_finished_by_the_previous_release(
     upgraded_url: str, before: Release, after: Release, tmp_path: Path
 ) -> None:
     finish(before, begin(after, upgraded_url, tmp_path), tmp_path)

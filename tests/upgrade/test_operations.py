@@ -23,7 +23,7 @@ def command(directory: Path, release: Release) -> Path:
     return made
 
 
-def test_two_workers_are_upgraded_one_by_one_while_runs_go_on(
+def test_two_workers_are_upgraded_one_by_one_while_runs_are_executed(
     landed_url: str, before: Release, after: Release, tmp_path: Path
 ) -> None:
     with psycopg.connect(landed_url) as connection:

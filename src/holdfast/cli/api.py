@@ -11,17 +11,17 @@ from holdfast.cli.worker import tasks_option
 
 
 @click.command()
-@click.option("--host", help="The address to listen on; else HOLDFAST_HOST.")
-@click.option("--port", type=click.IntRange(0, 65535), help="The port, 0 for a free one; else HOLDFAST_PORT.")
+@click.option("--host", help="The address to listen on. Default: HOLDFAST_HOST.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 picks a free one. Default: HOLDFAST_PORT.")
 @click.option(
-    "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="How many processes serve."
+    "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Number of server processes."
 )
 @tasks_option
 @click.option("--with-parent", type=int, hidden=True, help="Stop when this process, which started it, is gone.")
 def api(host: str | None, port: int | None, processes: int, tasks: tuple[str, ...], with_parent: int | None) -> None:
     """Serve the API over HTTP.
 
-    Loopback may go without a token; anywhere else there has to be one.
+    On loopback, tokens are optional; on any other address, the server starts only if there is a token.
     """
     from holdfast.domain.errors import ConfigurationError
     from holdfast.settings import load
@@ -39,6 +39,6 @@ def api(host: str | None, port: int | None, processes: int, tasks: tuple[str, ..
     serve(
         replace(settings, tasks=(*settings.tasks, *tasks), **given),  # type: ignore[arg-type]
         processes=processes,
-        # A log that is to be JSON throughout tells it by an event.
+        # With JSON logs, an event reports the address instead.
         started=None if settings.log_format == "json" else lambda url: output.note(f"the API listens on {url}"),
     )

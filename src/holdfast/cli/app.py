@@ -20,22 +20,22 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "up": Entry("holdfast.cli.up:up", "Start everything here and stay."),
+    "up": Entry("holdfast.cli.up:up", "Start the API and workers."),
     "api": Entry("holdfast.cli.api:api", "Serve the API over HTTP."),
-    "worker": Entry("holdfast.cli.worker:worker", "Take runs from queues and execute them."),
-    "sweep": Entry("holdfast.cli.sweep:sweep", "Rescue, ring, publish and prune; execute nothing."),
-    "demo": Entry("holdfast.cli.demo:demo", "Show the main job end to end, on a Postgres of its own."),
-    "doctor": Entry("holdfast.cli.doctor:doctor", "Name what is wrong here, and how to fix it."),
-    "submit": Entry("holdfast.cli.submit:submit", "Make a run of a task."),
-    "runs": Entry("holdfast.cli.runs:runs", "List, follow and steer runs."),
-    "jobs": Entry("holdfast.cli.jobs:jobs", "List, show and steer jobs."),
+    "worker": Entry("holdfast.cli.worker:worker", "Claim runs from queues and execute them."),
+    "sweep": Entry("holdfast.cli.sweep:sweep", "Do the workers' upkeep without executing runs."),
+    "demo": Entry("holdfast.cli.demo:demo", "Demonstrate the main features on a temporary Postgres."),
+    "doctor": Entry("holdfast.cli.doctor:doctor", "Check the installation and report how to fix problems."),
+    "submit": Entry("holdfast.cli.submit:submit", "Submit a run of a task."),
+    "runs": Entry("holdfast.cli.runs:runs", "List, follow, cancel and retry runs."),
+    "jobs": Entry("holdfast.cli.jobs:jobs", "List, show, cancel and retry jobs."),
     "queues": Entry("holdfast.cli.queues:queues", "List, pause and resume queues."),
     "workers": Entry("holdfast.cli.workers:workers", "List and drain workers."),
-    "subscriptions": Entry("holdfast.cli.subscriptions:subscriptions", "Choose who hears that runs ended."),
+    "subscriptions": Entry("holdfast.cli.subscriptions:subscriptions", "Send events to webhooks and Redis streams."),
     "tasks": Entry("holdfast.cli.tasks:tasks", "List the registered tasks and their parameters."),
-    "tokens": Entry("holdfast.cli.tokens:tokens", "Make and revoke tokens for the API."),
+    "tokens": Entry("holdfast.cli.tokens:tokens", "Create and revoke tokens for the API."),
     "openapi": Entry("holdfast.cli.openapi:openapi", "Print the OpenAPI document of the API."),
-    "db": Entry("holdfast.cli.db:db", "Upgrade, check and address the database."),
+    "db": Entry("holdfast.cli.db:db", "Upgrade and check the database, and print its URL."),
     "config": Entry("holdfast.cli.config:config", "Show every setting and where it came from."),
 }
 
@@ -80,7 +80,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> No
 def _completion() -> str:
     ways = {shell: f'eval "$(_HOLDFAST_COMPLETE={shell}_source holdfast)"' for shell in ("bash", "zsh")}
     ways["fish"] = "_HOLDFAST_COMPLETE=fish_source holdfast | source"
-    return "\b\nShell completion, in the shell's start-up file:\n" + "\n".join(
+    return "\b\nTo enable shell completion, add to the shell's start-up file:\n" + "\n".join(
         f"  {shell:<4}  {way}" for shell, way in ways.items()
     )
 

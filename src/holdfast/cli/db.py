@@ -10,12 +10,12 @@ from holdfast.cli.session import json_option
 
 @click.group()
 def db() -> None:
-    """Upgrade, check and address the database."""
+    """Upgrade and check the database, and print its URL."""
 
 
 @db.command()
 def upgrade() -> None:
-    """Bring the database to the schema of this code. Safe under load, and from many places at once."""
+    """Upgrade the database to the schema of this release. Safe under load and when run several times at once."""
     from holdfast import migrate
     from holdfast.client.surroundings import Surroundings, connect
 
@@ -37,7 +37,7 @@ def upgrade() -> None:
 @db.command()
 @json_option
 def current(as_json: bool) -> None:
-    """Print the number of the schema that the database is at."""
+    """Print the number of the database's schema."""
     from holdfast import migrate
     from holdfast.client.surroundings import Surroundings, connect
 
@@ -54,7 +54,7 @@ def current(as_json: bool) -> None:
 @db.command()
 @json_option
 def check(as_json: bool) -> int:
-    """Report where the database's schema differs from what its migrations made."""
+    """Report differences between the database's schema and its migrations."""
     from holdfast.client.surroundings import Surroundings
     from holdfast.schema_check import check as find_drift
 
@@ -73,9 +73,9 @@ def check(as_json: bool) -> int:
 @click.argument("purpose", type=click.Choice(("reader", "client", "api", "worker")))
 @click.argument("role")
 def grants(purpose: str, role: str) -> None:
-    """Print the statements that let ROLE, which does not own the schema, be a PURPOSE.
+    """Print the GRANT statements that ROLE needs for PURPOSE.
 
-    The owner runs them, and again after each upgrade: holdfast db grants worker NAME | psql DATABASE_URL
+    Run them as the schema's owner, and again after each upgrade: holdfast db grants worker NAME | psql DATABASE_URL
     """
     from holdfast.grants import statements
 
@@ -85,7 +85,7 @@ def grants(purpose: str, role: str) -> None:
 
 @db.command()
 def url() -> None:
-    """Print the database's address, for psql and the like. The embedded server runs while somebody uses it."""
+    """Print the database's URL, for psql and similar tools. The embedded server runs while a process uses it."""
     from pathlib import Path
 
     from holdfast.settings import load

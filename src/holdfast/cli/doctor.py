@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     type=click.Choice(("reader", "client", "api", "worker")),
     default="worker",
     show_default=True,
-    help="What the database role is for, as in: holdfast db grants.",
+    help="Purpose of the database role, as in `holdfast db grants`.",
 )
 @json_option
 def doctor(purpose: str, as_json: bool) -> int:
-    """Check settings, machine, database and work; say what is wrong and how to fix it."""
+    """Check the settings, the machine, the database and the work, and report how to fix problems."""
     from holdfast.doctor import State, examine
 
     found = []

@@ -28,13 +28,13 @@ MEANINGS = {
     USAGE: "bad usage or input",
     RUN_FAILED: "the run failed",
     RUN_CANCELLED: "the run was cancelled",
-    WAIT_TIMED_OUT: "the wait was over first",
+    WAIT_TIMED_OUT: "the wait timed out",
     NOT_FOUND: "not found",
     NOT_ALLOWED: "not allowed",
     CONFLICT: "conflict",
     UNREACHABLE: "no answer from the database or the API",
     INTERRUPTED: "interrupted",
-    PIPE_CLOSED: "the reader left",
+    PIPE_CLOSED: "the output pipe was closed",
     TERMINATED: "terminated",
 }
 

@@ -28,7 +28,7 @@ _ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 @click.group()
 def jobs() -> None:
-    """List jobs, show what they wait for, and steer them."""
+    """List, show, cancel and retry jobs."""
 
 
 def _age(job: Job) -> str:
@@ -48,8 +48,8 @@ JOBS: list[Column[Job]] = [
 @jobs.command("list")
 @click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only jobs in this status.")
 @click.option("--name", help="Only jobs of this name.")
-@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="How many at most.")
-@click.option("--cursor", metavar="JOB_ID", help="Go on after this job.")
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Maximum number of items.")
+@click.option("--cursor", metavar="JOB_ID", help="Continue after this job.")
 @json_option
 def list_jobs(limit: int, as_json: bool, **filters: str | None) -> None:
     """List jobs, newest first."""
@@ -76,7 +76,7 @@ class Shown(NamedTuple):
 
 @jobs.command()
 @click.argument("job_id")
-@click.option("--all", "everything", is_flag=True, help=f"All its tasks, not only the first {SHOWN}.")
+@click.option("--all", "everything", is_flag=True, help=f"Show all tasks, not only the first {SHOWN}.")
 @json_option
 def show(job_id: str, everything: bool, as_json: bool) -> None:
     """Show a job, its tasks, and what each of them waits for."""
@@ -169,10 +169,10 @@ def _remark(task: Shown) -> str:
 
 @jobs.command()
 @click.argument("job_ids", nargs=-1, required=True, metavar="JOB_ID...")
-@click.option("--reason", help="Kept with the job and its tasks.")
+@click.option("--reason", help="Stored with the job and its tasks.")
 @json_option
 def cancel(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
-    """Cancel jobs: what is pending of them ends at once, what runs is asked to stop."""
+    """Cancel jobs: pending tasks end at once, running tasks are asked to stop."""
     from holdfast.http.documents import job_document
 
     def ask(asked: Jobs | ApiJobs, job_id: str) -> None:
@@ -187,7 +187,7 @@ def cancel(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
 @click.argument("job_ids", nargs=-1, required=True, metavar="JOB_ID...")
 @json_option
 def retry(job_ids: tuple[str, ...], as_json: bool) -> int:
-    """Do again what failed of jobs, and what could not start because of it. Finished work is kept."""
+    """Retry the failed tasks of jobs, and those that could not start because of them. Other results are kept."""
     from holdfast.http.documents import job_document
 
     def ask(asked: Jobs | ApiJobs, job_id: str) -> None:

@@ -111,8 +111,8 @@ def visible(text: str) -> str:
 
 
 class Column(NamedTuple, Generic[T]):
-    """One column of a table. On a terminal that is too narrow, ids are shortened to a prefix that tells them apart,
-    columns to `spare` are left out, the last one first, and the `wide` ones are cut, the widest first."""
+    """One column of a table. On a narrow terminal, ids are shortened to a unique prefix, `spare` columns
+    are left out, the last one first, and `wide` columns are cut, the widest first."""
 
     title: str
     value: Callable[[T], object]
@@ -183,7 +183,7 @@ SHORTEST_ID = 18
 
 
 def _fitted(cells: Cells, columns: Sequence[Column[T]]) -> tuple[Cells, list[Column[T]]]:
-    """The columns that the terminal has room for, ids shortened if need be. Each begins with its title."""
+    """Return the columns that fit the terminal, with ids shortened if necessary. Each begins with its title."""
     pairs = list(zip(cells, columns, strict=True))
     if _excess([_least(*pair, READABLE) for pair in pairs]) > 0:
         pairs = [(_shortened(cell) if column.is_id else cell, column) for cell, column in pairs]
@@ -201,7 +201,7 @@ def _least(cells: Sequence[str], column: Column[Any], wide: int) -> int:
 
 
 def _shortened(cells: Sequence[str]) -> list[str]:
-    """A title and ids, each id cut to a length at which all of them differ."""
+    """Return a title and ids, with the ids cut to a length at which all of them differ."""
     title, *ids = cells
     length = next(n for n in range(SHORTEST_ID, 100) if len({one[:n] for one in ids}) == len(set(ids)))
     return [title, *(one[:length].rstrip("-") for one in ids)]
@@ -212,7 +212,7 @@ def _excess(widths: Sequence[int]) -> int:
 
 
 def _cut_wide(widths: list[int], columns: Sequence[Column[Any]]) -> None:
-    """Take from the widest of the wide columns until the line fits, or nothing is left to take."""
+    """Shrink the widest of the wide columns until the line fits or none can be shrunk further."""
     least = {index: max(NARROWEST, width(one.title)) for index, one in enumerate(columns) if one.wide}
     for _ in range(_excess(widths)):
         index = max((index for index in least if widths[index] > least[index]), key=widths.__getitem__, default=None)

@@ -1,7 +1,7 @@
-"""Ids that were shortened on the command line: a prefix stands for the one run, job or worker whose id begins with it.
+"""Shortened ids on the command line: a prefix refers to the only run, job or worker whose id begins with it.
 
-Only the command line does this, for people who copy what a narrow terminal shows. Ids are ordered, so those with a
-prefix are next to each other in a list of runs or jobs, and one page of it answers.
+Only the command line accepts prefixes, for people who copy what a narrow terminal shows. Lists are ordered by id, so
+ids with a common prefix are adjacent, and one page of the list is enough to find them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PREFIX = re.compile(rf"[0-9a-f]{{{LEAST},}}")
 
 
 def run_id(client: Client, given: str) -> str:
-    """The id of the run that is meant."""
+    """Return the id of the run that `given` refers to."""
     prefix = _prefix(given)
     if prefix is None:
         return given
@@ -32,7 +32,7 @@ def run_id(client: Client, given: str) -> str:
 
 
 def job_id(client: Client, given: str) -> str:
-    """The id of the job that is meant."""
+    """Return the id of the job that `given` refers to."""
     prefix = _prefix(given)
     if prefix is None:
         return given
@@ -43,7 +43,7 @@ def job_id(client: Client, given: str) -> str:
 
 
 def worker_id(client: Client, given: str) -> str:
-    """The id of the worker that is meant."""
+    """Return the id of the worker that `given` refers to."""
     prefix = _prefix(given)
     if prefix is None:
         return given
@@ -52,7 +52,7 @@ def worker_id(client: Client, given: str) -> str:
 
 
 def _prefix(given: str) -> str | None:
-    """The beginning of an id, as ids are written; None for a whole id, and for what cannot be part of one."""
+    """Return the prefix with its hyphens; None for a complete id, and for text that cannot be part of an id."""
     digits = given.lower().replace("-", "")
     if len(given) >= LENGTH or not _PREFIX.fullmatch(digits) or len(digits) > 32:
         return None
@@ -60,7 +60,7 @@ def _prefix(given: str) -> str | None:
 
 
 def _beginning(prefix: str, page: Callable[[str], Sequence[Any]]) -> Iterator[Any]:
-    """What a list holds under a prefix. Pages go down from a cursor, and may be short before the end of the list."""
+    """Yield the items whose id has the prefix. Pages go down from a cursor; a page before the last one may be short."""
     cursor: str | None = prefix + "ffffffff-ffff-ffff-ffff-ffffffffffff"[len(prefix) :]
     while cursor is not None:
         found = page(cursor)
@@ -70,11 +70,11 @@ def _beginning(prefix: str, page: Callable[[str], Sequence[Any]]) -> Iterator[An
 
 
 def _only(candidates: Iterable[tuple[str, str]], kind: str, given: str, missing: type[Exception]) -> str:
-    """The id of the only candidate. Each is an id, and what is shown of it."""
+    """Return the id of the only candidate. Each candidate is an id and the text to show for it."""
     found = list(islice(candidates, NAMED + 1))
     if not found:
-        raise missing(f"no {kind} has an id that begins with {given}; holdfast {kind}s list shows them")
+        raise missing(f"no {kind} id begins with {given}; list them with: holdfast {kind}s list")
     if len(found) > 1:
         named = ", ".join(text for _, text in found[:NAMED]) + (" and more" if len(found) > NAMED else "")
-        raise BadInput(f"{given} is the beginning of more than one {kind}'s id: {named}; give more of it")
+        raise BadInput(f"{given} matches more than one {kind}: {named}; use a longer prefix")
     return found[0][0]

@@ -33,7 +33,7 @@ def queues() -> None:
 @queues.command("list")
 @json_option
 def list_queues(as_json: bool) -> None:
-    """List the queues that have live runs or were paused."""
+    """List the queues that have live runs or are paused."""
     from holdfast.client.documents import written
 
     with open_client() as client:
@@ -50,9 +50,9 @@ def list_queues(as_json: bool) -> None:
 
 @queues.command()
 @click.argument("name")
-@click.option("--reason", help="Shown to whoever asks why a run waits.")
+@click.option("--reason", help="Shown by `holdfast runs why`.")
 def pause(name: str, reason: str | None) -> None:
-    """Let no run of queue NAME start; running ones go on."""
+    """Pause queue NAME: no new runs start, running ones continue."""
     with open_client() as client:
         client.pause_queue(name, reason=reason)
     output.note(f"queue {name} is paused; holdfast queues resume {name} opens it again")
@@ -61,7 +61,7 @@ def pause(name: str, reason: str | None) -> None:
 @queues.command()
 @click.argument("name")
 def resume(name: str) -> None:
-    """Let the runs of queue NAME start again."""
+    """Resume queue NAME: its runs start again."""
     with open_client() as client:
         client.resume_queue(name)
     output.note(f"queue {name} is open")

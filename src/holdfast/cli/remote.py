@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def url_option(command: Any) -> Any:
     """The options that choose an API; they stand before the command: `holdfast --url ... runs list`."""
-    command = click.option("--token", metavar="TOKEN", help="A token for the API; else HOLDFAST_TOKEN.")(command)
-    return click.option("--url", metavar="URL", help="Ask the API at this address; else HOLDFAST_URL.")(command)
+    command = click.option("--token", metavar="TOKEN", help="The token for the API. Default: HOLDFAST_TOKEN.")(command)
+    return click.option("--url", metavar="URL", help="Use the API at this URL. Default: HOLDFAST_URL.")(command)
 
 
 def chosen(settings: Settings) -> tuple[str | None, str | None]:

@@ -1,4 +1,4 @@
-"""Running a command: what it raises becomes one line and an exit code."""
+"""Running a command: an exception becomes one line and an exit code."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def invoke(arguments: Sequence[str] | None) -> int:
         raise
     except Exception as error:  # noqa: BLE001 - the one place where anything becomes a line and a code
         code = stopped_with()
-        if code is not None:  # while a module was imported, for instance: then it is told as a broken module
+        if code is not None:  # a signal during an import, for instance, is reported as a broken module
             if code:
                 output.note("interrupted")
             return code

@@ -24,7 +24,7 @@ STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 
 @click.group()
 def runs() -> None:
-    """List, follow and steer runs."""
+    """List, follow, cancel and retry runs."""
 
 
 for command in (logs, *runs_steer.COMMANDS, *runs_check.COMMANDS):
@@ -57,8 +57,8 @@ RUNS: list[Column[Run]] = [
 @click.option("--queue", help="Only runs of this queue.")
 @click.option("--tag", help="Only runs with this tag.")
 @click.option("--job", "job_id", help="Only runs of this job.")
-@click.option("--limit", type=int, help="How many at most.")
-@click.option("--cursor", help="Go on after this run.")
+@click.option("--limit", type=int, help="Maximum number of items.")
+@click.option("--cursor", help="Continue after this run.")
 @json_option
 def list_runs(as_json: bool, **filters: Any) -> None:
     """List runs, newest first."""
@@ -211,7 +211,7 @@ WHY: list[Column[Reason]] = [
 @click.argument("run_id")
 @json_option
 def why(run_id: str, as_json: bool) -> None:
-    """Say what exactly a run waits for, the decisive reason first."""
+    """Show what a run is waiting for, the decisive reason first."""
     with open_client() as client:
         found = client.why(prefixes.run_id(client, run_id))
         names = worker_names(client) if any(reason.code == "running" for reason in found) else {}

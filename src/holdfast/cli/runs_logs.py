@@ -22,10 +22,10 @@ COLOURS = {"debug": "blue", "warning": "yellow", "error": "red"}
 
 @click.command()
 @click.argument("run_id")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until the run has ended.")
 @json_option
 def logs(run_id: str, follow: bool, as_json: bool) -> None:
-    """Print what a run wrote into its log; with --follow and --json, one document to a line."""
+    """Print the log of a run; with --follow and --json, one JSON document per line."""
     with open_client() as client:
         lines = _lines(client, prefixes.run_id(client, run_id), follow)
         if as_json and not follow:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run_id")
-@click.option("--timeout", metavar="DURATION", type=values.duration, help="How long to wait. The run goes on.")
+@click.option(
+    "--timeout", metavar="DURATION", type=values.duration, help="How long to wait. The run continues after that."
+)
 @json_option
 def wait(run_id: str, timeout: float | None, as_json: bool) -> int:
     """Wait until a run has ended. Progress goes to stderr, the run to stdout; the exit code says how it ended."""
@@ -37,7 +39,7 @@ def where_it_failed(run_id: str) -> str:
 
 @click.command()
 @click.argument("run_ids", nargs=-1, required=True, metavar="RUN_ID...")
-@click.option("--reason", help="Kept with the run.")
+@click.option("--reason", help="Stored with the run.")
 @json_option
 def cancel(run_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
     """Cancel runs: at once if pending, else they are asked to stop."""
@@ -55,7 +57,7 @@ def cancel(run_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
 @click.argument("run_ids", nargs=-1, required=True, metavar="RUN_ID...")
 @json_option
 def retry(run_ids: tuple[str, ...], as_json: bool) -> int:
-    """Reopen runs that FAILED or were CANCELLED, with their whole budget of attempts."""
+    """Reopen runs that FAILED or were CANCELLED, with a full set of attempts."""
 
     def ask(client: Client, run_id: str) -> Run:
         return client.retry(run_id)

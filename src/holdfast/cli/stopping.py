@@ -1,10 +1,10 @@
-"""What a signal does to a command before, and apart from, what the command itself makes of it.
+"""Signal handling of commands, until a command installs its own handlers.
 
-A service is meant to be stopped: SIGTERM ends it with exit code 0, also while it is still starting. Any other command
-did not do what it was called for, and ends with 128 and the signal's number. Either way it unwinds: by default most
-signals end Python without that, which would leave an embedded server behind.
+Services are stopped with SIGTERM, so they exit with 0, even while they start. Any other command was interrupted and
+exits with 128 plus the number of the signal. Either way the stack unwinds: by default most signals end Python without
+unwinding, which would leave an embedded server running.
 
-This is imported before anything else of the command line, so that there is hardly a moment without it.
+The command line imports this module first, so that the handlers are in place as early as possible.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NoReturn
 from holdfast.signals import requested
 
 SERVICES = ("worker", "up", "api", "sweep")
-# Options that stand before the command and are followed by a value.
+# Options that come before the command and take a value.
 _WITH_VALUE = ("--url", "--token")
 
 # Whether this process is a service.
@@ -26,11 +26,11 @@ _serving = False
 
 
 def unwind_on_signals(arguments: Sequence[str]) -> None:
-    """From now on raise SystemExit, or KeyboardInterrupt, when a signal asks this process to end."""
+    """Raise SystemExit or KeyboardInterrupt when a signal asks this process to stop."""
     global _serving
     _serving = is_service(arguments)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        with contextlib.suppress(ValueError):  # not the main thread: then the signals are not ours
+        with contextlib.suppress(ValueError):  # not in the main thread: leave the signals alone
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, _leave)
 
@@ -46,7 +46,7 @@ def is_service(arguments: Sequence[str]) -> bool:
 
 
 def stopped_with() -> int | None:
-    """The exit code, if a signal asked this process to end."""
+    """Return the exit code if a signal asked this process to stop."""
     return _code(requested[-1]) if requested else None
 
 
@@ -58,6 +58,6 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     first = not requested
     requested.append(number)
     if first and _serving:
-        # What unwinds now has to come to its end: a second request must not leave an embedded server behind.
+        # Let the unwinding finish: a second signal must not leave an embedded server running.
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(_code(number))

@@ -18,27 +18,32 @@ from holdfast.cli.session import json_option, open_client
     "pairs",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A parameter: JSON if it parses, else text; KEY:=JSON insists on JSON. May be repeated.",
+    help="A parameter: JSON if it is valid JSON, else text; KEY:=JSON requires JSON. May be repeated.",
 )
 @click.option(
-    "-f", "file", type=click.File("rb"), help="A file with a JSON object of parameters, - for stdin; -p wins over it."
+    "-f",
+    "file",
+    type=click.File("rb"),
+    help="A file with a JSON object of parameters, or - for stdin; -p overrides it.",
 )
-@click.option("--key", help="An idempotency key: the same key again finds the same run.")
-@click.option("--queue", help="The queue, if not the task's own.")
+@click.option("--key", help="An idempotency key: submitting the same key again returns the same run.")
+@click.option("--queue", help="The queue. Default: the task's queue.")
 @click.option("--priority", type=int, help="From -100 to 100, higher first.")
 @click.option(
-    "--run-after", metavar="TIME", type=values.moment, help="Not before this time: 10m, 2h, or 2030-01-31T08:00:00Z."
+    "--run-after", metavar="TIME", type=values.moment, help="The earliest start: 10m, 2h, or 2030-01-31T08:00:00Z."
 )
 @click.option(
     "--dedupe",
     metavar="RULE",
     type=values.dedupe,
-    help="Find a run with the same payload instead: active, off, or within a duration.",
+    help="Return an existing run with the same payload: active, off, or no older than a duration.",
 )
-@click.option("--concurrency-key", help="Kept with the run, for limits.")
+@click.option("--concurrency-key", help="Stored with the run, for limits.")
 @click.option("--tag", "tags", multiple=True, help="A tag. May be repeated.")
-@click.option("--wait", is_flag=True, help="Wait for the end: progress on stderr, the result on stdout.")
-@click.option("--timeout", metavar="DURATION", type=values.duration, help="How long to wait. The run goes on.")
+@click.option("--wait", is_flag=True, help="Wait until the run ends, with progress on stderr and the result on stdout.")
+@click.option(
+    "--timeout", metavar="DURATION", type=values.duration, help="How long to wait. The run continues after that."
+)
 @json_option
 def submit(
     task: str,
@@ -51,7 +56,7 @@ def submit(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Make a run of TASK and print its id; with --wait, its result.
+    """Submit a run of TASK and print its id or, with --wait, its result.
 
     \b
     holdfast submit mock -p seconds=2 --wait

@@ -39,7 +39,7 @@ DELIVERIES: list[Column[DeliveryRecord]] = [
 
 @click.group()
 def subscriptions() -> None:
-    """Choose who hears that runs ended: webhooks and Redis streams."""
+    """Send events about ended runs to webhooks and Redis streams."""
 
 
 @subscriptions.command("list")
@@ -62,14 +62,16 @@ def list_subscriptions(as_json: bool) -> None:
 
 @subscriptions.command()
 @click.argument("name")
-@click.option("--webhook", metavar="URL", help="Post events there, signed as Standard Webhooks does.")
+@click.option("--webhook", metavar="URL", help="Post events to this URL, signed according to Standard Webhooks.")
 @click.option("--stream", metavar="KEY", help="Add events to this stream in the Redis of HOLDFAST_REDIS_URL.")
-@click.option("--secret-file", type=click.File(), help="Where the webhook's whsec_... is; else one is made.")
+@click.option(
+    "--secret-file", type=click.File(), help="File with the webhook's whsec_... secret. Default: generate one."
+)
 @click.option("--model", "models", multiple=True, help="Only runs of this task. May be repeated.")
 @click.option("--queue", "queues", multiple=True, help="Only runs of this queue. May be repeated.")
-@click.option("--status", "statuses", multiple=True, help="Only runs that ended so. May be repeated.")
+@click.option("--status", "statuses", multiple=True, help="Only runs that ended with this status. May be repeated.")
 def add(name: str, secret_file: TextIO | None, **options: Any) -> None:
-    """Subscribe as NAME. A secret that was made for a webhook is printed, now and never again."""
+    """Add subscription NAME. A secret generated for a webhook is printed once and cannot be shown again."""
     secret = secret_file.read().strip() if secret_file else None
     with open_only_database() as client:
         made = client.add_subscription(name, secret=secret, **options)
@@ -81,7 +83,7 @@ def add(name: str, secret_file: TextIO | None, **options: Any) -> None:
 @subscriptions.command()
 @click.argument("name")
 def remove(name: str) -> None:
-    """Unsubscribe NAME; what was not delivered is forgotten."""
+    """Remove subscription NAME; undelivered events are dropped."""
     with open_only_database() as client:
         client.remove_subscription(name)
     output.note(f"subscription {name} is gone")
@@ -91,7 +93,7 @@ def remove(name: str) -> None:
 @click.argument("name")
 @click.option("--reason", help="Shown in the list.")
 def pause(name: str, reason: str | None) -> None:
-    """Deliver nothing to NAME for now; events are collected."""
+    """Pause subscription NAME; its events are kept."""
     with open_only_database() as client:
         client.pause_subscription(name, reason=reason)
     output.note(f"subscription {name} is paused; holdfast subscriptions resume {name} goes on")
@@ -100,7 +102,7 @@ def pause(name: str, reason: str | None) -> None:
 @subscriptions.command()
 @click.argument("name")
 def resume(name: str) -> None:
-    """Deliver to NAME again, where it stopped."""
+    """Resume subscription NAME where it stopped."""
     with open_only_database() as client:
         client.resume_subscription(name)
     output.note(f"subscription {name} goes on")
@@ -109,7 +111,7 @@ def resume(name: str) -> None:
 @subscriptions.command()
 @click.argument("name")
 def rotate(name: str) -> None:
-    """Sign with a new secret, and with the old one too until the next rotation. Prints the new one."""
+    """Create and print a new secret. Events are also signed with the old one until the next rotation."""
     with open_only_database() as client:
         secret = client.rotate_secret(name)
     output.data(secret)

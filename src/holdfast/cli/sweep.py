@@ -7,7 +7,7 @@ import click
 
 @click.command()
 def sweep() -> None:
-    """Do what workers do for all, and execute nothing.
+    """Do the workers' upkeep without executing runs.
 
     Rescue runs whose worker is gone, ring for RQ's workers, publish events, prune. Every worker does this too: run it
     where all execution is done by `rq worker`.

@@ -31,7 +31,7 @@ DAY = 86_400
 
 @click.group()
 def tokens() -> None:
-    """Make and revoke tokens for the API. They are managed in the database, not over HTTP."""
+    """Create and revoke tokens for the API. Tokens are managed in the database, not over HTTP."""
 
 
 @tokens.command()
@@ -41,14 +41,17 @@ def tokens() -> None:
     metavar="A,B",
     default=DEFAULT,
     show_default=True,
-    help="What it may do: runs:read, runs:write, operate, admin.",
+    help="Permissions of the token: runs:read, runs:write, operate, admin.",
 )
 @click.option(
-    "--expires", metavar="DURATION", type=values.duration, help="After how long it ends: 12h, 90d; else never."
+    "--expires",
+    metavar="DURATION",
+    type=values.duration,
+    help="How long the token is valid: 12h, 90d. Default: no limit.",
 )
 @json_option
 def create(name: str, scopes: str, expires: float | None, as_json: bool) -> None:
-    """Make a token and print it, once: it cannot be shown again."""
+    """Create a token and print it once; it cannot be shown again."""
     import secrets
 
     from holdfast.client.calls import person
@@ -71,7 +74,7 @@ def create(name: str, scopes: str, expires: float | None, as_json: bool) -> None
 @tokens.command("list")
 @json_option
 def list_tokens(as_json: bool) -> None:
-    """List the tokens, those that were revoked or have expired included."""
+    """List all tokens, including revoked and expired ones."""
     from holdfast.ops.tokens import list_tokens as listing
 
     with open_only_database() as client:
@@ -85,7 +88,7 @@ def list_tokens(as_json: bool) -> None:
 @tokens.command()
 @click.argument("token_id")
 def revoke(token_id: str) -> None:
-    """Let a token be used no more."""
+    """Revoke a token."""
     from holdfast.domain.errors import NotFound
     from holdfast.domain.ids import parse_id
     from holdfast.ops.tokens import revoke_token

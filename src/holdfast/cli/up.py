@@ -18,13 +18,15 @@ REQUEST = '{"model": "mock", "parameters": {"seconds": 2}}'
 
 
 @click.command()
-@click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="How many workers.")
-@click.option("--slots", type=click.IntRange(1, 10_000), help="Runs at once per worker; else one per processor.")
-@click.option("--queues", metavar="A,B", type=names, help="Only these queues; else every queue.")
+@click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="Number of workers.")
+@click.option(
+    "--slots", type=click.IntRange(1, 10_000), help="Number of concurrent runs per worker. Default: one per processor."
+)
+@click.option("--queues", metavar="A,B", type=names, help="Serve only these queues. Default: every queue.")
 @tasks_option
-@click.option("--no-api", is_flag=True, help="Without the API.")
+@click.option("--no-api", is_flag=True, help="Do not start the API.")
 def up(workers: int, slots: int | None, queues: tuple[str, ...] | None, tasks: tuple[str, ...], no_api: bool) -> None:
-    """Start everything here and stay until Ctrl-C. What crashes is started again."""
+    """Start the API and workers and run until Ctrl-C. Processes that crash are restarted."""
     from holdfast.client.surroundings import Surroundings
     from holdfast.settings import load, masked
     from holdfast.supervise import Program, keep_running
@@ -58,7 +60,7 @@ def up(workers: int, slots: int | None, queues: tuple[str, ...] | None, tasks: t
 
 
 def _health_port(settings: Settings, number: int) -> tuple[str, ...]:
-    """Each worker gets a port of its own: the first the one that is set, the others those after it."""
+    """Return the port option of a worker: the configured port for the first, the following ports for the others."""
     port = settings.worker_port
     return ("--health-port", str(port and port + number - 1)) if port is not None else ()
 

@@ -35,7 +35,7 @@ def moment(text: str) -> datetime | timedelta:
     found = seconds(text)
     if found is not None:
         if found > FURTHEST.total_seconds():
-            raise click.BadParameter(f"{_short(text)} is too far away; at most 100 years")
+            raise click.BadParameter(f"{_short(text)} is more than 100 years")
         return timedelta(seconds=found)
     try:
         at = datetime.fromisoformat(text)

@@ -30,16 +30,20 @@ def _modules(context: click.Context, parameter: click.Parameter, given: tuple[st
 
 
 @click.command()
-@click.option("--queues", metavar="A,B", type=names, help="Only these queues; else every queue, new ones too.")
-@click.option("--slots", type=click.IntRange(1, 10_000), help="How many runs at once; else one per processor.")
-@click.option("--executor", type=click.Choice(EXECUTORS), default="process", show_default=True, help="Where runs run.")
+@click.option(
+    "--queues", metavar="A,B", type=names, help="Serve only these queues. Default: every queue, including new ones."
+)
+@click.option("--slots", type=click.IntRange(1, 10_000), help="Number of concurrent runs. Default: one per processor.")
+@click.option(
+    "--executor", type=click.Choice(EXECUTORS), default="process", show_default=True, help="Where runs are executed."
+)
 @tasks_option
-@click.option("--name", default="", help="A name for people; else host and process id.")
+@click.option("--name", default="", help="A name to display. Default: host and process id.")
 @click.option("--until-empty", is_flag=True, help="Stop when there is nothing left to do.")
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
-    help="Answer /livez, /readyz and /metrics on this port, 0 for a free one; else HOLDFAST_WORKER_PORT.",
+    help="Serve /livez, /readyz and /metrics on this port; 0 picks a free one. Default: HOLDFAST_WORKER_PORT.",
 )
 @click.option("--with-parent", type=int, hidden=True, help="Stop when this process, which started it, is gone.")
 def worker(
@@ -52,9 +56,10 @@ def worker(
     health_port: int | None,
     with_parent: int | None,
 ) -> None:
-    """Take runs from queues and execute them.
+    """Claim runs from queues and execute them.
 
-    SIGTERM or Ctrl-C lets runs finish within the grace and hands back the rest; a second one stops at once.
+    On SIGTERM or Ctrl-C, runs may finish within the grace period and the rest are handed back; a second signal stops
+    at once.
     """
     from holdfast.assembly import WorkerRequest, run_worker
     from holdfast.settings import load

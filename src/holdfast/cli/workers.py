@@ -34,10 +34,10 @@ def workers() -> None:
 
 
 @workers.command("list")
-@click.option("--all", "everyone", is_flag=True, help="Also those that stopped in the last day.")
+@click.option("--all", "everyone", is_flag=True, help="Include workers that stopped within the last day.")
 @json_option
 def list_workers(everyone: bool, as_json: bool) -> None:
-    """List the workers that live."""
+    """List the live workers."""
     from holdfast.client.documents import written
 
     with open_client() as client:
@@ -54,7 +54,7 @@ def list_workers(everyone: bool, as_json: bool) -> None:
 @workers.command()
 @click.argument("worker_id")
 def drain(worker_id: str) -> int:
-    """Ask a worker to take nothing more and to stop when its runs have ended."""
+    """Ask a worker to claim no more runs and to stop when its runs have ended."""
     with open_client() as client:
         worker_id = prefixes.worker_id(client, worker_id)
         found = client.drain_worker(worker_id)

@@ -106,7 +106,7 @@ class AsyncAsking:
     settings: Settings
     surroundings: Surroundings
     borrowed = False
-    """Whether the connection, and the transaction, is the caller's."""
+    """Whether the connection and its transaction belong to the caller."""
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         raise TypeError("only an AsyncClient, or what its on() returns, has a connection to perform on")
@@ -200,7 +200,7 @@ class AsyncClient(AsyncAsking):
         raise AssertionError("unreachable")
 
     async def open(self) -> None:
-        """Open the pool, once, in the loop that calls; it connects when something is asked. Raises ClientClosed."""
+        """Open the pool, once, in the running loop; it connects at the first call. Raise ClientClosed."""
         if self._closed:
             raise ClientClosed("AsyncClient")
         async with self._opening:
@@ -209,9 +209,9 @@ class AsyncClient(AsyncAsking):
                 await self._pool.open()
 
     async def _transact(self, connection: psycopg.AsyncConnection[Any], make_op: Callable[[], Op[T]]) -> T:
-        """Drive an operation. A submit for whose ring the server has no room is made without one.
+        """Run an operation. If the server's notification queue is full, a submit is repeated without a notification.
 
-        The notification counts when the transaction commits, so that a full queue undoes the submit as a whole.
+        Postgres queues the notification at the commit, so a full queue rolls back the whole submit.
         """
         try:
             return await driver.transact(connection, make_op)
@@ -247,7 +247,7 @@ class AsyncClient(AsyncAsking):
     def on(self, connection: Any) -> AsyncBorrowedClient:
         """The same calls on your connection and in your transaction.
 
-        It is psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or AsyncSession, over psycopg or asyncpg.
+        It is psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or AsyncSession over psycopg or asyncpg.
         """
         return AsyncBorrowedClient(self, connection)
 
@@ -268,9 +268,9 @@ class AsyncClient(AsyncAsking):
 
 
 class AsyncBorrowedClient(AsyncAsking):
-    """A client on somebody's connection: what it does happens if and only if their transaction commits.
+    """A client on the caller's connection: its changes take effect if and only if the caller's transaction commits.
 
-    On an autocommit connection outside a transaction, each call is a transaction of its own.
+    On an autocommit connection outside a transaction, each call is its own transaction.
     """
 
     borrowed = True

@@ -111,7 +111,7 @@ class Asking:
     settings: Settings
     surroundings: Surroundings
     borrowed = False
-    """Whether the connection, and the transaction, is the caller's."""
+    """Whether the connection and its transaction belong to the caller."""
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         raise TypeError("only a Client, or what its on() returns, has a connection to perform on")
@@ -198,9 +198,9 @@ class Client(Asking):
         raise AssertionError("unreachable")
 
     def _transact(self, connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) -> T:
-        """Drive an operation. A submit for whose ring the server has no room is made without one.
+        """Run an operation. If the server's notification queue is full, a submit is repeated without a notification.
 
-        The notification counts when the transaction commits, so that a full queue undoes the submit as a whole.
+        Postgres queues the notification at the commit, so a full queue rolls back the whole submit.
         """
         try:
             return driver.transact(connection, make_op)
@@ -228,7 +228,7 @@ class Client(Asking):
         return BorrowedClient(self, connection)
 
     def require_open(self) -> None:
-        """Raise ClientClosed if this client was closed."""
+        """Raise ClientClosed if this client is closed."""
         if self._closed:
             raise ClientClosed("Client")
 
@@ -248,9 +248,9 @@ class Client(Asking):
 
 
 class BorrowedClient(Asking):
-    """A client on somebody's connection: what it does happens if and only if their transaction commits.
+    """A client on the caller's connection: its changes take effect if and only if the caller's transaction commits.
 
-    On an autocommit connection outside a transaction, each call is a transaction of its own.
+    On an autocommit connection outside a transaction, each call is its own transaction.
     """
 
     borrowed = True

@@ -1,4 +1,4 @@
-"""What `on()` takes and offers: a caller's connection, and the calls that make sense in the caller's transaction."""
+"""What `on()` accepts: a connection of the caller, and the calls that are allowed in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from holdfast.drivers import psycopg as psycopg_driver
 from holdfast.drivers import psycopg_async as async_driver
 from holdfast.sql.statement import Op
 
-_WORKER = "an open transaction that holds a worker's row keeps the worker from renewing its leases"
-_SUBSCRIPTION = "deliveries go by what is committed, and would wait for your transaction"
-_UNSEEN = "a secret that is returned before it is committed may never come to be valid"
+_WORKER = "an open transaction that locks a worker's row prevents the worker from renewing its leases"
+_SUBSCRIPTION = "deliveries depend on committed data and would wait for your transaction"
+_UNSEEN = "the secret would be returned before it is committed, and a rollback would make it invalid"
 
 _REFUSED: dict[Callable[..., Any], tuple[str, str]] = {
     calls.drain_worker: ("drain_worker", _WORKER),
@@ -35,15 +35,15 @@ _REFUSED: dict[Callable[..., Any], tuple[str, str]] = {
 
 
 def check_offered(make_op: object) -> None:
-    """Raise BadInput for a call that does not belong in a transaction of the caller's."""
+    """Raise BadInput for a call that is not allowed in the caller's transaction."""
     refused = _REFUSED.get(make_op.func) if isinstance(make_op, partial) else None
     if refused is not None:
         name, why = refused
-        raise BadInput(f"{name} is not offered in your transaction: {why}; call it on the client itself")
+        raise BadInput(f"{name} cannot be called in your transaction: {why}; call it on the client itself")
 
 
 def driver_for(connection: Any) -> Callable[[Any, Op[Any]], Any]:
-    """What drives operations on a caller's connection. Raises ConfigurationError if nothing does."""
+    """Return the driver for the caller's connection. Raise ConfigurationError if there is none."""
     if isinstance(connection, psycopg.Connection):
         return psycopg_driver.run
     if _is_sqlalchemy(connection) and not _is_awaited(connection):
@@ -52,8 +52,8 @@ def driver_for(connection: Any) -> Callable[[Any, Op[Any]], Any]:
         if isinstance(connection, sqlalchemy.BORROWED):
             return sqlalchemy.run
     raise ConfigurationError(
-        "on() of a Client takes a psycopg connection, or a SQLAlchemy connection or session; not "
-        + _described(connection, "; for that, use an AsyncClient" if _is_awaited(connection) else "")
+        "Client.on() accepts a psycopg connection, or a SQLAlchemy connection or session, not "
+        + _described(connection, "; use an AsyncClient for that" if _is_awaited(connection) else "")
     )
 
 
@@ -69,20 +69,20 @@ def async_driver_for(connection: Any) -> Callable[[Any, Op[Any]], Awaitable[Any]
         _is_sqlalchemy(connection) and not _is_of(connection, "sqlalchemy.ext.asyncio")
     )
     raise ConfigurationError(
-        "on() of an AsyncClient takes an asynchronous psycopg connection, or SQLAlchemy's AsyncConnection or "
-        f"AsyncSession; not {_described(connection, '; for a blocking one, use a Client' if blocking else '')}"
+        "AsyncClient.on() accepts an asynchronous psycopg connection, or SQLAlchemy's AsyncConnection or "
+        f"AsyncSession, not {_described(connection, '; use a Client for a blocking connection' if blocking else '')}"
     )
 
 
 def _is_sqlalchemy(connection: object) -> bool:
-    """Whether this is SQLAlchemy's, or made from it, as SQLModel's sessions are. Looks without importing it."""
+    """Whether it is SQLAlchemy's, or derives from SQLAlchemy, as SQLModel's sessions do. Does not import it."""
     return _is_of(connection, "sqlalchemy")
 
 
 def _is_awaited(connection: object) -> bool:
     if isinstance(connection, psycopg.AsyncConnection):
         return True
-    # An engine, and what makes sessions, has no transaction to join.
+    # Engines and session factories have no transaction to join.
     joined = hasattr(connection, "run_sync") or hasattr(connection, "registry")
     return joined and _is_of(connection, "sqlalchemy.ext.asyncio")
 

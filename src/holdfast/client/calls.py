@@ -107,7 +107,7 @@ class Submitting:
 
 
 def mute(make_op: object) -> bool:
-    """Have the statement of a submit ring no more; False if it did not."""
+    """Remove the notification from the statement of a submit; False if it had none."""
     if not isinstance(make_op, Submitting) or not make_op.new.ring:
         return False
     make_op.new = replace(make_op.new, ring=False)
@@ -159,7 +159,7 @@ def list_runs(
     cursor: str | None = None,
     limit: int | None = None,
 ) -> Op[Page[RunRecord]]:
-    """Read runs, newest first; go on with `cursor=page.next_cursor`, which is None at the end of the list.
+    """Return a page of runs, newest first. Pass `cursor=page.next_cursor` for the next; it is None on the last page.
 
     A page may have fewer than `limit` runs although there are more. It is empty only if there are none.
     """
@@ -183,7 +183,7 @@ def list_runs(
 
 
 def _next_page(filters: Mapping[str, Any], before: str) -> Op[Page[RunRecord]]:
-    """The next page with anything in it, or the end of the list."""
+    """Return the next page that is not empty, or the last page."""
     page = yield from ops.list_runs(**filters, before=before)
     while not page and page.next_cursor is not None:
         page = yield from ops.list_runs(**filters, before=page.next_cursor)

@@ -1,7 +1,7 @@
-"""Connections of a pool that the server has not closed while they were idle.
+"""Take connections from a pool, skipping those that the server closed while they were idle.
 
-After a restart every connection of a pool is dead, and each would fail the call that takes it. The server said goodbye
-on all of them, so a look at the socket finds out before anything is sent, without a round trip.
+After a restart of the server every connection of a pool is dead, and each would fail the call that uses it. The server
+sends a message before it closes a connection, so polling the socket detects this without a round trip.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from holdfast.drivers.sessions import AsyncOwnConnection, OwnConnection
 
-# What a connection raises when it, or the server, is at fault and not the caller.
+# Errors of the connection or the server, not of the caller.
 REFUSED = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 LOOKS = 5
 
 
 @contextmanager
 def fresh(pool: ConnectionPool[OwnConnection]) -> Iterator[OwnConnection]:
-    """Take a connection; if it has been closed by the server, all that were idle go, and a new one is made."""
+    """Take a connection. If the server has closed it, discard all idle connections and open a new one."""
     for left in reversed(range(LOOKS)):
         with pool.connection() as connection:
             if not (left and connection.is_stale()):

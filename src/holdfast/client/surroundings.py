@@ -24,7 +24,7 @@ from holdfast.settings import Settings, load, masked
 from holdfast.sql.attempts import ResultRecord
 
 CONNECT_TIMEOUT = 10
-# What Postgres says, and what PgBouncer says.
+# The messages of Postgres and of PgBouncer.
 _NO_DATABASE = re.compile(r'database "(.+)" does not exist|no such database: (\S+)')
 
 
@@ -124,14 +124,14 @@ def connect(url: str, pooler: str = "auto") -> OwnConnection:
 
 
 def learn_time(connection: psycopg.Connection[Any]) -> None:
-    """Have this process make ids by the database's time if its own clock is far off: runs sort and are kept by id."""
+    """Generate ids from the database's time if this machine's clock is far off: runs are sorted and pruned by id."""
     found = connection.execute("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").fetchone()
     if found is not None:
         ids.learn_time(found[0] * 1000)
 
 
 def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
-    """The error that a caller gets for one of the connection, or of a server that cannot do its work now."""
+    """Return the error to raise for a failed connection, or for a server that cannot do this now."""
     if isinstance(error, psycopg.Error) and not is_lost(error):
         return DatabaseUnreachable(refused(url, error))
     said = _said(error)
@@ -139,10 +139,10 @@ def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
     if missing is not None:
         name = missing[1] or missing[2]
         return DatabaseUnreachable(
-            f"there is no database {name!r} on the server of {masked(url)}. Make it (createdb {name}, or "
+            f"the database {name!r} does not exist on the server at {masked(url)}. Create it (createdb {name}, or "
             f'create database "{name}") and run holdfast db upgrade, or correct HOLDFAST_DATABASE_URL.'
         )
-    # The server's own words begin like this: it has answered, and rejected the connection.
+    # Messages from the server contain FATAL: the server answered and rejected the connection.
     how = "rejected the connection" if "FATAL:" in said else "does not answer"
     return DatabaseUnreachable(
         f"Postgres at {masked(url)} {how}: {said}. Check HOLDFAST_DATABASE_URL and that the server runs."
@@ -150,8 +150,8 @@ def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
 
 
 def refused(url: str, error: BaseException) -> str:
-    """What a server said that is there, but cannot do this now."""
-    why = " because another transaction is in the way" if fault_of(error) is Fault.BUSY else ""
+    """The message for a server that answers but cannot do this now."""
+    why = " because of a conflict with another transaction" if fault_of(error) is Fault.BUSY else ""
     return f"Postgres at {masked(url)} cannot do this now{why}: {_said(error)}. Try again later."
 
 

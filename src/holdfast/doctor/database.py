@@ -71,22 +71,26 @@ def schema(patient: Patient) -> Finding:
 
 
 def privileges(patient: Patient) -> Finding:
-    """Whether the role may do what it is for."""
+    """Whether the role has the privileges that its purpose needs."""
     row = patient.connection.execute(
         "select current_user, count(*), coalesce(bool_or(pg_has_role(nspowner, 'usage')), false)"
         " from pg_namespace where nspname = 'holdfast'"
     ).fetchone()
     role, there, owns = row or ("", 0, False)
     if not there:
-        return skip("privileges", "not asked, because there is no Holdfast schema yet")
+        return skip("privileges", "not checked, because there is no Holdfast schema yet")
     lacking = grants.missing(patient.connection, patient.purpose)
     if lacking:
         named = "; ".join(f"{', '.join(one.privileges)} on {one.name}" for one in lacking[:3])
         more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
         first = lacking[0].statement(role)
-        fix = f"as its owner: {first} All of them: holdfast db grants {patient.purpose} {role}"
-        return fail("privileges", f"the role {role} lacks {named}{more}, which a {patient.purpose} needs", fix)
-    return ok("privileges", f"{role} {'owns the schema' if owns else f'may do what a {patient.purpose} does'}")
+        fix = f"as the schema owner: {first} For all of them: holdfast db grants {patient.purpose} {role}"
+        return fail(
+            "privileges", f"the role {role} lacks {named}{more}, which the purpose {patient.purpose} needs", fix
+        )
+    return ok(
+        "privileges", f"{role} {'owns the schema' if owns else f'has all privileges for the purpose {patient.purpose}'}"
+    )
 
 
 def durability(patient: Patient) -> Finding:
@@ -113,17 +117,17 @@ def clock(patient: Patient) -> Finding:
 
 
 def pooler(patient: Patient) -> Finding:
-    """Whether there is a pooler between us and the server, and whether the settings know."""
+    """Whether the connection goes through a pooler, and whether HOLDFAST_POOLER agrees."""
     row = patient.connection.execute("select pg_backend_pid()").fetchone()
     seen = row is None or row[0] != patient.connection.info.backend_pid
     if seen and not patient.connection.pooled:
         fix = "set HOLDFAST_POOLER=auto, unless the pooler is in session mode"
-        return warn("pooler", "there is one, and HOLDFAST_POOLER=off says that there is none", fix)
+        return warn("pooler", "the connection goes through a pooler, but HOLDFAST_POOLER is off", fix)
     if patient.connection.pooled:
         kept = "statements are prepared" if patient.connection.prepare_threshold is not None else "nothing is prepared"
-        found = "a pooler" if seen else "none seen, but HOLDFAST_POOLER says that there is one"
-        return ok("pooler", f"{found}: settings go with each transaction, {kept}, and workers poll")
-    return ok("pooler", "none: each connection has a session of its own")
+        found = "a pooler" if seen else "none detected, but HOLDFAST_POOLER says that there is one"
+        return ok("pooler", f"{found}: each transaction applies its settings, {kept}, and workers poll")
+    return ok("pooler", "none: each connection has its own session")
 
 
 def doorbell(patient: Patient) -> Finding:
@@ -131,15 +135,15 @@ def doorbell(patient: Patient) -> Finding:
     if patient.settings.doorbell == "poll":
         return ok("doorbell", "poll: nothing is rung, workers look by themselves")
     if patient.connection.pooled:
-        fix = "give workers a database URL past the pooler, or set HOLDFAST_DOORBELL=poll or redis"
-        return warn("doorbell", "a pooler hands no NOTIFY on: runs start at the next poll", fix)
+        fix = "give workers a database URL that bypasses the pooler, or set HOLDFAST_DOORBELL=poll or redis"
+        return warn("doorbell", "the pooler does not forward NOTIFY: runs start at the next poll", fix)
     with connect(patient.url, patient.settings.pooler) as listening:
         listening.execute("listen holdfast_doctor")
         try:
             patient.connection.execute("select pg_notify('holdfast_doctor', '')")
         except psycopg.errors.ProgramLimitExceeded:
             fix = "end the session that listens inside an old transaction (pg_stat_activity.xact_start)"
-            return warn("doorbell", "the server's queue of notifications is full: runs start at the next poll", fix)
+            return warn("doorbell", "the server's notification queue is full: runs start at the next poll", fix)
         heard = list(listening.notifies(timeout=RING_SECONDS, stop_after=1))
     if heard:
         return ok("doorbell", f"{patient.settings.doorbell}: a NOTIFY arrives")

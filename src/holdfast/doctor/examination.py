@@ -18,7 +18,7 @@ BROKEN = "holdfast --traceback db upgrade shows where it breaks; or set HOLDFAST
 
 
 def examine(purpose: str = "worker") -> Iterator[Finding]:
-    """Check everything, and tell each finding as soon as it is known. `purpose` is what the database role is for."""
+    """Check everything and yield each finding as soon as it is known. `purpose` is the purpose of the database role."""
     yield machine.python()
     try:
         settings = load()

@@ -54,17 +54,17 @@ def dead_rows(patient: Patient) -> Finding:
 
 
 def idle_look(patient: Patient) -> Finding:
-    """How long the statement takes that a worker with nothing to do sends, on a session like the worker's."""
+    """How long the poll of an idle worker takes, on a session with a worker's settings."""
     session = sessions.worker("doctor", moving=True, limit=30.0)
     with OwnConnection.connect(patient.url, session=session, pooler=patient.settings.pooler) as connection:
         seconds = min(_timed(connection) for _ in range(LOOKS))
         row = connection.execute("select current_setting('jit')").fetchone()
-    detail = f"{seconds * 1000:.1f} ms for the look of an idle worker"
+    detail = f"the poll of an idle worker takes {seconds * 1000:.1f} ms"
     if seconds <= SLOW_LOOK_SECONDS:
-        return ok("idle look", detail)
+        return ok("idle poll", detail)
     jit = " and jit is on: set jit = off" if row == ("on",) and not connection.pooled else ""
     fix = "look for a long transaction that keeps dead rows, run: vacuum holdfast.ready, holdfast.waiting"
-    return warn("idle look", f"{detail}, which is slow{jit}", fix)
+    return warn("idle poll", f"{detail}, which is slow{jit}", fix)
 
 
 def _timed(connection: OwnConnection) -> float:
@@ -82,7 +82,7 @@ def workers(patient: Patient) -> Finding:
 
 
 def queues(patient: Patient) -> Finding:
-    """Whether all ready runs have a worker that serves their queue and knows their task."""
+    """Whether every ready run has a live worker that serves its queue and has registered its task."""
     found = patient.ask(health.service())
     unserved = [one for one in found if not one.workers and not one.paused]
     if unserved:
@@ -92,9 +92,11 @@ def queues(patient: Patient) -> Finding:
         )
     unknown = patient.ask(gauges.unknown())
     if unknown:
-        told = ", ".join(f"{one.task} in {one.queue} ({one.ready} ready for {one.lag:.0f} s)" for one in unknown)
+        named = ", ".join(f"{one.task} in {one.queue} ({one.ready} ready for {one.lag:.0f} s)" for one in unknown)
         return fail(
-            "queues", f"no live worker knows {told}", "start a worker with the module that registers it: --tasks"
+            "queues",
+            f"no live worker has registered {named}",
+            "start a worker with the module that registers it: --tasks",
         )
     paused = [one.queue for one in found if one.paused]
     if paused:

@@ -243,8 +243,8 @@ class RunContext:
 
     @contextmanager
     def asking(self, name: str) -> Iterator[None]:
-        """Note that this attempt asks for the child of this name. If it is refused one that differs, it cannot succeed,
-        even if the task goes on."""
+        """Record that this attempt requests the child with this name. If the child differs, the attempt cannot succeed,
+        even if the task continues."""
         self.asked.add(name)
         try:
             yield
@@ -253,15 +253,15 @@ class RunContext:
             raise
 
     def check_children(self) -> None:
-        """Raise ChildDiffers if this attempt asked for other children than an earlier one, or for fewer."""
+        """Raise ChildDiffers if this attempt requested different or fewer children than an earlier one."""
         if self.differing is not None:
             raise self.differing
         stored = self.link.stored_children(self.ref) if self.attempt > 1 else {}
-        left = [told for name, told in stored.items() if name not in self.asked]
+        left = [described for name, described in stored.items() if name not in self.asked]
         if left:
             more = f"; and {len(left) - LISTED} more" if len(left) > LISTED else ""
             raise ChildDiffers(
-                f"attempt {self.attempt} of run {self.id} did not ask for what an earlier one had added: "
+                f"attempt {self.attempt} of run {self.id} did not request what an earlier attempt had added: "
                 f"{'; '.join(left[:LISTED])}{more}. {REMEDY}",
                 left,
             )
@@ -287,7 +287,7 @@ def current_run() -> RunContext:
 
 
 def find_run() -> RunContext | None:
-    """The run that this code is executed for; None outside of a task."""
+    """Return the run that this code belongs to; None outside of a task."""
     return _current.get(None)
 
 

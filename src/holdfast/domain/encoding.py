@@ -1,14 +1,14 @@
-"""Parameter values that are not JSON, written as JSON where the annotation says how they are read back.
+"""Write parameter values that are not JSON as JSON, if the annotation determines how to read them back.
 
-A task that is annotated with `datetime` is given a datetime, whatever carried it there. So a caller may give one too:
-it is written as pydantic writes it, and refused unless reading it back gives the caller's value. Equal values get equal
-texts, because dedupe and keys compare texts:
+A task whose parameter is annotated with `datetime` receives a datetime, however the run was submitted. So a caller may
+pass one too: pydantic serializes it, and the value is rejected unless reading it back gives the caller's value. Equal
+values get equal texts, because dedupe and keys compare texts:
 
-- a datetime with a zone is written in UTC: the same instant in two zones is the same value, and comes back in UTC
+- a datetime with a time zone is written in UTC: the same instant in two zones is the same value, and is read in UTC
 - a Decimal is written without trailing zeros: 1.50 and 1.5 are the same value
 - a set is written in the order of its members' texts
 
-Pydantic is imported here, late, and only for parameters whose annotation is not plain JSON.
+Pydantic is imported lazily, and only for parameters whose annotation is not plain JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class NotEncodable(Exception):
-    """A value that its annotation does not account for."""
+    """The value does not match its annotation."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
@@ -38,7 +38,7 @@ class NotEncodable(Exception):
 
 
 def encode(adapter: Any, name: str, value: Any) -> Any:
-    """Write the value of a parameter as JSON, by the pydantic type of its annotation. Raises NotEncodable."""
+    """Return the value of a parameter as JSON, using the pydantic type of its annotation. Raise NotEncodable."""
     options: dict[str, Any] = {"by_alias": True, "round_trip": True, "warnings": False}
     try:
         written = adapter.dump_python(value, mode="json", **options)
@@ -49,7 +49,7 @@ def encode(adapter: Any, name: str, value: Any) -> Any:
 
 
 def _normal(value: Any, written: Any) -> Any:
-    """The one text of equal values, instead of pydantic's; what the type itself writes in another way is left alone."""
+    """Return the canonical text of a value instead of pydantic's, unless the type has its own serialization."""
     if isinstance(value, Mapping) and isinstance(written, dict) and len(value) == len(written):
         return {key: _normal(*pair) for key, *pair in zip(written, value.values(), written.values(), strict=True)}
     if isinstance(value, list | tuple) and isinstance(written, list) and len(value) == len(written):
@@ -71,7 +71,7 @@ def _in_utc(value: datetime) -> datetime:
         return value
     try:
         return value.astimezone(UTC)
-    except OverflowError:  # the first and the last hours that there are
+    except OverflowError:  # within hours of the first or the last possible time
         return value
 
 
@@ -87,9 +87,9 @@ def _shortest(value: Decimal) -> str:
 
 
 def foreign(value: Any, path: Path) -> tuple[Path, Any] | None:
-    """The first thing in a value that JSON has no form for, and where it is. A key stands for its object.
+    """Return the first part of a value that is not JSON, and its path. A key counts as its object.
 
-    What is nested too deeply to be stored, or contains itself, is refused elsewhere.
+    Values that are nested too deeply or contain themselves are rejected elsewhere.
     """
     if len(path) > MAX_DEPTH:
         return None
@@ -103,7 +103,7 @@ def foreign(value: Any, path: Path) -> tuple[Path, Any] | None:
 
 
 def changed(value: Any, back: Any, path: Path) -> tuple[Path, Any, Any] | None:
-    """The first part of a value that does not come back as what it was: where it is, that part, and what it became."""
+    """Return the first part of a value that is not read back unchanged: its path, the part, and what it became."""
     if value is None or (isinstance(value, _JSON) and not isinstance(value, Enum)):
         return (path, value, back) if value is not None and back is None else None
     if isinstance(value, Mapping):
@@ -116,16 +116,15 @@ def changed(value: Any, back: Any, path: Path) -> tuple[Path, Any, Any] | None:
     fields = _fields(value)
     if fields is not None:
         return _first(changed(one, getattr(back, name, None), (*path, name)) for name, one in fields.items())
-    if isinstance(value, datetime) and isinstance(
-        back, datetime
-    ):  # a local time that clocks skip equals no other, not even itself in UTC
+    # A local time that a clock change skips equals no other time, not even itself in UTC.
+    if isinstance(value, datetime) and isinstance(back, datetime):
         value, back = _in_utc(value), _in_utc(back)
     compared: Any = type(value).__eq__
     return None if compared is object.__eq__ or value == back else (path, value, back)
 
 
 def _member(back: Any, key: Any, default: Any) -> Any:
-    """What became of a member of an object: it may be a member still, or a field of a model."""
+    """Return the member of an object after reading it back: a member, or a field of a model."""
     if isinstance(back, Mapping):
         return back.get(key)
     return getattr(back, str(key), default)
@@ -144,7 +143,7 @@ def _first(found: Iterator[T | None]) -> T | None:
 
 
 def suggested(value: Any) -> str | None:
-    """The annotation that would account for a value; None if there is none."""
+    """Return an annotation that matches the value; None if there is none."""
     if isinstance(value, dict):
         inner = _first(suggested(one) for one in value.values() if foreign(one, ()))
         return f"dict[str, {inner}]" if inner else None
@@ -161,7 +160,7 @@ def suggested(value: Any) -> str | None:
 
 
 def type_name(hint: Any) -> str:
-    """A type as one writes it in code."""
+    """Return the type as it is written in code."""
     if isinstance(hint, type) and not hasattr(hint, "__args__"):
         module = hint.__module__
         return hint.__qualname__ if module in ("builtins", "typing", "__main__") else f"{module}.{hint.__qualname__}"

@@ -31,21 +31,21 @@ class DatabaseUnreachable(HoldfastError):
 
 
 class ClientClosed(HoldfastError):
-    """The client was closed, so nothing can be asked of it any more."""
+    """The client is closed and accepts no more calls."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(
-            f"this {kind} is closed: it was left at the end of its `with` block, or close() was called; "
-            f"ask before that, or make another {kind}"
+            f"this {kind} is closed: its `with` block has ended, or close() was called; "
+            f"use it before that, or create another {kind}"
         )
 
 
 class SchemaMismatch(HoldfastError):
-    """The database's schema is older or newer than this code can use, or was made by other migrations."""
+    """The database's schema is older or newer than this code supports, or was created by different migrations."""
 
 
 class UpgradeBlocked(HoldfastError):
-    """Other sessions held tables that a migration changes; nothing was changed."""
+    """Other sessions held locks on tables that a migration changes; the migration was rolled back."""
 
 
 class BadInput(HoldfastError):
@@ -71,7 +71,7 @@ class UnknownTask(BadInput):
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         said = f"no task is registered under the name {name!r}; {hint}registered: {_listed(sorted(known))}"
-        advice = "Name the module that registers it in HOLDFAST_TASKS"
+        advice = "Add the module that registers it to HOLDFAST_TASKS"
         super().__init__(f"{said}. {advice}.", [Problem("/model", said)])
         self.name = name
 
@@ -157,15 +157,15 @@ class JobEnded(HoldfastError):
 
 
 REMEDY = (
-    "What is stored stays as it is. Let the task ask for the same on every attempt (`current_run().step` keeps what it "
-    "decided), use another key, or make a new job."
+    "Nothing was changed. Make the task request the same on every attempt (`current_run().step` stores a decision for "
+    "later attempts), use another key, or create a new job."
 )
 
 
 class ChildDiffers(HoldfastError):
-    """A task, map or join is known under this name already, and stands for something else than is asked for now.
+    """A task, map or join with this name already exists and differs from the one that was requested.
 
-    `differences` says how: each a sentence with what is stored and what was asked.
+    `differences` lists the differences, each with the stored and the requested value.
     """
 
     def __init__(self, message: str, differences: Sequence[str] = ()) -> None:
@@ -197,4 +197,4 @@ class SubscriptionExists(HoldfastError):
 
 
 class SubscriptionNotReady(HoldfastError):
-    """The subscription was not added, since it would have missed runs that an open transaction ended."""
+    """The subscription was not added because it would have missed runs that an open transaction ended."""

@@ -48,15 +48,15 @@ class Desk(Protocol):
         """Keep the result of a step. Raises LeaseLost if the attempt holds its lease no more."""
 
     async def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
-        """Make a child run; returns its id. Raises ChildDiffers if the name stands for something else."""
+        """Create a child run and return its id. Raise ChildDiffers if the name refers to a different child."""
 
     async def stored_children(self, ref: AttemptRef) -> dict[str, str]:
-        """What the attempts of the run have added, by name, each with a few words about it."""
+        """Return what the attempts of the run have added, by name, each with a short description."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a result may be, how much of it is kept in its row, and how long stopping may take.
+    """The maximum size of a result, the maximum size that is stored in the row, and how long stopping may take.
 
     `timeout` is the time limit, in seconds, of runs that have none of their own.
     """
@@ -129,13 +129,13 @@ class Executor(Protocol):
         """
 
     def kill(self) -> None:
-        """End everything at once, whatever it is doing. Called from any thread.
+        """End all runs at once. May be called from any thread.
 
-        Only what had ended before may still be reported.
+        Only runs that had ended before may still be reported.
         """
 
     async def unbegun(self) -> list[Claim]:
-        """After `kill`: the claims that had certainly not begun, each told once."""
+        """After `kill`: return the claims that had certainly not begun, each once."""
 
     async def close(self) -> None:
         """Let go of threads and processes; what still runs is killed and not reported."""

@@ -1,8 +1,8 @@
 """Ids of runs, workers and jobs: version 7 UUIDs as text, ordered by time, made where the request is made.
 
-A submitter makes the id before it asks, so that a request whose answer was lost can be repeated without harm. Its clock
-may be years off; so a process that has learned the time of the database (`learn_time`) makes ids by that, from then on
-by a clock that nobody can set.
+A client generates the id before it sends the request, so that it can safely repeat a request whose response was lost.
+Its clock may be years off. A process that has read the database's time (`learn_time`) uses that time instead if the two
+differ much, and measures the time since then with a clock that cannot be set.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _boot_ns: Callable[[], int] = (
 
 
 def learn_time(database_ns: int) -> None:
-    """Make ids by the database's time, in nanoseconds since 1970, whenever this machine's clock is far from it."""
+    """Use the database's time, in nanoseconds since 1970, for new ids if this machine's clock is far off."""
     global _since_boot, _last
     with _lock:
         _since_boot = database_ns - _boot_ns()
@@ -43,7 +43,7 @@ def learn_time(database_ns: int) -> None:
 
 
 def _now_ns() -> int:
-    """The time by this machine's clock, or by the database's if they are far apart."""
+    """Return the time of this machine's clock, or of the database's if they are far apart."""
     now = time.time_ns()
     if _since_boot is not None:
         learned = _since_boot + _boot_ns()
@@ -53,7 +53,7 @@ def _now_ns() -> int:
 
 
 def _tick(ns: int) -> int:
-    """Milliseconds, and in the lowest 12 bits their fraction."""
+    """Return milliseconds, with their fraction in the lowest 12 bits."""
     return (ns // 1_000_000) << 12 | (ns % 1_000_000) * 4096 // 1_000_000
 
 
@@ -116,7 +116,7 @@ MAP_TRIES = 512
 
 
 def place_of(id_: str) -> int:
-    """Where an id lies among those of its job; -1 for `first` ones, which come before all others."""
+    """Return the position of an id in its job; -1 for `first` ids, which come before all others."""
     bits = uuid.UUID(id_).int
     if not bits >> 64 & _MARK:
         return -1
@@ -124,7 +124,7 @@ def place_of(id_: str) -> int:
 
 
 def placed_id(origin: str, place: int, name: str) -> str:
-    """An id with origin's time at this place, or at the last one there is; among equal places anywhere."""
+    """Return an id with the origin's time at this position, or at the last one; equal positions have no order."""
     place = min(place, LAST_PLACE)
     noise = int(hashlib.sha256(f"{origin}/{place}/{name}".encode()).hexdigest(), 16) % (1 << _NOISE_BITS)
     tail = (place & 0x1FFFF) << _NOISE_BITS | noise
@@ -132,14 +132,14 @@ def placed_id(origin: str, place: int, name: str) -> str:
 
 
 def slice_ids(map_id: str, count: int) -> list[str]:
-    """The ids of the runs of a map, rising with their numbers."""
+    """Return the ids of the runs of a map, in ascending order."""
     return series(map_id, "chunks", count)
 
 
 def map_id_after(place: int, origin: str, name: str) -> str:
-    """An id for a map whose runs lie after this place, and not far: the ids of these follow from that of the map.
+    """Return an id for a map whose runs come soon after this position; their ids are derived from that of the map.
 
-    Each takes a part of the places that are left: after some thousands of maps there is none, and they lie anywhere.
+    Each map uses up part of the remaining positions: after some thousands of maps, positions are arbitrary.
     """
     found: tuple[int, str] | None = None
     for nonce in range(MAP_TRIES):

@@ -41,7 +41,7 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewMap:
-    """A map to be: how many runs it has, and of what. `asked` is what a later request for it has to agree with."""
+    """A map to be created: the number of its runs and their dataset. A later request must equal `asked`."""
 
     id: str
     job_id: str
@@ -53,7 +53,7 @@ class NewMap:
 
 
 class Mapped(NamedTuple):
-    """A map that was asked for, and whether it was made by that."""
+    """The requested map, and whether the request created it."""
 
     map: MapRecord
     created: bool
@@ -81,7 +81,7 @@ class JobRecord:
     first_tasks: int
     submitted_by: str | None
     stop_outcome: str | None = None
-    """How it ends since it was asked to stop."""
+    """The status with which it ends because it was cancelled or timed out."""
 
 
 class MapRecord(NamedTuple):

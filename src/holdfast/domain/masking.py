@@ -1,7 +1,6 @@
-"""Masking: passwords and tokens that ended up in a message are replaced before it is stored or logged.
+"""Masking: passwords and tokens in a message are replaced before the message is stored or logged.
 
-One rule for every place: the error of an attempt in its record, and with it over HTTP and on the command line, and each
-line of the log.
+The same rule applies to the stored errors of attempts, which HTTP and the command line show, and to log lines.
 """
 
 from __future__ import annotations

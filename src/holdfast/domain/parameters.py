@@ -108,7 +108,7 @@ class Parameters:
             raise self._refusal(problems)
 
     def encode(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters as JSON: values of the annotated types are written as these types are read back.
+        """Return the parameters as JSON, converting values of the annotated types.
 
         Raises BadParameters, with all problems, for values that their annotation does not account for. Whatever else
         keeps a value from being stored is left for `canonicalize` to refuse.
@@ -130,7 +130,7 @@ class Parameters:
     def _encoded(self, key: str, value: Any, path: encoding.Path, part: Any) -> Any:
         hint = self.hints.get(key, inspect.Parameter.empty)
         if hint is inspect.Parameter.empty or _is_plain(hint):
-            if isinstance(part, dict):  # for its keys, which are refused where all objects' are
+            if isinstance(part, dict):  # because of its keys, which are rejected elsewhere
                 return value
             raise encoding.NotEncodable(Problem(pointer(path), _unannotated(key, hint, value, part)))
         written = encoding.encode(self._adapter_of(key), key, value)
@@ -144,7 +144,7 @@ class Parameters:
         from pydantic import TypeAdapter
 
         if key not in self._adapters:
-            _ = self.adapter  # says what is wrong with an annotation
+            _ = self.adapter  # raises if an annotation is invalid
             self._adapters[key] = TypeAdapter(self.hints[key])
         return self._adapters[key]
 
@@ -235,15 +235,15 @@ def _with_default(hint: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _unannotated(key: str, hint: Any, value: Any, part: Any) -> str:
-    """Why a value that is not JSON cannot be given, and what to annotate so that it can."""
+    """Say why a value that is not JSON is rejected, and which annotation would allow it."""
     kind = encoding.type_name(type(part))
     suggested = encoding.suggested(value)
     if suggested is None:
-        return f"a value of type {kind} cannot be written as JSON; give a string, number, list or object instead"
+        return f"a value of type {kind} cannot be written as JSON; pass a string, number, list or object instead"
     said = "not annotated" if hint is inspect.Parameter.empty else f"annotated with {encoding.type_name(hint)}"
     return (
-        f"a value of type {kind} is not JSON, and parameter {key!r} is {said}; annotate it with {suggested}, "
-        "and the task is given that, or give a string, number, list or object"
+        f"a value of type {kind} is not JSON, and parameter {key!r} is {said}; annotate it with {suggested} "
+        "to receive that type in the task, or pass a string, number, list or object"
     )
 
 
@@ -251,11 +251,11 @@ def _not_given_back(key: str, hint: Any, path: encoding.Path, value: Any, back: 
     kind, became = encoding.type_name(type(value)), encoding.type_name(type(back))
     said = f"parameter {key!r} is annotated with {encoding.type_name(hint)}, so "
     if kind == became:
-        return Problem(pointer(path), f"{said}the task would be given another {kind} than this one")
+        return Problem(pointer(path), f"{said}the task would receive a different {kind}")
     if back is None:
-        return Problem(pointer(path), f"{said}the task would not be given this; give a value of exactly that type")
-    fix = f"annotate it with a type that has {kind} here"
-    return Problem(pointer(path), f"{said}the task would be given {became} instead of {kind}; {fix}")
+        return Problem(pointer(path), f"{said}the task would not receive this value; pass a value of exactly that type")
+    fix = f"use an annotation with {kind} at this position"
+    return Problem(pointer(path), f"{said}the task would receive {became} instead of {kind}; {fix}")
 
 
 def _is_plain(hint: Any) -> bool:

@@ -45,7 +45,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The worker gave the run back unfinished; this costs no attempt of the budget."""
+    """The worker handed back the unfinished run; this does not use up an attempt."""
 
     elapsed: float = 0.0
     reason: str = "handed-back"
@@ -53,7 +53,7 @@ class HandedBack:
 
 @dataclass(frozen=True, slots=True)
 class NotBegun:
-    """The run was claimed and never begun: it goes back to its place in the queue, and no attempt is recorded."""
+    """The run was claimed but never begun: it goes back to its position in the queue, and no attempt is recorded."""
 
     elapsed: float = 0.0
 
@@ -63,7 +63,7 @@ Outcome = Succeeded | Failed | Stopped | HandedBack | NotBegun
 
 @lru_cache(maxsize=1024)
 def _policy(text: str) -> tuple[Retry, float | None] | None:
-    """A stored policy and time limit; None if this version cannot read them."""
+    """Return a stored policy and time limit; None if this version cannot read them."""
     try:
         stored = orjson.loads(text)
         timeout = stored.get("timeout")
@@ -75,7 +75,7 @@ def _policy(text: str) -> tuple[Retry, float | None] | None:
 
 
 def is_readable(text: str | None) -> bool:
-    """Whether this version understands a stored policy. If not, the default policy holds, without a time limit."""
+    """Whether this version can read a stored policy. If not, the default policy applies, without a time limit."""
     return text is None or _policy(text) is not None
 
 

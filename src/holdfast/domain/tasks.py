@@ -74,7 +74,7 @@ class Task(Generic[P, R]):
         self.parameters.check(parameters, text, references(parameters))
 
     def encode(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters as JSON; those whose annotation is a datetime, a dataclass, ... may be one."""
+        """Return the parameters as JSON, converting values of annotated types such as datetimes and dataclasses."""
         return self.parameters.encode(parameters)
 
     def bind(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -220,13 +220,13 @@ def _qualified_name(fn: Callable[..., Any]) -> str:
 
 
 def _default_name(fn: Callable[..., Any]) -> str:
-    """`module.function`. A script has no such name: it is `__main__` to itself, and something else to a worker."""
+    """Return `module.function`. Raise for a script: its module is `__main__` here and has another name in a worker."""
     name = _qualified_name(fn)
     if name.startswith("__main__."):
         short = name.removeprefix("__main__.")
         raise ConfigurationError(
-            f"{short} is a task of the script that was started, which a worker knows under another name than __main__; "
-            f'give the task a name of its own: @task("{short}")'
+            f"task {short} is defined in the script that was started, so its module is __main__ here but not in a "
+            f'worker; give the task an explicit name: @task("{short}")'
         )
     return name
 

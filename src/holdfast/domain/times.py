@@ -1,6 +1,6 @@
-"""The bounds of what is stored about time: everything that reads it can represent what lies within.
+"""Bounds of stored times and durations: every reader can represent the values within them.
 
-Postgres reaches further than Python's datetime does, and adding to a time may leave both.
+The range of Postgres is larger than that of Python's datetime, and an addition can exceed both.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ START = "must be a time with its zone, from 1900 to 9998, or a timedelta of at m
 
 
 def written(at: datetime) -> str:
-    """A time as RFC 3339 text in UTC, ending in Z; the same wherever a time is shown to programs."""
+    """Return a time as RFC 3339 text in UTC, ending in Z; used wherever a time is shown to programs."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def is_start(value: Any) -> bool:
-    """Whether a run may be put off until then: a time with its zone, or a timedelta from now."""
+    """Whether this is a valid start time: a datetime with a time zone, or a timedelta from now."""
     if isinstance(value, timedelta):
         return -FURTHEST <= value <= FURTHEST
     if not isinstance(value, datetime) or value.utcoffset() is None:

@@ -75,14 +75,14 @@ class Settlement(NamedTuple):
     adds: tuple[NewRun, ...] = ()
     begun: bool = True
     rank_at: str | None = None
-    """Where in its queue the run was, if the attempt was never `begun` and the run goes back there."""
+    """The position of the run in its queue, if the attempt was never `begun` and the run goes back there."""
 
 
 RELEASED = "RELEASED"
 
 
 class Verdict(NamedTuple):
-    """How the database settled an attempt; `accepted` is False if the lease was gone.
+    """How the database settled an attempt; `accepted` is False if the attempt no longer held its lease.
 
     Its status is RELEASED if the attempt was never begun and the run is ready again, under the same number.
     """
@@ -109,7 +109,7 @@ class Dependency(NamedTuple):
 
 
 class KnownAs(NamedTuple):
-    """The name of something that was added: unique under its origin, the run, job or map that it was added to."""
+    """The name of a child, unique within its origin: the run, job or map that it was added to."""
 
     origin: str
     name: str
@@ -179,7 +179,7 @@ class NewRun:
     ring: bool = False
     """Whether to ring for its queue with the very statement that makes it, if it is due at once."""
     known_as: KnownAs | None = None
-    """Its name among what was added to the same run or job; then the id is a proposal, see ops.children."""
+    """Its name within the run or job that it is added to; the id is then only a proposal, see ops.children."""
 
 
 class Payload(NamedTuple):
@@ -224,7 +224,7 @@ class RunRecord(NamedTuple):
     tags: tuple[str, ...] = ()
     version: str = ""
     worker_id: str | None = None
-    """The worker that has the run, or had it last; read where tasks of jobs are."""
+    """The worker that has the run, or had it last; only read for tasks of jobs."""
 
     @property
     def attempts(self) -> str:

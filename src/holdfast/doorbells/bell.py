@@ -36,7 +36,7 @@ class Bell(Protocol):
         """True if the caller is to send this hint through Postgres itself, with what it is about."""
 
     def suspend_riding(self) -> None:
-        """Let no hint ride for a while: the server's queue of notifications is full."""
+        """Send no notifications with statements for a while: the server's notification queue is full."""
 
     def close(self) -> None:
         """Send what is still to be sent, and end."""

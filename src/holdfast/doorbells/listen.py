@@ -34,7 +34,7 @@ class NotifyListener:
     """Hears what is sent with `pg_notify('holdfast', hint)`."""
 
     def __init__(self, connect: Callable[[], Awaitable[psycopg.AsyncConnection[Any] | None]]) -> None:
-        """`connect` gives None where only a pooler can be reached, which hands no notification on."""
+        """`connect` returns None if there is only a pooler, which does not forward notifications."""
         self._connect = connect
         self._said_deaf = False
         self.live = False
@@ -62,7 +62,7 @@ class NotifyListener:
         async with asyncio.timeout(ANSWER_WITHIN):
             connection = await self._connect()
         if connection is None:
-            raise Deaf("a pooler in transaction mode hands no notification on; polling instead")
+            raise Deaf("a pooler in transaction mode does not forward notifications; polling instead")
         try:
             async with asyncio.timeout(ANSWER_WITHIN):
                 await connection.execute(f"listen {CHANNEL}")

@@ -1,8 +1,8 @@
-"""Our statements as asyncpg takes them: parameters by number, and each value of the type that Postgres expects.
+"""Convert statements for asyncpg: numbered parameters, and each value of the type that Postgres expects.
 
-A statement names its parameters, and passes ids, arrays and JSON as text, which psycopg leaves to Postgres to read.
-asyncpg accepts for each parameter only values of the type that Postgres has inferred. So Postgres is asked for these
-types, once for each statement, and a text for anything but a text is sent as text, with a cast.
+Our statements have named parameters and pass ids, arrays and JSON as text, which psycopg leaves to Postgres to parse.
+asyncpg accepts for each parameter only values of the type that Postgres has inferred. So we ask Postgres for these
+types, once for each statement, and send text for a parameter of another type as text, with a cast.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def numbered(sql: str, casts: tuple[tuple[str, str], ...] = ()) -> Numbered:
     return Numbered(_PARAMETER.sub(placeholder, sql), tuple(order))
 
 
-# By the text of a statement: the types of those parameters that are not texts. It grows with the number of statements.
+# The types of the parameters that are not text, by statement. It grows with the number of statements.
 _types: dict[str, Mapping[str, str]] = {}
 
 
 async def learn_types(connection: Any, sql: str) -> Mapping[str, str]:
-    """Ask Postgres, through a connection of asyncpg's, of which types the parameters of a statement are."""
+    """Ask Postgres for the parameter types of a statement, on an asyncpg connection."""
     known = _types.get(sql)
     if known is None:
         plain = numbered(sql)
-        # Without a name: behind a pooler, a named statement may already be there, or never be found again.
+        # Unnamed: behind a pooler, a named statement may already exist, or may not be found again.
         prepared = await connection.prepare(plain.sql, name="")
         known = {
             name: _written(found)
@@ -67,6 +67,6 @@ def bound(sql: str, types: Mapping[str, str], params: Mapping[str, object]) -> t
 
 
 def _written(kind: Any) -> str:
-    """A type as SQL names it, whatever the search path is."""
+    """Return the name of a type in SQL, independent of the search path."""
     name = kind.name.removesuffix("[]")
     return f'{kind.schema}."{name}"' + ("[]" if kind.kind == "array" else "")

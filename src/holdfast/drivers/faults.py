@@ -1,7 +1,7 @@
-"""What a database error is about: the values that were sent, another session in the way, or the server itself.
+"""Classify database errors: invalid values, a conflict with another session, or a fault of the server.
 
-Only the first kind can be blamed on a run. Everything else (a failover, a read-only standby, a full disk, a missing
-privilege) is tried again, and costs no run anything.
+Only invalid values can fail a run. Everything else (a failover, a read-only standby, a full disk, a missing
+privilege) is retried and does not use up an attempt.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.domain.errors import HoldfastError
 
 
 class Fault(Enum):
-    """Whose fault an error is."""
+    """The cause of a database error."""
 
     DATA = "data"
     """The values cannot be stored. Sending them again gives the same error."""
@@ -30,13 +30,13 @@ class Fault(Enum):
 _DATA_CLASSES = ("22", "54")
 _BUSY_STATES = frozenset({"40001", "40P01", "55P03"})
 # Connection, transaction state (a read-only standby among them), login, resources, operator, system, missing database;
-# a prepared statement that a pooler or a migration took away.
+# a prepared statement that a pooler or a migration has removed.
 _UNAVAILABLE_CLASSES = ("08", "25", "26", "28", "3D", "53", "57", "58", "F0")
 _UNAVAILABLE_STATES = frozenset({"0A000", "42P05"})
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Classify an error by its SQLSTATE. Errors that no server sent are about the connection, unless about values."""
+    """Classify an error by its SQLSTATE. An error without one concerns the connection, or a value that was sent."""
     if isinstance(error, HoldfastError):
         return Fault.DATA
     state = getattr(error, "sqlstate", None)
@@ -50,10 +50,10 @@ def fault_of(error: BaseException) -> Fault:
     return Fault.UNAVAILABLE if gone else Fault.REFUSED
 
 
-# Of the server as a whole: connection exceptions, shutdown and crash, and too many connections or no memory.
+# Faults of the whole server: connection exceptions, shutdown, crash, too many connections, out of memory.
 _SERVER_STATES = ("08", "57P", "53")
 
 
 def is_lost(error: psycopg.Error) -> bool:
-    """Whether the connection is gone, so that another one may do: no server sent the error, or it ended the session."""
+    """Whether the connection is lost, so that another may work: no server sent the error, or it ended the session."""
     return error.sqlstate is None or error.sqlstate.startswith(_SERVER_STATES)

@@ -35,9 +35,9 @@ def is_idle(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) 
 
 
 def run(connection: psycopg.Connection[Any], op: Op[T]) -> T:
-    """Drive an operation on this connection, in whatever transaction it has.
+    """Run an operation on this connection, in its current transaction.
 
-    On an autocommit connection outside a transaction, statements that belong together get one.
+    On an autocommit connection outside a transaction, an operation with several statements gets a transaction.
     """
     with ExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
 
@@ -56,7 +56,7 @@ def is_pooled(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 @contextmanager
 def transaction(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """A transaction on a connection that is in none."""
+    """A transaction on a connection that has none open."""
     if not isinstance(connection, OwnConnection) or connection.begin is None:
         with connection.transaction():
             yield
@@ -65,7 +65,7 @@ def transaction(connection: psycopg.Connection[Any]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(psycopg.Error):  # a connection that broke has rolled back by itself
+        with suppress(psycopg.Error):  # a lost connection has been rolled back by the server
             connection.rollback()
         raise
     connection.commit()

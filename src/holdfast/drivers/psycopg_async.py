@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 async def run(connection: psycopg.AsyncConnection[Any], op: Op[T]) -> T:
-    """Drive an operation on this connection, in whatever transaction it has.
+    """Run an operation on this connection, in its current transaction.
 
-    On an autocommit connection outside a transaction, statements that belong together get one.
+    On an autocommit connection outside a transaction, an operation with several statements gets a transaction.
     """
     async with AsyncExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
 
@@ -37,13 +37,13 @@ async def run(connection: psycopg.AsyncConnection[Any], op: Op[T]) -> T:
 
 @asynccontextmanager
 async def transaction(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[None]:
-    """A transaction on a connection that is in none."""
+    """A transaction on a connection that has none open."""
     begin = connection.begin if isinstance(connection, AsyncOwnConnection) else None
     await connection.execute(begin or b"begin", prepare=False)
     try:
         yield
     except BaseException:
-        with suppress(psycopg.Error):  # a connection that broke has rolled back by itself
+        with suppress(psycopg.Error):  # a lost connection has been rolled back by the server
             await connection.rollback()
         raise
     await connection.commit()

@@ -1,13 +1,13 @@
-"""Sessions: what every connection of ours sets, whatever the role, the database and the server say.
+"""Sessions: the settings that Holdfast's own connections apply, whatever the role, the database and the server set.
 
-A role may have another isolation, read-only transactions, a foreign time zone or no lock timeout, and a stock server
-compiles expensive plans. Our statements are written for one set of values, so a connection sets all of them when it is
-opened, in one round trip. The connection of a caller (`client.on`) is never touched.
+A role may have another isolation level, read-only transactions, another time zone or no lock timeout, and a server with
+default settings compiles expensive plans. Our statements are written for one set of values, so a connection sets all of
+them when it is opened, in one round trip. The settings of a caller's connection (`client.on`) are never changed.
 
-Behind a pooler in transaction mode a connection has no session: what it sets would be inherited by whichever client the
-server process serves next, and another process would serve its own next statement. Such a connection is recognised by
-`pg_backend_pid()`, which is not the process that the pooler named when it accepted the connection. There every
-transaction sets the same values for itself (`begin`), nothing is prepared by name, and LISTEN is not used.
+Behind a pooler in transaction mode a connection has no session of its own: the next client of the server process would
+inherit its settings, and its own next statement could run in another process. Such a connection is detected by
+`pg_backend_pid()`, which differs from the process id that the pooler reported when it accepted the connection. Then
+every transaction applies the same values (`begin`), no statement is prepared by name, and LISTEN is not used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.drivers.silence import Silence, bounded
 
 ENCODING = "UTF8"
 
-# A peer that is gone without a word is noticed within about ten seconds, whether we send or wait.
+# A peer that disappears without closing the connection is noticed within about ten seconds.
 KEEPALIVE: Mapping[str, Any] = {
     "connect_timeout": 5,
     "keepalives": 1,
@@ -38,21 +38,21 @@ _FIXED: Mapping[str, str] = {
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
-    # Every name in our statements carries its schema.
+    # Every name in our statements is qualified with its schema.
     "search_path": "pg_catalog, pg_temp",
-    # What psycopg can decode, and numbers to the last digit.
+    # Formats that psycopg can decode, and numbers with all their digits.
     "timezone": "UTC",
     "datestyle": "ISO, MDY",
     "intervalstyle": "postgres",
     "extra_float_digits": "1",
     "standard_conforming_strings": "on",
-    # A null in an array of parameters, and names as the check of the schema compares them.
+    # Nulls in array parameters, and names as the schema check expects them.
     "array_nulls": "on",
     "quote_all_identifiers": "off",
-    # Short statements gain nothing from compiled plans. With the switches below every cost is astronomic, and a server
-    # with its default settings would compile each of them: draining runs took three to four times as long.
+    # Short statements gain nothing from compiled plans. With the settings below, estimated costs are so high that a
+    # server with default settings would compile every statement: draining runs took three to four times as long.
     "jit": "off",
-    # Connections rest in pools, and listen, for as long as they like.
+    # Connections may stay idle in pools, or listen, without a limit.
     "idle_session_timeout": "0",
 }
 
@@ -75,7 +75,7 @@ _BY_KEY: Mapping[str, str] = {
 class Session:
     """The settings of one use of the database. Times are in seconds.
 
-    `silence` is how long the connection waits for an answer before it gives up by itself; None leaves that to its user.
+    `silence` is how long the connection waits for a response before it gives up; None leaves that to its user.
     `by_key` restricts plans to those that read by key.
     """
 
@@ -101,33 +101,33 @@ class Session:
         return found
 
     def local(self, server_version: int) -> bytes:
-        """Set the same for the transaction that is under way."""
+        """Return the statement that applies the settings to the current transaction."""
         calls = _calls(self.settings(server_version), "true")
         return f"select {calls}".encode()
 
     def begin(self, server_version: int) -> bytes:
-        """Begin a transaction that depends on nothing that a session says."""
+        """Return the statement that begins a transaction independent of the session's settings."""
         return b"begin isolation level read committed read write not deferrable; " + self.local(server_version)
 
 
 CLIENT = Session("client", silence=40.0)
-# A caller of the API gets an answer within about ten seconds, even if that is a refusal.
+# A caller of the API gets a response within about ten seconds, even if it is an error.
 API = Session("api", lock_timeout=1.0, statement_timeout=6.0, silence=7.0)
-# A notification that a crash of the server swallows is no loss: no connection is left that could receive it.
+# Losing a notification in a server crash does no harm: no connection is left that could receive it.
 API_BELL = Session("api", statement_timeout=6.0, silence=7.0, synchronous=False)
 LISTENER = Session("listener", statement_timeout=5.0)
 SWEEP = Session("sweep", statement_timeout=10.0, silence=15.0)
 MIGRATION = Session("migration", lock_timeout=2.0, statement_timeout=0, idle_in_transaction=0)
-# A run's own transaction belongs to the task. Only what settles the run in it is bounded.
+# A run's own transaction belongs to the task. Only the statements that settle the run are limited.
 RUN = Session("run", lock_timeout=30.0, statement_timeout=60.0, silence=70.0)
 
 
 def worker(use: str, *, moving: bool, limit: float) -> Session:
-    """A worker's connection. The one on which runs move never waits long for a lock: a batch holds many runs."""
+    """A worker's connection. If `moving`, it never waits long for a lock, because its batches hold many runs."""
     return Session(use, 0.1 if moving else 2.0, statement_timeout=limit, idle_in_transaction=15.0, by_key=moving)
 
 
-# A task may compute for as long as it likes between two statements.
+# A task may compute for any time between two statements.
 _BEGIN_FOR_TASK = (
     b"begin isolation level read committed read write not deferrable; "
     b"set local idle_in_transaction_session_timeout = 0; select pg_catalog.pg_backend_pid()"
@@ -135,7 +135,7 @@ _BEGIN_FOR_TASK = (
 
 
 class OwnConnection(psycopg.Connection[Any]):
-    """A connection of ours, in autocommit mode. `begin` is how it begins transactions if it leads to a pooler."""
+    """A connection of Holdfast, in autocommit mode. `begin` starts its transactions if it goes through a pooler."""
 
     session: Session | None = None
     begin: bytes | None = None
@@ -157,10 +157,10 @@ class OwnConnection(psycopg.Connection[Any]):
 
     @classmethod
     def begin_for_task(cls, url: str) -> Self:
-        """A connection in a transaction that belongs to a task.
+        """Open a connection in a transaction that belongs to a task.
 
-        The role's settings stay as they are: the task's own statements may rely on them. Only the isolation is fixed,
-        because the run will be settled in this transaction.
+        The role's settings are kept, because the task's own statements may rely on them. Only the isolation level is
+        set, because the run will be settled in this transaction.
         """
         connection = super().connect(url, **_arguments(RUN, {}))
         try:
@@ -253,19 +253,19 @@ def _arguments(session: Session, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_encoding(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Raise unless the database stores every text that a run may carry."""
+    """Raise unless the encoding of the database can store all characters."""
     found = connection.info.parameter_status("server_encoding")
     if found is not None and found != ENCODING:
         raise ConfigurationError(
-            f"the database {connection.info.dbname!r} has the encoding {found}, which cannot store every text; "
-            f"Holdfast needs {ENCODING}. Make another one: create database ... encoding '{ENCODING}' template template0"
+            f"the database {connection.info.dbname!r} has the encoding {found}, which cannot store all characters; "
+            f"Holdfast needs {ENCODING}. Create another: create database ... encoding '{ENCODING}' template template0"
         )
 
 
 def _setting_up(
     connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], session: Session, pooler: str
 ) -> bytes:
-    """One statement that names the server's process, and sets everything: for good, or behind a pooler for nobody."""
+    """One statement that returns the server's process id and applies the settings; behind a pooler, only to itself."""
     local = {
         "auto": f"pg_catalog.pg_backend_pid() <> {connection.info.backend_pid}",
         "off": "false",
@@ -276,8 +276,8 @@ def _setting_up(
 
 def _calls(settings: Mapping[str, str], local: str) -> str:
     calls = [f"pg_catalog.set_config('{name}', '{value}', {local})" for name, value in settings.items()]
-    # As a replica, a session fires no trigger: nothing would guard the moves of runs, and no job would start. Only some
-    # roles may change it, so it is only changed where it must be.
+    # In the role `replica`, a session fires no triggers: nothing would guard the transitions of runs, and no job would
+    # start. Only some roles may change the setting, so it is changed only if necessary.
     replica = "pg_catalog.current_setting('session_replication_role') = 'replica'"
     calls.append(f"case when {replica} then pg_catalog.set_config('session_replication_role', 'origin', {local}) end")
     return ", ".join(calls)
@@ -289,7 +289,7 @@ def _adopt(
     pooler: str,
     row: tuple[Any, ...] | None,
 ) -> bytes | None:
-    """How the connection begins its transactions from now on; None if it has a session, which has been set up."""
+    """Return the statement that begins transactions; None if the connection has its own session, now set up."""
     elsewhere = row is None or row[0] != connection.info.backend_pid
     if pooler == "off" or (pooler == "auto" and not elsewhere):
         return None

@@ -1,7 +1,7 @@
-"""Waits that give up on a server that says nothing.
+"""Waits with a read timeout, for servers that stop responding.
 
-A Postgres that is stopped keeps its sockets open, and its kernel acknowledges every packet: no error ever comes, and no
-timeout of the server or of TCP helps. So the side that waits for an answer counts the time.
+A Postgres process that is suspended keeps its sockets open, and its kernel acknowledges every packet: there is no
+error, and no timeout of the server or of TCP applies. So the client measures how long it waits for a response.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ T = TypeVar("T")
 
 
 class Silence(psycopg.OperationalError):
-    """A statement was not answered in time. It is not known whether it was done; its connection is closed."""
+    """The server did not respond in time. Whether the statement was executed is unknown; the connection is closed."""
 
 
 def bounded(waits: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
-    """The same waits; psycopg comes back from each several times a second, with 0 while nothing is there to read."""
+    """Add a time limit to psycopg's waits. Each returns several times a second, with 0 if nothing can be read."""
     ends_at = monotonic() + seconds
     try:
         wanted = next(waits)
         while True:
             ready = yield wanted
             if not ready and monotonic() >= ends_at:
-                raise Silence(f"Postgres said nothing for {seconds:g} s")
+                raise Silence(f"Postgres did not respond within {seconds:g} s")
             wanted = waits.send(ready)
     except StopIteration as done:
         answered: T = done.value

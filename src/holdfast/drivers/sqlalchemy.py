@@ -25,9 +25,9 @@ _PSYCOPG = ("psycopg", "psycopg_async", "psycopg2")
 
 
 def run(connection: Connection | Session | scoped_session[Any], op: Op[T]) -> T:
-    """Drive an operation. A session is flushed first: what it holds back may be what the run is about.
+    """Run an operation. A session is flushed first, because the run may depend on its pending changes.
 
-    With the isolation level AUTOCOMMIT, statements that belong together get a transaction.
+    With the isolation level AUTOCOMMIT, an operation with several statements gets a transaction.
     """
     if not isinstance(connection, Connection):
         connection.flush()
@@ -47,7 +47,7 @@ def run(connection: Connection | Session | scoped_session[Any], op: Op[T]) -> T:
 
 
 async def run_async(connection: Any, op: Op[T]) -> T:
-    """Drive an operation on an asynchronous connection, session, or what hands out the session of this scope."""
+    """Run an operation on an asynchronous connection, session or scoped session."""
     borrowed = connection if hasattr(connection, "run_sync") else connection()
     done: T = await borrowed.run_sync(run, op)
     return done
@@ -67,14 +67,14 @@ def _bound(connection: Connection, statement: Statement[Any]) -> tuple[str, Any]
     from sqlalchemy.util import await_only
 
     types: Mapping[str, str] = {}
-    # What keeps Postgres from answering here is raised by the statement itself, as an error of SQLAlchemy's.
+    # If Postgres does not answer here, the statement itself raises SQLAlchemy's error.
     with suppress(Exception):
         types = await_only(asyncpg.learn_types(connection.connection.driver_connection, statement.sql))
     return asyncpg.bound(statement.sql, types, statement.params)
 
 
 def _commits_each(connection: Connection) -> bool:
-    """Whether each statement would commit by itself, which the connection of the database driver says."""
+    """Whether each statement would commit by itself, according to the driver's connection."""
     driver: Any = connection.connection.driver_connection
     if connection.dialect.driver == "asyncpg":
         adapted: Any = connection.connection.dbapi_connection
@@ -88,7 +88,7 @@ def _transaction(connection: Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # A connection that broke has nothing to roll back, and what broke it is what the caller has to see.
+        # A lost connection has nothing to roll back, and the caller must see the error that caused the loss.
         with suppress(Exception):
             connection.exec_driver_sql("rollback")
         raise

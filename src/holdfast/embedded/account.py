@@ -85,7 +85,7 @@ def run(
     with process:
         try:
             return process.wait()
-        except BaseException:  # a signal asks this process to end: what it started ends before it
+        except BaseException:  # a signal asks this process to stop: first stop what it started
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise

@@ -123,7 +123,7 @@ def _initialise(places: Places, programs: Path, runner: account.Account, start_l
         command.append("--no-sync")
     with os.fdopen(places.create(places.start_log), "w") as log:
         try:
-            # initdb holds start.lock too: if we are killed, nobody begins anew before it has ended.
+            # initdb holds start.lock too: if we are killed, no other process starts again before initdb has ended.
             failed = account.run(runner.initdb, command, output=log, keep=[start_lock])
         except BaseException:
             shutil.rmtree(places.unfinished_data, ignore_errors=True)

@@ -111,7 +111,7 @@ def ensure_running(home: Path, *, durable: bool = True) -> Server:
             fcntl.flock(hold, fcntl.LOCK_SH)
             postmaster.start(places, turn, durable=durable)
     except BaseException as error:
-        # Also when a signal interrupts the start: what was started ends, unless others use it.
+        # Also if a signal interrupts the start: stop the server unless other processes use it.
         if server is not None:
             with contextlib.suppress(ConfigurationError, OSError):
                 server.release()

@@ -53,7 +53,7 @@ class Child:
         # As the modules of the user left them: a run that replaces them does so for itself.
         self._streams = sys.stdout, sys.stderr
         threading.Thread(target=self._hear, name="holdfast-link", daemon=True).start()
-        # With this thread, so that it is not taken for one that a run left behind.
+        # Count this thread, so that it is not mistaken for one that a run left behind.
         self._wear = Wear(own)
 
     def serve(self) -> None:
@@ -75,7 +75,7 @@ class Child:
             self._after(outcome)
 
     def current(self) -> RunContext | None:
-        """The run that is being performed."""
+        """The run that is being executed."""
         return self._current
 
     def _after(self, outcome: Outcome | Settled) -> None:
@@ -158,9 +158,9 @@ class Child:
             self._stop_hearing()
 
     def _stop_hearing(self) -> None:
-        """The worker is gone, wants this process no more, or cannot be understood.
+        """Handle a worker that is gone, has dismissed this process, or sent an invalid message.
 
-        Idle, the process ends as processes do; busy, it has lost the right to go on, and so have those it started.
+        If idle, the process exits normally. If busy, it is killed together with the processes it started.
         """
         self._pending.put(None)
         if self._current is None:
@@ -225,7 +225,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def main(channel_at: int, mark: Mark, log: int) -> None:
-    """Perform runs until the worker is gone; `log` is the descriptor on which lines of the log are written."""
+    """Execute runs until the worker is gone; `log` is the descriptor of the log."""
     channel = socket.socket(fileno=channel_at)
     messages = read_frame(channel)
     if messages is None:

@@ -11,7 +11,7 @@ from holdfast.domain.values import Dependency, NewRun
 
 
 def sent_run(new: NewRun) -> dict[str, Any]:
-    """A run to be, as JSON. Its name stays behind: it is made once, with the success of the run that adds it."""
+    """Return a new run as JSON, without its name: it is created once, when the run that adds it succeeds."""
     options = sent_options({field.name: getattr(new, field.name) for field in fields(new) if field.name != "known_as"})
     return options | {"depends_on": [list(dependency) for dependency in new.depends_on]}
 

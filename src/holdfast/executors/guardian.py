@@ -2,12 +2,12 @@
 
     worker ── guardian ── runner ── whatever user code starts
 
-The runner dies with its guardian, and the guardian outlives its worker only to clean up: as the subreaper of its
-descendants it adopts every orphan among them, also those that have a session of their own or were forked twice, so
-none can leave its sight. When the runner has ended, or the worker is gone, it kills all of them, and only then does it
-end itself. So whoever sees the guardian dead knows that nothing of the attempt is left.
+The runner dies with its guardian, and the guardian outlives its worker only to clean up. As the subreaper of its
+descendants it adopts every orphan among them, including those that have their own session or were forked twice, so
+none can escape. When the runner or the worker has ended, the guardian kills all descendants and only then exits. So
+once the guardian has exited, no process of the attempt is left.
 
-It is the runner's own interpreter before the fork: it imports next to nothing, and shares most of its memory.
+The guardian is the runner's interpreter before the fork: it imports almost nothing and shares most of its memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.executors.mark import Mark
 from holdfast.executors.raw_output import RawOutput, write_to
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-# The kernel reports the worker's death at once; where it cannot, this is how often to look.
+# The kernel reports the worker's death at once; on systems where it cannot, this is how often to check.
 LOOK_EVERY = 0.5
 END_WITHIN = 5.0
 PAUSE = 0.005
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def _control(option: int, value: int) -> None:
-    """Ask the kernel for this; where it does not know how, looking has to do."""
+    """Call prctl; on systems without it, the guardian polls instead."""
     import ctypes
 
     with suppress(OSError, AttributeError):
@@ -74,7 +74,7 @@ def _control(option: int, value: int) -> None:
 
 
 def _wait(runner: int, worker: int, output: RawOutput | None) -> int:
-    """Wait until the runner has ended, and see to it that it does once the worker is gone."""
+    """Wait until the runner has ended, and kill it once the worker is gone."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
@@ -90,11 +90,11 @@ def _wait(runner: int, worker: int, output: RawOutput | None) -> int:
         _pass_on(read, output)
         with suppress(BlockingIOError):
             if signal.SIGTERM in os.read(read, 1024) and os.getppid() == worker:
-                os.kill(runner, signal.SIGTERM)  # meant for both, whichever of them it was sent to
+                os.kill(runner, signal.SIGTERM)  # meant for both the guardian and the runner
 
 
 def _pass_on(signals: int, output: RawOutput | None) -> None:
-    """Wait for a signal, or until it is time to look again; pass on what was written in the meantime."""
+    """Wait for a signal or until the next check, forwarding raw output in the meantime."""
     if output is not None and output.waiting:
         if select.select([signals], [2], [], LOOK_EVERY)[1]:
             output.write()
@@ -105,7 +105,7 @@ def _pass_on(signals: int, output: RawOutput | None) -> None:
 
 
 def _reap(runner: int) -> int | None:
-    """Reap what has ended; the status of the runner if it is among them."""
+    """Reap processes that have ended; return the status of the runner if it is among them."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] == runner:
@@ -114,7 +114,7 @@ def _reap(runner: int) -> int | None:
 
 
 def _end_descendants() -> None:
-    """Kill all descendants, and those that they leave to us, until none is left that may be killed."""
+    """Kill all descendants, including orphans that we adopt, until none is left that we may kill."""
     ends = monotonic() + END_WITHIN
     while monotonic() < ends:
         try:

@@ -68,9 +68,9 @@ class Lane:
             self.ended(Ended(claim, outcome))
 
     def abandon(self) -> list[Claim]:
-        """Report nothing any more, and ask what runs to stop; a thread that is stuck is left behind.
+        """Stop reporting results, and ask running tasks to stop; a thread that is stuck is abandoned.
 
-        Returns what had not begun: each is taken either here or by the lane's own thread.
+        Return the runs that had not begun: each is taken either here or by the lane's own thread.
         """
         self.abandoned = True
         unbegun = []

@@ -25,7 +25,7 @@ SIZE = 1 << 16
 
 
 class Mark:
-    """The shared memory. Once it is closed, what it said last stays readable."""
+    """The shared memory. After it is closed, its last values can still be read."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, SIZE)
@@ -41,7 +41,7 @@ class Mark:
             self._numbers[place] = value
 
     def begin(self, index: int, at: float, run_id: str = "", number: int = 0) -> bool:
-        """Mark that a run begins; False if it must not begin any more.
+        """Mark a run as begun; False if it may not begin any more.
 
         The child marks first and then looks, the worker revokes first and reads the mark later: so one of the two sees
         what the other wrote.
@@ -63,12 +63,12 @@ class Mark:
         return (run_id.decode("ascii", "replace"), number) if number else None
 
     def revoke(self, index: int | None) -> None:
-        """Let no run from this index on begin; None lets all begin again."""
+        """Forbid runs from this index on to begin; None allows all of them again."""
         self._numbers[_REVOKED] = _NEVER if index is None else index
 
     @property
     def runner(self) -> int | None:
-        """The process that runs user code, as soon as there is one."""
+        """The process that runs user code, once it exists."""
         if self._last is not None:
             return self._last_runner
         found = self._numbers[_RUNNER]
@@ -80,7 +80,7 @@ class Mark:
 
     @property
     def status(self) -> int | None:
-        """How that process ended, as `waitpid` says it; None until its guardian has seen it end."""
+        """The exit status of that process, as returned by `waitpid`; None until its guardian has reaped it."""
         found = self._numbers[_STATUS]
         return None if found == _NONE else found
 
@@ -95,7 +95,7 @@ class Mark:
             return False
         self._memory[self._end : end] = text + b"\n"
         self._end = end
-        # Last: a process that dies in between has kept nothing of it.
+        # Last: if the process dies before this, the line does not count as stored.
         self._numbers[_LENGTH] = end - _KEPT
         return True
 
@@ -108,9 +108,9 @@ class Mark:
             self._numbers[_TURN] = self._turn
 
     def kept(self) -> list[bytes]:
-        """The lines that were not sent, or whose sender died before it could say so.
+        """Return the lines that were not sent, or that the process may not have sent before it died.
 
-        Nothing if the sender sends them at this very moment.
+        Return nothing if they are being sent at this moment.
         """
         before = self._kept_state()
         lines = bytes(self._memory[_KEPT : _KEPT + before[1]]).splitlines()

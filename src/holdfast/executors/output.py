@@ -1,4 +1,4 @@
-"""What runs print and log, as lines of the worker's log: which run it is, and the streams of a child process."""
+"""What runs print and log, as lines of the worker's log: the run of each line, and the streams of a child process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def about(context: RunContext) -> dict[str, Any]:
 
 
 def about_current_run(otherwise: Callable[[], RunContext | None]) -> About:
-    """The run that the calling code belongs to; in threads without its context, `otherwise` names it."""
+    """Return the run that the calling code belongs to; in threads without that context, `otherwise` provides it."""
 
     def find() -> Mapping[str, Any] | None:
         context = find_run() or otherwise()
@@ -32,7 +32,7 @@ def about_current_run(otherwise: Callable[[], RunContext | None]) -> About:
 
 
 class ChildOutput:
-    """The lines of a child process, on a descriptor that leads to the worker's log."""
+    """Writes the lines of a child process to a descriptor of the worker's log."""
 
     def __init__(self, form: LogFormat, descriptor: int) -> None:
         self.current: Callable[[], RunContext | None] = lambda: None

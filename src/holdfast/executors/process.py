@@ -138,7 +138,7 @@ class ProcessExecutor:
         self._arrange_look()
 
     def _make_way(self, now: float) -> None:
-        """Replace an idle child if what waits first may not go there, and no other child takes it."""
+        """Replace an idle child if the first waiting run must not go there and no other child accepts it."""
         claim, given_at = self._waiting[0]
         idle = [seat for seat in self._seats if seat.free and not seat.load and seat.failed(claim)]
         coming = any(not seat.ready or (seat.leaving and not seat.load) for seat in self._seats)
@@ -146,11 +146,15 @@ class ProcessExecutor:
             return
         others = any(not seat.leaving and not seat.failed(claim) for seat in self._seats)
         if not others or now - given_at > ANOTHER_CHILD_WITHIN:
-            emit("child.replaced", pid=idle[0].child.pid, reason="the next attempt of a run that failed in it waits")
+            emit(
+                "child.replaced",
+                pid=idle[0].child.pid,
+                reason="a run that failed in this child waits for its next attempt",
+            )
             idle[0].retire()
 
     def _frame(self, seat: Seat, now: float) -> list[Claim]:
-        """What to give to this child: one run if it is idle, more if they are known to be tiny.
+        """Return the runs to assign to this child: one if it is idle, more if they are known to be tiny.
 
         Attempts after one that failed in this child are left to others. If none takes them for a while, this child gets
         nothing more: once it is idle, it is replaced.
@@ -233,12 +237,12 @@ class ProcessExecutor:
             self._place.report([Ended(one.claim, stored)])
 
     def _drop(self, claims: list[Claim]) -> None:
-        """A child died before it began these. Each goes alone next; one that no child begins ends as crashed."""
+        """Reassign runs that a dead child had not begun, one at a time; a run that no child begins ends as crashed."""
         for claim in claims:
             self._dropped[claim.run_id] = self._dropped.get(claim.run_id, 0) + 1
         lost = [claim for claim in claims if self._dropped[claim.run_id] >= MOST_DROPS]
         if lost:
-            said = f"{MOST_DROPS} child processes ended, or were stuck, before they began the run"
+            said = f"{MOST_DROPS} child processes exited or hung before they began the run"
             error = {"class": "ChildCrashed", "message": said, "traceback": None}
             self._end([Ended(claim, Failed(error, reason="crash")) for claim in lost])
         self._back([claim for claim in claims if claim not in lost])
@@ -362,13 +366,13 @@ class ProcessExecutor:
             self._loop.call_soon_threadsafe(self._forget)
 
     def _report_late(self, ended: list[Ended]) -> None:
-        """Report what ended before everything was killed, and is counted no more. Large results are lost."""
+        """Report the runs that ended before everything was killed. Large results are lost."""
         kept = [one for one in ended if not (isinstance(one.outcome, Succeeded) and self._large(one.outcome))]
         if kept and self._open:
             self._place.report(kept)
 
     async def unbegun(self) -> list[Claim]:
-        # What a child had begun is certain once it is dead.
+        # Which runs a child had begun is certain once it is dead.
         deadline = monotonic() + DEAD_WITHIN
         while any(seat.abandoned for seat in self._seats) and monotonic() < deadline:  # noqa: ASYNC110 - a few ms, once
             await asyncio.sleep(0.005)

@@ -1,8 +1,8 @@
-"""What native code, and programs that a task started, write to the descriptors 1 and 2: lines of the log as well.
+"""Log what native code, and programs that a task started, write to the descriptors 1 and 2.
 
-Where the log is JSON the two descriptors lead into a pipe. The guardian reads it because it outlives the process that
-runs user code: the last words of a crash are not lost. It writes only when the log takes something, so that a log that
-is not read cannot keep it from its work.
+If the log is JSON, a pipe replaces the two descriptors. The guardian reads the pipe, because it outlives the process
+that runs user code, so the output before a crash is not lost. It writes only when the log accepts data, so that a log
+without a reader cannot block it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from time import monotonic
 
 from holdfast.executors.mark import Mark
 
-# A pipe that can be written to takes this much without blocking.
+# A writable pipe accepts this much without blocking.
 AT_ONCE = 4096
 LONGEST = 1 << 16
 FINISH_WITHIN = 1.0
 
 
 def write_to(raw: tuple[int, int]) -> None:
-    """Have what this process and its descendants write to standard output and standard error go into the pipe."""
+    """Redirect standard output and standard error of this process and its descendants into the pipe."""
     for descriptor in (1, 2):
         os.dup2(raw[1], descriptor)
     for descriptor in raw:
@@ -28,7 +28,7 @@ def write_to(raw: tuple[int, int]) -> None:
 
 
 class RawOutput:
-    """The guardian's end of the pipe, and the lines that it makes of what it reads."""
+    """The guardian's end of the pipe, which it reads and turns into log lines."""
 
     def __init__(self, raw: tuple[int, int], mark: Mark) -> None:
         self.source = raw[0]
@@ -45,7 +45,7 @@ class RawOutput:
         return bool(self._lines)
 
     def read(self) -> bool:
-        """Take what was written. False if that is nothing, now or for good: all writers may have closed their end."""
+        """Read from the pipe. False if there is nothing to read, for now or because all writers have closed it."""
         try:
             data = os.read(self.source, AT_ONCE)
         except BlockingIOError:
@@ -69,12 +69,12 @@ class RawOutput:
         return made[0].encode()
 
     def write(self) -> None:
-        """Write as much as the log takes at once."""
+        """Write as much as the log accepts without blocking."""
         try:
             written = os.write(2, self._lines[:AT_ONCE])
         except BlockingIOError:
             return
-        except OSError:  # nothing reads the log any more
+        except OSError:  # the log has no reader any more
             written = len(self._lines)
         self._lines = self._lines[written:]
 

@@ -111,11 +111,11 @@ class Seat:
 
     @property
     def runs_left(self) -> int:
-        """How many more runs this child may be given."""
+        """How many more runs may be assigned to this child."""
         return self._limits.runs - self.performed
 
     def failed(self, claim: Claim) -> bool:
-        """Whether an earlier attempt of this run failed here: another child gets this one."""
+        """Whether an earlier attempt of this run failed here; the next one must go to another child."""
         return claim.number > 1 and claim.run_id in self._failed
 
     def give(self, worker_id: str, claims: list[Claim]) -> None:
@@ -149,7 +149,7 @@ class Seat:
             self.child.send([["withdraw"]])
 
     def look_after(self, now: float) -> None:
-        """See to time limits, to runs that do not stop, to those that wait behind a long one, and to a stuck child."""
+        """Enforce time limits, kill runs that do not stop, move runs behind a long one, and replace a stuck child."""
         self._note_standstill(now)
         current = self.current()
         if current is None:
@@ -172,21 +172,21 @@ class Seat:
             self._revoke(now)
 
     def _note_standstill(self, now: float) -> None:
-        """Add up for how long the child has neither begun nor ended anything."""
+        """Measure how long the child has neither begun nor ended a run."""
         seen = (self.child.mark.get()[0], len(self._given), self._next)
         self._still = self._still + min(now - self._looked_at, LOOK_COUNTS) if seen == self._seen else 0.0
         self._seen = seen
         self._looked_at = now
 
     def _replace(self, why: str) -> None:
-        """Kill a child that is stuck between runs. What it was given has not begun, and goes elsewhere."""
+        """Kill a child that is stuck between runs. Its runs have not begun, and go to other children."""
         if not self.leaving:
             emit("child.replaced", pid=self.child.pid, reason=why)
         self.leaving = True
         self.child.kill()
 
     def _revoke(self, now: float) -> None:
-        """Take back what has not begun from a child that does not answer: its run holds the interpreter, say.
+        """Take back runs that have not begun from a child that does not respond, for instance if a run holds the GIL.
 
         The mark keeps them from beginning. What the child may have written to it just before is visible by the next
         look. The child is not used again: it may still hold a run in its hand that was taken from it.
@@ -200,14 +200,14 @@ class Seat:
             self._take(at for at in list(self._given) if at > index)
 
     def _take(self, indexes: Iterable[int]) -> None:
-        """These have not begun, and will not begin here."""
+        """Handle runs that have not begun and will not begin here."""
         taken = self._wanted([self._given.pop(index) for index in indexes if index in self._given])
         if taken:
             self._unbegun(taken)
         self._leave_if_done()
 
     def _wanted(self, unbegun: list[Claim]) -> list[Claim]:
-        """Those that have not begun and go elsewhere: all that were not cancelled in the meantime."""
+        """Return the runs that have not begun and go to other children: all that were not cancelled in the meantime."""
         cancelled = [claim for claim in unbegun if self._stops.pop(claim.ref, None) is not None]
         if cancelled:
             self._ended([Ended(claim, Stopped()) for claim in cancelled])
@@ -302,7 +302,7 @@ class Seat:
     def _withdrawn(self, indexes: list[int]) -> None:
         self._withdrawing_since = None
         if self._revoked_at is not None and not self.leaving:
-            # It answers after all, before anything was taken from it without its help.
+            # The child responds after all, before any run was taken from it.
             self._revoked_at = None
             self.child.mark.revoke(None)
         self._take(indexes)
@@ -343,12 +343,12 @@ class Seat:
             self.child.close()
 
     def unbegun(self) -> list[Claim]:
-        """What a child that is dead had not begun."""
+        """Return the runs that a dead child had not begun."""
         index, _ = self.child.mark.get()
         return [claim for at, claim in self._given.items() if at > index]
 
     def abandon(self) -> None:
-        """Kill it. What it had ended by then is still received, nothing else. Called from any thread."""
+        """Kill the child. Only results from before the kill are still received. May be called from any thread."""
         self.abandoned = True
         self.child.kill()
 

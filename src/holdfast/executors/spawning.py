@@ -1,4 +1,4 @@
-"""Starting, hearing and killing one child process, seen from the worker.
+"""Starting, receiving from and killing one child process, on the side of the worker.
 
 The worker starts the guardian, which starts the process that runs user code. Signals go to that process and its group;
 the guardian's end says that it is dead, and whatever it started too.
@@ -78,7 +78,7 @@ class Spawned(asyncio.Protocol):
 
     @staticmethod
     def _start(channel: int, mark: int) -> subprocess.Popen[bytes]:
-        """Start it in a session of its own, so that no signal of a terminal reaches it.
+        """Start it in its own session, so that no signal of a terminal reaches it.
 
         It has none of our descriptors but the two it is handed, and the default signal handlers.
         """
@@ -148,8 +148,8 @@ class Spawned(asyncio.Protocol):
         self._loop.call_soon(self._gone, code)
 
     def hear_kept(self) -> None:
-        """Hear the endings that the child has not sent yet: it may be stuck, or stopped, in the midst of sending."""
-        with suppress(ValueError):  # user code may have written over it; then nothing was kept
+        """Receive the results that the child has not sent yet: it may be stuck or suspended while sending."""
+        with suppress(ValueError):  # user code may have overwritten it; then nothing was stored
             for line in self.mark.kept():
                 self._heard(orjson.loads(line))
 
@@ -171,7 +171,7 @@ class Spawned(asyncio.Protocol):
         with suppress(ProcessLookupError, PermissionError):
             try:
                 os.killpg(runner, number)
-            except ProcessLookupError:  # it has yet to make its group
+            except ProcessLookupError:  # it has not created its group yet
                 os.kill(runner, number)
 
     def kill(self) -> None:
@@ -181,7 +181,7 @@ class Spawned(asyncio.Protocol):
                 return
             self._signal_runner(signal.SIGKILL)
             with suppress(ProcessLookupError, PermissionError):
-                # Without a runner there is nothing to clean up. A guardian that somebody stopped has to go on.
+                # Without a runner there is nothing to clean up. A suspended guardian has to be resumed.
                 self._process.send_signal(signal.SIGKILL if self.mark.runner is None else signal.SIGCONT)
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._loop.call_later, CLEAN_UP_WITHIN, self._kill_guardian)

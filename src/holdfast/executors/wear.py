@@ -1,8 +1,8 @@
-"""Wear: signs that a child process should perform no more runs.
+"""Limits of a child process: when it should be replaced.
 
-A run can leave its process in a state in which the next ones fail through no fault of their own: without memory,
-descriptors or threads to be had. A child therefore looks at itself between runs, seldom enough to cost nothing, and at
-once after a failure, and asks to be replaced.
+A run can leave its process in a state in which later runs fail through no fault of their own, because memory,
+descriptors or threads are exhausted. A child therefore checks itself between runs, rarely enough to cost nothing, and
+immediately after a failure, and asks to be replaced.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ COUNT_EVERY = 0.02
 MOST_THREADS = 100
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# What errors say that were made from the number of another error, by libraries in C for instance.
+# Messages of errors that were created from an errno, for instance by C libraries.
 _EXHAUSTED_TEXTS = ("Too many open files", "Cannot allocate memory", "can't start new thread")
 
 
 class Wear:
-    """What this process was like at its start, and what is different now."""
+    """Compares this process with its state at the start."""
 
     def __init__(self, limits: ChildLimits) -> None:
         now = monotonic()
@@ -39,17 +39,19 @@ class Wear:
         self._look_now = False
 
     def failed(self, error: BaseException) -> None:
-        """A run failed: look closely before the next one."""
+        """Record that a run failed: check the process before the next run."""
         self._look_now = True
         if is_exhaustion(error):
-            self._suspicion = f"a run failed for want of memory, descriptors or threads ({type(error).__name__})"
+            self._suspicion = (
+                f"a run failed because it ran out of memory, descriptors or threads ({type(error).__name__})"
+            )
         elif threading.active_count() > self._threads_before:  # at the last count
             self._suspicion = "a run that failed left threads behind"
         elif has_processes():
             self._suspicion = "a run that failed left processes behind"
 
     def check(self, now: float) -> str | None:
-        """Why this process should be replaced, if it should."""
+        """Return the reason to replace this process, or None."""
         if now - self._counted_at < COUNT_EVERY and not self._look_now:
             return None
         self._counted_at = now
@@ -65,7 +67,7 @@ class Wear:
         self._threads_before = threading.active_count()
         open_now = descriptors()
         if open_now > self._most_descriptors:
-            return f"it has {open_now} open descriptors, and had {self._descriptors} at its start"
+            return f"it has {open_now} open descriptors, up from {self._descriptors} at its start"
         return None
 
     def _weigh(self, now: float) -> str | None:
@@ -74,14 +76,14 @@ class Wear:
             return f"its memory grew by {grown} bytes"
         threads = threading.active_count()
         if threads - self._threads > MOST_THREADS:
-            return f"it has {threads} threads, and had {self._threads} at its start"
+            return f"it has {threads} threads, up from {self._threads} at its start"
         if self._limits.age is not None and now - self._began_at > self._limits.age:
             return f"it is older than {self._limits.age:g} s"
         return None
 
 
 def is_exhaustion(error: BaseException) -> bool:
-    """Whether the error, or one that led to it, says that the process could get no more of something."""
+    """Whether the error, or one of its causes, says that a resource of the process is exhausted."""
     return any(_is_exhaustion(one) for one in _chain(error))
 
 
@@ -112,7 +114,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def memory() -> int:
-    """The memory this process has now, in bytes; 0 where that cannot be read."""
+    """Return the memory of this process in bytes; 0 if it cannot be read."""
     try:
         with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - read every second
             return int(file.read().split()[1]) * 4096
@@ -121,7 +123,7 @@ def memory() -> int:
 
 
 def descriptors() -> int:
-    """How many descriptors this process has open. A directory that cannot be opened for want of one says enough."""
+    """Return the number of open descriptors. If none is left to open the directory, the limit has been reached."""
     for directory in ("/proc/self/fd", "/dev/fd"):
         try:
             return len(os.listdir(directory))  # noqa: PTH208 - the quickest, and this is done often
@@ -145,7 +147,7 @@ def has_processes() -> bool:
 
 
 def _spare(wanted: int, used: int) -> int:
-    """How many more descriptors may be opened: as configured, and at most half of what the system allows."""
+    """Return how many more descriptors may be opened: the configured number, at most half of the system's limit."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

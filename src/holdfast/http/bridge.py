@@ -1,9 +1,10 @@
 """The WSGI application on the event loop of the server.
 
-The loop receives a request whole before a thread of the pool sees it, so a slow request costs no thread. The loop also
-sends answers that are known whole; only an answer that is made while it is sent keeps its thread until the end.
+The loop receives the complete request before a thread of the pool handles it, so a slow request occupies no thread.
+The loop also sends complete responses; only a streamed response occupies its thread until the end.
 
-Imports nothing of ours: the server imports it before it has chosen a directory for the metrics of several processes.
+This module imports nothing from Holdfast: the server imports it before it has set the directory for the metrics of
+several processes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-# Where the application finds a way to learn that its client has left.
+# The key under which the application finds the callback for a disconnected client.
 ON_LEAVE = "holdfast.on_leave"
 BARE = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
 
@@ -50,7 +51,7 @@ class Bridge:
             client.forget()
 
     def _answer(self, environ: dict[str, Any], client: _Client) -> Iterable[Message]:
-        """Call the application, in a thread. Returns the messages that the loop has yet to send."""
+        """Call the application, in a thread. Return the messages that the loop still has to send."""
         started: list[tuple[str, list[tuple[str, str]]]] = []
         pieces = self.app(environ, lambda status, headers, error=None: started.append((status, headers)))
         status, headers = started[0]
@@ -58,7 +59,7 @@ class Bridge:
         start = {"type": "http.response.start", "status": int(status[:3]), "headers": encoded}
         try:
             iterator = iter(pieces)
-            # An answer of a known length is read ahead: if it is a single piece, the loop sends it.
+            # A response of known length is read ahead: if it is a single chunk, the loop sends it.
             known = isinstance(pieces, tuple) or any(name == b"content-length" for name, _ in encoded)
             ahead = list(islice(iterator, 2)) if known else []
             if known and len(ahead) < 2:
@@ -76,7 +77,7 @@ class Bridge:
 
 
 class _Client:
-    """The other end of a request, as the thread that answers it sees it."""
+    """The client of a request, for the thread that answers it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receive: Receive, send: Send) -> None:
         self.left = False
@@ -87,11 +88,11 @@ class _Client:
         self._watcher: asyncio.Task[None] | None = None
 
     def send(self, message: Message) -> None:
-        """Send, and wait until the client has taken enough of what was sent before."""
+        """Send, and wait while the client has too much unread data."""
         asyncio.run_coroutine_threadsafe(self._deliver(message), self._loop).result()
 
     def on_leave(self, callback: Callable[[], None] | None) -> None:
-        """Watch the client from now on, and have the loop call this once it has left."""
+        """Watch the client, and have the loop call this once the client has disconnected."""
         self._loop.call_soon_threadsafe(self._watch, callback)
 
     def forget(self) -> None:
@@ -118,9 +119,9 @@ class _Client:
 
 
 async def _body(length: str, receive: Receive, limit: int) -> bytes | None:
-    """The body of a request; None if the client left before its end.
+    """Return the body of a request; None if the client disconnected before its end.
 
-    One that is too large is not received further than it takes to know that, and the application refuses it.
+    A body that is too large is received only up to the limit, and the application rejects it.
     """
     if length.isdigit() and int(length) > limit:
         return b""
@@ -144,7 +145,7 @@ def _piece(body: bytes, *, more: bool = False) -> Message:
 def _environ(scope: Scope) -> dict[str, Any]:
     path: bytes = scope["raw_path"]
     if not path.startswith(b"/"):
-        path = urlsplit(path).path or path  # a proxy's form of a request: the whole URL
+        path = urlsplit(path).path or path  # the absolute form that proxies receive: the whole URL
     server, client = scope["server"] or ("", 0), scope["client"] or ("", 0)
     environ: dict[str, Any] = {
         "REQUEST_METHOD": scope["method"],
@@ -167,6 +168,6 @@ def _environ(scope: Scope) -> dict[str, Any]:
         key = name.decode("latin-1").upper().replace("-", "_")
         key = key if key in BARE else f"HTTP_{key}"
         text = value.decode("latin-1")
-        # With a space, which no Idempotency-Key has: two keys are never taken for one.
+        # Joined with a space, which no Idempotency-Key contains, so two keys cannot look like one.
         environ[key] = f"{environ[key]}, {text}" if key in environ else text
     return environ

@@ -45,7 +45,7 @@ class Call:
         return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
 
     def on_leave(self, callback: Callable[[], None]) -> None:
-        """Have this called when the client leaves before it is answered, if the server can tell."""
+        """Call this when the client disconnects before the response, if the server can detect it."""
         register = self.environ.get(ON_LEAVE)
         if register is not None:
             register(callback)

@@ -28,9 +28,9 @@ COUNTERS = (
     ("runs_succeeded_total", "model", "Runs that ended SUCCEEDED.", ("SUCCEEDED",)),
     ("runs_failed_total", "model", "Runs that ended FAILED.", ("FAILED",)),
     ("runs_cancelled_total", "model", "Runs that ended CANCELLED.", ("CANCELLED",)),
-    ("runs_retried_total", "model", "Attempts after which the run went on.", ("retried",)),
-    ("stuck_runs_detected_total", "model", "Attempts whose worker let the lease pass.", ("lost",)),
-    ("writes_fenced_total", "model", "Writes refused because the lease was gone.", ("fenced",)),
+    ("runs_retried_total", "model", "Attempts that were followed by a retry.", ("retried",)),
+    ("stuck_runs_detected_total", "model", "Attempts whose worker let its lease expire.", ("lost",)),
+    ("writes_fenced_total", "model", "Writes rejected because the attempt no longer held its lease.", ("fenced",)),
     ("jobs_created_total", None, "Jobs created.", ("job created",)),
     ("jobs_completed_total", None, "Jobs that ended SUCCEEDED.", ("job SUCCEEDED",)),
     ("jobs_failed_total", None, "Jobs that ended FAILED.", ("job FAILED",)),
@@ -42,7 +42,7 @@ COUNTERS = (
 HISTOGRAMS = (
     ("task_duration_seconds", "task", "How long the last attempt of ended runs took.", ENDINGS),
     ("worker_task_execution_time", "task", "How long attempts took, in seconds.", (*ENDINGS, "retried")),
-    ("run_wait_seconds", "model", "From being due to the first start.", ("lag",)),
+    ("run_wait_seconds", "model", "Time from when a run was due until its first attempt started.", ("lag",)),
 )
 
 
@@ -131,7 +131,7 @@ def _by_label(totals: Totals, kinds: tuple[str, ...]) -> dict[str, list[tuple[in
 
 
 def _counters(totals: Totals) -> Iterator[Metric]:
-    """Each counter is there for every task from the start, at zero: what `increase` sees of it includes the first."""
+    """Every counter exists for every task from the start, at zero, so that `increase` includes the first increment."""
     tasks = {*registry.names(), *_tasks(totals)}
     for name, label, about, kinds in COUNTERS:
         family = CounterMetricFamily(name, about, labels=[label] if label else [])
@@ -182,7 +182,9 @@ def _gauges(found: Measures) -> Iterator[Metric]:
     depth = GaugeMetricFamily("task_queue_depth", "Runs that are ready or waiting.", labels=["queue", "state"])
     in_flight = GaugeMetricFamily("runs_in_flight", "Runs that are being executed.", labels=["queue"])
     unknown = GaugeMetricFamily(
-        "runs_without_able_worker", "Ready runs of a task that no live worker of their queue knows.", labels=["queue"]
+        "runs_without_able_worker",
+        "Ready runs whose task no live worker of their queue has registered.",
+        labels=["queue"],
     )
     for name in {queue.name for queue in found.queues}:
         unknown.add_metric([name], sum(one.ready for one in found.unknown if one.queue == name))
@@ -193,11 +195,13 @@ def _gauges(found: Measures) -> Iterator[Metric]:
         depth.add_metric([queue.name, "waiting"], queue.waiting)
         in_flight.add_metric([queue.name], queue.running)
     yield from (lag, depth, in_flight)
-    yield GaugeMetricFamily("workers_active", "Workers that live.", value=len(found.workers))
+    yield GaugeMetricFamily("workers_active", "Live workers.", value=len(found.workers))
     yield GaugeMetricFamily("slots", "Slots of all live workers.", value=sum(w.slots for w in found.workers))
-    yield GaugeMetricFamily("outbox_pending", "Events that were not delivered yet.", value=found.outbox.pending)
+    yield GaugeMetricFamily("outbox_pending", "Events that have not been delivered yet.", value=found.outbox.pending)
     oldest = found.outbox.oldest_seconds
-    yield GaugeMetricFamily("outbox_oldest_seconds", "How long the oldest of them has waited.", value=oldest)
+    yield GaugeMetricFamily(
+        "outbox_oldest_seconds", "Age of the oldest event that has not been delivered.", value=oldest
+    )
     for name in ("worker_heartbeat_age", "worker_heartbeat_age_seconds"):
         ages = GaugeMetricFamily(name, "Seconds since a live worker's last heartbeat.", labels=["worker"])
         for worker in found.workers:

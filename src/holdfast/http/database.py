@@ -109,7 +109,7 @@ class Database(Asking):
         self._bell.ring(hints, runs)
 
     def connect(self, session: Session = sessions.API) -> OwnConnection:
-        """A connection outside of the pool, for a use that needs one of its own."""
+        """A connection outside of the pool, for a use that needs its own connection."""
         return OwnConnection.connect(self.url, **{**self._arguments, "session": session})
 
     def close(self) -> None:

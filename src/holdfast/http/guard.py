@@ -51,7 +51,7 @@ class Guard:
             raise Refusal("unknown-host", "The Host header names no host of this server; list it in HOLDFAST_HOSTS.")
         coding = call.environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None and coding.strip().lower() != "chunked":
-            raise Refusal("bad-request", "The only Transfer-Encoding that this server reads is chunked.")
+            raise Refusal("bad-request", "This server supports no Transfer-Encoding other than chunked.")
         check_origin(call.environ["REQUEST_METHOD"], call.environ)
         scope = self.scopes.get(endpoint) if endpoint is not None else None
         if scope is not None:

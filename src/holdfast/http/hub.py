@@ -44,7 +44,7 @@ class Watch:
         return True
 
     def abandon(self) -> None:
-        """End the wait: its client has left."""
+        """End the wait: its client has disconnected."""
         self.abandoned = True
         self.changed.set()
 
@@ -154,7 +154,8 @@ class Ear:
                 connection = self._connection = self._database.connect()
                 if connection.pooled:
                     emit(
-                        "listener.deaf", error="a pooler in transaction mode hands no notification on; polling instead"
+                        "listener.deaf",
+                        error="a pooler in transaction mode does not forward notifications; polling instead",
                     )
                     self._deaf_until = inf
                     self.close()

@@ -1,4 +1,4 @@
-"""The log of the shipped server: what gunicorn has to say goes where everything else goes."""
+"""The log of the API server: gunicorn's messages go to the same log as everything else."""
 
 from __future__ import annotations
 

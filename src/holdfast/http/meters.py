@@ -18,8 +18,8 @@ LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 POOL = {
     "pool_size": ("holdfast_db_pool_connections", "Connections to Postgres that this process holds."),
-    "pool_available": ("holdfast_db_pool_connections_available", "Those of them that are free."),
-    "requests_waiting": ("holdfast_db_pool_requests_waiting", "Requests that wait for a connection."),
+    "pool_available": ("holdfast_db_pool_connections_available", "Connections to Postgres that are free."),
+    "requests_waiting": ("holdfast_db_pool_requests_waiting", "Requests that are waiting for a connection."),
 }
 
 
@@ -32,7 +32,7 @@ class Meters:
         self._registry = CollectorRegistry()
         self._latency = Histogram(
             "holdfast_http_request_duration_seconds",
-            "Time from the head of a request to the head of its answer.",
+            "Time from the request headers to the response headers.",
             ("route", "method", "code"),
             buckets=LATENCIES,
             registry=self._registry,
@@ -58,9 +58,7 @@ class Meters:
         child.observe(seconds)
 
     def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "holdfast_sse_streams", "Streams and waits that are open.", value=self._service.streams.open
-        )
+        yield GaugeMetricFamily("holdfast_sse_streams", "Open streams and waits.", value=self._service.streams.open)
         for key, (name, about) in POOL.items():
             yield GaugeMetricFamily(name, about, value=self._service.database.pool.get_stats().get(key, 0))
 

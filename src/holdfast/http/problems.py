@@ -40,7 +40,7 @@ KINDS: dict[str, Kind] = {
     "bad-key": Kind(
         400,
         "Malformed key",
-        "An Idempotency-Key has 1 to 255 visible ASCII characters, quoted or bare; it is sent once.",
+        "An Idempotency-Key has 1 to 255 visible ASCII characters, quoted or unquoted, and is sent once.",
     ),
     "bad-digest": Kind(400, "Digest mismatch", "The body is not what its Content-Digest says; it was damaged."),
     "bad-request": Kind(400, "Bad request", "The request is not valid HTTP."),
@@ -91,7 +91,7 @@ KINDS: dict[str, Kind] = {
         500, "Result damaged", "The stored result is missing or is not what was stored.", "The result cannot be read."
     ),
     "too-many-connections": Kind(
-        503, "Too many connections", "The server process has no room for another connection.", None, _SOON
+        503, "Too many connections", "The server process has reached its connection limit.", None, _SOON
     ),
     "database-unreachable": Kind(
         503,

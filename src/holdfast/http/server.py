@@ -1,4 +1,4 @@
-"""The shipped server: gunicorn, started and configured from here.
+"""The API server: gunicorn, configured and started here.
 
 The parent holds the port and starts processes; each opens its own connections after the fork. An event loop receives
 requests and threads answer them. Streams and large results hold a thread each while they are sent, so there are
@@ -96,7 +96,7 @@ def serve(
 
 
 def _telling(started: Callable[[str], None] | None) -> Callable[[str], None]:
-    """How the URL is announced: by the caller, on the streams as they are now, or by an event."""
+    """Return how to announce the URL: by the caller, on the current streams, or by an event."""
     if started is None:
         return lambda url: emit("api.started", url=url)
     out, err = sys.stdout, sys.stderr

@@ -1,4 +1,4 @@
-"""A process of the shipped server: gunicorn's ASGI worker, with deadlines, our errors and our way to stop."""
+"""A process of the API server: gunicorn's ASGI worker with request deadlines, problem documents and shutdown."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from gunicorn.workers.gasgi import ASGIWorker  # type: ignore[import-untyped]
 from holdfast.http.problems import BY_STATUS, KINDS, MEDIA_TYPE, document
 from holdfast.http.service import EXTENSION, Service
 
-# From the first byte of a request, or from the connection, to the end of its head;
+# From the first byte of a request, or from the connection, to the end of its headers;
 HEAD_SECONDS = 10
 # from there to the end of its body;
 BODY_SECONDS = 30
 # for what is still incomplete when the server stops;
 STOP_SECONDS = 1
-# and in which a client has to take this much of an answer that does not fit the buffers.
+# and for a client to read this much of a response that does not fit the buffers.
 SEND_SECONDS = 30
 SEND_BYTES = 65536
-# Descriptors for the database, for files and for gunicorn: no connection gets them.
+# Descriptors reserved for the database, for files and for gunicorn.
 RESERVED_FILES = 256
 
 HEAD, BODY = "head", "body"
 DETAILS = {
     400: "This is not a valid HTTP request.",
     414: "The request line is longer than 8190 bytes.",
-    431: "There are more than 100 headers, or one of over 8190 bytes.",
-    501: "The only Transfer-Encoding that this server reads is chunked.",
+    431: "The request has more than 100 headers, or a header longer than 8190 bytes.",
+    501: "This server supports no Transfer-Encoding other than chunked.",
 }
 
 
 class ApiProtocol(ASGIProtocol):  # type: ignore[misc]
-    """One connection. However slowly bytes come, a request is whole by its deadline, or refused."""
+    """One connection. A request must be complete by its deadline, at whatever rate its bytes arrive, or is rejected."""
 
     def __init__(self, worker: ApiWorker) -> None:
         super().__init__(worker)
@@ -51,7 +51,7 @@ class ApiProtocol(ASGIProtocol):  # type: ignore[misc]
         super().connection_made(transport)
         self.worker.connections.add(self)
         if len(self.worker.connections) > self.worker.room:
-            self._refuse(503, "This process has no room for another connection. Try again soon.")
+            self._refuse(503, "This server process has reached its connection limit. Try again soon.")
         self._expect(HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -61,13 +61,13 @@ class ApiProtocol(ASGIProtocol):  # type: ignore[misc]
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:
-        """Answer a client that has only closed its own side, if its request is whole."""
+        """Answer a client that has only closed its sending side, if its request is complete."""
         if self._missing is not None:
             self._refuse(400, "The connection was closed before the request was complete.")
         if self._current_request is None or self._closed:
             return False
         self._keepalive = 0
-        # Otherwise the application could not take the body any more.
+        # Otherwise the application could not read the body any more.
         if self._body_receiver._body_finished:  # noqa: SLF001
             self._body_receiver.signal_disconnect()
         return True
@@ -110,7 +110,7 @@ class ApiProtocol(ASGIProtocol):  # type: ignore[misc]
         return fed
 
     def _expect(self, missing: str | None, seconds: float | None = None) -> None:
-        """Give the client until a deadline to send what is missing of its request."""
+        """Set the deadline for the rest of the request."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -132,7 +132,7 @@ class ApiProtocol(ASGIProtocol):  # type: ignore[misc]
         return False
 
     def _send_error_response(self, status: int, message: str, extra_headers: Any = ()) -> None:
-        """Answer what did not become a call of the application with a problem too."""
+        """Answer requests that never reach the application with a problem document too."""
         if not self._closed:
             self._safe_write(_problem(BY_STATUS.get(status, "internal-error"), DETAILS.get(status, message)))
 

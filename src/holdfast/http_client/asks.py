@@ -90,7 +90,7 @@ def _document(task: AnyTask, parameters: Mapping[str, Any] | None, options: Mapp
         given["depends_on"] = [_dependency(one) for one in given["depends_on"]]
     if "tags" in given:
         given["tags"] = list(given["tags"])
-    # A task that is known here says by its annotations how values that are not JSON are written.
+    # The annotations of a task that is registered here say how to write values that are not JSON.
     sent = task.encode(parameters or {}) if isinstance(task, Task) else dict(parameters or {})
     return {"model": _name(task), "parameters": sent, **given}
 

@@ -159,7 +159,7 @@ def add_task_to_current_job(
 
 
 def _added(here: Here, run: NewRun) -> Procedure[Submitted]:
-    """Add a task at once, or find it."""
+    """Add a task at once, or return the existing one."""
     made: Submitted
     with here.asking(run.known_as) if run.known_as is not None else nullcontext():
         (made,) = yield partial(ops.add_tasks, [run], here.ref)
@@ -169,7 +169,7 @@ def _added(here: Here, run: NewRun) -> Procedure[Submitted]:
 
 
 def _stored(run: NewRun) -> Procedure[bool]:
-    """Whether an earlier attempt, or an earlier call, has added it at once."""
+    """Whether an earlier attempt or an earlier call has already added it."""
     if run.known_as is None:
         return True
     found: dict[str, str] = yield partial(ops.find_tasks, run.job_id or "", {"": [run.known_as]})
@@ -177,9 +177,9 @@ def _stored(run: NewRun) -> Procedure[bool]:
 
 
 def _added_later(here: Here, run: NewRun) -> Procedure[str]:
-    """Leave a task to be added with the success of the run that makes the call."""
+    """Add a task when the calling run succeeds."""
     if here.run is None or run.job_id is None or run.known_as is None:
-        raise HoldfastError("only a task that a worker executes can leave others to be added when it succeeds")
+        raise HoldfastError("only a task that a worker is executing can defer adding tasks until it succeeds")
     place: int = yield partial(ops.next_place, run.job_id)
     name = f"{run.known_as.origin} {run.known_as.name}"
     new = replace(run, id=placed_id(run.job_id, place + len(here.run.additions), name))
@@ -209,7 +209,7 @@ def _placed(
     known_as: KnownAs | None = name
     id_ = derived_id(*name)
     if not inside and spec.key is not None and spec.key in known:
-        # It was made with the job, or added before: it is compared by its id.
+        # It was created with the job, or added before: it is compared by its id.
         id_, known_as = known[spec.key], None
     (run,) = specs.placed([spec], [id_], job_id, known)
     parent = here.run.id if inside and here.run is not None else None

@@ -164,5 +164,6 @@ class MapHandle:
                 if parse_id(id_) and parse_id(job_id):
                     return cls(id_, job_id, total, entrypoint)
         raise BadInput(
-            f"collect takes what map returned, or its reference, not {value!r}", [Problem("/handle", "not a map")]
+            f"collect takes the handle that map returned, or a reference to it, not {value!r}",
+            [Problem("/handle", "not a map")],
         )

@@ -40,7 +40,7 @@ class Here:
         self.bell.ring(list(queues))
 
     def name(self, job_id: str, key: str | None, kind: str = "") -> KnownAs:
-        """What something added here is known as. The same for every attempt of a run, or for the same key in a job.
+        """Return the name of a child added here: the same for every attempt of a run, or for the same key in a job.
 
         `kind` sets the names of maps apart from those of tasks.
         """
@@ -49,12 +49,12 @@ class Here:
         return KnownAs(job_id, f"{kind}key {key}" if key is not None else f"{kind}{new_id()}")
 
     def names(self, job_id: str, key: str) -> list[KnownAs]:
-        """The names that a task with this key may have, the nearest first."""
+        """Return the names that a task with this key may have, the most specific first."""
         own = [KnownAs(self.run.id, f"key {key}")] if self.run is not None and self.run.job_id == job_id else []
         return [*own, KnownAs(job_id, f"key {key}")]
 
     def asking(self, known_as: KnownAs) -> AbstractContextManager[None]:
-        """Have the run that makes the call remember what it asked for, if that is its own."""
+        """Record the request in the calling run, if the child belongs to it."""
         if self.run is not None and known_as.origin == self.run.id:
             return self.run.asking(known_as.name)
         return nullcontext()

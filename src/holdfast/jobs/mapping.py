@@ -92,13 +92,13 @@ def map_dataset(
 
 
 def brief(value: Any) -> Any:
-    """A JSON value for comparing: itself, or the hash of its canonical text if that is long."""
+    """Return a JSON value for comparisons: the value itself, or the hash of its canonical text if that is long."""
     text, digest = canonicalize(value)
     return value if len(text) <= BRIEF else {"sha256": digest, "bytes": len(text)}
 
 
 def _source(dataset: Any) -> dict[str, Any]:
-    """What a dataset is called by whoever maps over it: not how large it is at the moment."""
+    """Return what identifies a dataset, without its current size."""
     match dataset:
         case View():
             part = dataset.part
@@ -106,34 +106,35 @@ def _source(dataset: Any) -> dict[str, Any]:
         case Items():
             return {"kind": "items", "rows": len(dataset.items), "items": brief(dataset.items)}
         case _:
-            told: dict[str, Any] = orjson.loads(orjson.dumps(dataset.description()))
-            return told
+            described: dict[str, Any] = orjson.loads(orjson.dumps(dataset.description()))
+            return described
 
 
 def _note_changes(run: RunContext, stored: MapRecord, new: NewMap) -> None:
-    """Say in the log of a run that what it maps over has changed since it was first mapped. What is stored decides."""
+    """Log in the run that its dataset has changed since it was first mapped. The stored map is used."""
     before, now = {"slices": stored.total, "dataset": stored.dataset}, {"slices": new.total}
     changes = ops.diff(before, now | {"dataset": orjson.loads(new.dataset)})
     if changes:
         run.log(
-            f"the dataset has changed since attempt {run.attempt - 1 or 1} or an earlier one mapped over it; map "
-            f"{stored.id} stays as it was: {'; '.join(changes)}",
+            f"the dataset has changed since an earlier attempt mapped over it; map {stored.id} still has the slices "
+            f"of that attempt: {'; '.join(changes)}",
             "warning",
         )
 
 
 def _kwargs(given: Mapping[str, Any], more: Any, own: str, call: str) -> dict[str, Any]:
-    """What a task is called with: the kwargs of the call, and those of `options["kwargs"]`, which may have any name."""
+    """Return a task's arguments: the kwargs of the call, and those of `options["kwargs"]`, which may have any name."""
     if more is not None and not isinstance(more, Mapping):
         raise BadInput("/options/kwargs: must be a mapping", [Problem("/options/kwargs", "must be a mapping")])
     twice = sorted(set(given) & set(more or {}))
     if twice:
         raise BadInput(
-            f"{twice[0]} is given twice, as a kwarg and in options", [Problem(f"/kwargs/{twice[0]}", "twice")]
+            f"{twice[0]} is given twice: as a keyword argument and in options",
+            [Problem(f"/kwargs/{twice[0]}", "twice")],
         )
     kwargs = {**given, **(more or {})}
     if own in kwargs:
-        raise BadInput(f"/kwargs/{own}: is given by {call}", [Problem(f"/kwargs/{own}", f"is given by {call}")])
+        raise BadInput(f"/kwargs/{own}: is set by {call}", [Problem(f"/kwargs/{own}", f"is set by {call}")])
     return kwargs
 
 
@@ -143,7 +144,7 @@ def _require_size(chunk_size: Any) -> None:
 
 
 def _place(here: Here, task: Any, job_id: Any, key: str | None) -> tuple[NewJob | None, KnownAs, str]:
-    """The job that a map belongs to, made with it if there is none, and what the map is known as."""
+    """Return the job to create for a map, if any, the name of the map, and the id of its job."""
     if job_id is not None:
         job_id = job_id_of(job_id)
         return None, here.name(job_id, key, "map "), job_id
@@ -208,8 +209,8 @@ def collect(
     stored: MapRecord = yield partial(ops.get_map, handed.id)
     if (stored.total, stored.job_id) != (handed.total, handed.job_id):
         raise BadInput(
-            f"map {stored.id} of job {stored.job_id} has {stored.total} slices; the handle says {handed.total} of job "
-            f"{handed.job_id}. Use the handle that map returned.",
+            f"map {stored.id} of job {stored.job_id} has {stored.total} slices; the handle refers to {handed.total} "
+            f"slices of job {handed.job_id}. Use the handle that map returned.",
             [Problem("/handle", "not the map that is stored")],
         )
     reference = {"$results": {"map": stored.id, "total": stored.total}}

@@ -93,8 +93,8 @@ def open_results(reference: dict[str, Any]) -> Results:
     asking = client()
     stored = asking.perform(lambda: iter(maps.read(reference["map"])))
     if stored is None or stored.total != reference["total"]:
-        found = "is not there" if stored is None else f"has {stored.total} slices"
-        raise Fatal(f"the join was made for {reference['total']} slices, but map {reference['map']} {found}")
+        found = "does not exist" if stored is None else f"has {stored.total} slices"
+        raise Fatal(f"the join was created for {reference['total']} slices, but map {reference['map']} {found}")
 
     def load_page(ids: Sequence[str]) -> Sequence[tuple[Any, ...]]:
         return asking.perform(lambda: iter(maps.results(ids)))

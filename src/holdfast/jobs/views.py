@@ -94,7 +94,7 @@ class View:
 def _require_view(value: Any) -> Any:
     if isinstance(value, View) or (isinstance(value, dict) and set(value) == {"$view"}):
         return value
-    raise ValueError("give a view as view.reference()")
+    raise ValueError("pass a view as view.reference()")
 
 
 def open_view(told: dict[str, Any]) -> View:

@@ -1,9 +1,9 @@
-"""Capture: what a process prints, logs and warns about comes out as lines of the log.
+"""Capture: what a process prints, logs and warns about becomes lines of the log.
 
-Libraries, user code and Python itself write to `sys.stdout` and `sys.stderr` or use `logging`. In a process that is
-ours alone (a worker, its children, the API) each such line becomes an event: `run.printed` and `run.logged` with the
-run that it belongs to, `printed` and `logged` where there is none. Where lines are for people, what belongs to no run
-is left as it is.
+Libraries, user code and Python itself write to `sys.stdout` and `sys.stderr` or use `logging`. In a process that
+belongs to Holdfast (a worker, its children, the API) each such line becomes an event: `run.printed` and `run.logged`
+with their run, `printed` and `logged` outside of a run. If the log is not JSON, lines outside of a run are left
+unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.observe.lines import LEVELS, Lines, LogFormat
 
 About = Callable[[], Mapping[str, Any] | None]
 
-# A line that is longer comes in pieces.
+# Longer lines are split.
 LONGEST = 1 << 16
 
 _BY_NUMBER = sorted(((number, name) for name, number in LEVELS.items()), reverse=True)
@@ -30,7 +30,7 @@ _begun: dict[tuple[int, int], _Begun] = {}
 
 
 def shared_format() -> LogFormat | None:
-    """How the log of this process looks, for the processes that it starts; None if it writes none."""
+    """Return the log format of this process, for the processes that it starts; None if it writes no log."""
     return _format
 
 
@@ -40,7 +40,7 @@ def share_format(form: LogFormat | None) -> None:
 
 
 class Output:
-    """The lines that user code and libraries write in this process; `about` says which run it is at work for."""
+    """Writes the output of user code and libraries in this process; `about` returns the run of the calling code."""
 
     def __init__(self, lines: Lines, about: About) -> None:
         self.lines = lines
@@ -75,7 +75,7 @@ class _Begun:
 
 
 class LineStream(io.TextIOBase):
-    """Stands in for standard output or standard error."""
+    """Replaces standard output or standard error."""
 
     encoding: str = "utf-8"
     errors: str | None = "backslashreplace"
@@ -101,7 +101,7 @@ class LineStream(io.TextIOBase):
         return self._plain and self._replaced.isatty()
 
     def flush(self) -> None:
-        """Nothing: complete lines have been written, and a begun one waits for its end."""
+        """Do nothing: complete lines have been written, and an unfinished line waits for its end."""
         if self._plain:
             self._replaced.flush()
 
@@ -117,7 +117,7 @@ class LineStream(io.TextIOBase):
         *complete, rest = ("".join(begun.pieces if begun else ()) + text).split("\n")
         for line in complete:
             self._write_line(line)
-        # What a terminal would overwrite, such as the steps of a progress bar, is left out.
+        # Text that a terminal would overwrite, such as the steps of a progress bar, is dropped.
         rest = rest.rpartition("\r")[2] if not rest.endswith("\r") else rest
         if len(rest) > LONGEST:
             self._write_line(rest)
@@ -153,7 +153,7 @@ class _Bytes(io.RawIOBase):
 
 
 def end_lines() -> None:
-    """Write the lines that this thread has begun: the run that it was at work for is over."""
+    """Write the unfinished lines of this thread, because its run has ended."""
     if _begun:
         thread = threading.get_ident()
         for key in [key for key in list(_begun) if key[1] == thread]:
@@ -185,9 +185,9 @@ def _level_name(number: int) -> str:
 
 
 def adopt_logging(output: Output) -> None:
-    """Write records of `logging` as lines, unless the program has configured a format of its own.
+    """Write `logging` records as lines, unless the program has configured its own format.
 
-    Call it once the program's modules are imported. Their level stays if they set one; else it is that of the log.
+    Call it after the program's modules are imported. If they set a level, it is kept; else that of the log is used.
     """
     root = logging.getLogger()
     ours = [handler for handler in root.handlers if isinstance(handler, LogHandler)]
@@ -201,14 +201,14 @@ def adopt_logging(output: Output) -> None:
 
 
 def _is_default(handler: logging.Handler) -> bool:
-    """Whether this is what `logging.basicConfig()`, or the first `logging.info()`, installs by itself."""
+    """Whether this is the handler that `logging.basicConfig()` or the first `logging.info()` installs."""
     form = handler.formatter
     default = form is None or getattr(form, "_fmt", None) == logging.BASIC_FORMAT
     return type(handler) is logging.StreamHandler and default
 
 
 def capture(output: Output) -> Callable[[], None]:
-    """Have everything that this process prints and warns about written as lines; call what is returned to stop."""
+    """Write everything that this process prints and warns about as lines. Call the returned function to stop."""
     before = sys.stdout, sys.stderr, sys.excepthook, sys.unraisablehook, threading.excepthook
     level = logging.getLogger().level
     streams = LineStream("stdout", output, sys.stdout), LineStream("stderr", output, sys.stderr)
@@ -231,7 +231,7 @@ def capture(output: Output) -> Callable[[], None]:
 
 
 def _forget(output: Output, streams: Iterable[LineStream], stderr: TextIO) -> None:
-    """Take our handler away, and give handlers that wrote to our streams the one that was there before."""
+    """Remove our handler, and restore the original streams of other handlers."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, LogHandler) and handler.output is output:
@@ -241,7 +241,7 @@ def _forget(output: Output, streams: Iterable[LineStream], stderr: TextIO) -> No
 
 
 def _catch_uncaught(output: Output) -> None:
-    """Write exceptions that nothing catches as one line each."""
+    """Write each uncaught exception as one line."""
 
     def write(error: BaseException | None, where: str) -> None:
         trace = "".join(traceback.format_exception(error)) if error is not None else None

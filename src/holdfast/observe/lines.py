@@ -1,4 +1,4 @@
-"""Lines of the log: how an event looks as JSON or for people, and where it is written."""
+"""Lines of the log: the format of an event, as JSON or for people, and where it is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 
 class LogFormat(NamedTuple):
-    """How lines look, and from which level on they are written. It reaches child processes."""
+    """The format of lines, and the lowest level that is written. It is passed to child processes."""
 
     json: bool = True
     colour: bool = False
@@ -25,7 +25,7 @@ class LogFormat(NamedTuple):
 
 
 class Lines:
-    """Writes events as lines, each in one piece."""
+    """Writes events as lines, each with a single write."""
 
     def __init__(self, form: LogFormat, write: Callable[[str], object]) -> None:
         self.form = form
@@ -52,7 +52,7 @@ class Lines:
 
 
 def visible(text: str, kept: str = "") -> str:
-    """The text without passwords and control characters, which could fake a line or steer a terminal."""
+    """Return the text without passwords and control characters, which could fake lines or control a terminal."""
     text = mask_secrets(text)
     if text.isprintable():
         return text
@@ -70,11 +70,11 @@ def to_stream(stream: TextIO) -> Callable[[str], object]:
 def to_descriptor(descriptor: int) -> Callable[[str], object]:
     def write(line: str) -> None:
         data = memoryview(line.encode("utf-8", "backslashreplace"))
-        with suppress(OSError):  # a log that is not read any more fails no run
+        with suppress(OSError):  # a log without a reader must not fail a run
             while data:
                 try:
                     data = data[os.write(descriptor, data) :]
-                except BlockingIOError:  # the descriptor is shared, and was made non-blocking elsewhere
+                except BlockingIOError:  # another process has made the shared descriptor non-blocking
                     select.select([], [descriptor], [])
 
     return write
@@ -87,7 +87,7 @@ def _now() -> str:
 def _as_json(fields: dict[str, Any]) -> str:
     try:
         return orjson.dumps(fields, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
-    except TypeError:  # a number that JSON has no room for, or half a surrogate pair
+    except TypeError:  # a number that is too large for JSON, or an unpaired surrogate
         import json
 
         return json.dumps(fields, default=repr)

@@ -1,4 +1,4 @@
-"""The log of a process that is ours alone: events, and whatever it prints, logs and warns about."""
+"""The log of a process that belongs to Holdfast: events, and whatever it prints, logs and warns about."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from holdfast.observe.capture import About, Output, capture, share_format, shared_format
 from holdfast.observe.logs import open_lines, write_events
 
-# Whether lines are JSON; None leaves it to whether standard error is a terminal.
+# Whether lines are JSON; None means JSON unless standard error is a terminal.
 FORMATS = {"auto": None, "json": True, "pretty": False}
 
 
@@ -17,7 +17,7 @@ def _no_run() -> None:
 
 
 def log_events(log_format: str, level: str) -> Callable[[], None]:
-    """Write events to standard error from now on, here and in the processes that are started; returns what ends it."""
+    """Write events of this process and its children to standard error. Return a function that stops it."""
     lines = open_lines(FORMATS[log_format], level)
     before = shared_format()
     share_format(lines.form)
@@ -31,9 +31,9 @@ def log_events(log_format: str, level: str) -> Callable[[], None]:
 
 
 def take_over_log(log_format: str, level: str, about: About = _no_run) -> tuple[Output, Callable[[], None]]:
-    """Write events, and everything else that this process says, to standard error; the second ends that.
+    """Write events, and all other output of this process, to standard error; the second result stops it.
 
-    `about` names the run that the calling code is at work for.
+    `about` returns the run that the calling code belongs to.
     """
     output = Output(open_lines(FORMATS[log_format], level), about)
     undo_events = log_events(log_format, level)
@@ -48,7 +48,7 @@ def take_over_log(log_format: str, level: str, about: About = _no_run) -> tuple[
 
 @contextmanager
 def process_log(log_format: str, level: str, about: About = _no_run) -> Iterator[Output]:
-    """The same for a block. Where the log is to be JSON throughout, so is the error that ends the block."""
+    """The same for a block. If the log is JSON, an error that ends the block is logged as JSON too."""
     output, undo = take_over_log(log_format, level, about)
     try:
         yield output

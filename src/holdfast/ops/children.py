@@ -1,7 +1,7 @@
-"""Children: what a run adds is known by a name, so that a later attempt finds it again. Its meaning never changes.
+"""Children: what a run adds has a name, so that a later attempt finds it again. A name never changes its meaning.
 
-What the first attempt stored decides. A later one that asks for the same is given it; one that asks for anything else
-under the same name is refused, with what differs: nothing is replaced, dropped or accepted unseen.
+What the first attempt stored is kept. A later attempt that requests the same gets the stored child; one that requests
+something else under the same name gets an error with the differences. Nothing is replaced or dropped.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ SHOWN = 80
 
 
 def next_place(job_id: str) -> Op[int]:
-    """Where in the order of a job's tasks the next one lies."""
+    """Return the position of the next task in the order of a job's tasks."""
     last = yield from jobs.last_task(job_id)
     return place_of(last) + 1 if last is not None else 0
 
 
 def take_name(new: NewRun, by: AttemptRef | None) -> Op[NewRun]:
-    """The run under the id that its name has: the one that is stored, else one that comes last in its job."""
+    """Return the run with the id of its name: the stored id, or else a new one that sorts last in its job."""
     known_as = new.known_as
     if known_as is None:
         return new
     id_ = new.id
-    # A run that was attempted by an earlier version may have added it under the id that comes with it.
+    # An earlier version may have added the child under the id in the request.
     if new.job_id is not None and not (_again(by) and (yield from jobs.existing([new.id]))):
         id_ = placed_id(new.job_id, (yield from next_place(new.job_id)), f"{known_as.origin} {known_as.name}")
     taken = yield from children.record(known_as, by.number if by else 0, {"run": id_, "task": new.task})
@@ -48,13 +48,13 @@ def take_name(new: NewRun, by: AttemptRef | None) -> Op[NewRun]:
 
 
 def require_same_run(new: NewRun, stored: RunRecord) -> Op[None]:
-    """Raise ChildDiffers unless a stored run is what is asked for: the same task, arguments and dependencies."""
+    """Raise ChildDiffers unless a stored run has the requested task, arguments and dependencies."""
     edges = yield from children.edges(stored.id)
     _require_same(new, f"run {stored.id}", stored.task, stored.payload_hash, stored.parameters, edges)
 
 
 def require_same(new: NewRun, before: NewRun) -> None:
-    """The same for a run that will be made when the one that adds it succeeds."""
+    """The same for a run that is created only when the run that adds it succeeds."""
     edges = sorted((on_id, policy) for on_id, policy in before.depends_on)
     parameters = orjson.loads(before.parameters)
     _require_same(new, f"run {before.id}", before.task, before.payload_hash, parameters, edges)
@@ -65,18 +65,18 @@ def _require_same(
 ) -> None:
     different = []
     if task != new.task:
-        different.append(f"task: stored {task}, asked {new.task}")
+        different.append(f"task: stored {task}, requested {new.task}")
     elif payload_hash != new.payload_hash:
         different += diff({"kwargs": parameters}, {"kwargs": orjson.loads(new.parameters)})
     asked = sorted((on_id, policy) for on_id, policy in new.depends_on)
     if list(edges) != asked:
-        different.append(f"depends_on: stored {_edges(edges)}, asked {_edges(asked)}")
+        different.append(f"depends_on: stored {_edges(edges)}, requested {_edges(asked)}")
     if different:
         raise differs(new.known_as.name if new.known_as is not None else f"key {new.child_key}", stored, different)
 
 
 def take_map_name(new: NewMap, task: str, by: AttemptRef | None) -> Op[tuple[str, bool]]:
-    """The id of the map that is known by this name, and whether the name is new. Raises ChildDiffers."""
+    """Return the id of the map with this name, and whether the name is new. Raise ChildDiffers."""
     known_as = new.known_as
     if known_as is None or (_again(by) and (yield from maps.read(new.id)) is not None):
         return new.id, True
@@ -95,11 +95,11 @@ def take_map_name(new: NewMap, task: str, by: AttemptRef | None) -> Op[tuple[str
 
 
 def require_same_map(new: NewMap, task: str, stored: MapRecord) -> None:
-    """Raise ChildDiffers unless a map that is stored without what was asked has the same runs."""
+    """Raise ChildDiffers unless a map that was stored without its request has the same runs."""
     mine = {"task": task, "slices": new.total, "dataset": orjson.loads(new.dataset)}
     found = {"task": stored.task, "slices": stored.total, "dataset": stored.dataset}
     if mine != found:
-        raise differs(f"map {stored.id}", "what an earlier attempt made", diff(found, mine))
+        raise differs(f"map {stored.id}", "a map that an earlier attempt created", diff(found, mine))
 
 
 def diff(stored: Any, asked: Any) -> list[str]:
@@ -111,12 +111,12 @@ def diff(stored: Any, asked: Any) -> list[str]:
         elif is_secret(pointer):
             lines.append(f"{pointer}: another value")
         else:
-            lines.append(f"{pointer}: stored {_shown(stored, pointer)}, asked {_shown(asked, pointer)}")
+            lines.append(f"{pointer}: stored {_shown(stored, pointer)}, requested {_shown(asked, pointer)}")
     return lines
 
 
 def stored_children(run_id: str) -> Op[dict[str, str]]:
-    """What the attempts of a run have added, by name, each with a few words about it."""
+    """Return what the attempts of a run have added, by name, each with a short description."""
     stored = yield from children.of_run(run_id)
     return {
         one.known_as.name: f"{one.known_as.name} ({one.what['task']}, added by attempt {one.attempt})" for one in stored
@@ -125,7 +125,7 @@ def stored_children(run_id: str) -> Op[dict[str, str]]:
 
 def differs(name: str, stored: str, different: Sequence[str]) -> ChildDiffers:
     return ChildDiffers(
-        f"{name} stands for {stored}, and something else is asked for now: {'; '.join(different)}. {REMEDY}",
+        f"{name} already refers to {stored}, and this request differs: {'; '.join(different)}. {REMEDY}",
         different,
     )
 
@@ -139,7 +139,7 @@ def _edges(edges: Sequence[tuple[str, str]]) -> str:
 
 
 def _shown(value: Any, pointer: str) -> str:
-    """What stands at a JSON Pointer, as a short text."""
+    """Return the value at a JSON Pointer, as a short text."""
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         try:

@@ -29,7 +29,7 @@ def claim_by_id(worker_id: str, run_id: str, tasks: Sequence[str], random: float
 
 
 def find_blocked(run_ids: Sequence[str]) -> Op[list[Blocked]]:
-    """Those of these leased runs whose end would have to wait for another transaction. Only a hint."""
+    """Return the leased runs whose end would have to wait for another transaction. Only a hint."""
     return (yield from locks.blocked(run_ids))
 
 

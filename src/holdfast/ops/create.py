@@ -26,9 +26,9 @@ FIRST_TASKS = "tasks"
 
 
 def create_job(new: NewJob, tasks: Sequence[NewRun]) -> Op[JobRecord]:
-    """Make a job and its first tasks, all or none. Asked twice, it is made once.
+    """Create a job and its first tasks, all or none. A repeated request creates it once.
 
-    One without tasks is kept open for a while, for its maker to add some, and then ends.
+    A job without tasks is kept open for a while, so that tasks can be added, and then ends.
     """
     if (yield from jobs.insert(new, len(tasks))):
         if not tasks:
@@ -41,7 +41,7 @@ def create_job(new: NewJob, tasks: Sequence[NewRun]) -> Op[JobRecord]:
 
 
 def create_keyed_job(new: NewJob, tasks: Sequence[NewRun], key: NewKey) -> Op[JobRecord]:
-    """Make a job together with its idempotency key, or find the job that the same request made before.
+    """Create a job together with its idempotency key, or return the job that the same request created before.
 
     Raises KeyReused if the key belongs to another request.
     """
@@ -60,7 +60,9 @@ def create_keyed_job(new: NewJob, tasks: Sequence[NewRun], key: NewKey) -> Op[Jo
         if found is None:
             raise JobNotFound(f"job {known.run_id} was pruned while its idempotency key was still known; use a new key")
         return found
-    raise HoldfastError(f"idempotency key {key.key!r} came and went {ROUNDS} times while it was asked for; ask again")
+    raise HoldfastError(
+        f"other requests stored and removed idempotency key {key.key!r} {ROUNDS} times during this call; try again"
+    )
 
 
 def find_tasks(job_id: str, candidates: Mapping[str, Sequence[KnownAs]]) -> Op[dict[str, str]]:
@@ -71,7 +73,7 @@ def find_tasks(job_id: str, candidates: Mapping[str, Sequence[KnownAs]]) -> Op[d
     job = yield from get_job(job_id)
     names = [name for ways in candidates.values() for name in ways]
     there = {one.known_as: str(one.what["run"]) for one in (yield from children.find_many(names))}
-    # An earlier version of this code made the id of the name alone.
+    # An earlier version derived the id from the name alone.
     derived = {derived_id(*name): name for name in names if name not in there}
     there |= {derived[id_]: id_ for id_ in (yield from jobs.existing(list(derived)))}
     first: dict[str, str] = {}
@@ -88,16 +90,16 @@ def find_tasks(job_id: str, candidates: Mapping[str, Sequence[KnownAs]]) -> Op[d
 
 
 def add_tasks(tasks: Sequence[NewRun], by: AttemptRef | None) -> Op[list[Submitted]]:
-    """Add tasks to their jobs at once. Those that were added before are found again, under the same name or id.
+    """Add tasks to their jobs at once. Tasks that were added before are found by their name or id.
 
-    Raises ChildDiffers if one of them stands for something else than it did then.
+    Raises ChildDiffers if one of them differs from the stored one.
     """
     if by is not None:
         yield from hold_attempt(by)
     states = yield from hold_awaited(tasks)
     answers, made = [], []
     for task in tasks:
-        # Counting holds the job: what is added to it at the same time comes before or after, and never in between.
+        # Counting locks the job, so a concurrent addition comes before or after, never in between.
         if task.job_id is not None:
             yield from grow(task.job_id, 1)
         new = yield from take_name(task, by)
@@ -118,7 +120,7 @@ def add_map(
 ) -> Op[Mapped]:
     """Make a map and its runs, one per slice, all or none, with a job of its own if it needs one.
 
-    One that was made before under the same name is found again; raises ChildDiffers if it stands for something else.
+    A map that was created before with the same name is returned; raises ChildDiffers if it differs.
     The runs are those of `head` with the parameters of their slices. They are counted last: the job's row is then held
     for a moment only, however many there are.
     """
@@ -133,8 +135,8 @@ def add_map(
         if fresh:
             require_same_map(new, head.task, stored)
         return Mapped(stored, False)
-    ids, made, told = slice_ids(new.id, new.total), 0, iter(slices(new.id))
-    while batch := list(islice(told, AT_ONCE)):
+    ids, made, remaining = slice_ids(new.id, new.total), 0, iter(slices(new.id))
+    while batch := list(islice(remaining, AT_ONCE)):
         made += yield from maps.insert_runs(head, ids[made : made + len(batch)], batch)
     _require_all(made, new.total)
     yield from grow(new.job_id, new.total)
@@ -144,7 +146,7 @@ def add_map(
 
 
 def get_map(map_id: str) -> Op[MapRecord]:
-    """A map as it is stored. Raises RunNotFound."""
+    """Return the stored map. Raise RunNotFound."""
     found = yield from maps.read(map_id)
     if found is None:
         raise RunNotFound(f"no map has the id {map_id}")
@@ -163,7 +165,7 @@ def add_join(join: NewRun, by: AttemptRef | None) -> Op[Submitted]:
 
 
 def join_name(known_as: KnownAs) -> str:
-    """What a join is called under the run that asked for it: a join is known under its map."""
+    """Return the name of a join in the run that requested it; the join itself is named within its map."""
     return f"{known_as.name} of map {known_as.origin}"
 
 

@@ -69,7 +69,7 @@ def heal_dependencies(after: str = FIRST, limit: int = 1000) -> Op[tuple[int, st
     stalled, last = yield from dependencies.stalled(after, limit)
     if not stalled:
         return 0, last
-    # What they wait for must neither end nor be reopened between the count and its consequences.
+    # Their dependencies must neither end nor be reopened between the count and its use.
     yield from dependencies.hold((yield from dependencies.targets(stalled)))
     held = yield from dependencies.hold_blocked(stalled)
     if held:

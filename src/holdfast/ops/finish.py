@@ -31,7 +31,7 @@ def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Verdicts]:
         released = yield from leases.release(worker_id, unbegun)
         ready_again = [one.queue for one in released]
         accepted += [one.verdict for one in released]
-        # What was not released was asked to stop, or is no longer ours.
+        # A run that was not released was asked to stop, or another worker holds it.
         back = {verdict.ref for verdict in accepted}
         left = [settlement for settlement in unbegun if settlement.ref not in back]
         settlements = yield from _with_tasks(settlements, left)
@@ -46,7 +46,7 @@ def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Verdicts]:
 
 
 def _with_tasks(settlements: Sequence[Settlement], unbegun: Sequence[Settlement]) -> Op[Sequence[Settlement]]:
-    """Name the tasks of claims that a worker never learned of: their endings are counted by task."""
+    """Look up the tasks of claims that the worker never received: ended attempts are counted by task."""
     tasks = {}
     for settlement in unbegun:
         if not settlement.task and (run := (yield from runs.read(settlement.ref.run_id))) is not None:

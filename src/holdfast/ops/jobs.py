@@ -22,7 +22,7 @@ def get_job(job_id: str) -> Op[JobRecord]:
 
 
 def show_job(job_id: str) -> Op[JobRecord]:
-    """A job with the reason why it ended as it did, which is that of its first task that failed or was cancelled."""
+    """Return a job with the reason of its status: the first task that failed or was cancelled."""
     job = _with_reason((yield from get_job(job_id)))
     if job.status is Status.FAILED and job.stop_outcome is None:
         blamed = yield from jobs.first_blamed(job_id)
@@ -36,7 +36,7 @@ def list_jobs(status: str | None, before: str, limit: int, name: str | None = No
 
 
 def _with_reason(job: JobRecord) -> JobRecord:
-    """The job with a sentence about what failed of it, unless it was stopped, for a reason of its own."""
+    """Return the job with a sentence about its failed tasks, unless it was cancelled and has its own reason."""
     if job.status is not Status.FAILED or job.stop_outcome is not None:
         return job
     counts = [(job.failed, "failed"), (job.cancelled, f"{'was' if job.cancelled == 1 else 'were'} cancelled")]
@@ -47,14 +47,14 @@ def _with_reason(job: JobRecord) -> JobRecord:
 
 
 def list_tasks(job_id: str, after: str | None, limit: int) -> Op[list[RunRecord]]:
-    """The runs of a job in order of their ids, which is that of their making: those made with it first."""
+    """Return the runs of a job ordered by id, which is the order of creation: those created with the job first."""
     ids = yield from jobs.task_ids(job_id, after, limit)
     found = {run.id: run for run in (yield from _with_workers((yield from runs.read_many(ids))))}
     return [found[id_] for id_ in ids if id_ in found]
 
 
 def get_task(run_id: str) -> Op[RunRecord]:
-    """A run with the worker that has it, or had it last."""
+    """Return a run with the worker that has it, or had it last."""
     (run,) = yield from _with_workers([(yield from get(run_id))])
     return run
 

@@ -14,12 +14,12 @@ from holdfast.sql.statement import Op, Statement
 
 T = TypeVar("T")
 
-# So many rows are looked at for one page, at most.
+# The maximum number of rows that are examined for one page.
 AT_MOST = 16_000
 
 
 class Page(list[T], Generic[T]):
-    """Part of a list. There may be more after `next_cursor`, even if the page is short; without one it is the end."""
+    """A page of a list. More may follow after `next_cursor`, even if the page is short; None means the last page."""
 
     def __init__(self, items: Iterable[T] = (), next_cursor: str | None = None) -> None:
         super().__init__(items)
@@ -36,24 +36,24 @@ def list_runs(
     before: str = EVERYTHING,
     limit: int = 50,
 ) -> Op[Page[RunRecord]]:
-    """Runs with ids below `before` that pass every filter, newest first.
+    """Return runs with ids below `before` that match every filter, newest first.
 
-    The page may be short, or empty, if few of the rows that were looked at passed: then it says where to go on.
+    The page may be short, or empty, if few of the examined rows match; `next_cursor` then says where to continue.
     """
     filters = Filters(status, task, queue, tag, job_id, before)
     if job_id is not None:
-        # The runs of a job share its milliseconds, so that a range of the primary key holds them all.
+        # The ids of a job's runs contain the job's milliseconds, so one range of the primary key holds them all.
         first, last = job_id[:13] + listings.OLDEST[13:], job_id[:13] + EVERYTHING[13:]
         filters = filters._replace(floor=first, before=min(before, last))
     ids, reached = yield from _find(filters, limit + 1)
-    # Between the two statements a run may have left the status that is asked for.
+    # Between the two statements a run may have left the requested status.
     read = yield from runs.read_many(ids[:limit])
     listed = (run for run in read if status in (None, run.status))
     return Page(listed, ids[limit - 1] if len(ids) > limit else reached)
 
 
 def _find(filters: Filters, wanted: int) -> Op[tuple[list[str], str | None]]:
-    """Ids of runs that pass, and the id from which to go on; None if these are all."""
+    """Return ids of matching runs, and the id from which to continue; None if these are all."""
     found, reached, rows = yield from _advance(filters, wanted)
     if reached is None or len(found) >= wanted:
         return found, reached
@@ -69,7 +69,7 @@ def _find(filters: Filters, wanted: int) -> Op[tuple[list[str], str | None]]:
 
 
 def _walks(filters: Filters) -> list[listings.Walk]:
-    """The indexes that can be walked for these filters."""
+    """Return the indexes that can be walked for these filters."""
     found: list[listings.Walk] = []
     if filters.queue is not None:
         found.append("queue")
@@ -81,7 +81,7 @@ def _walks(filters: Filters) -> list[listings.Walk]:
 
 
 def _small_sets(filters: Filters, wanted: int) -> Iterator[Statement[list[str] | None]]:
-    """What may be read whole, if it is small."""
+    """Return the sets that may be read completely if they are small."""
     if filters.tag is not None:
         yield listings.tagged(filters, wanted)
     if filters.status == Status.PENDING and filters.queue is not None:
@@ -89,7 +89,7 @@ def _small_sets(filters: Filters, wanted: int) -> Iterator[Statement[list[str] |
 
 
 def _advance(filters: Filters, wanted: int, *, long: bool = False) -> Op[tuple[list[str], str | None, int]]:
-    """One look at each index. Whichever came furthest has seen everything that passes down to there."""
+    """Read one step of each index. The one that came furthest has seen every match down to its position."""
     best: tuple[list[str], str | None] | None = None
     rows = 0
     for name in _walks(filters):

@@ -64,7 +64,7 @@ def stand_still(holder: str, held: Held, delivery: Delivery, tried: Try, reason:
 
 
 def add_subscription(new: NewSubscription) -> Op[SubscriptionRecord]:
-    """Subscribe: endings that commit from now on are delivered.
+    """Add a subscription: it delivers the ends of runs that are committed from now on.
 
     Who ended a run before it could see the subscription, and has not committed, writes no event. So the subscription is
     committed first and acknowledged when those transactions are over; nothing else waits for that.
@@ -80,12 +80,12 @@ def add_subscription(new: NewSubscription) -> Op[SubscriptionRecord]:
     yield from subscriptions.remove(new.name)
     if own:
         raise ConfigurationError(
-            "a subscription cannot be added in a transaction of your own: runs that end before it commits would be "
+            "a subscription cannot be added in your own transaction: runs that end before it commits would be "
             "missed. Add it on the client itself."
         )
     raise SubscriptionNotReady(
         f"subscription {new.name!r} was not added: a transaction that ended or reopened runs has been open for more "
-        f"than {LOOKS * 0.02:.0f} seconds, and what it ended would be missed. Commit it, or try again later."
+        f"than {LOOKS * 0.02:.0f} seconds, and the subscription would miss those runs. Commit it, or try again later."
     )
 
 

@@ -1,4 +1,4 @@
-"""Prune: forget what is past its time. Live runs, and runs of a key that has not expired, are never touched.
+"""Prune: remove what is past its retention. Live runs, and runs of keys that have not expired, are never removed.
 
 Each call does a bounded amount, statement by statement; `more` says that there is something left to do now. A month is
 dropped first, which is quick, and what its runs left in other tables is removed afterwards, a step at a time.
@@ -18,7 +18,7 @@ STEPS = 10
 
 
 class Pruned(NamedTuple):
-    """How much was forgotten, and whether there is more to forget."""
+    """How much was removed, and whether there is more to remove."""
 
     keys: int
     workers: int
@@ -28,18 +28,18 @@ class Pruned(NamedTuple):
 
 
 def prune(retention: timedelta, limit: int = 1000) -> Op[Pruned]:
-    """Forget workers long dead, the oldest month of runs older than the retention, and the keys that led to them."""
+    """Remove dead workers, the oldest month of runs that is past its retention, and the keys of those runs."""
     isolation = yield from partitions.isolation()
     if isolation != "read committed":
         raise ConfigurationError(
-            f"pruning needs READ COMMITTED transactions to see runs that others just reopened; this one is {isolation}"
+            f"pruning needs the isolation level READ COMMITTED to see runs that were just reopened, not {isolation}"
         )
     dead = yield from workers.forget(older_than_hours=retention / timedelta(hours=1))
     strays = yield from partitions.strays(retention, limit)
     months = yield from partitions.drop(retention)
     expired = yield from keys.expire(limit)
     more = expired == limit
-    # What was pruned is known until it is swept up: the keys that point to it go before.
+    # Pruned ranges are kept until they are swept: remove the keys that refer to them first.
     for _ in range(0 if more else STEPS):
         more = yield from partitions.sweep(limit)
         if not more:
@@ -48,17 +48,17 @@ def prune(retention: timedelta, limit: int = 1000) -> Op[Pruned]:
 
 
 def results_to_remove(limit: int = 100) -> Op[list[str]]:
-    """Runs that were pruned and whose results are still in the store; those not tried yet come first."""
+    """Return pruned runs whose results are still in the result store; those not tried yet come first."""
     return (yield from discarded.listing(limit))
 
 
 def results_removed(run_ids: Sequence[str]) -> Op[None]:
-    """Say that nothing of these runs is in the store any more."""
+    """Record that the results of these runs have been removed."""
     yield from discarded.removed(run_ids)
 
 
 def results_not_removed(run_ids: Sequence[str]) -> Op[None]:
-    """Say that the results of these runs could not be removed; they come last next time."""
+    """Record that the results of these runs could not be removed; they come last next time."""
     yield from discarded.put_off(run_ids)
 
 

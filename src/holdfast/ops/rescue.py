@@ -20,7 +20,7 @@ def find_orphans(limit: int) -> Op[list[Orphan]]:
 def rescue(orphans: Sequence[Orphan], random: float) -> Op[Verdicts]:
     """Settle these leases as LOST, if they are still the same and their worker is still gone.
 
-    Those that their worker left behind without having begun them go back to their queue instead.
+    Runs that their worker left behind without beginning them go back to their queue instead.
     """
     if not orphans:
         return Verdicts()

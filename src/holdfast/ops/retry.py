@@ -32,8 +32,8 @@ def retry(run_id: str, by: str) -> Op[RunRecord]:
         raise RunNotFound(f"no run has the id {run_id}")
     if run_id in undecidable:
         raise RunEnded(
-            f"run {run_id} never started, and a run that it depends on was pruned, so whether it may start is not "
-            "known any more. Submit a new run to compute it."
+            f"run {run_id} never started, and a run that it depends on has been pruned, so it cannot be known whether "
+            "it may start. Submit a new run instead."
         )
     if not reopened and run.status in REOPENABLE:
         if run.job_id is not None:
@@ -67,9 +67,9 @@ def _refuse_while_stopping(job: JobRecord) -> None:
 
 
 def _reopen(run_ids: Sequence[str], by: str, undecidable: set[str] | None = None) -> Op[list[Reopened]]:
-    """Reopen runs and those they kept from starting, and let maps, dependents and jobs know.
+    """Reopen runs and those that could not start because of them, and update maps, dependents and jobs.
 
-    Runs of which it is not known whether they may start stay as they are, and are added to `undecidable`.
+    Runs for which it cannot be known whether they may start are left unchanged and added to `undecidable`.
     """
     undecidable = set() if undecidable is None else undecidable
     back: list[Reopened] = []

@@ -25,7 +25,7 @@ STOPPED = '{"stopped": true}'
 
 
 def stop_job(job_id: str, outcome: Status, reason: str) -> Op[JobRecord]:
-    """Mark a job, so that nothing can be added any more. Raises JobEnded if it ended in another way.
+    """Mark a job as stopping, so that nothing can be added. Raises JobEnded if it ended in another way.
 
     A job that had ended when it was to be marked may be reopened before it is read, so it is marked again until it
     either has ended or is being stopped.
@@ -34,10 +34,10 @@ def stop_job(job_id: str, outcome: Status, reason: str) -> Op[JobRecord]:
         yield from stopping.stop(job_id, outcome, reason)
         job = yield from get_job(job_id)
         if job.finished_at is not None and job.status != outcome:
-            raise JobEnded(f"job {job_id} ({job.name}) already ended {job.status}; it cannot be stopped")
+            raise JobEnded(f"job {job_id} ({job.name}) already ended {job.status}; it cannot be cancelled")
         if job.finished_at is not None or job.cancel_requested_at is not None:
             return job
-    raise HoldfastError(f"job {job_id} was reopened {ROUNDS} times while it was being stopped; ask again")
+    raise HoldfastError(f"job {job_id} was reopened {ROUNDS} times while it was being cancelled; try again")
 
 
 class Stopped(NamedTuple):

@@ -136,7 +136,7 @@ def _submit_keyed(new: NewRun, together: bool) -> Op[Submitted]:
 
 
 def is_given_up(scope: str, key: str, known: keys.KeyRecord) -> Op[bool]:
-    """Give up a key whose run or job is gone, if its time is over. Also True if another caller did."""
+    """Remove an expired key whose run or job has been pruned. Also True if another caller did."""
     if (yield from keys.release(scope, key, known.run_id)):
         return True
     return (yield from keys.find(scope, key)) != known
@@ -179,7 +179,7 @@ def _existing(run_id: str) -> Op[RunRecord]:
 
 
 def _missing(run_id: str) -> NoReturn:
-    raise RunNotFound(f"run {run_id} was pruned while its idempotency key was still known; use a new key")
+    raise RunNotFound(f"run {run_id} has been pruned, but its idempotency key is still stored; use a new key")
 
 
 def _fresh(new: NewRun, made: submissions.Made) -> RunRecord:
@@ -209,7 +209,7 @@ def _fresh(new: NewRun, made: submissions.Made) -> RunRecord:
 
 
 def as_submitted(new: NewRun, run: RunRecord) -> RunRecord:
-    """A run that exists already as this request would have made it: what the caller sent, and the id of the run."""
+    """Return an existing run as this request would have created it: what the caller sent, and the id of the run."""
     return _fresh(new, submissions.Made(run.created_at, None, None))._replace(id=run.id)
 
 

@@ -22,7 +22,7 @@ class ResultStore(Protocol):
         """The same piece by piece, never whole in memory; the last piece comes only if all were what was stored."""
 
     def remove(self, run_id: str) -> None:
-        """Remove everything that is kept of a run. Nothing happens if there is nothing."""
+        """Remove all stored results of a run. Do nothing if there are none."""
 
 
 def open_store(location: str) -> ResultStore:

@@ -45,12 +45,12 @@ class BlobStore:
             return self._obstore.get(self._store, stored.ref)
         except FileNotFoundError as error:
             raise DamagedResult(
-                f"result {stored.ref} is not in {self.url}: the worker keeps results where its HOLDFAST_ARTIFACTS "
-                "leads. Set HOLDFAST_ARTIFACTS here to that same place"
+                f"result {stored.ref} was not found in {self.url}: the worker stored it where its own "
+                "HOLDFAST_ARTIFACTS points. Set HOLDFAST_ARTIFACTS here to the same location"
             ) from error
 
     def remove(self, run_id: str) -> None:
         if parse_id(run_id) != run_id:
-            raise DamagedResult(f"{run_id!r} is not the id of a run")
+            raise DamagedResult(f"{run_id!r} is not a run id")
         for found in self._obstore.list(self._store, prefix=run_id):
             self._obstore.delete(self._store, [one["path"] for one in found])

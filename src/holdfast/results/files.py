@@ -72,8 +72,9 @@ class FileStore:
         if not isinstance(error, FileNotFoundError):
             return DamagedResult(f"result {path} cannot be read: {error.strerror}")
         return DamagedResult(
-            f"result {stored.ref} is not in {self.directory}: the worker keeps results where its HOLDFAST_ARTIFACTS "
-            "leads. Set HOLDFAST_ARTIFACTS here to that same directory, or to an object store that both can reach"
+            f"result {stored.ref} was not found in {self.directory}: the worker stored it where its own "
+            "HOLDFAST_ARTIFACTS points. Set HOLDFAST_ARTIFACTS here to the same directory, or to an object store that "
+            "both can reach"
         )
 
     def remove(self, run_id: str) -> None:
@@ -117,7 +118,7 @@ def verified(pieces: Iterable[bytes], stored: StoredResult) -> Iterator[bytes]:
 
 
 def _make_directory(directory: Path) -> None:
-    """Make a directory and those above it, each of them flushed into the one that holds it."""
+    """Create a directory and its parents, flushing each new entry to disk."""
     if directory.is_dir():
         return
     _make_directory(directory.parent)

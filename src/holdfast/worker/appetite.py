@@ -107,7 +107,7 @@ class Appetite:
             errand.positions = self._picker.positions()
 
     def _limit(self, room: int) -> int:
-        """How many to claim at once. The runs of each task are locked up to that number before the first are taken."""
+        """How many runs to claim at once. A claim locks up to that many runs of each task before it takes any."""
         return max(1, min(room, LOCKED_AT_MOST // self._tasks_at_once))
 
     def learn(self, errand: Errand, answer: Answer, now: float, news: int) -> None:

@@ -85,7 +85,7 @@ class Completions:
         self.doubtful.extend(settlements)
 
     def keep(self, claims: Iterable[Claim]) -> None:
-        """These were claimed just now: what was to be given back of the same attempts must not be."""
+        """Cancel pending hand-backs of attempts that were claimed just now."""
         refs = {claim.ref for claim in claims}
         if any(not one.begun and one.ref in refs for one in self._waiting):
             self._waiting = deque(one for one in self._waiting if one.begun or one.ref not in refs)

@@ -25,11 +25,11 @@ CANCEL_WITHIN = 1.0
 
 
 class Unavailable(Exception):
-    """The database does not answer, or cannot do its work now. Whether the operation was done is not known."""
+    """The database does not answer or cannot work now. Whether the operation was executed is unknown."""
 
 
 class Busy(Exception):
-    """Another transaction holds a lock that the operation needs. Nothing of it was done."""
+    """Another transaction holds a lock that the operation needs. The operation was rolled back."""
 
 
 def said(error: BaseException) -> str:
@@ -61,7 +61,7 @@ class Database:
         return self._connection is not None
 
     async def connect(self) -> None:
-        """Connect, unless that is done. Raises Unavailable."""
+        """Connect if necessary. Raise Unavailable."""
         async with self._lock:
             if self._connection is None:
                 try:
@@ -71,7 +71,7 @@ class Database:
                     raise Unavailable(said(error)) from error
 
     async def transact(self, make_op: Callable[[], Op[T]], *, several: bool = False) -> T:
-        """Drive an operation. Raises Unavailable if the database does not answer in time, and Busy if it is locked out.
+        """Run an operation. Raise Unavailable if the database does not answer in time, and Busy if a lock blocks it.
 
         With `several`, all its statements share a transaction.
         """
@@ -116,7 +116,7 @@ class Database:
         return self._connection is None or self._connection.info.transaction_status == TransactionStatus.IDLE
 
     def cut(self, after: float = 0.0) -> None:
-        """Give up on an answer that has not come for so many seconds. Call it in the loop's own thread."""
+        """Give up on a response that has not arrived for this many seconds. Call it in the event loop's thread."""
         work = self._work
         if work is None or monotonic() - self._since < after:
             return
@@ -124,7 +124,7 @@ class Database:
             self._cutting = asyncio.get_running_loop().create_task(self._give_up(work))
 
     async def _give_up(self, work: asyncio.Future[Any]) -> None:
-        """Cancel the statement at the server, so that it holds no lock there; then, if it must be, shut the socket."""
+        """Cancel the statement on the server, so that it holds no locks; then, if necessary, close the socket."""
         connection = self._connection
         if connection is None:
             work.cancel()
@@ -161,6 +161,6 @@ class Database:
 
 
 def _seen(task: asyncio.Task[None]) -> None:
-    """An error of a task that may fail is not worth a warning."""
+    """Suppress the warning about the error of a task that may fail."""
     if not task.cancelled():
         task.exception()

@@ -1,7 +1,7 @@
-"""Results that cannot be written yet, because another transaction holds what they need or the server refuses them.
+"""Results that cannot be written yet, because another transaction holds a lock they need or the server rejects them.
 
-They wait here, with their leases held, while everything else goes on. A result that locks held up is looked at again
-without waiting for those locks; one that was refused is tried again by itself.
+They wait here, with their leases held, while other results are written. A result that is blocked by locks is checked
+again without waiting for those locks; a result that the server rejected is retried in its own transaction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 
 
 class Deferred:
-    """The deferred results of one worker session, and when to look at them again."""
+    """The deferred results of one worker session, and when to check them again."""
 
     def __init__(self) -> None:
         self.locked: list[Settlement] = []
@@ -34,13 +34,13 @@ class Deferred:
         return [*self.locked, *self.unexplained, *self.refused]
 
     def due_in(self) -> float | None:
-        """Seconds until they should be looked at again; None if there are none."""
+        """Return the seconds until the next check; None if there are no deferred results."""
         return max(0.0, self._due_at - monotonic()) if len(self) else None
 
     def add_locked(self, settlements: Iterable[Settlement], why: Iterable[Blocked] = ()) -> None:
-        """These wait for locks. What holds up a whole job holds up its later results as well.
+        """Add results that wait for locks. If a whole job is locked, its later results are deferred as well.
 
-        `elsewhere` tells that a lock is not on a job: whichever results come next may wait for the same one.
+        `elsewhere` means that a lock is not on a job, so any later result may wait for the same lock.
         """
         self._schedule()
         self.locked.extend(settlements)
@@ -51,17 +51,17 @@ class Deferred:
                 self.elsewhere = True
 
     def add_unexplained(self, settlements: Iterable[Settlement]) -> None:
-        """These met a lock that cannot be looked for. They are tried one by one, apart from all others."""
+        """Add results that are blocked by a lock that could not be found. They are retried one by one."""
         self._schedule()
         self.unexplained.extend(settlements)
 
     def add_refused(self, settlement: Settlement) -> None:
-        """The server refused this one for a reason that is not in its values."""
+        """Add a result that the server rejected for a reason other than its values."""
         self._schedule()
         self.refused.append(settlement)
 
     def keep_back(self, settlements: Sequence[Settlement], job_of: Callable[[str], str | None]) -> list[Settlement]:
-        """Those that may be written now; results of jobs that are known to be locked join the others here."""
+        """Return the results that may be written now, and defer those whose jobs are known to be locked."""
         if not self._jobs:
             return list(settlements)
         free = []
@@ -73,9 +73,9 @@ class Deferred:
         return free
 
     def take(self) -> tuple[list[Settlement], list[Settlement], list[Settlement]]:
-        """All of them, to be looked at now: held up by known locks, by unknown ones, and refused.
+        """Take all deferred results, to check them now: blocked by known locks, by unknown locks, and rejected.
 
-        Until something gets through, each look comes later than the one before.
+        Until a result can be written, the interval between checks grows.
         """
         taken = self.locked, self.unexplained, self.refused
         self.locked, self.unexplained, self.refused = [], [], []
@@ -84,7 +84,7 @@ class Deferred:
         return taken
 
     def relax(self) -> None:
-        """Something got through."""
+        """Reset the interval: a result was written."""
         self._pause = FIRST_PAUSE
 
     def _schedule(self) -> None:

@@ -66,7 +66,7 @@ class AttemptDesk:
         return progress, lines
 
     def put_back(self, progress: Iterable[tuple[AttemptRef, str]], lines: Sequence[LogLine] = ()) -> None:
-        """These notes were not written. Newer progress of the same attempt stays."""
+        """Put back notes that were not written. Newer progress of the same attempt is kept."""
         now = monotonic()
         self._progress = dict(progress) | self._progress
         self._lines[:0] = [(line.ref, line.level, line.message, now - line.age) for line in lines]
@@ -132,4 +132,4 @@ def _check_name(name: str) -> None:
     if not name or "\0" in name or len(name) > 255:
         raise HoldfastError("a step's name has 1 to 255 characters and no NUL")
     if name.startswith(children.PREFIX):
-        raise HoldfastError(f"names that start with {children.PREFIX} are Holdfast's own; name the step otherwise")
+        raise HoldfastError(f"step names that start with {children.PREFIX} are reserved; choose another name")

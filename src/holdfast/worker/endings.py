@@ -73,7 +73,7 @@ class Endings:
         self.completions.add(known, executor)
 
     def release(self, claims: Iterable[Claim]) -> None:
-        """These have not begun: they go back to their queues without a trace.
+        """Return runs that have not begun to their queues, without recording an attempt.
 
         They are not held from now on. Once they are back, the same attempt of a run may be claimed again, even by this
         worker, and must not be mistaken for the one that was given back.
@@ -85,7 +85,7 @@ class Endings:
         self.completions.add([Ended(claim, NotBegun()) for claim in claims])
 
     def hand_back_all(self) -> int:
-        """What has begun and not ended is handed back; tells how many."""
+        """Hand back the runs that have begun and not ended; return how many."""
         left = self._unfinished()
         self.completions.add([Ended(claim, HandedBack()) for claim in left])
         return len(left)

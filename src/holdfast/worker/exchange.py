@@ -76,7 +76,7 @@ class Exchange:
 
     @property
     def has_unsettled(self) -> bool:
-        """There are results that the database has not taken yet."""
+        """Whether there are results that have not been written yet."""
         return bool(self.completions.unsettled())
 
     def begin_tenure(self) -> None:
@@ -174,7 +174,7 @@ class Exchange:
         return errand
 
     def _results(self) -> list[Settlement]:
-        """What ended and can be written now."""
+        """Return the results that can be written now."""
         return self.completions.deferred.keep_back(self.completions.take(), self._job_of)
 
     def _job_of(self, run_id: str) -> str | None:
@@ -250,7 +250,7 @@ class Exchange:
     async def _spread(self, queues: frozenset[str]) -> None:
         """Runs became ready because others ended: look for them here, and let other workers know."""
         self.ring(queues)
-        # Whatever keeps the hint from being sent, other workers look by themselves.
+        # If the notification cannot be sent, other workers find the runs when they poll.
         with contextlib.suppress(Unavailable, Busy, psycopg.Error):
             await self._database.transact(lambda: iter(ready.ring(queues)))
 
@@ -292,7 +292,7 @@ class Exchange:
         return answer
 
     async def _write_notes(self, errand: Errand) -> None:
-        """Write the notes of a batch that was rolled back: before its results, which end the leases that notes need."""
+        """Write the notes of a batch that was rolled back, before its results, which end the leases that notes need."""
         if not errand.progress and not errand.lines:
             return
         notes = Errand(errand.worker_id, progress=errand.progress, lines=errand.lines)
@@ -304,7 +304,7 @@ class Exchange:
             emit("notes.lost", worker_id=errand.worker_id, lines=len(errand.lines), error=said(error))
 
     def _keep_progress(self, errand: Errand, answer: Answer) -> None:
-        """Progress that met a locked lease is written later, while its attempt lasts."""
+        """Defer progress whose lease is locked; it is written later, as long as its attempt lasts."""
         if len(answer.noted) < len(errand.progress):
             noted = set(answer.noted)
             held = self.tenure.held
@@ -369,7 +369,7 @@ class Exchange:
         return True
 
     async def settle_all(self) -> bool:
-        """Settle every ending that can be settled now. False if the database did not answer."""
+        """Settle every result that can be settled now. False if the database did not answer."""
         await self._writer.revisit()
         while self.completions or self.completions.doubtful:
             if not await self._clear_up():

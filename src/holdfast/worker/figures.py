@@ -1,7 +1,7 @@
-"""Figures: what one worker counts of its own work, as Prometheus reads it.
+"""Metrics of one worker, in the text format of Prometheus.
 
-They are kept only where a port asks for them. Written in the loop's thread and read in another: a number may be a
-moment old, and is never wrong.
+They are kept only if the worker has a port. The event loop's thread writes them and another thread reads them, so a
+number may be slightly out of date but is never wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.domain.tasks import registry
 from holdfast.domain.values import Claim
 from holdfast.sql.tallies import BOUNDS
 
-# How an attempt may end: PENDING is one that is made again, FENCED one whose result was refused.
+# How an attempt may end: PENDING means that it is retried, FENCED that its result was rejected.
 ENDINGS = (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.PENDING, "FENCED")
 
 Labels = tuple[tuple[str, str], ...]
@@ -49,7 +49,7 @@ def _escaped(text: str) -> str:
 
 
 class Waits:
-    """How long the runs of a queue had waited when they began."""
+    """How long the runs of a queue waited until they started."""
 
     __slots__ = ("buckets", "seconds")
 
@@ -63,7 +63,7 @@ class Waits:
 
 
 class Figures:
-    """What a worker started and ended, by queue and task, since its process began."""
+    """Counts the attempts that a worker started and ended, by queue and task, since its process started."""
 
     def __init__(self) -> None:
         self.began_at = time()
@@ -72,7 +72,7 @@ class Figures:
         self._waits: dict[str, Waits] = {}
 
     def know_tasks(self) -> None:
-        """Begin at zero for every registered task, in the queue that it goes to by default."""
+        """Start the counters of every registered task at zero, for the task's default queue."""
         for name in registry.names():
             queue = registry.get(name).queue
             self._started[queue, name] += 0
@@ -96,13 +96,13 @@ class Figures:
         yield Family(
             "holdfast_worker_runs_started_total",
             "counter",
-            "Attempts that this worker began.",
+            "Attempts that this worker started.",
             {(("queue", queue), ("task", task)): float(n) for (queue, task), n in list(self._started.items())},
         )
         yield Family(
             "holdfast_worker_runs_ended_total",
             "counter",
-            "Attempts of this worker that ended; PENDING is tried again, FENCED was refused.",
+            "Attempts of this worker that ended; PENDING means retried, FENCED means rejected.",
             {
                 (("queue", queue), ("task", task), ("status", status)): float(n)
                 for (queue, task, status), n in list(self._ended.items())
@@ -123,7 +123,7 @@ class Figures:
         return Family(
             "holdfast_worker_run_wait_seconds",
             "histogram",
-            "From being due to the first start.",
+            "Time from when a run was due until its first attempt started.",
             {},
             {"_bucket": buckets, "_count": counts, "_sum": sums},
         )
@@ -132,8 +132,8 @@ class Figures:
         used = resource.getrusage(resource.RUSAGE_SELF)
         unit = 1 if sys.platform == "darwin" else 1024
         for name, kind, about, value in (
-            ("process_start_time_seconds", "gauge", "When this process began, as a Unix time.", self.began_at),
-            ("process_cpu_seconds_total", "counter", "Processor time of this process.", used.ru_utime + used.ru_stime),
-            ("process_max_memory_bytes", "gauge", "The most memory that it has had.", used.ru_maxrss * unit),
+            ("process_start_time_seconds", "gauge", "Start time of this process, as a Unix timestamp.", self.began_at),
+            ("process_cpu_seconds_total", "counter", "CPU time of this process.", used.ru_utime + used.ru_stime),
+            ("process_max_memory_bytes", "gauge", "Peak memory of this process.", used.ru_maxrss * unit),
         ):
             yield Family(f"holdfast_worker_{name}", kind, about, {(): float(value)})

@@ -1,7 +1,7 @@
-"""The port of a worker: whether it lives, whether it is ready for runs, and what it has done.
+"""The port of a worker: liveness, readiness and metrics.
 
-Requests are answered in threads of their own, so that the worker's loop has nothing to do with them, and a database
-that is away makes a worker unready, nothing else. It needs the standard library alone.
+Requests are answered in separate threads, so they do not involve the worker's event loop. If the database is down, the
+worker reports that it is not ready, and nothing else changes. This module needs only the standard library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Database:
-    """Whether the worker's database answers: asked at most once a second, over a connection that is kept."""
+    """Whether the worker's database answers; checked at most once a second, over a connection that is kept open."""
 
     def __init__(self, url: str, pooler: str) -> None:
         self._url = url
@@ -47,7 +47,7 @@ class Database:
             return self._answered
 
     def _ping(self) -> bool:
-        for _ in range(2):  # a connection that was kept may have been lost in the meantime
+        for _ in range(2):  # the open connection may have been lost in the meantime
             kept = self._connection is not None
             try:
                 if self._connection is None:
@@ -102,10 +102,10 @@ class WorkerPort:
         self._database.close()
 
     def answer(self, path: str) -> tuple[int, str, str]:
-        """Status, content type and body for a path."""
+        """Return status, content type and body for a path."""
         known = self._answers.get(path.partition("?")[0])
         if known is None:
-            return 404, "text/plain; charset=utf-8", f"there are {', '.join(self._answers)}\n"
+            return 404, "text/plain; charset=utf-8", f"not found; this port serves {', '.join(self._answers)}\n"
         return known()
 
     def _live(self) -> tuple[int, str, str]:
@@ -126,11 +126,11 @@ class WorkerPort:
     def _gauges(self) -> Iterable[Family]:
         worker, options = self._worker, self._worker.options
         for name, about, value in (
-            ("slots", "Runs that this worker executes at once.", options.executor.slots),
-            ("runs", "Runs that it holds: those that it executes and those that wait for a slot.", worker.held),
-            ("registered", "Whether it holds a lease for its runs.", worker.registered),
-            ("draining", "Whether it takes no more runs.", worker.draining),
-            ("database_up", "Whether Postgres answers it.", self._database.answers()),
+            ("slots", "How many runs this worker executes at once.", options.executor.slots),
+            ("runs", "Runs that this worker holds: those it executes and those waiting for a slot.", worker.held),
+            ("registered", "Whether this worker is registered and holds its lease.", worker.registered),
+            ("draining", "Whether this worker has stopped claiming runs.", worker.draining),
+            ("database_up", "Whether Postgres answers this worker.", self._database.answers()),
         ):
             yield Family(f"holdfast_worker_{name}", "gauge", about, {(): float(value)})
 
@@ -158,7 +158,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Request)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, unless as many requests as may be are being answered."""
+        """Answer in a thread, unless the maximum number of requests is already being answered."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -171,7 +171,7 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: the client has left, or did not speak HTTP."""
+        """Do nothing: the client disconnected or did not speak HTTP."""
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -194,4 +194,4 @@ class _Request(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
-        """Nothing: probes come every few seconds."""
+        """Do nothing: probes come every few seconds."""

@@ -82,24 +82,24 @@ class Worker:
 
     @property
     def registered(self) -> bool:
-        """Whether it has a session in which it may hold runs."""
+        """Whether this worker has a session in which it may hold runs."""
         return self._renewal is not None and not self._exchange.tenure.over
 
     @property
     def draining(self) -> bool:
-        """Whether it takes no more runs."""
+        """Whether this worker has stopped claiming runs."""
         return self._stopping
 
     @property
     def held(self) -> int:
-        """How many runs it holds."""
+        """How many runs this worker holds."""
         return len(self._exchange.tenure.held) if self._serving else 0
 
     def answers(self, seconds: float) -> bool:
-        """Whether its loop is at work, as seen from another thread."""
+        """Whether the event loop responds, as seen from another thread."""
         loop = self._loop
         if loop is None:
-            return True  # it has yet to begin
+            return True  # it has not started yet
         turned = threading.Event()
         _later(loop, turned.set)
         return turned.wait(seconds)
@@ -120,7 +120,7 @@ class Worker:
         self._serving = True
         self._exchange.claiming = not self._stopping
         await self._register(waiting=self.options.wait_for_database)
-        if self._renewal is None:  # stopped while the database did not answer: there is nothing to let go of
+        if self._renewal is None:  # stopped while the database did not answer: there is nothing to release
             await self._close_connections()
             return
         helpers = []
@@ -191,7 +191,7 @@ class Worker:
                 emit("database.away", worker_id=tenure.id, error=said(error))
             except (Busy, psycopg.Error) as error:
                 if not (waiting or self._stopping):
-                    raise HoldfastError(f"Postgres does not let this worker register: {said(error)}") from error
+                    raise HoldfastError(f"Postgres rejected the registration of this worker: {said(error)}") from error
                 emit("registration.refused", worker_id=tenure.id, error=said(error))
             await asyncio.sleep(0.0 if self._stopping else pause)
             pause = min(2.0, pause * 2)
@@ -231,9 +231,9 @@ class Worker:
         _later(loop, self._exchange.wake)
 
     async def _start_over(self) -> None:
-        """The leases are lost, or may be. Say how the runs ended, which the fence judges, and begin a new tenure.
+        """Handle leases that may be lost: report how the runs ended, subject to the fence, and start a new session.
 
-        Claims that had not begun are given back: none of them ends because of a worker that it never ran on.
+        Claims that had not begun are handed back, so that no run fails because of a worker that never executed it.
         """
         exchange = self._exchange
         emit("worker.fenced", worker_id=exchange.tenure.id, reason=self._fenced, runs=len(exchange.tenure.held))
@@ -317,7 +317,7 @@ class Worker:
         await self._database.close()
 
     async def _settle_last(self) -> bool:
-        """Settle what there is, trying again for a while. False if something could not be settled."""
+        """Settle all results, retrying for a while. False if something could not be settled."""
         deadline = monotonic() + LAST_WORDS / 2
         while True:
             answered = await self._exchange.settle_all()

@@ -36,7 +36,7 @@ class RunTransaction:
         return self.connection.transaction()
 
     def commit(self, settlement: Settlement) -> bool:
-        """Settle and commit. If it raises, it is not known whether that happened: the next attempt finds out.
+        """Settle and commit. If this raises, the outcome is unknown, and the next attempt finds out.
 
         It ends within a time limit: a lock that someone else holds is waited for half of it, and so is any statement;
         a server that does not answer is given up at the end of it.
@@ -45,7 +45,7 @@ class RunTransaction:
         timer.daemon = True
         timer.start()
         try:
-            # Until here the task chose how its statements run; what settles the run relies on nothing that it chose.
+            # Until here the task may have changed settings; the statements that settle the run do not rely on them.
             self.connection.session = sessions.RUN
             self.connection.execute(sessions.RUN.local(self.connection.info.server_version), prepare=False)
             half = round(self._commit_within * 500)
@@ -60,7 +60,7 @@ class RunTransaction:
             self.rollback()
 
     def _cut(self) -> None:
-        """Give up on an answer. To shut the socket needs none, which to cancel the statement would."""
+        """Give up on a response by closing the socket; cancelling the statement would need a response."""
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.connection.fileno())) as one:
             one.shutdown(socket.SHUT_RDWR)
 

@@ -127,9 +127,9 @@ class Upkeep:
         await self.database.close()
 
     async def rescue_now(self, orphans: Sequence[Orphan], *, briefly: bool = False) -> list[Verdict]:
-        """Settle these orphans together, or in parts if together they cannot be settled.
+        """Settle these orphaned runs together, or in parts if they cannot be settled together.
 
-        What others have locked is left for the next look.
+        Runs that other transactions have locked are left for the next check.
         """
         try:
             return list(await self.database.transact(lambda: _rescue_all(orphans, briefly)))
@@ -139,7 +139,7 @@ class Upkeep:
             blocked = await self.database.transact(lambda: ops.find_blocked([one.run_id for one in orphans]))
             held_up = {one.run_id for one in blocked}
             free = [orphan for orphan in orphans if orphan.run_id not in held_up]
-            # A lock that `find_blocked` does not know of is found by halves.
+            # A lock that `find_blocked` does not detect is found by halving the batch.
             middle = len(free) // 2 if len(free) == len(orphans) else 0
             return [
                 *await self.rescue_now(free[:middle], briefly=True),
@@ -196,18 +196,18 @@ def _fold() -> Op[int]:
 
 
 async def start_late_jobs(upkeep: Upkeep) -> None:
-    """Start jobs whose first claim did not wait for them."""
+    """Start jobs that were locked when their first run was claimed."""
     await upkeep.database.transact(lambda: iter(jobs.start_late(STARTED_AT_ONCE)))
 
 
 async def name_tasks(upkeep: Upkeep) -> None:
-    """Let workers find ready runs that code of the previous version placed."""
+    """Make ready runs that the previous version added visible to workers."""
     if await upkeep.database.transact(lambda: iter(ready.name_tasks(NAMED_AT_ONCE))):
         upkeep.rescued()
 
 
 async def prune(upkeep: Upkeep) -> None:
-    """Forget a bounded part of what is past its time; go on, once the other services had a turn, if there is more."""
+    """Remove a bounded part of what is past its retention; if there is more, continue after the other services."""
     retention = timedelta(days=upkeep.options.retention_days)
     pruned = await upkeep.database.transact(lambda: ops.prune(retention))
     if any(pruned):

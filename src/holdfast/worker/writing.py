@@ -1,7 +1,8 @@
 """Writing results whose batch could not be written as a whole.
 
-A batch that meets a lock of another transaction, or a value that cannot be stored, is taken apart: what is held up is
-deferred or fails by itself, and everything else is written. Nothing here waits long for a lock.
+If a batch is blocked by a lock of another transaction, or contains a value that cannot be stored, it is split: the
+blocked results are deferred, an invalid result fails alone, and everything else is written. Nothing here waits long for
+a lock.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from holdfast.worker.database import Busy, Database, Unavailable
 from holdfast.worker.endings import Endings, about
 from holdfast.worker.turn import Answer, Errand, turn
 
-# How long to leave claims alone that met a lock, or were refused.
+# How long to leave claims alone that were blocked by a lock or rejected.
 LOCKED_PAUSE, REFUSED_PAUSE = 0.1, 2.0
-# How many results that met an unknown lock are tried at one look; each of them may wait for a moment.
+# How many results with an unknown lock are retried per check; each of them may wait briefly.
 UNEXPLAINED_AT_ONCE = 10
 
 
 class ResultWriter:
-    """Writes the results of the current worker session, in parts. `away` is awaited when the database is gone."""
+    """Writes the results of the current worker session, in parts. `away` is awaited if the database is unreachable."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class ResultWriter:
         return self._current()
 
     async def write_around_locks(self, settlements: Sequence[Settlement]) -> None:
-        """Another transaction has locked something that this batch needs. Find out what, and write the rest."""
+        """Find out what another transaction has locked, defer the results that need it, and write the rest."""
         if not settlements:
             await asyncio.sleep(LOCKED_PAUSE)
             return
@@ -59,7 +60,7 @@ class ResultWriter:
             await self._write_in_parts(free)
 
     async def _write_in_parts(self, settlements: Sequence[Settlement]) -> None:
-        """Write these, by halves where a lock is in the way that `find_blocked` does not know of."""
+        """Write these results, in halves if they are blocked by a lock that `find_blocked` does not detect."""
         completions = self._endings.completions
         parts = [settlements]
         while parts:
@@ -81,7 +82,7 @@ class ResultWriter:
                 await self.write_one_by_one(part)
 
     async def write_one_by_one(self, settlements: Sequence[Settlement]) -> None:
-        """Something in this batch cannot be written. Each by itself, so that it alone is held up."""
+        """Write each result of a batch separately, so that only the one that cannot be written is deferred or fails."""
         for index, settlement in enumerate(settlements):
             try:
                 await self._write_alone(settlement)
@@ -93,7 +94,7 @@ class ResultWriter:
             await asyncio.sleep(REFUSED_PAUSE)
 
     async def revisit(self) -> None:
-        """Look at the deferred results again: what can be written by now goes with the next batch."""
+        """Check the deferred results again; those that can be written now join the next batch."""
         completions = self._endings.completions
         locked, unexplained, refused = completions.deferred.take()
         free = await self.find_free(locked) if locked else []
@@ -107,13 +108,13 @@ class ResultWriter:
             await self.write_one_by_one(refused)
 
     async def find_free(self, settlements: Sequence[Settlement]) -> list[Settlement]:
-        """Those of these results that no lock holds up; the others are deferred."""
+        """Return the results that no lock blocks, and defer the others."""
         completions = self._endings.completions
         run_ids = [settlement.ref.run_id for settlement in settlements]
         try:
             blocked = await self._database.transact(lambda: ops.find_blocked(run_ids))
         except Unavailable as error:
-            # They have not been sent: there is nothing to doubt about them.
+            # They have not been sent, so their outcome is certain.
             completions.put(settlements)
             await self._away(error)
             return []
@@ -136,7 +137,7 @@ class ResultWriter:
             await self._spread(answer.verdicts.released)
 
     async def _write_alone(self, settlement: Settlement) -> None:
-        """Write one result. Only if its own values cannot be stored does the attempt fail for that."""
+        """Write one result. The attempt fails only if its own values cannot be stored."""
         endings = self._endings
         attempt, last = settlement, False
         while True:

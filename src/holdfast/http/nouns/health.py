@@ -67,7 +67,7 @@ def _redis(url: str) -> bool:
 
 def _operation(name: str, summary: str, *, may_fail: bool = True) -> Part:
     down = {503: says("Something is down.", ref("Health"), headers=RETRY_AFTER)} if may_fail else {}
-    return operation(name, summary, answers={200: says("All is well.", ref("Health"))} | down)
+    return operation(name, summary, answers={200: says("Everything is healthy.", ref("Health"))} | down)
 
 
 NOUN = Noun(
@@ -76,6 +76,6 @@ NOUN = Noun(
     [
         Route("GET", "/livez", live, None, _operation("getLiveness", "Is this process alive?", may_fail=False)),
         Route("GET", "/readyz", ready, None, _operation("getReadiness", "Can it serve requests?")),
-        Route("GET", "/healthz", healthy, None, _operation("getHealth", "Is all it stands on well?")),
+        Route("GET", "/healthz", healthy, None, _operation("getHealth", "Are all dependencies healthy?")),
     ],
 )

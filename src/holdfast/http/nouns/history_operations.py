@@ -17,9 +17,9 @@ from holdfast.http.openapi.parts import (
     says,
 )
 
-AFTER = in_query("after", "Only what has a greater `seq`.", {"type": "integer", "minimum": 0})
-RESUME = in_header("Last-Event-ID", "Where a stream broke off.")
-ENDED = says("The stream was resumed after its end: nothing more can come.")
+AFTER = in_query("after", "Only events with a greater `seq`.", {"type": "integer", "minimum": 0})
+RESUME = in_header("Last-Event-ID", "The last event that the client received.")
+ENDED = says("The stream was resumed after its end.")
 
 
 def _or_stream(answer: Part) -> Part:
@@ -48,7 +48,7 @@ LOGS = operation(
     parameters=[
         RUN_ID,
         AFTER,
-        in_query("limit", "How many lines at most.", {"type": "integer", "minimum": 1, "maximum": 1000}),
+        in_query("limit", "Maximum number of lines.", {"type": "integer", "minimum": 1, "maximum": 1000}),
         RESUME,
     ],
     answers={
@@ -69,7 +69,7 @@ ATTEMPTS = operation(
 
 WHY = operation(
     "explainRun",
-    "Say why a run is where it is",
+    "Explain the state of a run",
     "The decisive reason comes first.",
     parameters=[RUN_ID],
     answers={200: says("Reasons.", listed(ref("Reason"))), 404: problem("run-not-found")},
@@ -77,8 +77,8 @@ WHY = operation(
 
 PROVENANCE = operation(
     "getProvenance",
-    "Say how a result came to be",
+    "Read the provenance of a result",
     "What was asked, who executed it, when, with which versions, and the digest of the result.",
     parameters=[RUN_ID],
-    answers={200: says("All that is known.", ref("Provenance")), 404: problem("run-not-found")},
+    answers={200: says("The provenance.", ref("Provenance")), 404: problem("run-not-found")},
 )

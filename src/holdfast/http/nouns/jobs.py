@@ -169,7 +169,7 @@ def _id(text: str) -> str:
 
 NOUN = Noun(
     "jobs",
-    "Jobs: named sets of runs that end together.",
+    "Jobs: named groups of runs with a common outcome.",
     [
         Route("POST", "/jobs", create, "runs:write", operations.CREATE),
         Route("GET", "/jobs", index, "runs:read", operations.LIST),

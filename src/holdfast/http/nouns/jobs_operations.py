@@ -28,12 +28,12 @@ from holdfast.http.openapi.parts import (
 JOB = ref("Job")
 KEY = in_header(
     "Idempotency-Key",
-    "1 to 255 visible ASCII characters, quoted or bare. The same key and the same request is the same job.",
+    "1 to 255 visible ASCII characters, quoted or unquoted. The same key and request return the same job.",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 )
 JOB_ID = in_path("job_id", "The id of a job.", ID)
-CURSOR = in_query("cursor", "Go on after this `next_cursor`.", ID)
-LIMIT = in_query("limit", "How many at most.", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50})
+CURSOR = in_query("cursor", "Continue after this `next_cursor`.", ID)
+LIMIT = in_query("limit", "Maximum number of items.", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50})
 PAGE = {"Link": header("The next page, if there is one (RFC 8288).")}
 ETAG = {"ETag": header("The version of this document.")}
 STOP = json_request(REASON, required=False)
@@ -44,8 +44,8 @@ NEXT = {
         ("job", "getJob", "The job itself."),
         ("tasks", "getJobTasks", "Its tasks."),
         ("add", "addTask", "Add a task to it."),
-        ("cancel", "cancelJob", "Stop it."),
-        ("retry", "retryJob", "Do again what failed."),
+        ("cancel", "cancelJob", "Cancel it."),
+        ("retry", "retryJob", "Retry its failed tasks."),
     )
 }
 
@@ -53,7 +53,7 @@ CREATE = operation(
     "createJob",
     "Create a job",
     "Makes a job with its first tasks, all or none. `depends_on` names other tasks by key. "
-    "With an `Idempotency-Key` the same request makes one job, however often it is sent.",
+    "A request with an `Idempotency-Key` creates one job, however often it is sent.",
     parameters=[KEY],
     requestBody=json_request(
         {
@@ -78,7 +78,7 @@ CREATE = operation(
     answers={
         201: says("The job was made.", JOB, headers={"Location": header("The path of the job.")}, links=NEXT),
         200: says(
-            "The same request made the job before.",
+            "The job was created by an earlier request with the same key.",
             JOB,
             headers={
                 "Location": header("The path of the job."),
@@ -97,7 +97,7 @@ CREATE = operation(
 LIST = operation(
     "listJobs",
     "List jobs",
-    "Newest first, page by page.",
+    "Newest first, in pages.",
     parameters=[
         in_query("status", "Only jobs of this status.", {"type": "string", "enum": [str(status) for status in Status]}),
         in_query("name", "Only jobs of this name.", TEXT),
@@ -117,12 +117,12 @@ SHOW = operation(
     parameters=[
         JOB_ID,
         in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),
-        in_header("If-None-Match", "The version that is known."),
+        in_header("If-None-Match", "The version that the client has."),
         in_header("Prefer", "`wait=20` is the same as `?wait=20`."),
     ],
     answers={
         200: says("The job.", JOB, headers={**ETAG, **RETRY_AFTER}),
-        304: says("It is still the version that is known.", headers=ETAG),
+        304: says("The document has not changed.", headers=ETAG),
         404: problem("job-not-found"),
         422: problem("bad-input"),
     },
@@ -147,7 +147,9 @@ ADD = operation(
     parameters=[JOB_ID],
     requestBody=json_request(ref("TaskRequest"), example={"entrypoint": "mock", "kwargs": {"seconds": 0.1}}),
     answers={
-        201: says("The task is there.", ref("Run"), headers={"Location": header("The path of the run.")}),
+        201: says(
+            "The task was added or already existed.", ref("Run"), headers={"Location": header("The path of the run.")}
+        ),
         400: problem("not-json", "bad-key", "bad-digest", "bad-request"),
         404: problem("job-not-found"),
         409: problem("job-ended", "task-differs"),
@@ -160,7 +162,7 @@ ADD = operation(
 CANCEL = operation(
     "cancelJob",
     "Cancel a job",
-    "Its pending tasks end at once, its running ones are asked to stop, and nothing of it starts again.",
+    "Pending tasks end at once, running tasks are asked to stop, and no task starts any more.",
     parameters=[JOB_ID],
     requestBody=STOP,
     answers={
@@ -174,12 +176,12 @@ CANCEL = operation(
 
 RETRY = operation(
     "retryJob",
-    "Retry what failed of a job",
+    "Retry the failed tasks of a job",
     "Reopens its failed tasks, those cancelled because of them, and the job. What succeeded is not done again.",
     parameters=[JOB_ID],
     requestBody=NOTHING,
     answers={
-        200: says("`reopened` tells how many tasks.", {"allOf": [JOB], "properties": {"reopened": WHOLE}}),
+        200: says("`reopened` is the number of reopened tasks.", {"allOf": [JOB], "properties": {"reopened": WHOLE}}),
         404: problem("job-not-found"),
         409: problem("job-ended"),
         422: problem("bad-input"),

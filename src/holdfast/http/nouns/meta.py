@@ -59,7 +59,11 @@ NOUN = Noun(
     "The API about itself.",
     [
         Route(
-            "GET", "/", index, None, operation("getIndex", "Where things are", answers={200: says("Links.", OBJECT)})
+            "GET",
+            "/",
+            index,
+            None,
+            operation("getIndex", "List the entry points", answers={200: says("Links.", OBJECT)}),
         ),
         Route(
             "GET",

@@ -49,7 +49,7 @@ NOUN = Noun(
             "runs:read",
             operation(
                 "getMetrics",
-                "Measure everything",
+                "Read the metrics",
                 "Counters about runs are of the whole system and exact; `http_*`, `process_*` and the like are of this "
                 "process. If Postgres does not answer, `metrics_db_up` is 0 and only the latter are there.",
                 answers={200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": TEXT}}}},

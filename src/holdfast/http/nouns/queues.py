@@ -96,7 +96,7 @@ NOUN = Noun(
             operation(
                 "pauseQueue",
                 "Pause a queue",
-                "None of its runs starts until it is resumed; running ones go on.",
+                "No run of the queue starts until it is resumed; running ones continue.",
                 parameters=[NAME],
                 requestBody=STOP,
                 answers={200: says("It is paused.", ref("Queue")), 422: problem("bad-input")},

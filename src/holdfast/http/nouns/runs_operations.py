@@ -27,7 +27,7 @@ from holdfast.http.openapi.parts import (
 RUN = ref("Run")
 KEY = in_header(
     "Idempotency-Key",
-    "1 to 255 visible ASCII characters, quoted or bare. A key decides alone: the same key and payload is the same run.",
+    "1 to 255 visible ASCII characters, quoted or unquoted. The same key and payload return the same run.",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 )
 ETAG = {"ETag": header("The version of this document.")}
@@ -39,14 +39,14 @@ NEXT = {
     name: link(target, about, run_id="$response.body#/run_id")
     for name, target, about in (
         ("run", "getRun", "The run itself."),
-        ("result", "getResult", "Its result, once it has succeeded."),
+        ("result", "getResult", "Its result, if it has succeeded."),
         ("cancel", "cancelRun", "Ask it to stop."),
-        ("retry", "retryRun", "Reopen it, once it has failed or was cancelled."),
+        ("retry", "retryRun", "Reopen it, if it has failed or was cancelled."),
         ("events", "getEvents", "What happened to it."),
         ("attempts", "getAttempts", "Its attempts."),
-        ("logs", "getLogs", "What it wrote."),
-        ("why", "explainRun", "Why it is where it is."),
-        ("provenance", "getProvenance", "How its result came to be."),
+        ("logs", "getLogs", "Its log."),
+        ("why", "explainRun", "Why it is in its current state."),
+        ("provenance", "getProvenance", "The provenance of its result."),
     )
 }
 
@@ -109,14 +109,14 @@ SUBMIT_BATCH = operation(
 LIST = operation(
     "listRuns",
     "List runs",
-    "Newest first, page by page. A page may be short, or even empty, before the end, where `next_cursor` is null.",
+    "Newest first, in pages. `next_cursor` is null on the last page; earlier pages may be short, or even empty.",
     parameters=[
         in_query("status", "Only runs of this status.", {"type": "string", "enum": [str(status) for status in Status]}),
         in_query("model", "Only runs of this task.", TEXT),
         in_query("queue", "Only runs of this queue.", TEXT),
         in_query("tag", "Only runs with this tag.", TEXT),
-        in_query("cursor", "Go on after this `next_cursor`.", ID),
-        in_query("limit", "How many at most.", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}),
+        in_query("cursor", "Continue after this `next_cursor`.", ID),
+        in_query("limit", "Maximum number of items.", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}),
     ],
     answers={
         200: says(
@@ -136,12 +136,12 @@ SHOW = operation(
     parameters=[
         RUN_ID,
         in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),
-        in_header("If-None-Match", "The version that is known."),
+        in_header("If-None-Match", "The version that the client has."),
         in_header("Prefer", "`wait=20` is the same as `?wait=20`."),
     ],
     answers={
         200: says("The run.", RUN, headers={**ETAG, **RETRY_AFTER}),
-        304: says("It is still the version that is known.", headers=ETAG),
+        304: says("The document has not changed.", headers=ETAG),
         404: problem("run-not-found"),
         422: problem("bad-input"),
     },
@@ -150,15 +150,15 @@ SHOW = operation(
 RESULT = operation(
     "getResult",
     "Read a result",
-    "The bare value that the task returned.",
-    parameters=[RUN_ID, in_header("If-None-Match", "The version that is known.")],
+    "The value that the task returned, without an envelope.",
+    parameters=[RUN_ID, in_header("If-None-Match", "The version that the client has.")],
     answers={
         200: says(
             "The result.",
             {},
             headers={**ETAG, "Repr-Digest": header("The SHA-256 of the answer's bytes (RFC 9530).")},
         ),
-        304: says("It is the version that is known.", headers=ETAG),
+        304: says("The document has not changed.", headers=ETAG),
         404: problem("run-not-found"),
         409: problem("run-not-finished", "run-failed", "run-cancelled", headers=RETRY_AFTER),
         410: problem("result-pruned"),

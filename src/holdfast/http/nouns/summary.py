@@ -48,7 +48,7 @@ NOUN = Noun(
             operation(
                 "getSummary",
                 "Summarize runs",
-                "By model and status, from counters that also remember runs that were pruned.",
+                "By model and status, from counters that include pruned runs.",
                 answers={200: says("By model.", ref("Summary"))},
             ),
         ),

@@ -58,7 +58,7 @@ NOUN = Noun(
             operation(
                 "listWorkers",
                 "List workers",
-                "Those that live, and those that stopped in the last day.",
+                "Live workers, and those that stopped within the last day.",
                 parameters=[in_query("status", "Only these.", {"type": "string", "enum": list(STATUSES)})],
                 answers={
                     200: says("Newest first.", listed(ref("Worker"))),
@@ -74,7 +74,7 @@ NOUN = Noun(
             operation(
                 "drainWorker",
                 "Drain a worker",
-                "It takes nothing more, and stops when its runs have ended.",
+                "The worker claims no more runs, and stops when its runs have ended.",
                 parameters=[in_path("worker_id", "The id of a worker.", ID)],
                 requestBody=json_request(NO_FIELDS, required=False),
                 answers={

@@ -14,7 +14,7 @@ from holdfast.http.routes import Noun, Route
 from holdfast.settings import Settings
 
 ABOUT = """\
-Submit runs of registered tasks, wait for them, read their results and steer them.
+Submit runs of registered tasks, wait for them, read their results, and cancel or retry them.
 
 Every error is a problem document (RFC 9457). A request that made something can be repeated without harm if it has an
 `Idempotency-Key`. Answers carry `X-Request-Id` and `traceparent`.

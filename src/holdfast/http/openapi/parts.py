@@ -111,5 +111,5 @@ REASON: Part = {
 }
 NO_FIELDS: Part = {"type": "object", "properties": {}, "additionalProperties": False}
 RUN_ID = in_path("run_id", "The id of a run.", ID)
-RETRY_AFTER = {"Retry-After": header("Seconds after which to ask again.", WHOLE)}
+RETRY_AFTER = {"Retry-After": header("Seconds after which to retry.", WHOLE)}
 STREAM: Part = {"schema": {"type": "string", "description": "Server-sent events; `id` is `seq`."}}

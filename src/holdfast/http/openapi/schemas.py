@@ -18,7 +18,7 @@ STATUS: Part = {"type": "string", "enum": [str(status) for status in Status]}
 
 DEPENDS_ON: Part = {
     "type": "array",
-    "description": "What it waits for: ids of runs, or keys of tasks in the same job.",
+    "description": "Dependencies: ids of runs, or keys of tasks in the same job.",
     "items": {
         "anyOf": [
             short_text(255),
@@ -71,8 +71,13 @@ def run_request(settings: Settings, models: list[str]) -> Part:
         },
         "key": key | {"description": "An idempotency key; the same as the header."},
         "queue": name,
-        "priority": {"type": "integer", "minimum": -100, "maximum": 100, "description": "Higher goes first."},
-        "run_after": TIME | {"description": "Not before this time (RFC 3339)."},
+        "priority": {
+            "type": "integer",
+            "minimum": -100,
+            "maximum": 100,
+            "description": "Higher priorities start first.",
+        },
+        "run_after": TIME | {"description": "The earliest start (RFC 3339)."},
         "dedupe": dedupe,
         "concurrency_key": name,
         "depends_on": DEPENDS_ON,
@@ -93,7 +98,7 @@ def task_request(settings: Settings, models: list[str]) -> Part:
         "kwargs": shared["parameters"],
         "key": nullable({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}),
         "depends_on": nullable(DEPENDS_ON),
-        "critical": {"type": "boolean", "default": True, "description": "Whether the job fails with it."},
+        "critical": {"type": "boolean", "default": True, "description": "Whether the job fails if this task fails."},
         "max_retries": nullable({"type": "integer", "minimum": 0, "exclusiveMaximum": 1_000_000}),
         "timeout": nullable({"type": "number", "minimum": 0.001, "exclusiveMaximum": 1e9}),
         **{name: shared[name] for name in ("queue", "priority", "run_after", "tags")},
@@ -143,7 +148,7 @@ RUN = record(
 )
 
 JOB = record(
-    "A set of runs that end together.",
+    "A group of runs with a common outcome.",
     {
         "job_id": ID,
         "name": TEXT,
@@ -219,10 +224,10 @@ LOG_LINE = record(
     {"seq": COUNT, "at": TIME, "attempt": COUNT, "level": TEXT, "message": TEXT},
 )
 
-REASON = record("Why a run is where it is.", {"code": TEXT, "detail": TEXT})
+REASON = record("The reason for the state of a run.", {"code": TEXT, "detail": TEXT})
 
 PROVENANCE = record(
-    "How a result came to be.",
+    "The provenance of a result.",
     {
         "run_id": ID,
         "model": TEXT,
@@ -319,7 +324,7 @@ SUMMARY = record(
 )
 
 HEALTH: dict[str, Any] = record(
-    "How the server and what it stands on are.",
+    "The health of the server and its dependencies.",
     {
         "status": {"type": "string", "enum": ["ok", "down"]},
         "checks": {"type": "object", "additionalProperties": {"type": "string", "enum": ["ok", "down"]}},

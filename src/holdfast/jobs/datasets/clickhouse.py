@@ -83,11 +83,11 @@ class ClickHouseTable:
         return parts
 
     def _require_readable(self) -> None:
-        """Raise BadInput if the table or a column is missing, or a row without a key would be in no part."""
+        """Raise BadInput if the table or a column is missing, or if a row without a key would be in no part."""
         known = {row["name"] for row in self._look(f"describe table {self._table}")}
         require_columns(self.table, [*self.order_by, *self.columns], known)
         without = " or ".join(f"isNull({_quoted(name)})" for name in self.order_by)
-        # The alias must not be the name of a column, which it would hide.
+        # The alias must not hide a column of the same name.
         (found,) = self._look(f"select count() as `rows without` from {self._table} where {without}")  # noqa: S608 - quoted
         require_keys(self.table, ", ".join(self.order_by), found["rows without"])
 
@@ -141,9 +141,9 @@ class ClickHouseTable:
     def write(
         cls, path: str | Path, table: str, rows: Iterable[Mapping[str, Any]] | Any, order_by: str | tuple[str, ...]
     ) -> ClickHouseTable:
-        """Make a table of rows, or of a table of pyarrow, replacing one of that name. Returns it as a dataset.
+        """Create a table from rows or from a pyarrow table, replacing an existing one. Return it as a dataset.
 
-        Each row has to have a key, the columns of `order_by`: one without would be in no part.
+        Each row must have a key, the columns of `order_by`: a row without one would be in no part.
         """
         from holdfast.jobs.datasets.parquet import ParquetFiles, nulls
 

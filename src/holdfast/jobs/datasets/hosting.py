@@ -89,7 +89,7 @@ def _connected(directory: str) -> socket.socket:
 
 
 def _in_use(directory: str) -> bool:
-    """Whether a process has the directory open, which then has a lock on a file in it."""
+    """Whether a process has the directory open, and therefore holds a lock on a file in it."""
     try:
         with (Path(directory) / "status").open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

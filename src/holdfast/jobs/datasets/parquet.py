@@ -34,7 +34,7 @@ class ParquetFiles:
     others write it: whole numbers if all of them are, else texts. Those that start with a dot or an underscore are left
     out.
 
-    `columns` are all unless told. A part reads the row groups that it touches, so parts about as large as these, or
+    `columns` defaults to all. A part reads the row groups that it touches, so parts about as large as these, or
     larger, waste nothing.
     """
 
@@ -110,7 +110,7 @@ class ParquetFiles:
 
     @property
     def partitions(self) -> dict[str, dict[str, Any]]:
-        """What the directories of each file say: `year=2026` below a directory that was given."""
+        """Return the column values in the directories of each file: `year=2026` below a given directory."""
         texts: dict[str, dict[str, str]] = {}
         for file in self.files or ():
             path = Path(file.path)
@@ -119,12 +119,13 @@ class ParquetFiles:
                     steps = path.relative_to(given.absolute()).parent.parts
                     texts[file.path] = {name: value for name, _, value in (step.partition("=") for step in steps) if _}
         values: dict[str, set[str]] = {}
-        for told in texts.values():
-            for name, value in told.items():
+        for columns in texts.values():
+            for name, value in columns.items():
                 values.setdefault(name, set()).add(value)
         numbers = {name for name, found in values.items() if all(map(_is_number, found - {NO_VALUE}))}
         return {
-            path: {name: _value(text, name in numbers) for name, text in told.items()} for path, told in texts.items()
+            path: {name: _value(text, name in numbers) for name, text in columns.items()}
+            for path, columns in texts.items()
         }
 
     @classmethod
@@ -169,7 +170,7 @@ def _schema(path: str | Path) -> list[str]:
 
 
 def nulls(path: Path, column: str) -> int:
-    """How many rows of a file have no value in a column."""
+    """Return how many rows of a file have no value in a column."""
     import pyarrow.parquet as pq
 
     known = _schema(path)

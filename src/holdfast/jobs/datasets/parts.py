@@ -53,17 +53,17 @@ def require_columns(name: str, wanted: Iterable[str], known: Collection[str]) ->
     missing = [column for column in wanted if column not in known]
     if missing:
         raise BadInput(
-            f"{name} has no column {missing[0]}; there are {', '.join(sorted(known)) or 'none'}",
+            f"{name} has no column {missing[0]}; its columns: {', '.join(sorted(known)) or 'none'}",
             [Problem("/dataset", f"no column {column}") for column in missing],
         )
 
 
 def require_keys(table: str | None, key: str, missing: int) -> None:
-    """Raise BadInput if there are rows without a key: they would be in no part, and never be read."""
+    """Raise BadInput if there are rows without a key: they would be in no part and would never be read."""
     if missing:
         rows = f"{missing} row{'s' * (missing != 1)}{f' of {table}' if table else ''}"
         raise BadInput(
-            f"{rows} {'has' if missing == 1 else 'have'} no {key}, so no slice would read "
-            f"{'it' if missing == 1 else 'them'}; name another key, or leave them out with a view",
+            f"{rows} {'has' if missing == 1 else 'have'} no {key}, so no slice would include "
+            f"{'it' if missing == 1 else 'them'}; choose another key, or exclude such rows with a view",
             [Problem("/dataset", f"rows without {key}")],
         )

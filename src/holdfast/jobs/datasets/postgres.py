@@ -84,7 +84,7 @@ class PostgresTable:
         return parts
 
     def _require_readable(self, connection: psycopg.Connection[Any]) -> None:
-        """Raise BadInput if the table or a column is missing, or a row without a key would be in no part."""
+        """Raise BadInput if the table or a column is missing, or if a row without a key would be in no part."""
         try:
             cursor = connection.execute(sql.SQL("select * from {} limit 0").format(self._table))
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
