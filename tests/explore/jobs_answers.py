@@ -75,8 +75,10 @@ def _expected(given: Given, error: Exception) -> bool:
     closed = given.others_do(*ENDING) or given.situation in ("stopping", "over", "ended", "loose")
     match given.part.does:
         case "name" | "name_map" if isinstance(error, ChildDiffers):
-            rivals = {other.names for other in given.others if other.does == given.part.does}
-            return bool(rivals - {given.part.names})
+            rivals = {other.names[0] for other in given.others if other.does == given.part.does}
+            return bool(rivals - {given.part.names[0]})
+        case "name" if isinstance(error, LeaseLost | RunCancelled):
+            return "old" in given.part.names or closed
         case "add" | "map" | "name" | "name_map" | "several" | "add_resource":
             stopped = isinstance(error, LeaseLost | RunCancelled) and "held" in given.part.names
             ended = isinstance(error, RunEnded) and given.part.does == "several"
@@ -198,6 +200,8 @@ def _mapped(given: Given, mapped: Mapped) -> Complaints:
 
 def _named(given: Given, made: Submitted) -> Complaints:
     """What it asked for under the name is there, and nothing else."""
+    if "old" in given.part.names:
+        yield f"its attempt has lost its run, and it was given {made.run.id}"
     if made.run.parameters != {"name": f"named {given.part.names[0]}"}:
         yield f"it asked for {given.part.names[0]} and was given {made.run.parameters}"
     if not given.run("named").exists:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast import ops
@@ -203,6 +203,19 @@ class Setting:
             pass
         return self
 
+    def reclaim(self, name: str) -> Setting:
+        """Let a run be lost and claimed again, while the attempt that lost it, `old`, still goes on."""
+        self.dead()
+        old = self.case.claims.pop(name)
+        for orphan in self.session.run(ops.find_orphans(500)):
+            if orphan.run_id == old.run_id:
+                self.session.run(ops.rescue([orphan], 0.5))
+        clock.move(self.session, timedelta(hours=1))
+        self.session.run(ops.promote(10_000))
+        self.lease(name)
+        self.case.claims["old"] = old
+        return self
+
     def dead(self) -> Setting:
         clock.move(self.session, PAST_IT)
         return self
@@ -251,5 +264,6 @@ SITUATIONS: dict[str, Callable[[Setting], object]] = {
     "stopping": lambda at: at.job(a=(), b=()).lease("a").stopping(),
     "stopped": lambda at: at.job(a=(), b=("a",)).stopped(),
     "after_all": lambda at: at.job(a=(), b=(), c=("a", "b"), d=(Dependency("c", "always"),)).lease("a", "b"),
+    "reclaimed": lambda at: at.job(a=()).lease("a").reclaim("a"),
     "expired": lambda at: at.job(a=(), b=(), c=("a", "b")).lease("a", "b").dead(),
 }

@@ -16,6 +16,10 @@ _MEETINGS = """
     name+name@pending name+name_other@pending name+stop@pending name+name_other@last succeed_a+name@last
     name_map+name_map@pending name_map+name_other_map@pending name_map+stop@pending name+name_map@pending
 
+    name_as_old+name_as_a@reclaimed name_other_as_old+name_as_a@reclaimed name_as_a+name_other_as_a@reclaimed
+    name_as_old+succeed_a@reclaimed name_as_old+crash_a@reclaimed name_as_a+stop@reclaimed name_as_a+cancel_a@reclaimed
+    name_as_a+name_as_a@reclaimed
+
     succeed_a+add@last succeed_a+add_held@last succeed_a+stop@last adding_a+stop@last adding_a+add@last
     succeed_a+after_a@last fail_a+after_a@last crash_a+stop@last crash_a+after_a@last fail_a+stop@last
     add+stop@last succeed_a+map@last adding_a+adding_a@last cancel_a+add_held@last cancel_a+after_a@last

@@ -128,6 +128,19 @@ def _named(value: str) -> Part:
     return Part(make, make, "name", (value,))
 
 
+def _named_by(claim: str, value: str) -> Part:
+    """Add a child under a name of the run `a`, as the attempt with this claim."""
+
+    def make(case: Case, who: int) -> Program:
+        a = case.ids["a"]
+        new = case.run(f"named {value}", parent_id=a, child_key="x", known_as=KnownAs(a, "key x"))
+        (made,) = yield Do(lambda: ops.add_tasks([new], case.claims[claim].ref))
+        case.ids["named"] = made.run.id
+        return made
+
+    return Part(make, make, "name", (value, claim))
+
+
 def _named_map(size: int) -> Part:
     """Map under a name that others may use as well."""
 
@@ -163,6 +176,10 @@ PROGRAMS: dict[str, Part] = {
     "map": repeated("map", lambda case, who: add_map(case, 2)),
     "name": _named("one"),
     "name_other": _named("another"),
+    "name_as_a": _named_by("a", "one"),
+    "name_other_as_a": _named_by("a", "another"),
+    "name_as_old": _named_by("old", "one"),
+    "name_other_as_old": _named_by("old", "another"),
     "name_map": _named_map(2),
     "name_other_map": _named_map(1),
     "stop": _stop(Status.CANCELLED, "enough"),

@@ -1,4 +1,4 @@
-"""Guards of jobs that are made under an idempotency key."""
+"""Guards of jobs that are made under an idempotency key, and of the names of children."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ TAKEN = "        if (yield from keys.take(key)):\n            return (yield from
 
 # As in `mutants_jobs`: a name, the guard, where it is, what is taken away, what is put there, and who notices.
 KEYED = [
+    (
+        "child-fenced",
+        "an attempt that has lost its run adds no child",
+        CREATE,
+        "    if by is not None:\n        yield from hold_attempt(by)\n    states",
+        "    states",
+        "name_as_old+name_as_a@reclaimed",
+    ),
     (
         "keyed-job-compared",
         "a key that made one job is not accepted for another",

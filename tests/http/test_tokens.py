@@ -261,11 +261,12 @@ def test_changing_a_job_shows_nothing_that_the_token_may_not_read(
     tasks = [{"entrypoint": "mirror", "kwargs": {"n": n}} for n in (1, 2)]
     job = api.post("/jobs", json={"name": "secret", "description": "secret", "tasks": tasks}, headers=reader).json
     added = {"entrypoint": "mirror", "key": "k"}
-    task = api.post(job["links"]["tasks"], json=added, headers=reader).json
+    task = api.post(job["links"]["tasks"], json=added | {"tags": ["secret"]}, headers=reader).json
     claim = hands.claim(task["run_id"])
     hands.progress(claim, 1, 2)
     found = api.post(job["links"]["tasks"], json=added, headers=writer).json
     assert (found["run_id"], found["status"], found["progress"]) == (task["run_id"], "PENDING", None)
+    assert found["tags"] == []
     path = job["links"]["self"]
     stopped = api.post(f"{path}/cancel", headers=writer)
     hands.stop(claim)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from holdfast.domain.masking import mask_secrets
 from holdfast.domain.tokens import write_token
 from holdfast.executors.performing import describe
 from holdfast.observe.capture import LONGEST, Output, adopt_logging, capture, end_lines
-from holdfast.observe.lines import Lines, LogFormat
+from holdfast.observe.lines import Lines, LogFormat, to_descriptor
 from holdfast.ops.children import diff
 from holdfast.settings import Settings
 
@@ -179,3 +180,16 @@ def test_workers_of_up_get_consecutive_ports() -> None:
     assert _health_port(Settings(), 1) == ()
     assert [_health_port(Settings(worker_port=9101), n)[1] for n in (1, 2)] == ["9101", "9102"]
     assert _health_port(Settings(worker_port=0), 2)[1] == "0"
+
+
+def test_a_line_is_written_whole_to_a_descriptor_that_does_not_block() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    read: list[bytes] = []
+    with os.fdopen(reading, "rb") as source:
+        reader = threading.Thread(target=lambda: read.append(source.read()))
+        reader.start()
+        to_descriptor(writing)("x" * 1_000_000)
+        os.close(writing)
+        reader.join()
+    assert len(read[0]) == 1_000_000
