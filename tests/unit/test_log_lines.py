@@ -70,7 +70,7 @@ def test_a_line_of_many_small_pieces_costs_no_more_than_its_length() -> None:
 
 def test_a_difference_of_a_child_shows_no_secret() -> None:
     before, after = ({"kwargs": {"n": n, "api_token": word}} for n, word in ((1, "hunter2"), (2, "swordfish")))
-    assert diff(before, after) == ["/kwargs/api_token: another value", "/kwargs/n: stored 1, asked 2"]
+    assert diff(before, after) == ["/kwargs/api_token: another value", "/kwargs/n: stored 1, requested 2"]
 
 
 def test_the_stored_error_hides_what_the_log_hides() -> None:
