@@ -45,8 +45,8 @@ def insert_runs(head: NewRun, ids: Sequence[str], slices: Sequence[Slice]) -> St
         with job as (
             select created_at from holdfast.jobs where id = %(job_id)s::uuid
         ), made as (
-            insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, map_id, priority, payload_hash, task,
-                                       queue, parameters, policy, tags, submitted_by, traceparent)
+            insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, map_id, priority, payload_hash,
+                                       task, queue, parameters, policy, tags, submitted_by, traceparent)
             select told.id, holdfast.now(), coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
                    %(job_id)s::uuid, %(parent_id)s::uuid, %(map_id)s::uuid,
                    %(priority)s::smallint, decode(told.payload_hash, 'hex'), %(task)s, %(queue)s,
