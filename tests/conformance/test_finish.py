@@ -199,6 +199,35 @@ def test_what_ended_is_counted_once(timeline: Timeline) -> None:
     assert {(task, kind): total for (task, kind, _), total in timeline.ask(tallies.totals()).items()} == totals
 
 
+def test_attempt_that_was_handed_back_took_the_time_since_its_claim(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    claim = worker.claims(run)
+    timeline.later(seconds=30)
+    worker.hands_back(claim)
+    assert _seconds_since_claim(timeline, run) >= 30
+    assert timeline.get(run).started_at == timeline.attempts(run)[0].claimed_at
+
+
+def test_attempt_whose_worker_is_gone_took_the_time_since_its_claim(timeline: Timeline) -> None:
+    run = timeline.submit()
+    timeline.worker("a").claims(run)
+    timeline.later(minutes=10)
+    timeline.rescue()
+    assert _seconds_since_claim(timeline, run) >= 600
+
+
+def _seconds_since_claim(timeline: Timeline, run: str) -> float:
+    """The seconds of the run's only attempt, which are the same in its record and in the counters."""
+    (attempt,) = timeline.attempts(run)
+    assert attempt.finished_at is not None
+    assert attempt.started_at == attempt.claimed_at
+    seconds = (attempt.finished_at - attempt.claimed_at).total_seconds()
+    counted = [total for (_, kind, _), total in timeline.ask(tallies.totals()).items() if kind == "retried"]
+    assert counted == [(1, pytest.approx(seconds))]
+    return seconds
+
+
 def test_an_attempt_starts_when_its_work_did(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")

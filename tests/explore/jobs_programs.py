@@ -146,7 +146,7 @@ def _named_map(size: int) -> Part:
 
     def make(case: Case, who: int) -> Program:
         mapped = yield Do(lambda: add_map(case, size, KnownAs(case.job_id, "map key x")))
-        case.ids.update(zip([f"chunk{n}" for n in range(size)], slice_ids(mapped.map.id, size), strict=True))
+        case.ids.update(zip([f"named chunk{n}" for n in range(size)], slice_ids(mapped.map.id, size), strict=True))
         return mapped
 
     return Part(make, make, "name_map", (str(size),))

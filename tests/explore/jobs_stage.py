@@ -54,8 +54,10 @@ MORE_CHECKS = {
     "a name that stands for two runs": """
         select job_id::text, child_key, count(*) from holdfast.runs where child_key is not null
         group by job_id, parent_id, child_key having count(*) > 1""",
-    "a job with two maps": """
-        select job_id::text, count(*) from holdfast.maps group by job_id having count(*) > 1""",
+    # The programs that map under a name all use the same one; the map without a name has the id of its case.
+    "a name that stands for two maps": """
+        select job_id::text, count(*) from holdfast.maps where id <> all(%(unnamed)s::uuid[])
+        group by job_id having count(*) > 1""",
     "a name that stands for nothing": """
         select steps.run_id::text, steps.name, steps.result::text from holdfast.steps
         where starts_with(steps.name, 'holdfast:')
@@ -155,8 +157,9 @@ class JobStage(Stage):
         checks = CHECKS | MORE_CHECKS | more
         if not any(name.startswith("user") for name in schedule.meeting.programs):
             checks |= LATE_CHILDREN
+        known = {"unnamed": plain_array([case.map_id for _, case, _ in self._cases])}
         for name, query in checks.items():
-            for row in self._scene.execute(query):
+            for row in self._scene.execute(query, known):
                 blamed = next((s for s, case, _ in self._cases if _concerns(case, row)), schedule)
                 self.violations.append(Violation(str(blamed), f"{name}, {when}", str(row)))
 

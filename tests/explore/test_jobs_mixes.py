@@ -86,3 +86,8 @@ def test_a_mix_of_three_breaks_no_job(
 def test_a_schedule_of_three_can_be_replayed(job_stage: JobStage) -> None:
     tally = replay(job_stage, "user_adds+succeed_a~+stop@last:aab")
     assert (tally.schedules, tally.violations) == (1, [])
+
+
+def test_job_may_have_a_named_map_and_one_without_a_name(job_stage: JobStage) -> None:
+    tally = replay(job_stage, "map+name_other_map+add@pending:aaaacabbcbbcbbb")
+    assert (tally.schedules, tally.violations) == (1, [])

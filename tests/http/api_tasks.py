@@ -19,6 +19,12 @@ def typed(scenario: str, months: int = 12) -> dict[str, Any]:
     return {"scenario": scenario, "months": months}
 
 
+@task("each", dedupe="off")
+def each(number: int = 0) -> int:
+    """Make a run for every request."""
+    return number
+
+
 @task("once", dedupe=3600.0)
 def once(number: int = 0) -> int:
     """Find runs of the last hour by itself."""

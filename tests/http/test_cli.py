@@ -94,6 +94,14 @@ def test_runs_over_http(shell: Shell, hands: Hands) -> None:
     assert shell.run("submit", "nope", code=2) == ""
 
 
+def test_runs_of_a_job_are_listed_over_http(shell: Shell, server: Server) -> None:
+    shell.run("submit", "mirror")
+    with server.client() as client:
+        job = client.post("/jobs", json={"name": "nightly", "tasks": [{"entrypoint": "mirror"}]}).json()["job_id"]
+    for given in (job, job[:18]):
+        assert [run["job_id"] for run in shell.json("runs", "list", "--job", given)["items"]] == [job]
+
+
 def test_waiting_over_http(shell: Shell, hands: Hands) -> None:
     run_id = shell.run("submit", "mirror").strip()
     timer = threading.Timer(1.0, lambda: hands.run(run_id, 42))

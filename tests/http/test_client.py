@@ -108,6 +108,20 @@ def test_many_at_once(client: HttpClient) -> None:
     assert [(run.model, run.queue) for run in mixed] == [("mirror", "default"), ("typed", "q")]
 
 
+def test_runs_of_a_job_are_listed_by_its_id(client: HttpClient, server: Server) -> None:
+    client.submit("mirror")
+    with server.client() as plain:
+        tasks = [{"entrypoint": "mirror"}] * 3
+        job = plain.post("/jobs", json={"name": "nightly", "tasks": tasks}).json()["job_id"]
+    first = client.list(job_id=job, limit=2)
+    assert first.next_cursor is not None
+    found = [*first, *client.list(job_id=job, cursor=first.next_cursor)]
+    assert [run.job_id for run in found] == [job] * 3
+    assert client.list(job_id=job, status="FAILED") == []
+    with pytest.raises(BadInput, match="/job_id"):
+        client.list(job_id="nightly")
+
+
 def test_errors_are_those_of_the_other_clients(client: HttpClient, server: Server, hands: Hands) -> None:
     run = client.submit("typed", {"scenario": "x"}, key="k")
     with pytest.raises(KeyReused) as reused:

@@ -187,6 +187,8 @@ def test_parameters_may_be_as_deep_wherever_they_lie(api: FlaskClient) -> None:
             api.post("/jobs", json={"name": "deep", "tasks": [{"entrypoint": "mirror", "kwargs": asked}]}),
         ]
         assert [answer.status_code for answer in answers] == [status] * 3
+    for answer in answers:
+        assert "nested deeper than 64 levels" in answer.json["detail"]
 
 
 def test_hostile_bodies_leave_nothing_behind(api: FlaskClient) -> None:

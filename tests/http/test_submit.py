@@ -68,6 +68,14 @@ def test_dedupe_can_be_turned_off_and_a_task_may_have_its_own(api: FlaskClient, 
     assert api.post("/runs", json={"model": "once", "dedupe": "active"}).json["run_id"] != first
 
 
+def test_task_that_turns_dedupe_off_makes_a_run_for_every_request(api: FlaskClient) -> None:
+    answers = [api.post("/runs", json={"model": "each"}) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [201, 201, 201]
+    assert len({answer.json["run_id"] for answer in answers}) == 3
+    asked = [api.post("/runs", json={"model": "each", "dedupe": "active"}).status_code for _ in range(2)]
+    assert asked == [200, 200]
+
+
 def test_a_key_decides_alone(api: FlaskClient, hands: Hands) -> None:
     bare = api.post("/runs", json=BODY, headers={"Idempotency-Key": "report-42"})
     quoted = api.post("/runs", json=BODY, headers={"Idempotency-Key": '"report-42"'})

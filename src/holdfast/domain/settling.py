@@ -32,7 +32,7 @@ class Failed:
     retryable: bool = True
     reason: str | None = None
     exit_code: int | None = None
-    elapsed: float = 0.0
+    elapsed: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Stopped:
 class HandedBack:
     """The worker handed back the unfinished run; this does not use up an attempt."""
 
-    elapsed: float = 0.0
+    elapsed: float | None = None
     reason: str = "handed-back"
 
 

@@ -27,16 +27,19 @@ class NotJson(NotCanonical):
     """The text is not JSON at all: its syntax or its encoding is broken."""
 
 
-def parse(data: bytes | str, *, max_depth: int = MAX_DEPTH, max_bytes: int | None = None) -> Any:
-    """Read JSON text; raise NotJson for what is no JSON, NotCanonical with pointers for values that are refused."""
+def parse(data: bytes | str, *, max_depth: int = MAX_DEPTH, max_bytes: int | None = None, around: int = 0) -> Any:
+    """Read JSON text; raise NotJson for what is no JSON, NotCanonical with pointers for values that are refused.
+
+    `around` levels more than `max_depth` are accepted: they contain the values that the limit applies to.
+    """
     if max_bytes is not None and _size(data) > max_bytes:
         raise refusal([Problem("", f"the text is larger than {max_bytes} bytes; send less, or a reference to it")])
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
-        return _parse_exactly(data, max_depth)
-    if _suspicious(data, value, max_depth):
-        return _parse_exactly(data, max_depth)
+        return _parse_exactly(data, max_depth, around)
+    if _suspicious(data, value, max_depth + around):
+        return _parse_exactly(data, max_depth, around)
     return value
 
 
@@ -69,11 +72,11 @@ def _deeper(value: dict[str, Any] | list[Any], room: int) -> bool:
     return False
 
 
-def _parse_exactly(data: bytes | str, max_depth: int) -> Any:
+def _parse_exactly(data: bytes | str, max_depth: int, around: int) -> Any:
     text = _decode(data)
-    _refuse_deep(text, max_depth)
+    _refuse_deep(text, max_depth, around)
     value = _load(text)
-    check(value, max_depth)
+    check(value, max_depth + around)
     return value
 
 
@@ -130,8 +133,8 @@ def _constant(name: str) -> Refused:
     return Refused(f"{name} is not JSON; send null or leave the field out")
 
 
-def _refuse_deep(text: str, max_depth: int) -> None:
-    if text.count("[") + text.count("{") <= max_depth:
+def _refuse_deep(text: str, max_depth: int, around: int) -> None:
+    if text.count("[") + text.count("{") <= max_depth + around:
         return
     closers: list[str] = []
     for token in _STRING_OR_BRACKET.finditer(text):
@@ -141,7 +144,7 @@ def _refuse_deep(text: str, max_depth: int) -> None:
         if first in "]}":
             if not closers or closers.pop() != first:
                 return  # broken syntax, which the parser describes better
-        elif len(closers) >= max_depth:
+        elif len(closers) >= max_depth + around:
             # Cut the text here and close what is open: what remains shows how the bracket is reached.
             shallow = _load(text[: token.start()] + "0" + "".join(reversed(closers)))
             detail = f"nested deeper than {max_depth} levels; make it flatter"

@@ -47,6 +47,8 @@ class Task(Generic[P, R]):
     executor: ExecutorName | None = None
     tags: tuple[str, ...] = ()
     resources: Mapping[str, float] | None = None
+    has_own_dedupe: bool = field(default=False, repr=False)
+    """Whether the task itself sets `dedupe`, even to its default: then the default of the HTTP API does not apply."""
     is_async: bool = field(init=False)
     parameters: Parameters = field(init=False, repr=False)
 
@@ -161,7 +163,8 @@ class Registry:
         - `retry`: see Retry
         - `ignore_in_hash`: dotted paths of parameters that make no other payload; callers may send these even if the
           function does not take them
-        - `dedupe`: `"off"`, `"active"`, or a window in seconds or as a timedelta
+        - `dedupe`: `"off"`, `"active"`, or a window in seconds or as a timedelta. Without it, runs are deduplicated if
+          they are submitted over HTTP, and not otherwise
         - `executor`: `"process"`, `"inline"` for tiny ones, or what the worker was started with
         - `resources`: what an attempt needs, for executors that place it by that
         """
@@ -179,7 +182,8 @@ class Registry:
             if isinstance(given, str) or not isinstance(given, Iterable):
                 raise ConfigurationError(f"@task({many}={given!r}): give a sequence, such as ({given!r},)")
             policies[many] = tuple(given)
-        made = Task(_default_name(fn) if name is None else name, fn, **policies)
+        own = "dedupe" in policies
+        made = Task(_default_name(fn) if name is None else name, fn, **policies, has_own_dedupe=own)
         self.register(made)
         return made
 

@@ -62,7 +62,8 @@ class Settlement(NamedTuple):
     status: AttemptStatus
     outcome: Status | None
     task: str = ""
-    elapsed: float = 0.0
+    elapsed: float | None = 0.0
+    """How many seconds the attempt took; None if they were not measured, and then the time since its claim counts."""
     lag: float | None = None
     delay: float = 0.0
     excuse: bool = False
@@ -93,6 +94,8 @@ class Verdict(NamedTuple):
     outcome: str | None
     job_id: str | None = None
     map_id: str | None = None
+    elapsed: float = 0.0
+    """How many seconds the attempt took, by the times that were stored; not set for a success, which is measured."""
 
 
 class Verdicts(list[Verdict]):

@@ -116,7 +116,7 @@ class InlineExecutor:
         if not batch:
             return
         self._held -= len(batch)
-        self._pace.saw(len(batch), sum(ended.outcome.elapsed for ended in batch))
+        self._pace.saw(len(batch), sum(ended.outcome.elapsed or 0.0 for ended in batch))
         self._place.report(batch)
 
     def stop(self, ref: AttemptRef, reason: str) -> None:

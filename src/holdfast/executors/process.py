@@ -205,11 +205,12 @@ class ProcessExecutor:
         for one in ended:
             if self._dropped:
                 self._dropped.pop(one.claim.run_id, None)
-            total += one.outcome.elapsed
+            elapsed = one.outcome.elapsed or 0.0
+            total += elapsed
             pace = self._paces.get(one.claim.task)
             if pace is None:
                 pace = self._paces[one.claim.task] = Pace(FRAME)
-            pace.saw(1, one.outcome.elapsed)
+            pace.saw(1, elapsed)
         self._pace.saw(len(ended), total)
         large = [one for one in ended if isinstance(one.outcome, Succeeded) and self._large(one.outcome)]
         if large:

@@ -61,7 +61,7 @@ def json_body(call: Call, around: int = 1) -> Any:
     digest = call.header("HTTP_CONTENT_DIGEST")
     if digest is not None:
         _check_digest(digest, body)
-    return parse(body, max_depth=call.settings.max_json_depth + around)
+    return parse(body, max_depth=call.settings.max_json_depth, around=around)
 
 
 def optional_object(call: Call, fields: Collection[str]) -> dict[str, Any]:

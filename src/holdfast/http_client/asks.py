@@ -169,6 +169,7 @@ class RunFilters(TypedDict, total=False):
     model: str | None
     queue: str | None
     tag: str | None
+    job_id: str | None
     cursor: str | None
     limit: int | None
 

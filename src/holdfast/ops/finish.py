@@ -96,7 +96,8 @@ def _counted(settlements: Sequence[Settlement], verdicts: Sequence[Verdict]) -> 
             continue
         if settlement.lag is not None:
             seconds.setdefault((task, "lag"), []).append(settlement.lag)
-        seconds.setdefault((task, verdict.outcome or "retried"), []).append(settlement.elapsed)
+        elapsed = settlement.elapsed if settlement.elapsed is not None else verdict.elapsed
+        seconds.setdefault((task, verdict.outcome or "retried"), []).append(elapsed)
         if verdict.status == AttemptStatus.LOST:
             seconds.setdefault((task, "lost"), []).append(0.0)
     counted: dict[tallies.Tally, tuple[int, float]] = {}

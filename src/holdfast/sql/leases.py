@@ -69,7 +69,7 @@ with told as (
 _SETTLE_TAIL = """
     returning leases.run_id, leases.number, leases.worker_id, leases.claimed_at, leases.progress, leases.details,
               leases.excused + told.excuse as excused, told.delay,
-              case when told.status = 'LOST' then coalesce(leases.started_at, leases.claimed_at)
+              case when told.elapsed is null then coalesce(leases.started_at, leases.claimed_at)
                    else greatest(leases.claimed_at, holdfast.now() - told.elapsed * interval '1 second')
                    end as started_at,
               case when leases.cancel_requested_at is not null and told.status = 'SUCCEEDED' then 'CANCELLED'
@@ -105,7 +105,9 @@ _SETTLE_TAIL = """
     select run_id, number, 'RunCompleted', holdfast.now(), json_build_object('status', outcome)
     from gone where outcome is not null and exists (select from holdfast.subscriptions)
 )
-select run_id::text, number, status, outcome, job_id::text, map_id::text from gone
+select run_id::text, number, status, outcome, job_id::text, map_id::text,
+       greatest(0, extract(epoch from holdfast.now() - started_at))::float8
+from gone
 """
 
 
@@ -116,7 +118,7 @@ def _verdict(row: Row) -> Verdict:
 def _success_verdict(row: Row) -> Verdict:
     run_id, number, status, job_id, map_id = row
     ref = tuple.__new__(AttemptRef, (run_id, number))
-    return tuple.__new__(Verdict, (ref, True, status, status, job_id, map_id))
+    return tuple.__new__(Verdict, (ref, True, status, status, job_id, map_id, 0.0))
 
 
 def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:
@@ -393,6 +395,7 @@ def lost(orphan: Orphan, outcome: Status | None, delay: float) -> Settlement:
         status=AttemptStatus.LOST,
         outcome=outcome,
         task=orphan.task,
+        elapsed=None,
         delay=delay,
         reason="lost",
         error={

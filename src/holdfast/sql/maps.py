@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import orjson
 
@@ -38,24 +39,31 @@ def insert(new: NewMap, task: str) -> Statement[int]:
 
 def insert_runs(head: NewRun, ids: Sequence[str], slices: Sequence[Slice]) -> Statement[int]:
     """Make the runs of a map: each has its slice, and all else from `head`."""
+    delayed = isinstance(head.run_after, timedelta)
     return Statement(
         """
         with job as (
             select created_at from holdfast.jobs where id = %(job_id)s::uuid
         ), made as (
-            insert into holdfast.runs (id, created_at, job_id, parent_id, map_id, priority, payload_hash, task, queue,
-                                       parameters, policy, tags, submitted_by, traceparent)
-            select told.id, holdfast.now(), %(job_id)s::uuid, %(parent_id)s::uuid, %(map_id)s::uuid,
+            insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, map_id, priority, payload_hash,
+                                       task, queue, parameters, policy, tags, submitted_by, traceparent)
+            select told.id, holdfast.now(), coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
+                   %(job_id)s::uuid, %(parent_id)s::uuid, %(map_id)s::uuid,
                    %(priority)s::smallint, decode(told.payload_hash, 'hex'), %(task)s, %(queue)s,
                    told.parameters::json, %(policy)s::json, %(tags)s::text[], %(submitted_by)s, %(traceparent)s
             from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[])
                  as told (id, parameters, payload_hash)
-            returning id
+            returning id, run_after
         ), queued as (
             insert into holdfast.ready (run_id, rank_at, number, ord, queue, job_id, map_id, task)
             select made.id, job.created_at, 1, -%(priority)s::smallint, %(queue)s, %(job_id)s::uuid, %(map_id)s::uuid,
                    %(task)s
-            from made, job
+            from made, job where coalesce(made.run_after <= holdfast.now(), true)
+        ), put_off as (
+            insert into holdfast.waiting (run_id, due_at, rank_at, number, ord, queue, reason, job_id, map_id, task)
+            select made.id, made.run_after, job.created_at, 1, -%(priority)s::smallint, %(queue)s, 'scheduled',
+                   %(job_id)s::uuid, %(map_id)s::uuid, %(task)s
+            from made, job where made.run_after > holdfast.now()
         ), counted as (
             insert into holdfast.tallies (task, kind, amount) select %(task)s, 'created', count(*) from made
         )
@@ -65,6 +73,8 @@ def insert_runs(head: NewRun, ids: Sequence[str], slices: Sequence[Slice]) -> St
             "ids": plain_array(ids),
             "parameters": text_array([parameters for parameters, _ in slices]),
             "payload_hashes": plain_array([payload_hash for _, payload_hash in slices]),
+            "run_at": None if delayed else head.run_after,
+            "run_in": head.run_after if delayed else None,
             "job_id": head.job_id,
             "parent_id": head.parent_id,
             "map_id": head.map_id,

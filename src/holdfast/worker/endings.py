@@ -93,7 +93,9 @@ class Endings:
     def give_up(self, why: str) -> None:
         """The tenure is lost: whatever has not ended was killed, and counts as crashed if that still counts."""
         error = {"class": "LeaseLost", "message": f"the worker stopped the run: {why}", "traceback": None}
-        self.completions.add([Ended(claim, Failed(error, reason="crash")) for claim in self._unfinished()])
+        self.completions.add(
+            [Ended(claim, Failed(error, reason="crash", elapsed=None)) for claim in self._unfinished()]
+        )
 
     def _unfinished(self) -> list[Claim]:
         ended = {settlement.ref.run_id for settlement in self.completions.unsettled()}
@@ -139,7 +141,8 @@ class Endings:
             if not verdict.accepted:
                 self._tell("run.refused", claim, "FENCED", settlement)
             elif verdict.outcome != Status.SUCCEEDED:
-                self._tell("run.settled", claim, verdict.outcome or Status.PENDING, settlement)
+                timed = settlement if settlement.elapsed is not None else settlement._replace(elapsed=verdict.elapsed)
+                self._tell("run.settled", claim, verdict.outcome or Status.PENDING, timed)
             elif telling:
                 self._tell(self._success, claim, Status.SUCCEEDED, settlement)
 
@@ -155,7 +158,8 @@ class Endings:
     def _tell(self, event: str, claim: Claim, status: str, settlement: Settlement | None) -> None:
         fields = about(claim, self.tenure.id, status)
         if settlement is not None:
-            fields["elapsed"] = round(settlement.elapsed, 6)
+            if settlement.elapsed is not None:
+                fields["elapsed"] = round(settlement.elapsed, 6)
             if settlement.reason:
                 fields["reason"] = settlement.reason
             if settlement.error:

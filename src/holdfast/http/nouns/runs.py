@@ -25,7 +25,7 @@ from holdfast.http.versions import versioned
 from holdfast.sql.runs import EVERYTHING
 
 MAX_BATCH = 1000
-FILTERS = ("status", "model", "queue", "tag", "cursor", "limit")
+FILTERS = ("status", "model", "queue", "tag", "job_id", "cursor", "limit")
 
 
 def submit(call: Call) -> Answer:
@@ -90,10 +90,12 @@ def index(call: Call) -> Answer:
     here = call.service
     given = reading.query(call, *FILTERS)
     limit = reading.whole(given, "limit", here.settings.page, 1, here.settings.max_page)
-    status, before = given.get("status"), given.get("cursor")
+    status, job_id, before = given.get("status"), given.get("job_id"), given.get("cursor")
     problems = []
     if status is not None and status not in tuple(Status):
         problems.append(Problem("/status", f"must be one of {', '.join(Status)}"))
+    if job_id is not None and parse_id(job_id) is None:
+        problems.append(Problem("/job_id", "is not the id of a job"))
     if before is not None and parse_id(before) is None:
         problems.append(Problem("/cursor", "is not one that this service gave out"))
     if problems:
@@ -105,6 +107,7 @@ def index(call: Call) -> Answer:
             task=given.get("model"),
             queue=given.get("queue"),
             tag=given.get("tag"),
+            job_id=parse_id(job_id) if job_id is not None else None,
             before=before or EVERYTHING,
             limit=limit,
         )

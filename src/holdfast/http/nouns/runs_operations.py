@@ -115,6 +115,7 @@ LIST = operation(
         in_query("model", "Only runs of this task.", TEXT),
         in_query("queue", "Only runs of this queue.", TEXT),
         in_query("tag", "Only runs with this tag.", TEXT),
+        in_query("job_id", "Only runs of this job.", ID),
         in_query("cursor", "Continue after this `next_cursor`.", ID),
         in_query("limit", "Maximum number of items.", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}),
     ],
