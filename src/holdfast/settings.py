@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.masking import mask_address
 from holdfast.domain.times import FURTHEST, is_duration
 
 PREFIX = "HOLDFAST_"
 FILE = "holdfast.toml"
-HIDDEN = "********"
-SECRET_QUERY = re.compile(r"\b(\w*(?:password|secret|token))=[^&]*", re.IGNORECASE)
 
 
 def _text(value: str) -> str:
@@ -206,17 +204,7 @@ def _written(value: Any) -> str:
 
 def masked(value: str | None) -> str:
     """A URL without its passwords, or another secret without itself."""
-    if not value:
-        return ""
-    if "://" not in value:
-        return HIDDEN
-    try:
-        parts = urlsplit(value)
-    except ValueError:
-        return HIDDEN
-    host = parts.netloc.rpartition("@")[2]
-    given = parts.netloc if parts.password is None else f"{parts.username or ''}:{HIDDEN}@{host}"
-    return urlunsplit(parts._replace(netloc=given, query=SECRET_QUERY.sub(rf"\1={HIDDEN}", parts.query)))
+    return mask_address(value) if value else ""
 
 
 def _sources() -> dict[str, Source]:
