@@ -18,7 +18,7 @@ _BARE = r"""[^\s&,;'")\]}]+"""
 # with a repetition, and a match consumes all that it has looked at, so that the time grows with the length of the text.
 _PAIR = re.compile(
     rf"""((?:(?<!unexpected[ ]){_SECRET}|(authorization))\\*["']?[^\S\n]*(?:=>?|:)[^\S\n]*)"""
-    rf"""(?:{_QUOTED}|(?(2)((?:Bearer|Basic|Digest|Token|Negotiate)[^\S\n]+)?{_BARE}(?(3)|(?:[ ]+{_BARE})?)|{_BARE}))""",
+    rf"""(?:{_QUOTED}|(?(2)((?:Bearer|Basic|Digest|Token|Negotiate)[ ]+)?{_BARE}(?(3)|(?:[ ]+{_BARE})?)|{_BARE}))""",
     re.IGNORECASE,
 )
 _ADDRESS = re.compile(r"(?<=://)\S+")
