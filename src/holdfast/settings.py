@@ -47,7 +47,9 @@ def _postgres(value: str) -> str:
     """An address for libpq; the driver that SQLAlchemy's way of writing names is left out."""
     scheme, separator, rest = value.partition("://")
     if not separator:
-        return value  # key=value pairs, which libpq takes too
+        if value and "=" not in value:
+            raise ValueError("must be postgresql://user:password@host:port/name, or name=value pairs")
+        return value
     if scheme.partition("+")[0] not in ("postgresql", "postgres"):
         raise ValueError("must be the address of a PostgreSQL server, postgresql://…")
     return f"postgresql://{rest}"
