@@ -189,6 +189,16 @@ class Settings:
         if self.page > self.max_page:
             raise ConfigurationError(f"HOLDFAST_PAGE ({self.page}) exceeds HOLDFAST_MAX_PAGE ({self.max_page})")
 
+    def given_database_url(self) -> str | None:
+        """The database URL, or None for the embedded server. An empty URL is most likely a mistake and is refused."""
+        if self.database_url == "":
+            origin = self.origins.get("database_url", "setting database_url").removeprefix("environment ")
+            raise ConfigurationError(
+                f"the database URL is empty ({origin}); unset it to use the embedded server, or set "
+                "HOLDFAST_DATABASE_URL to an address such as postgresql://user:password@host:5432/name"
+            )
+        return self.database_url
+
     def shown(self) -> list[tuple[str, str, str]]:
         """Each setting as (name, value, origin), secrets masked."""
         return [
@@ -236,6 +246,10 @@ def load(environment: Mapping[str, str] | None = None, directory: Path | None = 
                 origins[name] = str(path)
     if "database_url" not in values and environment.get("POSTGRES_HOST"):
         values["database_url"], origins["database_url"] = _from_parts(environment), "environment POSTGRES_*"
+    # An empty variable counts as unset, but must not start another database than the one that was meant.
+    empty = [key for key in (f"{PREFIX}DATABASE_URL", "DATABASE_URL") if key in environment]
+    if "database_url" not in values and empty:
+        values["database_url"], origins["database_url"] = "", f"environment {empty[0]}"
     if "renew_seconds" not in values and "lease_seconds" in values:
         values["renew_seconds"], origins["renew_seconds"] = values["lease_seconds"] / 4, "a quarter of lease_seconds"
     # The system that the alias comes from has no lease, so the lease is adapted to the heartbeat.

@@ -37,6 +37,19 @@ def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
     assert load({"HOLDFAST_PORT": "", "HOLDFAST_TASKS": ""}, tmp_path) == Settings()
 
 
+@pytest.mark.parametrize("name", ["HOLDFAST_DATABASE_URL", "DATABASE_URL"])
+def test_an_empty_database_url_is_refused_instead_of_starting_the_embedded_server(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"is empty \({name}\); unset it to use the embedded server, or set"):
+        load({name: ""}, tmp_path).given_database_url()
+    assert (
+        load({name: "", "POSTGRES_HOST": "db"}, tmp_path).given_database_url()
+        == "postgresql://postgres@db:5432/postgres"
+    )
+    (tmp_path / "holdfast.toml").write_text('database_url = ""')
+    with pytest.raises(ConfigurationError, match="unset it"):
+        load({}, tmp_path).given_database_url()
+
+
 def test_a_lease_alone_brings_a_fitting_renewal(tmp_path: Path) -> None:
     settings = load({"HOLDFAST_LEASE_SECONDS": "3"}, tmp_path)
     assert settings.renew_seconds == 0.75

@@ -39,8 +39,9 @@ class Surroundings:
         self.settings = settings or load()
         load_modules(("holdfast.tasks", *self.settings.tasks))
         self._server: Any = None
-        if self.settings.database_url:
-            self.database_url = self.settings.database_url
+        url = self.settings.given_database_url()
+        if url is not None:
+            self.database_url = url
             if check:
                 self._require()
         else:

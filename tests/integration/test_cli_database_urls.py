@@ -1,4 +1,4 @@
-"""Commands show no part of the password of a database URL, whatever characters it contains."""
+"""Commands and unusable database URLs: no part of a password is shown, and an empty URL is refused."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ URLS = {
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
     return Inside(tmp_path, {}, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("command", [["runs", "list"], ["db", "url"], ["worker"], ["doctor"]])
+def test_an_empty_database_url_starts_no_embedded_server(here: Inside, command: list[str], tmp_path: Path) -> None:
+    answer = here(*command, env={"HOLDFAST_DATABASE_URL": ""})
+    assert answer.code == 1
+    assert "unset it to use the embedded server" in answer.out + answer.err
+    assert not (tmp_path / ".holdfast").exists()
 
 
 @pytest.mark.parametrize("url", URLS.values(), ids=URLS)
