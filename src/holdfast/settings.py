@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -301,6 +301,12 @@ def _refuse_unknown(
     ):
         for name in given:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
+                near = _nearest(name, known)
                 hint = f"did you mean {near[0]}?" if near else "`holdfast config show` lists all settings"
                 raise ConfigurationError(f"unknown setting {name} in {origin}; {hint}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The known name that this one misspells, if there is one. The prefix, which all share, does not count."""
+    bare = {other.removeprefix(PREFIX): other for other in known}
+    return [bare[one] for one in difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1, cutoff=0.7)]

@@ -153,6 +153,22 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
         load({}, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("HOLDFAST_LEESE", "`holdfast config show` lists all settings"),
+        ("HOLDFAST_XYZ", "`holdfast config show` lists all settings"),
+        ("HOLDFAST_LEESE_SECONDS", "did you mean HOLDFAST_LEASE_SECONDS?"),
+        ("HOLDFAST_PROT", "did you mean HOLDFAST_PORT?"),
+        ("HOLDFAST_TASK", "did you mean HOLDFAST_TASKS?"),
+    ],
+)
+def test_an_unknown_setting_suggests_only_a_name_that_is_close(tmp_path: Path, given: str, hint: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load({given: "1"}, tmp_path)
+    assert str(refused.value).endswith(hint)
+
+
 def test_a_refusal_tells_no_password(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load({"DATABASE_URL": "mysql://me:hunter2@db/x"}, tmp_path)
