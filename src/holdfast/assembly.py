@@ -83,7 +83,7 @@ def _announce(settings: Settings, request: WorkerRequest) -> None:
     emit(
         "worker.starting",
         database=masked(settings.database_url)
-        if settings.database_url
+        if settings.database_url is not None
         else f"embedded in {Path(settings.home).resolve()}",
         executor=request.executor,
         slots=request.slots or (INLINE_SLOTS if request.executor == "inline" else processors()),

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.masking import mask_address
 from holdfast.domain.times import FURTHEST, is_duration
 
 PREFIX = "HOLDFAST_"
 FILE = "holdfast.toml"
-HIDDEN = "********"
-SECRET_QUERY = re.compile(r"\b(\w*(?:password|secret|token))=[^&]*", re.IGNORECASE)
 
 
 def _text(value: str) -> str:
@@ -49,7 +47,9 @@ def _postgres(value: str) -> str:
     """An address for libpq; the driver that SQLAlchemy's way of writing names is left out."""
     scheme, separator, rest = value.partition("://")
     if not separator:
-        return value  # key=value pairs, which libpq takes too
+        if value and "=" not in value:
+            raise ValueError("must be postgresql://user:password@host:port/name, or name=value pairs")
+        return value
     if scheme.partition("+")[0] not in ("postgresql", "postgres"):
         raise ValueError("must be the address of a PostgreSQL server, postgresql://…")
     return f"postgresql://{rest}"
@@ -189,6 +189,16 @@ class Settings:
         if self.page > self.max_page:
             raise ConfigurationError(f"HOLDFAST_PAGE ({self.page}) exceeds HOLDFAST_MAX_PAGE ({self.max_page})")
 
+    def given_database_url(self) -> str | None:
+        """The database URL, or None for the embedded server. An empty URL is most likely a mistake and is refused."""
+        if self.database_url == "":
+            origin = self.origins.get("database_url", "setting database_url").removeprefix("environment ")
+            raise ConfigurationError(
+                f"the database URL is empty ({origin}); unset it to use the embedded server, or set "
+                "HOLDFAST_DATABASE_URL to an address such as postgresql://user:password@host:5432/name"
+            )
+        return self.database_url
+
     def shown(self) -> list[tuple[str, str, str]]:
         """Each setting as (name, value, origin), secrets masked."""
         return [
@@ -206,17 +216,7 @@ def _written(value: Any) -> str:
 
 def masked(value: str | None) -> str:
     """A URL without its passwords, or another secret without itself."""
-    if not value:
-        return ""
-    if "://" not in value:
-        return HIDDEN
-    try:
-        parts = urlsplit(value)
-    except ValueError:
-        return HIDDEN
-    host = parts.netloc.rpartition("@")[2]
-    given = parts.netloc if parts.password is None else f"{parts.username or ''}:{HIDDEN}@{host}"
-    return urlunsplit(parts._replace(netloc=given, query=SECRET_QUERY.sub(rf"\1={HIDDEN}", parts.query)))
+    return mask_address(value) if value else ""
 
 
 def _sources() -> dict[str, Source]:
@@ -246,6 +246,10 @@ def load(environment: Mapping[str, str] | None = None, directory: Path | None = 
                 origins[name] = str(path)
     if "database_url" not in values and environment.get("POSTGRES_HOST"):
         values["database_url"], origins["database_url"] = _from_parts(environment), "environment POSTGRES_*"
+    # An empty variable counts as unset, but must not start another database than the one that was meant.
+    empty = [key for key in (f"{PREFIX}DATABASE_URL", "DATABASE_URL") if key in environment]
+    if "database_url" not in values and empty:
+        values["database_url"], origins["database_url"] = "", f"environment {empty[0]}"
     if "renew_seconds" not in values and "lease_seconds" in values:
         values["renew_seconds"], origins["renew_seconds"] = values["lease_seconds"] / 4, "a quarter of lease_seconds"
     # The system that the alias comes from has no lease, so the lease is adapted to the heartbeat.
@@ -297,6 +301,12 @@ def _refuse_unknown(
     ):
         for name in given:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
+                near = _nearest(name, known)
                 hint = f"did you mean {near[0]}?" if near else "`holdfast config show` lists all settings"
                 raise ConfigurationError(f"unknown setting {name} in {origin}; {hint}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The known name that this one misspells, if there is one. The prefix, which all share, does not count."""
+    bare = {other.removeprefix(PREFIX): other for other in known}
+    return [bare[one] for one in difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1, cutoff=0.7)]

@@ -48,6 +48,24 @@ def _explode() -> None:
     raise LookupError("in a thread")
 
 
+SECRETS = (
+    '{"password": "hunter2"}',
+    "{'api_token': 'hunter2'}",
+    "password: hunter2",
+    "Authorization: Bearer hunter2",
+)
+
+
+@task("output.secrets", retry=ONCE)
+def secrets() -> None:
+    """Show secrets in every way, the last time as an error."""
+    for text in SECRETS:
+        print(text)
+        logging.getLogger("shop").warning(text)
+        subprocess.run(["sh", "-c", 'echo "$0"', text], check=True)
+    raise RuntimeError("\n".join(SECRETS))
+
+
 @task("output.swap", retry=ONCE)
 def swap() -> None:
     """Replace the streams and never put them back."""

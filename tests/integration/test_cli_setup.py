@@ -191,7 +191,7 @@ def test_a_worker_is_listed_and_drained(cli: Cli) -> None:
 
 def test_a_worker_that_is_not_there_cannot_be_drained(here: Inside) -> None:
     assert NOBODY in here.refused("workers", "drain", NOBODY, code=6)
-    assert here.refused("workers", "drain", "x", code=6)
+    assert here.refused("workers", "drain", "zz", code=6) == "'zz' is not the id of a worker"
 
 
 @pytest.mark.parametrize(

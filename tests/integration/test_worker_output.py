@@ -102,6 +102,21 @@ def test_errors_are_one_line_each_and_hide_passwords_everywhere(stage: Stage) ->
     assert "hunter2" not in str(stage.query("select error::text from holdfast.attempts where run_id = %s", run.id))
 
 
+@pytest.mark.parametrize("log_format", ["json", "pretty"])
+def test_secrets_in_json_dicts_and_headers_are_masked_in_the_log_and_in_the_record(
+    stage: Stage, log_format: str
+) -> None:
+    run = stage.submit("output.secrets")
+    output = work(stage, log_format=log_format)
+    assert output.count("Authorization: Bearer ********") >= 3
+    assert "hunter2" not in output
+    for table in ("runs", "attempts", "events", "logs"):
+        column = "id" if table == "runs" else "run_id"
+        stored = stage.query(f"select t::text from holdfast.{table} t where {column} = %s", run.id)
+        assert "hunter2" not in str(stored)
+    assert "********" in str(stage.client.get(run).last_error)
+
+
 def test_streams_that_a_task_replaced_are_there_again_for_the_next_run(stage: Stage) -> None:
     stage.submit("output.swap")
     run = stage.submit("output.everything", word="next")

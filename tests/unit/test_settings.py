@@ -37,6 +37,19 @@ def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
     assert load({"HOLDFAST_PORT": "", "HOLDFAST_TASKS": ""}, tmp_path) == Settings()
 
 
+@pytest.mark.parametrize("name", ["HOLDFAST_DATABASE_URL", "DATABASE_URL"])
+def test_an_empty_database_url_is_refused_instead_of_starting_the_embedded_server(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"is empty \({name}\); unset it to use the embedded server, or set"):
+        load({name: ""}, tmp_path).given_database_url()
+    assert (
+        load({name: "", "POSTGRES_HOST": "db"}, tmp_path).given_database_url()
+        == "postgresql://postgres@db:5432/postgres"
+    )
+    (tmp_path / "holdfast.toml").write_text('database_url = ""')
+    with pytest.raises(ConfigurationError, match="unset it"):
+        load({}, tmp_path).given_database_url()
+
+
 def test_a_lease_alone_brings_a_fitting_renewal(tmp_path: Path) -> None:
     settings = load({"HOLDFAST_LEASE_SECONDS": "3"}, tmp_path)
     assert settings.renew_seconds == 0.75
@@ -140,6 +153,22 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
         load({}, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("HOLDFAST_LEESE", "`holdfast config show` lists all settings"),
+        ("HOLDFAST_XYZ", "`holdfast config show` lists all settings"),
+        ("HOLDFAST_LEESE_SECONDS", "did you mean HOLDFAST_LEASE_SECONDS?"),
+        ("HOLDFAST_PROT", "did you mean HOLDFAST_PORT?"),
+        ("HOLDFAST_TASK", "did you mean HOLDFAST_TASKS?"),
+    ],
+)
+def test_an_unknown_setting_suggests_only_a_name_that_is_close(tmp_path: Path, given: str, hint: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load({given: "1"}, tmp_path)
+    assert str(refused.value).endswith(hint)
+
+
 def test_a_refusal_tells_no_password(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load({"DATABASE_URL": "mysql://me:hunter2@db/x"}, tmp_path)
@@ -160,6 +189,20 @@ def test_a_refusal_tells_no_password(tmp_path: Path) -> None:
         ("redis://:hunter2@db/0", "redis://:********@db/0"),
         ("postgresql://me@db/x?password=hunter2&a=b", "postgresql://me@db/x?password=********&a=b"),
         ("postgresql://[::1", "********"),
+        ("postgresql://me:hunt%er2@db/x", "postgresql://me:********@db/x"),
+        ("postgresql://me:hunt er2@db/x", "postgresql://me:********@db/x"),
+        ("postgresql://me:hunt@er2@db/x", "postgresql://me:********@db/x"),
+        ("postgresql://me:hunt/er2@db/x", "postgresql://me:********@db/x"),
+        ("postgresql://me:hunt#er2@db/x", "postgresql://me:********@db/x"),
+        ("postgresql://me:hunt?er2@db/x", "postgresql://me:********@db/x"),
+        ("postgresql://me:hunt://er2@db/x", "postgresql://me:********@db/x"),
+        ("postgresql://me:[hunter2@db/x", "postgresql://me:********@db/x"),
+        ("postgresql://me:hunter2/x", "********"),
+        ("postgresql://me@db/x?password=hunt@er2", "postgresql://me@db/x?password=********"),
+        ("postgresql://me@db/x?sslpassword=hunt#er2&a=b", "postgresql://me@db/x?sslpassword=********&a=b"),
+        ("postgresql://a:1,[::1]:2/x", "postgresql://a:1,[::1]:2/x"),
+        ("me:hunter2@db/x", "********"),
+        ("me:hunter2@db/x?u=a://b", "********"),
     ],
 )
 def test_secrets_are_masked(secret: str | None, shown: str) -> None:

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Sequence
 
 from holdfast.cli.stopping import unwind_on_signals
+from holdfast.cli.streams import open_missing_streams
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the `holdfast` command and return its exit code."""
     unwind_on_signals(sys.argv[1:] if arguments is None else arguments)
+    open_missing_streams()
     from holdfast.cli.running import run
 
     return run(arguments)

@@ -91,8 +91,9 @@ def url() -> None:
     from holdfast.settings import load
 
     settings = load()
-    if settings.database_url:
-        output.data(settings.database_url)
+    given = settings.given_database_url()
+    if given is not None:
+        output.data(given)
         return
     from holdfast.embedded.locks import is_held
     from holdfast.embedded.places import Places

@@ -23,7 +23,7 @@ from holdfast.cli.session import json_option, open_client
 @click.option(
     "-f",
     "file",
-    type=click.File("rb"),
+    type=values.InputFile("rb"),
     help="A file with a JSON object of parameters, or - for stdin; -p overrides it.",
 )
 @click.option("--key", help="An idempotency key: submitting the same key again returns the same run.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from holdfast.cli import output
+from holdfast.cli import output, values
 from holdfast.cli.output import Column
 from holdfast.cli.session import json_option, open_only_database
 
@@ -65,7 +65,7 @@ def list_subscriptions(as_json: bool) -> None:
 @click.option("--webhook", metavar="URL", help="Post events to this URL, signed according to Standard Webhooks.")
 @click.option("--stream", metavar="KEY", help="Add events to this stream in the Redis of HOLDFAST_REDIS_URL.")
 @click.option(
-    "--secret-file", type=click.File(), help="File with the webhook's whsec_... secret. Default: generate one."
+    "--secret-file", type=values.InputFile(), help="File with the webhook's whsec_... secret. Default: generate one."
 )
 @click.option("--model", "models", multiple=True, help="Only runs of this task. May be repeated.")
 @click.option("--queue", "queues", multiple=True, help="Only runs of this queue. May be repeated.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +15,15 @@ from holdfast.domain.times import FURTHEST, is_start
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 SHOWN = 60
 _DURATION = re.compile(r"\+?(\d+(?:\.\d+)?)\s*(s|m|min|h|d|)")
+
+
+class InputFile(click.File):
+    """A file to read, or `-` for stdin, which has to be open."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "-" and sys.stdin is None:
+            self.fail("stdin is closed; name a file, or send the content through a pipe", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def seconds(text: str) -> float | None:

@@ -15,7 +15,7 @@ from typing import Any, Unpack
 
 from holdfast import ops
 from holdfast.client.requests import NOBODY, Asker, Batches, Submission, SubmitOptions, prepare, prepare_batches
-from holdfast.domain.errors import BadInput, Problem, RunNotFound
+from holdfast.domain.errors import BadInput, NotFound, Problem, RunNotFound
 from holdfast.domain.ids import new_ids, parse_id
 from holdfast.domain.tasks import Task
 from holdfast.domain.values import NewRun, Payload, RunRecord, Submitted
@@ -227,7 +227,10 @@ def workers(settings: Settings, /) -> Op[list[WorkerRecord]]:
 
 def drain_worker(settings: Settings, /, worker: str) -> Op[bool]:
     """Ask a worker to take nothing more; False if no such worker lives."""
-    return bool((yield from workers_sql.drain(run_id(worker))))
+    found = parse_id(getattr(worker, "id", worker))
+    if found is None:
+        raise NotFound(f"{worker!r} is not the id of a worker")
+    return bool((yield from workers_sql.drain(found)))
 
 
 def queues(settings: Settings, /) -> Op[list[QueueRecord]]:

@@ -11,6 +11,7 @@ from typing import Any, Self
 import psycopg
 
 from holdfast import migrate
+from holdfast.client.database_urls import quotable, why_unusable
 from holdfast.domain import ids
 from holdfast.domain.errors import ConfigurationError, DatabaseUnreachable
 from holdfast.domain.tasks import load_modules
@@ -38,8 +39,9 @@ class Surroundings:
         self.settings = settings or load()
         load_modules(("holdfast.tasks", *self.settings.tasks))
         self._server: Any = None
-        if self.settings.database_url:
-            self.database_url = self.settings.database_url
+        url = self.settings.given_database_url()
+        if url is not None:
+            self.database_url = url
             if check:
                 self._require()
         else:
@@ -118,9 +120,11 @@ def connect(url: str, pooler: str = "auto") -> OwnConnection:
     try:
         return OwnConnection.connect(url, session=sessions.CLIENT, pooler=pooler, connect_timeout=CONNECT_TIMEOUT)
     except psycopg.ProgrammingError as error:
-        raise ConfigurationError(f"the database URL {masked(url)} cannot be used: {str(error).strip()}") from error
+        why = why_unusable(url, _said(error))
+        raise ConfigurationError(f"the database URL {masked(url)} cannot be used: {why}") from None
     except psycopg.OperationalError as error:
-        raise unreachable(url, error) from error
+        cause = error if quotable(url, str(error)) == str(error) else None
+        raise unreachable(url, error) from cause
 
 
 def learn_time(connection: psycopg.Connection[Any]) -> None:
@@ -134,7 +138,7 @@ def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
     """Return the error to raise for a failed connection, or for a server that cannot do this now."""
     if isinstance(error, psycopg.Error) and not is_lost(error):
         return DatabaseUnreachable(refused(url, error))
-    said = _said(error)
+    said = quotable(url, _said(error))
     missing = _NO_DATABASE.search(said)
     if missing is not None:
         name = missing[1] or missing[2]
@@ -152,7 +156,7 @@ def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
 def refused(url: str, error: BaseException) -> str:
     """The message for a server that answers but cannot do this now."""
     why = " because of a conflict with another transaction" if fault_of(error) is Fault.BUSY else ""
-    return f"Postgres at {masked(url)} cannot do this now{why}: {_said(error)}. Try again later."
+    return f"Postgres at {masked(url)} cannot do this now{why}: {quotable(url, _said(error))}. Try again later."
 
 
 def _said(error: BaseException) -> str:

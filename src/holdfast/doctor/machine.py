@@ -107,8 +107,9 @@ def embedded(settings: Settings) -> Finding:
     from holdfast.embedded.places import Places, binaries
     from holdfast.settings import masked
 
-    if settings.database_url:
-        return ok("embedded server", f"not used: {masked(settings.database_url)} is configured")
+    if settings.database_url is not None:
+        shown = masked(settings.database_url) or "an empty address"
+        return ok("embedded server", f"not used: {shown} is configured")
     places = Places(Path(settings.home).resolve())
     try:
         binaries()

@@ -9,24 +9,37 @@ import re
 
 HIDDEN = "********"
 
-# user:password@ in the address of a server; password=..., secret=..., token=... in an address, a DSN or a message; and
-# the same as members of a dict or of JSON. Neither looks at a text more than once, however long it is.
-_ADDRESS = re.compile(r"(?<=://)([^\s/:@]*):([^\s/]+)@")
-_SECRET = r"(password|passwd|secret|token|(?:api|access|private)_?key)"  # noqa: S105 - how such names end
+_SECRET = r"(?:pass(?:word|wd|phrase)|secret|token|(?:api|access|private|secret)[_-]?key)"  # noqa: S105 - how such names end
+_QUOTED = r"""[bru]{0,2}(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|['"][^\r\n]*)|\\+(?:'[^'\\]*\\+'|"[^"\\]*\\+")"""
+_BARE = r"""[^\s&,;'")\]}]+"""
+
+# password=..., "secret": ..., token: ... in a DSN, an address, JSON, a dict or a message; and the header Authorization,
+# whose value is two words, the first of which may be shown if it is the name of a scheme. No part of the pattern begins
+# with a repetition, and a match consumes all that it has looked at, so that the time grows with the length of the text.
 _PAIR = re.compile(
-    _SECRET + r"""(\s*=\s*|["']\s*:\s*)('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|["']?[^\s&,;'")\]}]+)""",
+    rf"""((?:(?<!unexpected[ ]){_SECRET}|(authorization))\\*["']?[^\S\n]*(?:=>?|:)[^\S\n]*)"""
+    rf"""(?:{_QUOTED}|(?(2)((?:Bearer|Basic|Digest|Token|Negotiate)[ ]+)?{_BARE}(?(3)|(?:[ ]+{_BARE})?)|{_BARE}))""",
     re.IGNORECASE,
 )
+_ADDRESS = re.compile(r"(?<=://)\S+")
+_PASSWORD = re.compile(r"[^/:@?#]*:")
+# A port, in the address of a website and in one that ends before the next @.
+_WEB_PORT = re.compile(r"[^/:@?#]*:\d+[/?#]")
+_PORT = re.compile(r"""[^/:@?#]*:\d+(?:/[^@"'<>]*)?["'<>]""")
 _TOKEN = re.compile(r"\bhf_[0-9A-Za-z_]{20,}")  # one of our own
 _NAME = re.compile(_SECRET + "$", re.IGNORECASE)
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_PLACE = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:@\[\]]*)(?::\d*)?")
+_PARAMETER = re.compile(rf"(?<=[?&])([^=&]*(?:{_SECRET}|%)[^=&]*)=[^&]*", re.IGNORECASE)
 
 
 def mask_secrets(text: str) -> str:
     """The text without the passwords of addresses and without the values of settings that are named like secrets."""
     if "=" in text or ":" in text:
-        text = _PAIR.sub(rf"\1\2{HIDDEN}", text)
-    if "://" in text:
-        text = _ADDRESS.sub(rf"\1:{HIDDEN}@", text)
+        text = _PAIR.sub(_hide_value, text)
+    if "://" in text and "@" in text:
+        text = _ADDRESS.sub(_hide_password, text)
     if "hf_" in text:
         text = _TOKEN.sub(f"hf_{HIDDEN}", text)
     return text
@@ -35,3 +48,39 @@ def mask_secrets(text: str) -> str:
 def is_secret(name: str) -> bool:
     """Whether what has this name is not to be shown."""
     return _NAME.search(name) is not None
+
+
+def mask_address(address: str) -> str:
+    """The address of a server without its passwords; of an address in doubt, nothing is shown."""
+    scheme, separator, rest = address.partition("://")
+    if not separator or not _SCHEME.fullmatch(scheme):
+        return HIDDEN
+    rest = _PARAMETER.sub(rf"\1={HIDDEN}", rest)
+    user, at, place = rest.rpartition("@")
+    if any(_PLACE.fullmatch(one) is None for one in re.split("[/?#]", place, maxsplit=1)[0].split(",")):
+        return HIDDEN
+    name, colon, _ = user.partition(":")
+    if re.search(r"[\s/?#@]", name):
+        name, colon = HIDDEN, ""
+    return f"{scheme}://{name}{colon}{HIDDEN if colon else ''}{at}{place}"
+
+
+def _hide_value(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[3] or ''}{HIDDEN}"
+
+
+def _hide_password(found: re.Match[str]) -> str:
+    """The rest of an address, up to a space. It may contain other addresses; the password ends at the last @."""
+    run = found[0]
+    end = run.rfind("@")
+    start, scheme = 0, found.string[max(0, found.start() - 8) : found.start() - 3]
+    while start < end:
+        password = _PASSWORD.match(run, start, end)
+        port = (_WEB_PORT if scheme.lower().endswith(("http", "https")) else _PORT).match(run, start)
+        if password and not port:
+            return f"{run[: password.end()]}{HIDDEN}{run[end:]}"
+        after = run.find("://", port.end() if port else start)
+        if after < 0:
+            break
+        start, scheme = after + 3, run[max(0, after - 5) : after]
+    return run

@@ -30,7 +30,7 @@ PAUSE = 0.005
 
 
 def main() -> None:
-    channel, state, worker, as_lines = map(int, sys.argv[1:5])
+    channel, state, worker, has_log, json = map(int, sys.argv[1:6])
     _control(PR_SET_CHILD_SUBREAPER, 1)
     _control(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != worker:
@@ -38,7 +38,7 @@ def main() -> None:
     mark = Mark(state)
     os.close(state)
     guardian = os.getpid()
-    raw = os.pipe() if as_lines else None
+    raw = os.pipe() if has_log else None
     runner = os.fork()
     if not runner:
         os.setsid()
@@ -54,7 +54,7 @@ def main() -> None:
         return
     mark.runner = runner
     os.close(channel)
-    output = RawOutput(raw, mark) if raw is not None else None
+    output = RawOutput(raw, mark, json=bool(json)) if raw is not None else None
     status = _wait(runner, worker, output)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(runner, signal.SIGKILL)

@@ -1,6 +1,7 @@
 """Log what native code, and programs that a task started, write to the descriptors 1 and 2.
 
-If the log is JSON, a pipe replaces the two descriptors. The guardian reads the pipe, because it outlives the process
+If the process writes a log, a pipe replaces the two descriptors. In a log for people the lines stay as they are,
+except for secrets. The guardian reads the pipe, because it outlives the process
 that runs user code, so the output before a crash is not lost. It writes only when the log accepts data, so that a log
 without a reader cannot block it.
 """
@@ -30,9 +31,10 @@ def write_to(raw: tuple[int, int]) -> None:
 class RawOutput:
     """The guardian's end of the pipe, which it reads and turns into log lines."""
 
-    def __init__(self, raw: tuple[int, int], mark: Mark) -> None:
+    def __init__(self, raw: tuple[int, int], mark: Mark, *, json: bool) -> None:
         self.source = raw[0]
         self._mark = mark
+        self._json = json
         self._begun = b""
         self._lines = b""
         self.open = True
@@ -59,6 +61,10 @@ class RawOutput:
         return self.open
 
     def _line(self, raw: bytes) -> bytes:
+        if not self._json:
+            from holdfast.domain.masking import mask_secrets
+
+            return mask_secrets(raw.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape") + b"\n"
         from holdfast.observe.lines import Lines, LogFormat
 
         made: list[str] = []

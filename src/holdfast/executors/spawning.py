@@ -83,7 +83,7 @@ class Spawned(asyncio.Protocol):
         It has none of our descriptors but the two it is handed, and the default signal handlers.
         """
         form = shared_format()
-        arguments = [channel, mark, os.getpid(), int(form is not None and form.json)]
+        arguments = [channel, mark, os.getpid(), int(form is not None), int(form is not None and form.json)]
         command = [sys.executable, "-u", "-m", "holdfast.executors.guardian", *map(str, arguments)]
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(channel, mark), start_new_session=True
