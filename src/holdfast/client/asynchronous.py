@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -18,6 +19,7 @@ from holdfast.client import subscriptions as subscribing
 from holdfast.client.blocking import TRIES
 from holdfast.client.borrowing import async_driver_for, check_offered
 from holdfast.client.calls import run_id
+from holdfast.client.forking import require_process
 from holdfast.client.handles import AsyncRun
 from holdfast.client.methods import signed
 from holdfast.client.pools import REFUSED, fresh_async
@@ -164,10 +166,16 @@ class AsyncClient(AsyncAsking):
     def __init__(self, settings: Settings | None = None, *, max_connections: int = 8) -> None:
         self.surroundings = Surroundings(settings)
         self.settings = self.surroundings.settings
+        self._max_connections = max_connections
+        self._closed = False
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._pid = os.getpid()
         self._pool: AsyncConnectionPool[AsyncOwnConnection] = AsyncConnectionPool(
             self.surroundings.database_url,
             min_size=0,
-            max_size=max_connections,
+            max_size=self._max_connections,
             connection_class=AsyncOwnConnection,
             kwargs={
                 "session": sessions.CLIENT,
@@ -179,13 +187,13 @@ class AsyncClient(AsyncAsking):
             name="holdfast-async",
         )
         self._opening = asyncio.Lock()
-        self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ringing: set[asyncio.Task[None]] = set()
         self._bell = self.surroundings.open_bell(self._send, waiting=False)
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         """Drive an operation on a connection of the pool."""
+        self._require_process()
         if isinstance(make_op, calls.Submitting) and self._bell.rides(make_op.new.queue):
             make_op.ring()
         await self.open()
@@ -203,10 +211,20 @@ class AsyncClient(AsyncAsking):
         """Open the pool, once, in the running loop; it connects at the first call. Raise ClientClosed."""
         if self._closed:
             raise ClientClosed("AsyncClient")
+        self._require_process()
         async with self._opening:
             if self._pool.closed:
                 self._loop = asyncio.get_running_loop()
                 await self._pool.open()
+
+    def _require_process(self) -> None:
+        """Raise ConfigurationError in a fork of the process that used this client."""
+        if self._pid == os.getpid():
+            return
+        if self._loop is not None:
+            require_process(self._pid, "this AsyncClient", "create another AsyncClient after the fork")
+        self.surroundings.enter_process()
+        self._prepare()
 
     async def _transact(self, connection: psycopg.AsyncConnection[Any], make_op: Callable[[], Op[T]]) -> T:
         """Run an operation. If the server's notification queue is full, a submit is repeated without a notification.
@@ -253,6 +271,8 @@ class AsyncClient(AsyncAsking):
 
     async def close(self) -> None:
         self._closed = True
+        if self._pid != os.getpid():
+            return
         await asyncio.to_thread(self._bell.close)
         await asyncio.gather(*self._ringing)
         await self._pool.close()
@@ -281,12 +301,16 @@ class AsyncBorrowedClient(AsyncAsking):
         self._owner = owner
         self._connection = connection
         self._drive = async_driver_for(connection)
+        self._pid = os.getpid()
 
     async def wait(self, run: object, timeout: float | None = None) -> AsyncRun:
         """Refused: nobody can execute the run before the transaction that it is part of has committed."""
         raise in_transaction(f"run {run_id(run)}")
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
+        require_process(
+            self._pid, "this client on your connection", "open a connection after the fork and pass it to on()"
+        )
         check_offered(make_op)
         if isinstance(make_op, calls.SubmittingMany):
             make_op.at_once()

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import orjson
 import psycopg
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool import PoolTimeout
 
 from holdfast.client import calls
 from holdfast.client import subscriptions as subscribing
 from holdfast.client.borrowing import check_offered, driver_for
 from holdfast.client.calls import run_id
+from holdfast.client.forking import PerProcess, require_process
 from holdfast.client.handles import Run
 from holdfast.client.methods import signed
-from holdfast.client.pools import REFUSED, fresh
+from holdfast.client.pools import REFUSED, OwnPool, fresh
 from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
 from holdfast.domain.errors import ClientClosed
 from holdfast.domain.values import RunRecord, Submitted
+from holdfast.doorbells.bell import Bell
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
 from holdfast.drivers.faults import is_lost
@@ -157,16 +160,29 @@ class Asking:
         raise timed_out(run_id(run), timeout, self.why(run)[0].detail)
 
 
+class _Links(NamedTuple):
+    """What a client opens in each process that uses it."""
+
+    pool: OwnPool
+    bell: Bell
+
+
 class Client(Asking):
     """Submits runs, waits for them and steers them. Settings come from the environment unless given."""
 
     def __init__(self, settings: Settings | None = None, *, max_connections: int = 8) -> None:
         self.surroundings = Surroundings(settings)
         self.settings = self.surroundings.settings
-        self._pool: ConnectionPool[OwnConnection] = ConnectionPool(
+        self._max_connections = max_connections
+        self._links = PerProcess(self._open_links)
+        self._closed = False
+
+    def _open_links(self) -> _Links:
+        self.surroundings.enter_process()
+        pool = OwnPool(
             self.surroundings.database_url,
             min_size=0,
-            max_size=max_connections,
+            max_size=self._max_connections,
             connection_class=OwnConnection,
             kwargs={
                 "session": sessions.CLIENT,
@@ -177,24 +193,24 @@ class Client(Asking):
             open=True,
             name="holdfast",
         )
-        self._bell = self.surroundings.open_bell(self._notify)
-        self._closed = False
         # A program that ends without closing its client is not held up by the threads of the pool.
-        weakref.finalize(self, self._pool.close)
+        weakref.finalize(self, pool.close)
+        return _Links(pool, self.surroundings.open_bell(self._notify))
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         """Drive an operation on a connection of the pool."""
         self.require_open()
-        if isinstance(make_op, calls.Submitting) and self._bell.rides(make_op.new.queue):
+        pool, bell = self._links.get()
+        if isinstance(make_op, calls.Submitting) and bell.rides(make_op.new.queue):
             make_op.ring()
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
-                with fresh(self._pool) as connection:
+                with fresh(pool) as connection:
                     return self._transact(connection, make_op)
             except (*REFUSED, PoolTimeout) as error:
                 if not left or isinstance(error, PoolTimeout | Silence) or not is_lost(error):
                     raise unreachable(self.surroundings.database_url, error) from error
-                self._pool.drain()
+                pool.drain()
         raise AssertionError("unreachable")
 
     def _transact(self, connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) -> T:
@@ -207,19 +223,19 @@ class Client(Asking):
         except psycopg.errors.ProgramLimitExceeded:
             if not calls.mute(make_op):
                 raise
-            self._bell.suspend_riding()
+            self._links.get().bell.suspend_riding()
             return driver.transact(connection, make_op)
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Tell workers that there may be something to do. Only a hint: nothing is lost if nobody hears it."""
-        self._bell.ring(hints, runs)
+        self._links.get().bell.ring(hints, runs)
 
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Tell workers soon, and again: somebody else will commit what it is about."""
-        self._bell.ring_later(hints, runs)
+        self._links.get().bell.ring_later(hints, runs)
 
     def _notify(self, hints: Iterable[str]) -> None:
-        with fresh(self._pool) as connection:
+        with fresh(self._links.get().pool) as connection:
             for hint in hints:
                 connection.execute("select pg_notify('holdfast', %s)", [hint])
 
@@ -234,8 +250,11 @@ class Client(Asking):
 
     def close(self) -> None:
         self._closed = True
-        self._bell.close()
-        self._pool.close()
+        links = self._links.opened()
+        if links is None:
+            return
+        links.bell.close()
+        links.pool.close()
         self.surroundings.close()
 
     def __enter__(self) -> Self:
@@ -261,6 +280,7 @@ class BorrowedClient(Asking):
         self._owner = owner
         self._connection = connection
         self._drive = driver_for(connection)
+        self._pid = os.getpid()
 
     def wait(self, run: object, timeout: float | None = None) -> Run:
         """Refused: nobody can execute the run before the transaction that it is part of has committed."""
@@ -268,6 +288,9 @@ class BorrowedClient(Asking):
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         self._owner.require_open()
+        require_process(
+            self._pid, "this client on your connection", "open a connection after the fork and pass it to on()"
+        )
         check_offered(make_op)
         if isinstance(make_op, calls.SubmittingMany):
             make_op.at_once()

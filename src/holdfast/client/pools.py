@@ -6,8 +6,10 @@ sends a message before it closes a connection, so polling the socket detects thi
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
@@ -17,6 +19,22 @@ from holdfast.drivers.sessions import AsyncOwnConnection, OwnConnection
 # Errors of the connection or the server, not of the caller.
 REFUSED = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 LOOKS = 5
+
+
+class OwnPool(ConnectionPool[OwnConnection]):
+    """A pool that only the process that opened it can close. In a fork of that process, closing does nothing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._opened_by = os.getpid()
+        super().__init__(*args, **kwargs)
+
+    def close(self, timeout: float = 5.0) -> None:
+        if self._opened_by == os.getpid():
+            super().close(timeout)
+
+    def __del__(self) -> None:
+        if self._opened_by == os.getpid():
+            super().__del__()
 
 
 @contextmanager

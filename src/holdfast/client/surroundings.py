@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -47,6 +48,17 @@ class Surroundings:
         else:
             self._start_embedded(lasting)
         self._store: ResultStore | None = None
+        self._pid = os.getpid()
+
+    def enter_process(self) -> None:
+        """In a fork of the process that opened this, use the embedded server in its own right."""
+        if self._pid == os.getpid():
+            return
+        if self._server is not None:
+            from holdfast.embedded import ensure_running
+
+            self._server = ensure_running(self._server.home)
+        self._pid = os.getpid()
 
     def _start_embedded(self, lasting: bool) -> None:
         from holdfast.embedded import ensure_running

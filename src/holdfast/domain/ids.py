@@ -21,6 +21,15 @@ _last = 0
 _VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 
 
+def _replace_lock() -> None:
+    """In a forked process, forget that another thread of the parent held the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_replace_lock)
+
+
 # A clock within so many nanoseconds of the database's is taken for right.
 _TOLERATED = 60 * 1_000_000_000
 # What to add to the time since boot to get the time of the database; None until it was learned.

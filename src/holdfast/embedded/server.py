@@ -74,6 +74,7 @@ class Server:
     def forget(self) -> None:
         """Let go in a forked child: the stay is its parent's."""
         self._leaving = threading.Lock()
+        self._left = threading.Event()
         hold, self._hold = self._hold, None
         if hold is not None:
             os.close(hold)

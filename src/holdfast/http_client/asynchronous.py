@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from holdfast.client.calls import run_id
+from holdfast.client.forking import PerProcess, require_process
 from holdfast.client.methods import signed
 from holdfast.client.waiting import timed_out
 from holdfast.domain.errors import ClientClosed, ConfigurationError
@@ -73,7 +75,9 @@ class AsyncHttpClient:
         self.url = (url or self.settings.url or "").rstrip("/")
         if not self.url:
             raise ConfigurationError("the API's address is not known; give a url, or set HOLDFAST_URL")
-        self._http = open_async(self.url, headers_for(token or self.settings.token), timeout)
+        headers = headers_for(token or self.settings.token)
+        self._http = PerProcess(lambda: open_async(self.url, headers, timeout))
+        self._closed = False
         self._patience = patience
 
     submit = awaiting(asks.submit, _submitted)
@@ -132,7 +136,7 @@ class AsyncHttpClient:
         patience = Patience(self._patience)
         while True:
             try:
-                sent = await self._http.request(
+                sent = await self._http.get().request(
                     ask.method, ask.path, params=dict(ask.query), headers=dict(ask.headers), content=ask.body
                 )
                 reply = Reply(sent.status_code, sent.headers, sent.content)
@@ -150,6 +154,7 @@ class AsyncHttpClient:
 
     async def _follow(self, path: str, after: int, read: Callable[[dict[str, Any]], T]) -> AsyncIterator[T]:
         self._require_open()
+        pid = os.getpid()
         reader = Reader(after)
         patience = Patience(self._patience)
         while not reader.ended:
@@ -157,7 +162,7 @@ class AsyncHttpClient:
             pause: float | None = None
             reader.begin()
             try:
-                async with self._http.stream("GET", path, headers=headers) as answer:
+                async with self._http.get().stream("GET", path, headers=headers) as answer:
                     if answer.status_code == 204:
                         return
                     if answer.status_code != 200:
@@ -169,6 +174,7 @@ class AsyncHttpClient:
                         async for line in answer.aiter_lines():
                             for message in reader.feed(line):
                                 yield read(message.data)
+                                require_process(pid, "this stream", "follow the run again after the fork")
                         pause = patience.pause()
             except BROKEN as error:
                 pause = patience.pause()
@@ -178,11 +184,14 @@ class AsyncHttpClient:
                 await asyncio.sleep(pause)
 
     def _require_open(self) -> None:
-        if self._http.is_closed:
+        if self._closed:
             raise ClientClosed("AsyncHttpClient")
 
     async def close(self) -> None:
-        await self._http.aclose()
+        self._closed = True
+        opened = self._http.opened()
+        if opened is not None:
+            await opened.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from holdfast.client.calls import run_id
+from holdfast.client.forking import PerProcess, require_process
 from holdfast.client.methods import signed
 from holdfast.client.waiting import timed_out
 from holdfast.domain.errors import ClientClosed, ConfigurationError
@@ -74,7 +76,9 @@ class HttpClient:
         self.url = (url or self.settings.url or "").rstrip("/")
         if not self.url:
             raise ConfigurationError("the API's address is not known; give a url, or set HOLDFAST_URL")
-        self._http = open_blocking(self.url, headers_for(token or self.settings.token), timeout)
+        headers = headers_for(token or self.settings.token)
+        self._http = PerProcess(lambda: open_blocking(self.url, headers, timeout))
+        self._closed = False
         self._patience = patience
 
     submit = blocking(asks.submit, _submitted)
@@ -133,7 +137,7 @@ class HttpClient:
         patience = Patience(self._patience)
         while True:
             try:
-                sent = self._http.request(
+                sent = self._http.get().request(
                     ask.method, ask.path, params=dict(ask.query), headers=dict(ask.headers), content=ask.body
                 )
                 reply = Reply(sent.status_code, sent.headers, sent.content)
@@ -151,6 +155,7 @@ class HttpClient:
 
     def _follow(self, path: str, after: int, read: Callable[[dict[str, Any]], T]) -> Iterator[T]:
         self._require_open()
+        pid = os.getpid()
         reader = Reader(after)
         patience = Patience(self._patience)
         while not reader.ended:
@@ -158,7 +163,7 @@ class HttpClient:
             pause: float | None = None
             reader.begin()
             try:
-                with self._http.stream("GET", path, headers=headers) as answer:
+                with self._http.get().stream("GET", path, headers=headers) as answer:
                     if answer.status_code == 204:
                         return
                     if answer.status_code != 200:
@@ -170,6 +175,7 @@ class HttpClient:
                         for line in answer.iter_lines():
                             for message in reader.feed(line):
                                 yield read(message.data)
+                                require_process(pid, "this stream", "follow the run again after the fork")
                         pause = patience.pause()
             except BROKEN as error:
                 pause = patience.pause()
@@ -179,11 +185,14 @@ class HttpClient:
                 time.sleep(pause)
 
     def _require_open(self) -> None:
-        if self._http.is_closed:
+        if self._closed:
             raise ClientClosed("HttpClient")
 
     def close(self) -> None:
-        self._http.close()
+        self._closed = True
+        opened = self._http.opened()
+        if opened is not None:
+            opened.close()
 
     def __enter__(self) -> Self:
         return self

@@ -18,6 +18,15 @@ _lock = threading.Lock()
 _clients: dict[tuple[int, Settings], Client] = {}
 
 
+def _replace_lock() -> None:
+    """In a forked process, forget that another thread of the parent held the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_replace_lock)
+
+
 def running() -> RunContext | None:
     """The run that the caller's code belongs to, if it does to one."""
     try:
