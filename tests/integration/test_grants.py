@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -17,9 +18,10 @@ from holdfast.client import Client
 from holdfast.domain.states import Status
 from holdfast.drivers.psycopg import transact
 from holdfast.jobs import ambient, sync
-from tests.integration.cli_support import Inside
+from tests.integration.cli_support import Cli, Inside
 from tests.integration.test_schema_statements import STATEMENTS, variants
-from tests.integration.worker_support import Stage
+from tests.integration.test_worker_port import address, get
+from tests.integration.worker_support import Stage, eventually
 
 OWNERS = {"subscriptions.add", "subscriptions.remove", "tokens.create", "tokens.listing", "tokens.revoke"}
 OF_TOKENS = {name for name in STATEMENTS if name.startswith("tokens.")}
@@ -227,6 +229,43 @@ def test_the_doctor_names_the_missing_privilege_and_the_statement_that_grants_it
     roles.owner(f'revoke usage on schema holdfast from "{worker}"')
     state, detail, fix = finding()
     assert (state, "usage on holdfast" in detail) == ("fail", True)
+
+
+def test_a_worker_without_its_privileges_refuses_to_start_and_names_the_command(roles: Roles, tmp_path: Path) -> None:
+    worker = roles.names["worker"]
+    start = Cli(tmp_path, database_url=roles.of("worker"))
+    command = f"holdfast db grants worker {worker}"
+    for lacking, named in (
+        (f'revoke insert on holdfast.leases from "{worker}"', "insert on holdfast.leases"),
+        (f'revoke usage on schema holdfast from "{worker}"', "usage on holdfast"),
+    ):
+        roles.owner(lacking)
+        said = start("worker", "--until-empty")
+        assert said.code == 7
+        assert all(part in said.err for part in (named, worker, command)), said.err
+        assert "Traceback" not in said.err
+        roles.owner(*grants.statements("worker", worker))
+    assert start("worker", "--until-empty").code == 0
+
+
+def test_a_worker_whose_round_trips_are_refused_is_not_ready_until_one_succeeds(roles: Roles, tmp_path: Path) -> None:
+    worker = roles.names["worker"]
+    stage = Stage(roles.of("client"), tmp_path)
+    try:
+        stage.start("--slots", "1", "--health-port", "0", database_url=roles.of("worker"))
+        ready = f"{address(stage)}/readyz"
+        eventually(lambda: get(ready)[0] == 200)
+        roles.owner(f'revoke insert on holdfast.leases from "{worker}"')
+        run = stage.submit("echo", value=1)
+        _, body = eventually(lambda: found if (found := get(ready))[0] == 503 else None)
+        document = json.loads(body)
+        assert document["checks"] == {"registered": "ok", "claiming": "down", "postgres": "ok"}
+        assert "permission denied for table leases" in document["reasons"]["claiming"]
+        roles.owner(f'grant insert on holdfast.leases to "{worker}"')
+        assert stage.ended(run).status is Status.SUCCEEDED
+        eventually(lambda: get(ready)[0] == 200)
+    finally:
+        stage.close()
 
 
 def test_a_role_name_with_special_characters_is_quoted(roles: Roles, here: Inside) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import psycopg
 
-from holdfast import migrate
+from holdfast import grants, migrate
 from holdfast.domain import ids
 from holdfast.domain.errors import ConfigurationError, DatabaseUnreachable
 from holdfast.domain.tasks import load_modules
@@ -31,13 +31,22 @@ _NO_DATABASE = re.compile(r'database "(.+)" does not exist|no such database: (\S
 class Surroundings:
     """Opened once per process; holds the embedded server, if that is what the settings lead to.
 
-    With `lasting` that server is started again if it dies: for processes that are there to stay.
+    With `lasting` that server is started again if it dies: for processes that are there to stay. With a `purpose`, the
+    role must have the privileges that `holdfast db grants` lists for it.
     """
 
-    def __init__(self, settings: Settings | None = None, *, check: bool = True, lasting: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        check: bool = True,
+        lasting: bool = False,
+        purpose: str | None = None,
+    ) -> None:
         self.settings = settings or load()
         load_modules(("holdfast.tasks", *self.settings.tasks))
         self._server: Any = None
+        self._purpose = purpose
         if self.settings.database_url:
             self.database_url = self.settings.database_url
             if check:
@@ -61,6 +70,8 @@ class Surroundings:
 
     def _require(self) -> None:
         with connect(self.database_url, self.settings.pooler) as connection:
+            if self._purpose is not None:
+                grants.require(connection, self._purpose)
             migrate.require(connection)
             learn_time(connection)
 

@@ -44,6 +44,10 @@ class SchemaMismatch(HoldfastError):
     """The database's schema is older or newer than this code supports, or was created by different migrations."""
 
 
+class PrivilegeMissing(HoldfastError):
+    """The database role lacks a privilege. `holdfast db grants` prints the statements that grant what a role needs."""
+
+
 class UpgradeBlocked(HoldfastError):
     """Other sessions held locks on tables that a migration changes; the migration was rolled back."""
 

@@ -109,15 +109,17 @@ class WorkerPort:
         return known()
 
     def _live(self) -> tuple[int, str, str]:
-        return _checks({"loop": self._worker.answers(LOOP_ANSWERS_WITHIN)})
+        return _checks({"loop": self._worker.answers(LOOP_ANSWERS_WITHIN)}, {})
 
     def _ready(self) -> tuple[int, str, str]:
+        refusal = self._worker.refusal
         return _checks(
             {
                 "registered": self._worker.registered,
-                "claiming": not self._worker.draining,
+                "claiming": refusal is None and not self._worker.draining,
                 "postgres": self._database.answers(),
-            }
+            },
+            {"claiming": refusal},
         )
 
     def _metrics(self) -> tuple[int, str, str]:
@@ -135,12 +137,15 @@ class WorkerPort:
             yield Family(f"holdfast_worker_{name}", "gauge", about, {(): float(value)})
 
 
-def _checks(checks: dict[str, bool]) -> tuple[int, str, str]:
+def _checks(checks: dict[str, bool], reasons: dict[str, str | None]) -> tuple[int, str, str]:
     well = all(checks.values())
-    document = {
+    document: dict[str, Any] = {
         "status": "ok" if well else "down",
         "checks": {name: "ok" if fine else "down" for name, fine in checks.items()},
     }
+    known = {name: why for name, why in reasons.items() if why is not None}
+    if known:
+        document["reasons"] = known
     return 200 if well else 503, "application/json", json.dumps(document) + "\n"
 
 

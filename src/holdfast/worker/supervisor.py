@@ -91,6 +91,11 @@ class Worker:
         return self._stopping
 
     @property
+    def refusal(self) -> str | None:
+        """Why Postgres refused the last round trip, for instance a missing privilege; None if it succeeded."""
+        return self._exchange.refusal if self._serving else None
+
+    @property
     def held(self) -> int:
         """How many runs this worker holds."""
         return len(self._exchange.tenure.held) if self._serving else 0
