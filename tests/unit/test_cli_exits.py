@@ -41,7 +41,7 @@ CODES: dict[int, set[type[BaseException]]] = {
         errors.SubscriptionExists,
         errors.SubscriptionNotReady,
     },
-    69: {errors.DatabaseUnreachable, errors.ServerUnreachable, psycopg.OperationalError},
+    69: {errors.DatabaseUnreachable, errors.DatabaseReadOnly, errors.ServerUnreachable, psycopg.OperationalError},
 }
 
 

@@ -12,12 +12,12 @@ import psycopg
 
 from holdfast import grants, migrate
 from holdfast.domain import ids
-from holdfast.domain.errors import ConfigurationError, DatabaseUnreachable
+from holdfast.domain.errors import ConfigurationError, DatabaseReadOnly, DatabaseUnreachable
 from holdfast.domain.tasks import load_modules
 from holdfast.domain.values import StoredResult
 from holdfast.doorbells.bell import BackgroundBell, Bell, CoalescingBell, open_bell
 from holdfast.drivers import sessions
-from holdfast.drivers.faults import Fault, fault_of, is_lost
+from holdfast.drivers.faults import TAKES_NO_WRITES, Fault, fault_of, is_lost, is_read_only
 from holdfast.drivers.sessions import OwnConnection
 from holdfast.results import ResultStore, open_store
 from holdfast.settings import Settings, load, masked
@@ -73,7 +73,7 @@ class Surroundings:
             if self._purpose is not None:
                 grants.require(connection, self._purpose)
             migrate.require(connection)
-            learn_time(connection)
+            learn_server(connection)
 
     @property
     def store(self) -> ResultStore:
@@ -134,15 +134,30 @@ def connect(url: str, pooler: str = "auto") -> OwnConnection:
         raise unreachable(url, error) from error
 
 
-def learn_time(connection: psycopg.Connection[Any]) -> None:
-    """Generate ids from the database's time if this machine's clock is far off: runs are sorted and pruned by id."""
-    found = connection.execute("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").fetchone()
-    if found is not None:
-        ids.learn_time(found[0] * 1000)
+def learn_server(connection: psycopg.Connection[Any]) -> bool:
+    """Learn the server's time, and return whether the server takes writes, which a standby does not.
+
+    Runs are sorted and pruned by id, so ids are generated from the database's time if this machine's clock is far off.
+    Our sessions and transactions are read-write whatever the role or the database sets, so only a standby is read-only.
+    """
+    found = connection.execute(
+        "select (extract(epoch from clock_timestamp()) * 1000000)::bigint, not pg_is_in_recovery()"
+    ).fetchone()
+    if found is None:
+        return True
+    ids.learn_time(found[0] * 1000)
+    return bool(found[1])
+
+
+def read_only(url: str) -> DatabaseReadOnly:
+    """Return the error to raise for a server that takes no writes."""
+    return DatabaseReadOnly(f"Postgres at {masked(url)} {TAKES_NO_WRITES}. Point HOLDFAST_DATABASE_URL to the primary.")
 
 
 def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
     """Return the error to raise for a failed connection, or for a server that cannot do this now."""
+    if is_read_only(error):
+        return read_only(url)
     if isinstance(error, psycopg.Error) and not is_lost(error):
         return DatabaseUnreachable(refused(url, error))
     said = _said(error)

@@ -30,6 +30,10 @@ class DatabaseUnreachable(HoldfastError):
     """Postgres did not answer."""
 
 
+class DatabaseReadOnly(DatabaseUnreachable):
+    """Postgres answers but takes no writes: it is a standby, or read-only."""
+
+
 class ClientClosed(HoldfastError):
     """The client is closed and accepts no more calls."""
 
