@@ -205,3 +205,22 @@ def require(connection: psycopg.Connection[Any], purpose: str) -> None:
             f"the role {role} lacks {summary(lacking)}, which the purpose {purpose} needs. As the schema's owner, run "
             f"the statements that this command prints: holdfast db grants {purpose} {role}"
         )
+
+
+# Only the owner changes these tables; `db grants` gives no role the privilege.
+_OWNED = ("tokens", "subscriptions")
+
+
+def denied(
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: psycopg.Error, purpose: str = "client"
+) -> PrivilegeMissing:
+    """Return the error to raise if Postgres denies the role of this connection something."""
+    role, what = connection.info.user, " ".join(str(error).split())
+    if what.endswith(_OWNED):
+        remedy = "Only the schema's owner changes tokens and subscriptions: use the role that ran holdfast db upgrade"
+    else:
+        remedy = (
+            "As the schema's owner, run the statements that this command prints for the role's purpose "
+            f"({', '.join(PURPOSES)}): holdfast db grants {purpose} {role}"
+        )
+    return PrivilegeMissing(f"{what}: the role {role} lacks a privilege. {remedy}")

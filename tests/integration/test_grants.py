@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,10 +15,14 @@ import pytest
 from psycopg import sql
 
 from holdfast import grants, ops
-from holdfast.client import Client
+from holdfast.client import AsyncClient, Client
+from holdfast.domain.errors import PrivilegeMissing
 from holdfast.domain.states import Status
 from holdfast.drivers.psycopg import transact
+from holdfast.http import create_app
+from holdfast.http.service import EXTENSION
 from holdfast.jobs import ambient, sync
+from holdfast.settings import Settings
 from tests.integration.cli_support import Cli, Inside
 from tests.integration.test_schema_statements import STATEMENTS, variants
 from tests.integration.test_worker_port import address, get
@@ -266,6 +271,39 @@ def test_a_worker_whose_round_trips_are_refused_is_not_ready_until_one_succeeds(
         eventually(lambda: get(ready)[0] == 200)
     finally:
         stage.close()
+
+
+def test_permission_denied_names_the_role_and_the_command_that_grants(roles: Roles, here: Inside) -> None:
+    reader = roles.names["reader"]
+    expected = f"permission denied for table runs: the role {reader} lacks a privilege"
+    command = f"holdfast db grants client {reader}"
+    here_as_reader = {"HOLDFAST_DATABASE_URL": roles.of("reader")}
+    said = here("submit", "mock", "-p", "seconds=0", env=here_as_reader)
+    assert said.code == 7
+    assert expected in said.err
+    assert command in said.err
+    settings = Settings(database_url=roles.of("reader"))
+    with Client(settings) as client, pytest.raises(PrivilegeMissing, match=expected) as caught:
+        client.submit("mock", {"seconds": 0})
+    assert command in str(caught.value)
+
+    async def submit() -> None:
+        async with AsyncClient(settings) as client:
+            await client.submit("mock", {"seconds": 0})
+
+    with pytest.raises(PrivilegeMissing, match=expected):
+        asyncio.run(submit())
+    app = create_app(settings)
+    refused = app.test_client().post("/runs", json={"model": "mock", "parameters": {"seconds": 0}})
+    app.extensions[EXTENSION].close()
+    assert (refused.status_code, refused.json["type"]) == (503, "/problems/privilege-missing")
+    assert reader not in refused.text
+    said = here("tokens", "create", "ci", env=here_as_reader)
+    assert (said.code, "the schema's owner" in said.err, reader in said.err) == (7, True, True), said.err
+    roles.owner(f'revoke usage on schema holdfast from "{reader}"')
+    said = here("runs", "list", env=here_as_reader)
+    assert said.code == 7
+    assert f"permission denied for schema holdfast: the role {reader}" in said.err
 
 
 def test_a_role_name_with_special_characters_is_quoted(roles: Roles, here: Inside) -> None:

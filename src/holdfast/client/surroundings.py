@@ -72,7 +72,10 @@ class Surroundings:
         with connect(self.database_url, self.settings.pooler) as connection:
             if self._purpose is not None:
                 grants.require(connection, self._purpose)
-            migrate.require(connection)
+            try:
+                migrate.require(connection)
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise grants.denied(connection, error) from error
             learn_server(connection)
 
     @property

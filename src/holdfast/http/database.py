@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from holdfast import migrate
+from holdfast import grants, migrate
 from holdfast.client.blocking import Asking
 from holdfast.client.pools import REFUSED, fresh
 from holdfast.client.surroundings import Surroundings, learn_server, read_only, refused, unreachable
@@ -78,7 +78,10 @@ class Database(Asking):
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
                 with fresh(self.pool) as connection:
-                    return driver.transact(connection, make_op)
+                    try:
+                        return driver.transact(connection, make_op)
+                    except psycopg.errors.InsufficientPrivilege as error:
+                        raise grants.denied(connection, error, "api") from error
             except PoolTimeout as error:
                 self._look(force=True)
                 raise DatabaseBusy(f"all {self.pool.max_size} connections were busy for {BUSY_SECONDS:g} s") from error
