@@ -72,7 +72,7 @@ def _opened(settings: Settings, request: WorkerRequest) -> Iterator[Surroundings
     about = about_current_run(lambda: None)
     with process_log(settings.log_format, settings.log_level, about) as output:
         _announce(settings, request)
-        with Surroundings(settings, lasting=True) as surroundings:
+        with Surroundings(settings, lasting=True, purpose="worker") as surroundings:
             adopt_logging(output)
             yield surroundings
 

@@ -11,10 +11,12 @@ again after each upgrade, because an upgrade may add tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
+
+from holdfast.domain.errors import PrivilegeMissing
 
 SCHEMA = "holdfast"
 
@@ -154,29 +156,71 @@ def quoted(role: str) -> str:
     return f'"{doubled}"'
 
 
-# Objects that an older schema does not have yet are not reported.
-_ASK: Mapping[str, str] = {
-    "schema": "select has_schema_privilege(%(name)s, %(privilege)s)",
-    "table": "select has_table_privilege(to_regclass(%(name)s), %(privilege)s)",
-    "columns": "select bool_and(has_column_privilege(to_regclass(%(name)s), trim(one), %(privilege)s))"
-    " from unnest(string_to_array(%(columns)s, ',')) as one",
-    "function": "select has_function_privilege(to_regprocedure(%(name)s), %(privilege)s)",
-}
+# Objects and columns that an older schema does not have yet are not reported. Without the usage of the schema, Postgres
+# looks up no object in it, so only that privilege is reported.
+_MISSING = """
+select (number - 1)::integer, privilege
+from unnest(%(kinds)s::text[], %(names)s::text[], %(columns)s::text[], %(privileges)s::text[])
+     with ordinality as wanted (kind, name, columns, privilege, number)
+where not coalesce(
+    case when kind = 'schema' then has_schema_privilege(to_regnamespace(name), privilege)
+         when not has_schema_privilege(to_regnamespace(%(schema)s), 'usage') then true
+         when kind = 'table' then has_table_privilege(to_regclass(name), privilege)
+         when kind = 'columns' then
+             (select bool_and(has_column_privilege(attrelid, attnum, privilege)) from pg_attribute
+              where attrelid = to_regclass(name) and attname = any(string_to_array(columns, ', ')))
+         else has_function_privilege(to_regprocedure(name), privilege) end, true)
+order by number
+"""
 
 
 def missing(connection: psycopg.Connection[Any], purpose: str) -> list[Grant]:
-    """Return the privileges that the role of this connection lacks for a purpose."""
-    found = []
-    for grant in grants(purpose):
-        lacking = tuple(one for one in grant.privileges if not _has(connection, grant, one))
-        if lacking:
-            found.append(grant._replace(privileges=lacking))
-            if grant.kind == "schema":
-                return found  # without it, no object in the schema can be checked
-    return found
+    """Return the privileges that the role of this connection lacks for a purpose. Sends one statement."""
+    wanted = [(grant, privilege) for grant in grants(purpose) for privilege in grant.privileges]
+    values = {
+        "kinds": [grant.kind for grant, _ in wanted],
+        "names": [grant.name for grant, _ in wanted],
+        "columns": [grant.columns for grant, _ in wanted],
+        "privileges": [privilege for _, privilege in wanted],
+        "schema": SCHEMA,
+    }
+    lacking: dict[Grant, list[str]] = {}
+    for index, privilege in connection.execute(_MISSING, values):
+        lacking.setdefault(wanted[index][0], []).append(privilege)
+    return [grant._replace(privileges=tuple(privileges)) for grant, privileges in lacking.items()]
 
 
-def _has(connection: psycopg.Connection[Any], grant: Grant, privilege: str) -> bool:
-    values = {"name": grant.name, "privilege": privilege, "columns": grant.columns}
-    row = connection.execute(_ASK[grant.kind], values).fetchone()
-    return row is None or row[0] is not False
+def summary(lacking: Sequence[Grant]) -> str:
+    """Return the first of these privileges in words, and how many more there are."""
+    named = "; ".join(f"{', '.join(one.privileges)} on {one.name}" for one in lacking[:3])
+    return f"{named} and {len(lacking) - 3} more" if len(lacking) > 3 else named
+
+
+def require(connection: psycopg.Connection[Any], purpose: str) -> None:
+    """Raise PrivilegeMissing unless the role of this connection has the privileges for a purpose."""
+    lacking = missing(connection, purpose)
+    if lacking:
+        role = connection.info.user
+        raise PrivilegeMissing(
+            f"the role {role} lacks {summary(lacking)}, which the purpose {purpose} needs. As the schema's owner, run "
+            f"the statements that this command prints: holdfast db grants {purpose} {role}"
+        )
+
+
+# Only the owner changes these tables; `db grants` gives no role the privilege.
+_OWNED = ("tokens", "subscriptions")
+
+
+def denied(
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: psycopg.Error, purpose: str = "client"
+) -> PrivilegeMissing:
+    """Return the error to raise if Postgres denies the role of this connection something."""
+    role, what = connection.info.user, " ".join(str(error).split())
+    if what.endswith(_OWNED):
+        remedy = "Only the schema's owner changes tokens and subscriptions: use the role that ran holdfast db upgrade"
+    else:
+        remedy = (
+            "As the schema's owner, run the statements that this command prints for the role's purpose "
+            f"({', '.join(PURPOSES)}): holdfast db grants {purpose} {role}"
+        )
+    return PrivilegeMissing(f"{what}: the role {role} lacks a privilege. {remedy}")

@@ -139,7 +139,7 @@ LIVE = [
     live(
         "live-jobs",
         "a month with an open job stays",
-        "                     union all select id from holdfast.jobs where finished_at is null\n",
+        "                     union all select id from holdfast.jobs where finished_at is null",
         "test_an_open_job_keeps_its_month",
     ),
     live(

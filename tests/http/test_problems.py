@@ -65,7 +65,7 @@ def test_a_pruned_result_is_gone() -> None:
         (psycopg.errors.UndefinedTable("relation holdfast.runs does not exist"), "schema-mismatch"),
         (psycopg.errors.LockNotAvailable("x"), "database-busy"),
         (psycopg.errors.QueryCanceled("x"), "database-busy"),
-        (psycopg.errors.ReadOnlySqlTransaction("x"), "database-unreachable"),
+        (psycopg.errors.ReadOnlySqlTransaction("x"), "database-read-only"),
         (psycopg.errors.CheckViolation("secret row"), "internal-error"),
         (errors.SchemaMismatch("at 0001"), "schema-mismatch"),
         (ValueError("secret"), "internal-error"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -13,13 +15,18 @@ import pytest
 from psycopg import sql
 
 from holdfast import grants, ops
-from holdfast.client import Client
+from holdfast.client import AsyncClient, Client
+from holdfast.domain.errors import PrivilegeMissing
 from holdfast.domain.states import Status
 from holdfast.drivers.psycopg import transact
+from holdfast.http import create_app
+from holdfast.http.service import EXTENSION
 from holdfast.jobs import ambient, sync
-from tests.integration.cli_support import Inside
+from holdfast.settings import Settings
+from tests.integration.cli_support import Cli, Inside
 from tests.integration.test_schema_statements import STATEMENTS, variants
-from tests.integration.worker_support import Stage
+from tests.integration.test_worker_port import address, get
+from tests.integration.worker_support import Stage, eventually
 
 OWNERS = {"subscriptions.add", "subscriptions.remove", "tokens.create", "tokens.listing", "tokens.revoke"}
 OF_TOKENS = {name for name in STATEMENTS if name.startswith("tokens.")}
@@ -227,6 +234,76 @@ def test_the_doctor_names_the_missing_privilege_and_the_statement_that_grants_it
     roles.owner(f'revoke usage on schema holdfast from "{worker}"')
     state, detail, fix = finding()
     assert (state, "usage on holdfast" in detail) == ("fail", True)
+
+
+def test_a_worker_without_its_privileges_refuses_to_start_and_names_the_command(roles: Roles, tmp_path: Path) -> None:
+    worker = roles.names["worker"]
+    start = Cli(tmp_path, database_url=roles.of("worker"))
+    command = f"holdfast db grants worker {worker}"
+    for lacking, named in (
+        (f'revoke insert on holdfast.leases from "{worker}"', "insert on holdfast.leases"),
+        (f'revoke usage on schema holdfast from "{worker}"', "usage on holdfast"),
+    ):
+        roles.owner(lacking)
+        said = start("worker", "--until-empty")
+        assert said.code == 7
+        assert all(part in said.err for part in (named, worker, command)), said.err
+        assert "Traceback" not in said.err
+        roles.owner(*grants.statements("worker", worker))
+    assert start("worker", "--until-empty").code == 0
+
+
+def test_a_worker_whose_round_trips_are_refused_is_not_ready_until_one_succeeds(roles: Roles, tmp_path: Path) -> None:
+    worker = roles.names["worker"]
+    stage = Stage(roles.of("client"), tmp_path)
+    try:
+        stage.start("--slots", "1", "--health-port", "0", database_url=roles.of("worker"))
+        ready = f"{address(stage)}/readyz"
+        eventually(lambda: get(ready)[0] == 200)
+        roles.owner(f'revoke insert on holdfast.leases from "{worker}"')
+        run = stage.submit("echo", value=1)
+        _, body = eventually(lambda: found if (found := get(ready))[0] == 503 else None)
+        document = json.loads(body)
+        assert document["checks"] == {"registered": "ok", "claiming": "down", "postgres": "ok"}
+        assert "permission denied for table leases" in document["reasons"]["claiming"]
+        roles.owner(f'grant insert on holdfast.leases to "{worker}"')
+        assert stage.ended(run).status is Status.SUCCEEDED
+        eventually(lambda: get(ready)[0] == 200)
+    finally:
+        stage.close()
+
+
+def test_permission_denied_names_the_role_and_the_command_that_grants(roles: Roles, here: Inside) -> None:
+    reader = roles.names["reader"]
+    expected = f"permission denied for table runs: the role {reader} lacks a privilege"
+    command = f"holdfast db grants client {reader}"
+    here_as_reader = {"HOLDFAST_DATABASE_URL": roles.of("reader")}
+    said = here("submit", "mock", "-p", "seconds=0", env=here_as_reader)
+    assert said.code == 7
+    assert expected in said.err
+    assert command in said.err
+    settings = Settings(database_url=roles.of("reader"))
+    with Client(settings) as client, pytest.raises(PrivilegeMissing, match=expected) as caught:
+        client.submit("mock", {"seconds": 0})
+    assert command in str(caught.value)
+
+    async def submit() -> None:
+        async with AsyncClient(settings) as client:
+            await client.submit("mock", {"seconds": 0})
+
+    with pytest.raises(PrivilegeMissing, match=expected):
+        asyncio.run(submit())
+    app = create_app(settings)
+    refused = app.test_client().post("/runs", json={"model": "mock", "parameters": {"seconds": 0}})
+    app.extensions[EXTENSION].close()
+    assert (refused.status_code, refused.json["type"]) == (503, "/problems/privilege-missing")
+    assert reader not in refused.text
+    said = here("tokens", "create", "ci", env=here_as_reader)
+    assert (said.code, "the schema's owner" in said.err, reader in said.err) == (7, True, True), said.err
+    roles.owner(f'revoke usage on schema holdfast from "{reader}"')
+    said = here("runs", "list", env=here_as_reader)
+    assert said.code == 7
+    assert f"permission denied for schema holdfast: the role {reader}" in said.err
 
 
 def test_a_role_name_with_special_characters_is_quoted(roles: Roles, here: Inside) -> None:

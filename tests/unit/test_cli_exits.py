@@ -30,7 +30,7 @@ CODES: dict[int, set[type[BaseException]]] = {
         errors.SubscriptionNotFound,
         errors.ResultPruned,
     },
-    7: {errors.NotAllowed, PermissionError, psycopg.errors.InsufficientPrivilege},
+    7: {errors.NotAllowed, errors.PrivilegeMissing, PermissionError, psycopg.errors.InsufficientPrivilege},
     8: {
         errors.KeyReused,
         errors.RunEnded,
@@ -41,7 +41,7 @@ CODES: dict[int, set[type[BaseException]]] = {
         errors.SubscriptionExists,
         errors.SubscriptionNotReady,
     },
-    69: {errors.DatabaseUnreachable, errors.ServerUnreachable, psycopg.OperationalError},
+    69: {errors.DatabaseUnreachable, errors.DatabaseReadOnly, errors.ServerUnreachable, psycopg.OperationalError},
 }
 
 

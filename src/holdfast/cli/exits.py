@@ -59,6 +59,7 @@ BY_ERROR: dict[type[BaseException], int] = {
     errors.ChildDiffers: CONFLICT,
     errors.LeaseLost: CONFLICT,
     errors.NotAllowed: NOT_ALLOWED,
+    errors.PrivilegeMissing: NOT_ALLOWED,
     errors.DatabaseUnreachable: UNREACHABLE,
     errors.ServerUnreachable: UNREACHABLE,
     PermissionError: NOT_ALLOWED,

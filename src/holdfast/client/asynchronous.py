@@ -14,6 +14,7 @@ import orjson
 import psycopg
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from holdfast import grants
 from holdfast.client import calls
 from holdfast.client import subscriptions as subscribing
 from holdfast.client.blocking import TRIES
@@ -238,6 +239,8 @@ class AsyncClient(AsyncAsking):
                 raise
             self._bell.suspend_riding()
             return await driver.transact(connection, make_op)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise grants.denied(connection, error) from error
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Tell workers that there may be something to do. Only a hint: nothing is lost if nobody hears it."""

@@ -11,15 +11,15 @@ from typing import Any, Self
 
 import psycopg
 
-from holdfast import migrate
+from holdfast import grants, migrate
 from holdfast.client.database_urls import quotable, why_unusable
 from holdfast.domain import ids
-from holdfast.domain.errors import ConfigurationError, DatabaseUnreachable
+from holdfast.domain.errors import ConfigurationError, DatabaseReadOnly, DatabaseUnreachable
 from holdfast.domain.tasks import load_modules
 from holdfast.domain.values import StoredResult
 from holdfast.doorbells.bell import BackgroundBell, Bell, CoalescingBell, open_bell
 from holdfast.drivers import sessions
-from holdfast.drivers.faults import Fault, fault_of, is_lost
+from holdfast.drivers.faults import TAKES_NO_WRITES, Fault, fault_of, is_lost, is_read_only
 from holdfast.drivers.sessions import OwnConnection
 from holdfast.results import ResultStore, open_store
 from holdfast.settings import Settings, load, masked
@@ -33,13 +33,22 @@ _NO_DATABASE = re.compile(r'database "(.+)" does not exist|no such database: (\S
 class Surroundings:
     """Opened once per process; holds the embedded server, if that is what the settings lead to.
 
-    With `lasting` that server is started again if it dies: for processes that are there to stay.
+    With `lasting` that server is started again if it dies: for processes that are there to stay. With a `purpose`, the
+    role must have the privileges that `holdfast db grants` lists for it.
     """
 
-    def __init__(self, settings: Settings | None = None, *, check: bool = True, lasting: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        check: bool = True,
+        lasting: bool = False,
+        purpose: str | None = None,
+    ) -> None:
         self.settings = settings or load()
         load_modules(("holdfast.tasks", *self.settings.tasks))
         self._server: Any = None
+        self._purpose = purpose
         url = self.settings.given_database_url()
         if url is not None:
             self.database_url = url
@@ -75,8 +84,13 @@ class Surroundings:
 
     def _require(self) -> None:
         with connect(self.database_url, self.settings.pooler) as connection:
-            migrate.require(connection)
-            learn_time(connection)
+            if self._purpose is not None:
+                grants.require(connection, self._purpose)
+            try:
+                migrate.require(connection)
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise grants.denied(connection, error) from error
+            learn_server(connection)
 
     @property
     def store(self) -> ResultStore:
@@ -139,15 +153,30 @@ def connect(url: str, pooler: str = "auto") -> OwnConnection:
         raise unreachable(url, error) from cause
 
 
-def learn_time(connection: psycopg.Connection[Any]) -> None:
-    """Generate ids from the database's time if this machine's clock is far off: runs are sorted and pruned by id."""
-    found = connection.execute("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").fetchone()
-    if found is not None:
-        ids.learn_time(found[0] * 1000)
+def learn_server(connection: psycopg.Connection[Any]) -> bool:
+    """Learn the server's time, and return whether the server takes writes, which a standby does not.
+
+    Runs are sorted and pruned by id, so ids are generated from the database's time if this machine's clock is far off.
+    Our sessions and transactions are read-write whatever the role or the database sets, so only a standby is read-only.
+    """
+    found = connection.execute(
+        "select (extract(epoch from clock_timestamp()) * 1000000)::bigint, not pg_is_in_recovery()"
+    ).fetchone()
+    if found is None:
+        return True
+    ids.learn_time(found[0] * 1000)
+    return bool(found[1])
+
+
+def read_only(url: str) -> DatabaseReadOnly:
+    """Return the error to raise for a server that takes no writes."""
+    return DatabaseReadOnly(f"Postgres at {masked(url)} {TAKES_NO_WRITES}. Point HOLDFAST_DATABASE_URL to the primary.")
 
 
 def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
     """Return the error to raise for a failed connection, or for a server that cannot do this now."""
+    if is_read_only(error):
+        return read_only(url)
     if isinstance(error, psycopg.Error) and not is_lost(error):
         return DatabaseUnreachable(refused(url, error))
     said = quotable(url, _said(error))

@@ -81,13 +81,10 @@ def privileges(patient: Patient) -> Finding:
         return skip("privileges", "not checked, because there is no Holdfast schema yet")
     lacking = grants.missing(patient.connection, patient.purpose)
     if lacking:
-        named = "; ".join(f"{', '.join(one.privileges)} on {one.name}" for one in lacking[:3])
-        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
         first = lacking[0].statement(role)
         fix = f"as the schema owner: {first} For all of them: holdfast db grants {patient.purpose} {role}"
-        return fail(
-            "privileges", f"the role {role} lacks {named}{more}, which the purpose {patient.purpose} needs", fix
-        )
+        named = grants.summary(lacking)
+        return fail("privileges", f"the role {role} lacks {named}, which the purpose {patient.purpose} needs", fix)
     return ok(
         "privileges", f"{role} {'owns the schema' if owns else f'has all privileges for the purpose {patient.purpose}'}"
     )

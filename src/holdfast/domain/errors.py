@@ -30,6 +30,10 @@ class DatabaseUnreachable(HoldfastError):
     """Postgres did not answer."""
 
 
+class DatabaseReadOnly(DatabaseUnreachable):
+    """Postgres answers but takes no writes: it is a standby, or read-only."""
+
+
 class ClientClosed(HoldfastError):
     """The client is closed and accepts no more calls."""
 
@@ -42,6 +46,10 @@ class ClientClosed(HoldfastError):
 
 class SchemaMismatch(HoldfastError):
     """The database's schema is older or newer than this code supports, or was created by different migrations."""
+
+
+class PrivilegeMissing(HoldfastError):
+    """The database role lacks a privilege. `holdfast db grants` prints the statements that grant what a role needs."""
 
 
 class UpgradeBlocked(HoldfastError):

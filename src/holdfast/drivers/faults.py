@@ -50,6 +50,15 @@ def fault_of(error: BaseException) -> Fault:
     return Fault.UNAVAILABLE if gone else Fault.REFUSED
 
 
+READ_ONLY_STATE = "25006"
+TAKES_NO_WRITES = "takes no writes: it is a standby, or read-only"
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Whether the server rejected a write because it takes none: it is a standby, or the transaction is read-only."""
+    return getattr(error, "sqlstate", None) == READ_ONLY_STATE
+
+
 # Faults of the whole server: connection exceptions, shutdown, crash, too many connections, out of memory.
 _SERVER_STATES = ("08", "57P", "53")
 

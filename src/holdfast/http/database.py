@@ -16,16 +16,16 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from holdfast import migrate
+from holdfast import grants, migrate
 from holdfast.client.blocking import Asking
 from holdfast.client.pools import REFUSED, fresh
-from holdfast.client.surroundings import Surroundings, learn_time, refused, unreachable
+from holdfast.client.surroundings import Surroundings, learn_server, read_only, refused, unreachable
 from holdfast.domain.errors import DatabaseUnreachable
 from holdfast.domain.values import RunRecord
 from holdfast.doorbells.bell import Bell, CoalescingBell
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
-from holdfast.drivers.faults import is_lost
+from holdfast.drivers.faults import is_lost, is_read_only
 from holdfast.drivers.sessions import OwnConnection, Session
 from holdfast.drivers.silence import Silence
 from holdfast.http.ringing import Notifier
@@ -78,7 +78,10 @@ class Database(Asking):
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
                 with fresh(self.pool) as connection:
-                    return driver.transact(connection, make_op)
+                    try:
+                        return driver.transact(connection, make_op)
+                    except psycopg.errors.InsufficientPrivilege as error:
+                        raise grants.denied(connection, error, "api") from error
             except PoolTimeout as error:
                 self._look(force=True)
                 raise DatabaseBusy(f"all {self.pool.max_size} connections were busy for {BUSY_SECONDS:g} s") from error
@@ -87,6 +90,8 @@ class Database(Asking):
                 self._look(force=True)
                 raise DatabaseBusy(str(error)) from error
             except REFUSED as error:
+                if is_read_only(error):
+                    raise read_only(self.url) from error
                 if not is_lost(error):
                     raise DatabaseBusy(refused(self.url, error)) from error
                 # Either this connection is old and others like it are in the pool, or the server is gone.
@@ -97,11 +102,15 @@ class Database(Asking):
         raise AssertionError("unreachable")
 
     def check(self) -> None:
-        """Raise unless Postgres answers, at a schema that this code can use. Asks past the pool, which may be busy."""
+        """Raise unless Postgres answers, takes writes, and is at a schema that this code can use.
+
+        Connects outside of the pool, which may be busy.
+        """
         try:
             with self.connect() as connection:
                 migrate.require(connection)
-                learn_time(connection)
+                if not learn_server(connection):
+                    raise read_only(self.url)
         except psycopg.OperationalError as error:
             raise unreachable(self.url, error) from error
 

@@ -66,7 +66,9 @@ BY_TYPE: dict[str, Made] = {
     "result-pruned": _plain(errors.ResultPruned),
     "database-unreachable": _plain(errors.ServerUnreachable),
     "database-busy": _plain(errors.ServerUnreachable),
+    "database-read-only": _plain(errors.ServerUnreachable),
     "schema-mismatch": _plain(errors.SchemaMismatch),
+    "privilege-missing": _plain(errors.PrivilegeMissing),
     "too-many-streams": _plain(errors.ServerUnreachable),
 }
 

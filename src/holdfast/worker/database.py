@@ -14,7 +14,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from holdfast.drivers import psycopg_async, sessions
-from holdfast.drivers.faults import Fault, fault_of
+from holdfast.drivers.faults import TAKES_NO_WRITES, Fault, fault_of, is_read_only
 from holdfast.drivers.sessions import AsyncOwnConnection
 from holdfast.sql.statement import Op
 
@@ -26,6 +26,10 @@ CANCEL_WITHIN = 1.0
 
 class Unavailable(Exception):
     """The database does not answer or cannot work now. Whether the operation was executed is unknown."""
+
+
+class ReadOnly(Unavailable):
+    """The server takes no writes: it is a standby, or read-only."""
 
 
 class Busy(Exception):
@@ -102,6 +106,8 @@ class Database:
             fault = fault_of(error)
             if fault is Fault.UNAVAILABLE or not self._is_idle():
                 await self._drop()
+            if is_read_only(error):
+                raise ReadOnly(f"Postgres {TAKES_NO_WRITES}") from error
             if fault is Fault.UNAVAILABLE:
                 raise Unavailable(said(error)) from error
             if fault is Fault.BUSY:

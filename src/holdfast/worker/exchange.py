@@ -22,6 +22,7 @@ from holdfast.domain.settling import is_readable
 from holdfast.domain.states import Status
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import AttemptRef, Claim, Settlement
+from holdfast.drivers.faults import Fault, fault_of
 from holdfast.observe import emit
 from holdfast.sql import ready
 from holdfast.worker.appetite import Appetite
@@ -56,6 +57,7 @@ class Exchange:
         self._unsure = False
         self._survey_at = 0.0
         self.claiming = True
+        self.refusal: str | None = None
         self.endings = self._new_endings()
         self._writer = ResultWriter(database, lambda: self.endings, self._away, self._spread)
         self.desk = AttemptDesk(database, options.prepare, lambda: self.tenure, self.wake)
@@ -271,6 +273,8 @@ class Exchange:
             return None
         except (psycopg.Error, HoldfastError) as error:
             emit("turn.refused", worker_id=errand.worker_id, error=f"{type(error).__name__}: {error}")
+            if fault_of(error) is Fault.REFUSED:
+                self.refusal = said(error)
             self._appetite.restart()
             await self._write_notes(errand)
             await self._writer.write_one_by_one(errand.settlements)
@@ -281,6 +285,7 @@ class Exchange:
         if self._failures:
             emit("database.back", worker_id=errand.worker_id, failures=self._failures)
             self._failures = 0
+        self.refusal = None
         now, news = monotonic(), self._appetite.news
         if errand.survey:
             self._survey_at = now + self._options.rescue_pause

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 
 from holdfast.domain.errors import ConfigurationError, HoldfastError
+from holdfast.drivers.faults import TAKES_NO_WRITES
 from holdfast.drivers.sessions import OwnConnection, Session
 from holdfast.worker.figures import Family, Figures
 from holdfast.worker.supervisor import Worker
@@ -23,13 +24,17 @@ from holdfast.worker.supervisor import Worker
 LOOP_ANSWERS_WITHIN = 5.0
 PING_KEPT = 1.0
 PING = Session("health", statement_timeout=2.0, silence=3.0)
+DOES_NOT_ANSWER = "Postgres does not answer"
 REQUEST_SECONDS = 5.0
 AT_ONCE = 16
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Database:
-    """Whether the worker's database answers; checked at most once a second, over a connection that is kept open."""
+    """Whether the worker's database answers and takes writes.
+
+    It is checked at most once a second, over a connection that is kept open.
+    """
 
     def __init__(self, url: str, pooler: str) -> None:
         self._url = url
@@ -37,16 +42,17 @@ class Database:
         self._lock = threading.Lock()
         self._connection: OwnConnection | None = None
         self._asked_at = -PING_KEPT
-        self._answered = False
+        self._trouble: str | None = None
 
-    def answers(self) -> bool:
+    def trouble(self) -> str | None:
+        """Return why the worker cannot use the database; None if it can."""
         with self._lock:
             if monotonic() - self._asked_at > PING_KEPT:
-                self._answered = self._ping()
+                self._trouble = self._ping()
                 self._asked_at = monotonic()
-            return self._answered
+            return self._trouble
 
-    def _ping(self) -> bool:
+    def _ping(self) -> str | None:
         for _ in range(2):  # the open connection may have been lost in the meantime
             kept = self._connection is not None
             try:
@@ -54,14 +60,14 @@ class Database:
                     self._connection = OwnConnection.connect(
                         self._url, session=PING, pooler=self._pooler, connect_timeout=2
                     )
-                self._connection.execute("select 1")
+                row = self._connection.execute("select pg_is_in_recovery()").fetchone()
             except (psycopg.Error, OSError, HoldfastError):
                 self.close()
                 if kept:
                     continue
-                return False
-            return True
-        return False
+                return DOES_NOT_ANSWER
+            return f"Postgres {TAKES_NO_WRITES}" if row == (True,) else None
+        return DOES_NOT_ANSWER
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -109,15 +115,17 @@ class WorkerPort:
         return known()
 
     def _live(self) -> tuple[int, str, str]:
-        return _checks({"loop": self._worker.answers(LOOP_ANSWERS_WITHIN)})
+        return _checks({"loop": self._worker.answers(LOOP_ANSWERS_WITHIN)}, {})
 
     def _ready(self) -> tuple[int, str, str]:
+        refusal, trouble = self._worker.refusal, self._database.trouble()
         return _checks(
             {
                 "registered": self._worker.registered,
-                "claiming": not self._worker.draining,
-                "postgres": self._database.answers(),
-            }
+                "claiming": refusal is None and not self._worker.draining,
+                "postgres": trouble is None,
+            },
+            {"claiming": refusal, "postgres": trouble},
         )
 
     def _metrics(self) -> tuple[int, str, str]:
@@ -130,17 +138,20 @@ class WorkerPort:
             ("runs", "Runs that this worker holds: those it executes and those waiting for a slot.", worker.held),
             ("registered", "Whether this worker is registered and holds its lease.", worker.registered),
             ("draining", "Whether this worker has stopped claiming runs.", worker.draining),
-            ("database_up", "Whether Postgres answers this worker.", self._database.answers()),
+            ("database_up", "Whether Postgres answers this worker and takes writes.", not self._database.trouble()),
         ):
             yield Family(f"holdfast_worker_{name}", "gauge", about, {(): float(value)})
 
 
-def _checks(checks: dict[str, bool]) -> tuple[int, str, str]:
+def _checks(checks: dict[str, bool], reasons: dict[str, str | None]) -> tuple[int, str, str]:
     well = all(checks.values())
-    document = {
+    document: dict[str, Any] = {
         "status": "ok" if well else "down",
         "checks": {name: "ok" if fine else "down" for name, fine in checks.items()},
     }
+    known = {name: why for name, why in reasons.items() if why is not None}
+    if known:
+        document["reasons"] = known
     return 200 if well else 503, "application/json", json.dumps(document) + "\n"
 
 

@@ -13,7 +13,7 @@ from time import monotonic
 import psycopg
 
 from holdfast.domain.doorbell import STOP
-from holdfast.domain.errors import DatabaseUnreachable, HoldfastError
+from holdfast.domain.errors import DatabaseReadOnly, DatabaseUnreachable, HoldfastError
 from holdfast.domain.execution import Executor, Place
 from holdfast.domain.tasks import load_modules, registry
 from holdfast.domain.values import Renewal
@@ -21,7 +21,7 @@ from holdfast.observe import emit
 from holdfast.processes import loop_signals
 from holdfast.sql import leases, workers
 from holdfast.sql.statement import Op
-from holdfast.worker.database import Busy, Database, Unavailable, said
+from holdfast.worker.database import Busy, Database, ReadOnly, Unavailable, said
 from holdfast.worker.exchange import Exchange
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.renewal import RenewalThread
@@ -89,6 +89,11 @@ class Worker:
     def draining(self) -> bool:
         """Whether this worker has stopped claiming runs."""
         return self._stopping
+
+    @property
+    def refusal(self) -> str | None:
+        """Why Postgres refused the last round trip, for instance a missing privilege; None if it succeeded."""
+        return self._exchange.refusal if self._serving else None
 
     @property
     def held(self) -> int:
@@ -186,6 +191,8 @@ class Worker:
                 await self._database.transact(register)
                 break
             except Unavailable as error:
+                if isinstance(error, ReadOnly) and not (waiting or self._stopping):
+                    raise DatabaseReadOnly(f"{said(error)}. Point HOLDFAST_DATABASE_URL to the primary.") from error
                 if not (waiting or self._stopping):
                     raise DatabaseUnreachable(f"Postgres does not answer: {said(error)}") from error
                 emit("database.away", worker_id=tenure.id, error=said(error))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 
 from holdfast.domain.errors import HoldfastError
@@ -9,6 +11,7 @@ from holdfast.http import reading
 from holdfast.http.answers import Answer, answer
 from holdfast.http.call import Call
 from holdfast.http.openapi.parts import RETRY_AFTER, Part, operation, ref, says
+from holdfast.http.problems import KINDS, kind_of
 from holdfast.http.routes import Noun, Route
 from holdfast.http.service import Service
 
@@ -17,39 +20,46 @@ REDIS_SECONDS = 2.0
 
 def live(call: Call) -> Answer:
     reading.query(call)
-    return _answer({})
+    return _answer({}, {})
 
 
 def ready(call: Call) -> Answer:
-    """Whether requests can be served: Postgres answers, at a schema that this code knows."""
+    """Whether requests can be served: Postgres answers, takes writes, and is at a schema that this code knows."""
     reading.query(call)
-    return _answer({"postgres": _postgres(call.service)})
+    why = _postgres(call.service)
+    return _answer({"postgres": why is None}, {"postgres": why})
 
 
 def healthy(call: Call) -> Answer:
     reading.query(call)
     here = call.service
-    checks = {"postgres": _postgres(here)}
+    why = _postgres(here)
+    checks = {"postgres": why is None}
     if here.settings.redis_url:
         checks["redis"] = _redis(here.settings.redis_url)
-    return _answer(checks)
+    return _answer(checks, {"postgres": why})
 
 
-def _answer(checks: dict[str, bool]) -> Answer:
+def _answer(checks: dict[str, bool], reasons: dict[str, str | None]) -> Answer:
     well = all(checks.values())
-    document = {
+    document: dict[str, Any] = {
         "status": "ok" if well else "down",
         "checks": {name: "ok" if fine else "down" for name, fine in checks.items()},
     }
+    known = {name: why for name, why in reasons.items() if why is not None}
+    if known:
+        document["reasons"] = known
     return answer(document, 200 if well else 503, None if well else {"Retry-After": "1"})
 
 
-def _postgres(here: Service) -> bool:
+def _postgres(here: Service) -> str | None:
+    """Why the database cannot be used, without its address; None if it can."""
     try:
         here.database.check()
-    except (HoldfastError, psycopg.Error):
-        return False
-    return True
+    except (HoldfastError, psycopg.Error) as error:
+        kind = KINDS[kind_of(error)]
+        return kind.detail or kind.about
+    return None
 
 
 def _redis(url: str) -> bool:

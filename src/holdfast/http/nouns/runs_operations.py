@@ -74,7 +74,7 @@ SUBMIT = operation(
         413: problem("body-too-large"),
         415: problem("unsupported-media-type"),
         422: problem("bad-input", "unknown-model", "bad-parameters", "refused-value"),
-        503: problem("database-unreachable", "database-busy", headers=RETRY_AFTER),
+        503: problem("database-unreachable", "database-read-only", "database-busy", headers=RETRY_AFTER),
     },
 )
 
@@ -102,7 +102,7 @@ SUBMIT_BATCH = operation(
         413: problem("body-too-large"),
         415: problem("unsupported-media-type"),
         422: problem("bad-input", "refused-value"),
-        503: problem("database-unreachable", "database-busy", headers=RETRY_AFTER),
+        503: problem("database-unreachable", "database-read-only", "database-busy", headers=RETRY_AFTER),
     },
 )
 

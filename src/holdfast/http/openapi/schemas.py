@@ -330,3 +330,8 @@ HEALTH: dict[str, Any] = record(
         "checks": {"type": "object", "additionalProperties": {"type": "string", "enum": ["ok", "down"]}},
     },
 )
+HEALTH["properties"]["reasons"] = {
+    "type": "object",
+    "description": "Why a check is down, where that is known. Left out if every check is ok.",
+    "additionalProperties": {"type": "string"},
+}
