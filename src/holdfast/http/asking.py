@@ -38,7 +38,7 @@ def new_run(call: Call, body: Any, key: str | None = None, pointer: str = "", de
         task,
         parameters,
         asker=Asker(who.scope, who.name, call.traceparent),
-        default_dedupe=None if task.has_own_dedupe else dedupe,
+        default_dedupe=dedupe if task.dedupe == "off" and not task.has_own_dedupe else None,
         **options,
     )
 
