@@ -56,7 +56,7 @@ def test_each_run_is_submitted_once_while_the_notification_queue_is_full(full_ur
         many = client.submit_many("mock", [{"seconds": 0}, {"seconds": 1}])
         assert {run.id for run in client.list()} == {first.id, keyed.id, *(run.id for run in many)}
         # For a while the client does not even try.
-        assert not client._bell.rides("a queue that was never rung")
+        assert not client._links.get().bell.rides("a queue that was never rung")
         assert client.cancel(first).status == "CANCELLED"
         assert client.retry(first).status == "PENDING"
 

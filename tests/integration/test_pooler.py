@@ -237,7 +237,7 @@ def test_prepared_statements_can_be_enabled_for_a_pooler_that_supports_them(
         with Client(replace(settings, database_url=shared, pooler="prepared"), max_connections=1) as client:
             for n in range(10):
                 client.submit("echo", {"value": n})
-            with client._pool.connection() as connection:
+            with client._links.get().pool.connection() as connection:
                 assert connection.execute("select count(*) > 0 from pg_prepared_statements").fetchone() == (True,)
 
 

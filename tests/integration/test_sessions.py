@@ -146,9 +146,9 @@ def client(database_url: str, tmp_path: Path) -> Iterator[Client]:
 
 def fill(client: Client, connections: int) -> None:
     """Have the pool open so many connections, and rest them."""
-    taken = [client._pool.getconn() for _ in range(connections)]
+    taken = [client._links.get().pool.getconn() for _ in range(connections)]
     for connection in taken:
-        client._pool.putconn(connection)
+        client._links.get().pool.putconn(connection)
 
 
 def terminate_all(database_url: str) -> None:
