@@ -39,7 +39,7 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
 def test_nobody_waits_for_their_own_transaction(settings: Settings) -> None:
     with Client(settings) as client, psycopg.connect(settings.database_url) as connection:
         run = client.on(connection).submit("mock", {"seconds": 0})
-        with pytest.raises(BadInput, match="after the commit"):
+        with pytest.raises(BadInput, match="Commit first"):
             run.wait(timeout=60)
         connection.commit()
         assert client.get(run).status == "PENDING"
@@ -50,7 +50,7 @@ async def test_nor_awaits_it(settings: Settings) -> None:
         connection = await psycopg.AsyncConnection.connect(settings.database_url)
         async with connection:
             run = await client.on(connection).submit("mock", {"seconds": 0})
-            with pytest.raises(BadInput, match="after the commit"):
+            with pytest.raises(BadInput, match="Commit first"):
                 await run.wait(timeout=60)
 
 
