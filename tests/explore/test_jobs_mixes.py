@@ -26,8 +26,8 @@ BLOCKS, SEEDS, FULL_SEEDS = 8, 5, 400
 ORDERS, CRASHES = 4, 4
 
 
-# An attempt's end reads the clock before it waits for the lease. A child that was named meanwhile, under that lease, has
-# a later time than the end, although it was committed before: i11 compares times, and cannot tell.
+# An attempt's end reads the clock before it waits for the lease. A child that was named meanwhile, under that lease,
+# has a later time than the end, although it was committed before: i11 compares times, and cannot tell.
 TIMED_BY_STATEMENT = {"reclaimed"}
 
 
