@@ -18,8 +18,8 @@ def previous_source(tmp_path_factory: pytest.TempPathFactory) -> Release:
 
 
 @pytest.fixture(scope="session")
-def this_source(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    return this(tmp_path_factory.mktemp("this"))
+def this_source(tmp_path_factory: pytest.TempPathFactory, previous_source: Release) -> Release:
+    return this(tmp_path_factory.mktemp("this"), previous_source)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Two releases of Holdfast on one database: the one that landed before, and this one.
 
-The code of the release before is taken from git, so these tests need a clone with its history. This release gets one
-more migration, which changes the busiest tables.
+The code of the release before is taken from git, so these tests need a clone with its history. What the migration of
+this release changes is made to include the busiest tables.
 """
 
 from __future__ import annotations
@@ -135,10 +135,13 @@ def previous(directory: Path) -> Release:
     return Release("previous", directory / "src")
 
 
-def this(directory: Path) -> Release:
-    """This release, with one more migration, so that an upgrade always changes the busiest tables."""
+def this(directory: Path, before: Release) -> Release:
+    """This release, whose new migration also changes the busiest tables; it gets one if it has none of its own."""
     shutil.copytree(ROOT / "src", directory / "src", ignore=shutil.ignore_patterns("__pycache__"))
     release = Release("this", directory / "src")
-    number = f"{int(release.schema) + 1:04}"
-    (release.source / "holdfast" / "sql" / "migrations" / f"{number}_stand_in.sql").write_text(STAND_IN)
+    migrations = release.source / "holdfast" / "sql" / "migrations"
+    number = f"{int(before.schema) + 1:04}"
+    [migration] = [*migrations.glob(f"{number}_*.sql")] or [migrations / f"{number}_stand_in.sql"]
+    with migration.open("a") as script:
+        script.write(STAND_IN)
     return release
