@@ -164,8 +164,8 @@ def standby(stage: Stage, dice: random.Random) -> Undo:
     """The server comes back as a standby, which refuses to write whatever a session sets, and is promoted later."""
     if stage.read_only:
         raise NotPossible
-    stage.read_only = True
     stage.postgres.demote()
+    stage.read_only = True
 
     def undo() -> None:
         stage.postgres.promote()
@@ -203,8 +203,8 @@ def _freeze(stage: Stage, dice: random.Random, seconds: float) -> Undo:
 def _read_only(stage: Stage, seconds: float, *, by_database: bool) -> Undo:
     if stage.read_only:
         raise NotPossible
-    stage.read_only = True
     _set_read_only(stage, by_database, on=True)
+    stage.read_only = True
 
     def undo() -> None:
         _set_read_only(stage, by_database, on=False)
