@@ -21,7 +21,7 @@ def seen(step):
 
 packages = pathlib.Path(sys.argv[1], "lib", "python3", "site-packages")
 packages.mkdir(parents=True)
-print("Looking in indexes: https://pypi.org/simple")
+print("Looking in links: /wheels")
 print("Ignoring colorama: markers do not match")
 print("Collecting a-package==1.0 (from -r requirements.txt (line 1))", flush=True)
 seen("first")
