@@ -28,7 +28,7 @@ class Holdfast(PostgresContender):
         return "bench_holdfast"
 
     def make_schema(self, url: str) -> None:
-        from holdfast import migrate
+        from holdfast.schema import migrate
 
         migrate.upgrade(url)
 

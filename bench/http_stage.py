@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.embedded import ensure_running
-from holdfast.migrate import upgrade
+from holdfast.schema.migrate import upgrade
 
 ROOT = Path(__file__).parents[1]
 

@@ -23,8 +23,8 @@ import orjson
 import psycopg
 
 from holdfast.embedded import ensure_running
-from holdfast.migrate import upgrade
-from holdfast.settings import load
+from holdfast.runtime.settings import load
+from holdfast.schema.migrate import upgrade
 
 BARE = "/bare"
 

@@ -30,7 +30,7 @@ from holdfast.domain.canonical import canonicalize
 from holdfast.domain.ids import new_ids
 from holdfast.embedded import ensure_running
 from holdfast.jobs import Jobs
-from holdfast.migrate import upgrade
+from holdfast.schema.migrate import upgrade
 from holdfast.sql.statement import plain_array, text_array
 
 AT_ONCE = 10_000

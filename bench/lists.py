@@ -18,9 +18,10 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from holdfast import migrate, ops
+from holdfast import ops
 from holdfast.drivers import psycopg as driver
 from holdfast.embedded import ensure_running, stop_if_unused
+from holdfast.schema import migrate
 
 MONTHS = 4
 GOAL = 0.150

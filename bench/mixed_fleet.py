@@ -23,7 +23,7 @@ from bench.programs.mixed_one import mixed_one
 from bench.programs.mixed_two import mixed_two
 from bench.rounds import Entry, Sample, alternate
 from holdfast import Client, Submission
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 MODULES = ("bench.programs.mixed_one", "bench.programs.mixed_two")
 START_SECONDS = 60.0

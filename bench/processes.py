@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.processes import family
+from holdfast.processes.family import family
 
 STOP_SECONDS = 8.0
 TICKS = os.sysconf("SC_CLK_TCK")

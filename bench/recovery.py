@@ -23,9 +23,9 @@ from typing import Any
 from bench.processes import Crew, running
 from holdfast import Client
 from holdfast.embedded import ensure_running
-from holdfast.migrate import upgrade
-from holdfast.processes import children, family
-from holdfast.settings import Settings
+from holdfast.processes.family import children, family
+from holdfast.runtime.settings import Settings
+from holdfast.schema.migrate import upgrade
 
 DEADLINE = 120.0
 

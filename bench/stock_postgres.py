@@ -21,10 +21,11 @@ from statistics import median
 import psycopg
 
 from bench.servers import postgres
-from holdfast import Client, migrate
-from holdfast.settings import Settings
+from holdfast import Client
+from holdfast.runtime.settings import Settings
+from holdfast.schema import migrate
 from holdfast.testing.databases import scratch
-from holdfast.testing.servers import stock_postgres
+from tests.servers import stock_postgres
 
 TASK = "mock"
 

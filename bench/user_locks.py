@@ -30,7 +30,7 @@ from bench.programs.holdfast_tasks import noop
 from bench.rounds import Entry, Sample, alternate
 from holdfast import Client
 from holdfast.jobs import Jobs
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 AWAITED = 5
 JOB_TASKS = 20

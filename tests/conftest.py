@@ -24,7 +24,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.embedded import ensure_running, locks, stop_if_unused
-from holdfast.testing.servers import pgbouncer
+from tests.servers import pgbouncer
 
 # Set by the process that pytest was started as, inherited by the workers of pytest-xdist.
 RUN_DIRECTORY = "HOLDFAST_TEST_RUN_DIRECTORY"
@@ -127,7 +127,7 @@ def server_connection(server_url: str) -> Iterator[psycopg.Connection]:
 @pytest.fixture(scope="session")
 def template_database(server_connection: psycopg.Connection, server_url: str, run_directory: Path) -> str:
     """The name of a migrated database without connections, made by the first process that asks."""
-    from holdfast.migrate import upgrade
+    from holdfast.schema.migrate import upgrade
 
     name, unfinished = database_name(run_directory, "template"), database_name(run_directory, "unfinished")
     with psycopg.connect(server_url, autocommit=True) as connection:

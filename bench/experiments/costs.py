@@ -11,7 +11,7 @@ from bench.data import pending
 from bench.drain import begun, checkpoint, drain, finished
 from bench.processes import cpu_seconds, resident_megabytes
 from bench.rounds import Entry, Experiment, Sample, Sizes
-from holdfast.processes import family
+from holdfast.processes.family import family
 
 
 def _log_position(lab: Lab) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Fatal, current_run
-from holdfast.settings import load
+from holdfast.runtime.settings import load
 
 
 def place_for(name: str) -> Path:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.domain.states import Status
     from holdfast.domain.tasks import Task, task
     from holdfast.http_client import AsyncHttpClient, HttpClient
-    from holdfast.settings import Settings
+    from holdfast.runtime.settings import Settings
 
 # Where each public name lives. They are imported when first asked for, so that `import holdfast` costs nothing.
 _HOMES = {
@@ -58,7 +58,7 @@ _HOMES = {
     "holdfast.domain.states": ("Status",),
     "holdfast.domain.tasks": ("Task", "task"),
     "holdfast.http_client": ("AsyncHttpClient", "HttpClient"),
-    "holdfast.settings": ("Settings",),
+    "holdfast.runtime.settings": ("Settings",),
 }
 
 __all__ = [

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.processes import alive, family, wait_gone
+from holdfast.processes.family import alive, family, wait_gone
 from tests.chaos.tasks import NOTES
 
 ROOT = Path(__file__).parents[2]

@@ -22,8 +22,8 @@ import psycopg
 from psycopg import sql
 
 from holdfast import Client
-from holdfast.migrate import upgrade
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
+from holdfast.schema.migrate import upgrade
 from tests.chaos.faults import FAULTS, NAMES, Fault, NotPossible, Stage
 from tests.chaos.fleet import Fleet, Member
 from tests.chaos.judge import Judge, Notes

@@ -17,11 +17,11 @@ from typing import Any
 import psycopg
 
 from holdfast import Client
-from holdfast.testing.explorer.history import History, counted, read
-from holdfast.testing.explorer.invariants import INVARIANTS, counters_are_exact
-from holdfast.testing.explorer.wire import Session
-from holdfast.verifying import verify
+from holdfast.client.verifying import verify
 from tests.chaos.load import Ledger
+from tests.explorer.history import History, counted, read
+from tests.explorer.invariants import INVARIANTS, counters_are_exact
+from tests.explorer.wire import Session
 from tests.integration.jobs_support import disagreements
 
 MEANT_TO_FAIL = ("chaos.doomed", "chaos.second_wind")

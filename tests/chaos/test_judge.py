@@ -10,7 +10,7 @@ import pytest
 from holdfast import Client
 from holdfast.domain.settling import Failed, Succeeded
 from holdfast.domain.values import Claim
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.chaos.judge import Judge, Notes
 from tests.chaos.load import Ledger
 from tests.integration.jobs_support import Stage, new_run

@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.testing.timeline import Timeline
 from tests.conformance.drivers import DRIVERS, ONLY_BORROWED, POOLED, Driver
+from tests.timeline import Timeline
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.errors import RunEnded, RunNotFound
 from holdfast.domain.ids import new_id
-from holdfast.testing.timeline import Timeline
+from tests.timeline import Timeline
 
 
 def test_a_ready_run_ends_at_once(timeline: Timeline) -> None:

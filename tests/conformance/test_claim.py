@@ -6,7 +6,7 @@ from datetime import timedelta
 from hashlib import sha256
 
 from holdfast import ops
-from holdfast.testing.timeline import Timeline, new_run
+from tests.timeline import Timeline, new_run
 
 
 def test_higher_priority_first_then_older_first(timeline: Timeline) -> None:

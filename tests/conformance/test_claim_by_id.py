@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from holdfast.domain.ids import new_id
 from holdfast.sql import leases
-from holdfast.testing.timeline import Timeline
+from tests.timeline import Timeline
 
 
 def test_a_ready_run_is_taken(timeline: Timeline) -> None:

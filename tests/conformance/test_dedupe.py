@@ -12,8 +12,8 @@ from holdfast import ops
 from holdfast.domain.errors import ConfigurationError
 from holdfast.drivers.psycopg import run as drive
 from holdfast.sql import payloads
-from holdfast.testing.timeline import Timeline, new_run
 from tests.conformance.drivers import Driver
+from tests.timeline import Timeline, new_run
 
 
 def test_a_pending_run_is_found(timeline: Timeline) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.domain.errors import RunNotFound
 from holdfast.domain.ids import new_id
-from holdfast.testing.timeline import Timeline
+from tests.timeline import Timeline
 
 
 def codes(timeline: Timeline, run: str) -> list[str]:

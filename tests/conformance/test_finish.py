@@ -14,7 +14,7 @@ from holdfast.domain.settling import Failed, Succeeded, settle
 from holdfast.domain.values import StoredResult
 from holdfast.sql import tallies
 from holdfast.sql.statement import Statement
-from holdfast.testing.timeline import ERROR, Timeline
+from tests.timeline import ERROR, Timeline
 
 
 def test_a_success_keeps_its_result(timeline: Timeline) -> None:

@@ -13,16 +13,16 @@ import pytest
 from holdfast import ops
 from holdfast.domain.errors import RunCancelled, RunFailed, RunNotFinished, RunNotFound
 from holdfast.domain.ids import new_id
+from holdfast.domain.records import EventRecord
 from holdfast.domain.settling import Succeeded, settle
 from holdfast.domain.states import MOVES, Status
 from holdfast.domain.values import Claim, Position, WorkerInfo
 from holdfast.drivers import psycopg as psycopg_driver
 from holdfast.sql import workers
-from holdfast.sql.events import EventRecord
 from holdfast.sql.statement import Op
-from holdfast.testing.timeline import Timeline
 from tests.conformance.drivers import Driver
 from tests.integration.worker_support import eventually
+from tests.timeline import Timeline
 
 
 def a_long_story(timeline: Timeline) -> str:

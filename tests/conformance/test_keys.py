@@ -13,7 +13,7 @@ from holdfast.domain.ids import new_id, series
 from holdfast.domain.jobs import NewJob
 from holdfast.domain.states import Status
 from holdfast.sql import keys
-from holdfast.testing.timeline import Timeline, new_run
+from tests.timeline import Timeline, new_run
 
 
 def test_the_same_request_is_answered_with_the_same_run(timeline: Timeline) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import ops
-from holdfast.testing.timeline import Timeline
+from tests.timeline import Timeline
 
 
 def listed(timeline: Timeline, **filters: Any) -> list[str]:

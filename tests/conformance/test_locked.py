@@ -12,7 +12,7 @@ from holdfast.domain.jobs import NewJob, NewMap, Slice
 from holdfast.domain.values import Claim, Dependency
 from holdfast.sql import jobs, ready
 from holdfast.sql.locks import Blocked
-from holdfast.testing.timeline import Timeline, new_run
+from tests.timeline import Timeline, new_run
 
 LOCKS = {
     "lease": "select from holdfast.leases where run_id = %(run)s for key share",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.sql import leases
-from holdfast.testing.timeline import Timeline
+from tests.timeline import Timeline
 
 
 def test_progress_is_seen_while_the_run_runs_and_afterwards(timeline: Timeline) -> None:

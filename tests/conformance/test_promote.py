@@ -7,7 +7,7 @@ from datetime import timedelta
 import psycopg
 
 from holdfast import ops
-from holdfast.testing.timeline import Timeline
+from tests.timeline import Timeline
 
 
 def test_runs_become_ready_in_the_order_they_fell_due(timeline: Timeline) -> None:

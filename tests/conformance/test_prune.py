@@ -16,7 +16,7 @@ from holdfast.domain.jobs import NewJob
 from holdfast.domain.states import Status
 from holdfast.domain.values import Dependency
 from holdfast.sql.keys import NewKey
-from holdfast.testing.timeline import Timeline, new_run
+from tests.timeline import Timeline, new_run
 
 OLD = datetime(2001, 5, 20, tzinfo=UTC)
 RETENTION = timedelta(days=90)

@@ -17,8 +17,8 @@ from holdfast.drivers import psycopg as driver
 from holdfast.ops.create import FIRST_TASKS
 from holdfast.ops.prune import Pruned
 from holdfast.sql import jobs
-from holdfast.testing.timeline import Timeline, new_run
 from tests.conformance.test_prune import RETENTION, ended, make_month, month, old_id
+from tests.timeline import Timeline, new_run
 
 __all__ = ["make_month", "month"]
 

@@ -7,7 +7,7 @@ from holdfast.ops import outbox
 from holdfast.ops.outbox import Delivery, Held, Try
 from holdfast.sql import subscriptions
 from holdfast.sql.subscriptions import NewSubscription
-from holdfast.testing.timeline import Timeline
+from tests.timeline import Timeline
 
 
 def subscribe(timeline: Timeline, name: str = "all") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.testing.timeline import Timeline
+from tests.timeline import Timeline
 
 
 def test_a_released_run_is_claimed_again_under_the_same_number(timeline: Timeline) -> None:

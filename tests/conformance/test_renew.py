@@ -11,7 +11,7 @@ from holdfast.domain.errors import LeaseLost
 from holdfast.domain.ids import new_id
 from holdfast.domain.values import WorkerInfo
 from holdfast.sql import workers
-from holdfast.testing.timeline import Timeline
+from tests.timeline import Timeline
 
 
 def test_renewing_in_time_keeps_the_lease(timeline: Timeline) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import ops
 from holdfast.sql import workers
-from holdfast.testing.timeline import Timeline
+from tests.timeline import Timeline
 
 
 def test_the_first_loss_is_tried_again_at_once(timeline: Timeline) -> None:

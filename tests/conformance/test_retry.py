@@ -10,7 +10,7 @@ import pytest
 from holdfast import ops
 from holdfast.domain.errors import RunEnded, RunNotFound
 from holdfast.domain.ids import new_id
-from holdfast.testing.timeline import Timeline
+from tests.timeline import Timeline
 
 
 def test_a_failed_run_is_due_now_with_its_whole_budget(timeline: Timeline) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.sql import logs, steps
 from holdfast.sql.logs import LogLine
-from holdfast.testing.timeline import Timeline, Worker
+from tests.timeline import Timeline, Worker
 
 
 def keep(timeline: Timeline, worker: Worker, claim: Claim | AttemptRef, result: str = '"first"') -> bool:

@@ -12,8 +12,8 @@ import pytest
 from holdfast import ops
 from holdfast.domain.errors import RunNotFound
 from holdfast.sql import tallies
-from holdfast.testing.timeline import Timeline, new_run
 from tests.conformance.drivers import Driver, RolledBack
+from tests.timeline import Timeline, new_run
 
 PARAMETERS = {
     "text": 'quote " backslash \\ brace } null',

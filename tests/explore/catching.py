@@ -18,14 +18,14 @@ import pytest
 
 from holdfast.sql.statement import Op
 from holdfast.testing import clock
-from holdfast.testing.explorer import search
-from holdfast.testing.explorer.mutation import SCHEMA, SQL, DoesNotApply, Mutation, Rewriting, mutated, rewritten
-from holdfast.testing.explorer.schedule import parse
-from holdfast.testing.explorer.stage import Crashes, Stage
-from holdfast.testing.explorer.wire import unchanged
-from holdfast.testing.timeline import Timeline
 from tests.conformance.drivers import Psycopg
+from tests.explorer import search
+from tests.explorer.mutation import SCHEMA, SQL, DoesNotApply, Mutation, Rewriting, mutated, rewritten
+from tests.explorer.schedule import parse
+from tests.explorer.stage import Crashes, Stage
+from tests.explorer.wire import unchanged
 from tests.integration.wire import Wire
+from tests.timeline import Timeline
 
 T = TypeVar("T")
 

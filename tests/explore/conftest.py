@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast.testing import clock
-from holdfast.testing.explorer.stage import Stage
+from tests.explorer.stage import Stage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

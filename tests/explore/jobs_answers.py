@@ -20,11 +20,11 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.jobs import JobRecord, Mapped
 from holdfast.domain.values import Claim, Submitted, Verdict
-from holdfast.testing.explorer.actor import Answer
-from holdfast.testing.explorer.history import History
 from tests.explore.jobs_cases import HEALED, Case
 from tests.explore.jobs_keys import BEFORE, GONE
 from tests.explore.jobs_programs import Part
+from tests.explorer.actor import Answer
+from tests.explorer.history import History
 
 Complaints = Iterator[str]
 

@@ -21,8 +21,8 @@ from holdfast.sql.jobs import Move
 from holdfast.sql.statement import Op
 from holdfast.sql.subscriptions import NewSubscription
 from holdfast.testing import clock
-from holdfast.testing.explorer.situations import LEASE, PAST_IT, register
-from holdfast.testing.explorer.wire import Session
+from tests.explorer.situations import LEASE, PAST_IT, register
+from tests.explorer.wire import Session
 
 ERROR = {"class": "Broken", "message": "it broke", "traceback": None}
 UNCRITICAL = '{"critical": false}'

@@ -14,11 +14,11 @@ from holdfast.domain.values import NewRun
 from holdfast.ops.create import FIRST_TASKS
 from holdfast.sql.keys import JOB, NewKey
 from holdfast.sql.statement import Op
-from holdfast.testing.explorer.actor import Do, Program
-from holdfast.testing.explorer.situations import LEASE
-from holdfast.testing.explorer.wire import Session
 from tests.explore.jobs_cases import Case, Setting
 from tests.explore.jobs_programs import Part, repeated
+from tests.explorer.actor import Do, Program
+from tests.explorer.situations import LEASE
+from tests.explorer.wire import Session
 
 RETENTION = timedelta(days=2000)
 BEFORE = -1  # who made what a situation begins with

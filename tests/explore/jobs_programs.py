@@ -14,8 +14,8 @@ from holdfast.domain.states import Status
 from holdfast.domain.values import KnownAs, Position, Settlement, Verdict
 from holdfast.sql import attempts, jobs
 from holdfast.sql.statement import Op, Statement, first
-from holdfast.testing.explorer.actor import Do, Program
 from tests.explore.jobs_cases import ERROR, Case, add_map
+from tests.explorer.actor import Do, Program
 
 NOW: Statement[datetime | None] = Statement("select holdfast.now()", {}, first(lambda row: row[0]))
 STOP_ROUNDS = 20

@@ -9,9 +9,9 @@ from holdfast.domain.ids import new_id
 from holdfast.ops import outbox
 from holdfast.sql.deliveries import Try
 from holdfast.sql.statement import Op, Statement, plain_array
-from holdfast.testing.explorer.actor import Do, Program
 from tests.explore.jobs_cases import Case, resource_named
 from tests.explore.jobs_programs import Part, repeated
+from tests.explorer.actor import Do, Program
 
 HOLD_SECONDS = 60.0
 

@@ -15,20 +15,20 @@ from holdfast.sql import jobs
 from holdfast.sql.deliveries import Try
 from holdfast.sql.statement import plain_array
 from holdfast.testing import clock
-from holdfast.testing.explorer import history, invariants
-from holdfast.testing.explorer.actor import Actor
-from holdfast.testing.explorer.drain import drain
-from holdfast.testing.explorer.history import History
-from holdfast.testing.explorer.schedule import ACTORS, IMPATIENT, Meeting, Schedule
-from holdfast.testing.explorer.search import Choose
-from holdfast.testing.explorer.situations import LONG, PAST_IT, register
-from holdfast.testing.explorer.stage import BATCH, Crashes, Played, Stage, Violation
-from holdfast.testing.explorer.wire import Rewrite, unchanged
 from tests.explore.jobs_answers import Given, check
 from tests.explore.jobs_cases import HEALED, SITUATIONS, Case, Setting
 from tests.explore.jobs_keys import KEY_SITUATIONS, complaints
 from tests.explore.jobs_meetings import PROGRAMS
 from tests.explore.jobs_programs import Part
+from tests.explorer import history, invariants
+from tests.explorer.actor import Actor
+from tests.explorer.drain import drain
+from tests.explorer.history import History
+from tests.explorer.schedule import ACTORS, IMPATIENT, Meeting, Schedule
+from tests.explorer.search import Choose
+from tests.explorer.situations import LONG, PAST_IT, register
+from tests.explorer.stage import BATCH, Crashes, Played, Stage, Violation
+from tests.explorer.wire import Rewrite, unchanged
 from tests.integration.jobs_support import CHECKS
 
 # Only where transactions are short: a long one may have got its number before the child's, and end after it.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.testing.explorer.mutation import Mutation
 from tests.explore.catching import Explored, Mutant, Told
 from tests.explore.mutants_sql import told
+from tests.explorer.mutation import Mutation
 
 
 def mutant(name: str, guard: str, module: str, old: str, new: str, caught_by: Explored | Told) -> Mutant:

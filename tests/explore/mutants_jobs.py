@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.testing.explorer.mutation import SCHEMA, SQL
+from tests.explorer.mutation import SCHEMA, SQL
 
 CONCLUDE, CREATE, DEPEND = "holdfast.ops.conclude", "holdfast.ops.create", "holdfast.ops.depend"
 STOP, RETRY, CANCEL = "holdfast.ops.stop", "holdfast.ops.retry", "holdfast.ops.cancel"

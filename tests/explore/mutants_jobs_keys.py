@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.testing.explorer.mutation import SQL
 from tests.explore.mutants_jobs import CREATE
+from tests.explorer.mutation import SQL
 
 SUBMIT, KEYS = "holdfast.ops.submit", "holdfast.sql.keys"
 TAKEN = "        if (yield from keys.take(key)):\n            return (yield from create_job(new, tasks))\n"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.testing.explorer.mutation import SCHEMA, SQL
 from tests.explore.mutants_jobs import CREATE, DEPEND
+from tests.explorer.mutation import SCHEMA, SQL
 
 # As in `mutants_jobs`: a name, the guard, where it is, what is taken away, what is put there, and who notices.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.domain.states import Status
-from holdfast.testing.explorer.mutation import SCHEMA, Mutation
 from tests.explore.catching import Explored, Mutant, Told
 from tests.explore.mutants_sql import told
+from tests.explorer.mutation import SCHEMA, Mutation
 
 STATEMENT = "for each statement execute function"
 

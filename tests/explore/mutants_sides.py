@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast.sql.leases import HELD as FENCE
-from holdfast.testing.explorer.mutation import SCHEMA, Mutation
 from tests.explore.catching import Explored, Mutant, Told
 from tests.explore.mutants_sql import ALIVE, HELD, mutant, told
+from tests.explorer.mutation import SCHEMA, Mutation
 
 STEP, LINE = "insert into holdfast.steps", "insert into holdfast.logs"
 

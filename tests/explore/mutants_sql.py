@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.testing.explorer.mutation import SQL, Mutation
 from tests.explore.catching import Explored, Mutant, Told
+from tests.explorer.mutation import SQL, Mutation
 
 SUCCEEDING = "told (run_id, number, result, elapsed)"
 SETTLING = "told (run_id, number, status, outcome"

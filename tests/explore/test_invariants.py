@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.sql.events import EventRecord
-from holdfast.testing.explorer.history import Ended, History, Noted
-from holdfast.testing.explorer.invariants import INVARIANTS, counters_are_exact
+from holdfast.domain.records import EventRecord
+from tests.explorer.history import Ended, History, Noted
+from tests.explorer.invariants import INVARIANTS, counters_are_exact
 
 START = datetime(2026, 1, 1, 10, 0, tzinfo=UTC)
 

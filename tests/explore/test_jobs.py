@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
-from holdfast.testing.explorer import search
-from holdfast.testing.explorer.explore import Tally, every_crash, every_interleaving, replay, some
-from holdfast.testing.explorer.schedule import Meeting, parse
-from holdfast.testing.explorer.stage import Crashes
 from tests.conftest import EXPLORED
 from tests.explore.jobs_meetings import KEY_MEETINGS, MEETINGS, SIDE_MEETINGS, USER_MEETINGS
 from tests.explore.jobs_stage import JobStage
+from tests.explorer import search
+from tests.explorer.explore import Tally, every_crash, every_interleaving, replay, some
+from tests.explorer.schedule import Meeting, parse
+from tests.explorer.stage import Crashes
 
 # A slice plays so many schedules of each meeting, drawn at random, the same ones every time; of those with a user's
 # transaction or a subscription fewer.

@@ -12,13 +12,13 @@ from random import Random
 
 import pytest
 
-from holdfast.testing.explorer import search
-from holdfast.testing.explorer.explore import replay
-from holdfast.testing.explorer.schedule import Meeting, parse
-from holdfast.testing.explorer.stage import Crashes
 from tests.conftest import EXPLORED
 from tests.explore.jobs_meetings import MEETINGS, USER_MEETINGS
 from tests.explore.jobs_stage import JobStage
+from tests.explorer import search
+from tests.explorer.explore import replay
+from tests.explorer.schedule import Meeting, parse
+from tests.explorer.stage import Crashes
 
 # How many seeds a slice and a full exploration draw, in blocks that are tests of their own, and how many schedules
 # without and with a crash each seed plays.

@@ -12,16 +12,16 @@ import pytest
 
 from holdfast import sql
 from holdfast.testing.databases import scratch
-from holdfast.testing.explorer import search
-from holdfast.testing.explorer.mutation import SCHEMA, SQL, Mutation, Rewriting, migrate, mutated
-from holdfast.testing.explorer.schedule import parse
-from holdfast.testing.explorer.stage import Crashes, Violation
-from holdfast.testing.explorer.wire import unchanged
 from tests.explore.catching import install_clock
 from tests.explore.jobs_stage import JobStage
 from tests.explore.mutants_jobs import JOBS
 from tests.explore.mutants_jobs_keys import KEYED
 from tests.explore.mutants_jobs_more import EQUIVALENT, OWN, SURVIVORS
+from tests.explorer import search
+from tests.explorer.mutation import SCHEMA, SQL, Mutation, Rewriting, migrate, mutated
+from tests.explorer.schedule import parse
+from tests.explorer.stage import Crashes, Violation
+from tests.explorer.wire import unchanged
 
 AT_MOST = 400
 

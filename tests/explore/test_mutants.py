@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing.databases import scratch
-from holdfast.testing.explorer import mutation
 from tests.explore import (
     mutants_code,
     mutants_keys,
@@ -16,6 +15,7 @@ from tests.explore import (
     mutants_sql,
 )
 from tests.explore.catching import Explored, Mutant, Told, install_clock
+from tests.explorer import mutation
 
 GROUPS: dict[str, list[Mutant]] = {
     f"{module.__name__.rpartition('.')[2]}.{name}": value

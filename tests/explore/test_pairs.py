@@ -8,12 +8,12 @@ from itertools import groupby
 
 import pytest
 
-from holdfast.testing.explorer.explore import Tally, every_crash, every_interleaving, some
-from holdfast.testing.explorer.pairs import meetings
-from holdfast.testing.explorer.schedule import Meeting
-from holdfast.testing.explorer.situations import SITUATIONS
-from holdfast.testing.explorer.stage import Stage
 from tests.conftest import EXPLORED
+from tests.explorer.explore import Tally, every_crash, every_interleaving, some
+from tests.explorer.pairs import meetings
+from tests.explorer.schedule import Meeting
+from tests.explorer.situations import SITUATIONS
+from tests.explorer.stage import Stage
 
 PAIRS = {pair: list(group) for pair, group in groupby(meetings(), key=lambda m: f"{m.first}+{m.second}")}
 
@@ -58,4 +58,4 @@ def test_a_pair_breaks_nothing(stage: Stage, pair: str, full: bool, record_prope
                 total.update(formulas=1, as_expected=tally.schedules == tally.expected)
                 assert tally.schedules == tally.expected, f"{meeting}: not every interleaving was played"
     record_property(EXPLORED, dict(total))  # type: ignore[operator]
-    assert not violations, "replay with: holdfast.testing.explorer.explore.replay\n" + "\n".join(map(str, violations))
+    assert not violations, "replay with: tests.explorer.explore.replay\n" + "\n".join(map(str, violations))

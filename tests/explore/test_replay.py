@@ -7,11 +7,11 @@ import pytest
 from holdfast import ops
 from holdfast.domain.ids import new_id
 from holdfast.domain.settling import Succeeded, settle
-from holdfast.testing.explorer.explore import replay
-from holdfast.testing.explorer.search import Diverged
-from holdfast.testing.explorer.situations import SITUATIONS, arrange
-from holdfast.testing.explorer.stage import Stage
-from holdfast.testing.explorer.wire import Session
+from tests.explorer.explore import replay
+from tests.explorer.search import Diverged
+from tests.explorer.situations import SITUATIONS, arrange
+from tests.explorer.stage import Stage
+from tests.explorer.wire import Session
 from tests.integration.worker_support import eventually
 
 # What broke, or would have, before it was put right.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.testing.explorer import search
-from holdfast.testing.explorer.schedule import Schedule, parse
-from holdfast.testing.explorer.search import Choose
+from tests.explorer import search
+from tests.explorer.schedule import Schedule, parse
+from tests.explorer.search import Choose
 
 
 def playing(*steps: int) -> search.Callable[[Choose], str]:

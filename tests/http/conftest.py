@@ -17,7 +17,7 @@ from flask.testing import FlaskClient
 
 from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.http.hands import Hands
 
 ROOT = Path(__file__).parents[2]

@@ -24,8 +24,8 @@ from holdfast.domain.ids import new_id
 from holdfast.domain.tokens import SCOPES, mint
 from holdfast.drivers.psycopg import transact
 from holdfast.embedded import ensure_running
-from holdfast.migrate import upgrade
 from holdfast.ops.tokens import create_token
+from holdfast.schema.migrate import upgrade
 
 ROOT = Path(__file__).parents[2]
 CONFIG = Path(__file__).with_name("schemathesis.toml")

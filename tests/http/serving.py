@@ -6,7 +6,7 @@ import sys
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.http.server import serve
-from holdfast.settings import load
+from holdfast.runtime.settings import load
 
 if __name__ == "__main__":
     processes = int(sys.argv[1]) if len(sys.argv) > 1 else 1

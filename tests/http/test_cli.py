@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.running import invoke
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.http.conftest import Server
 from tests.http.hands import Hands
 from tests.http.test_outage import until

@@ -33,7 +33,7 @@ from holdfast.domain.errors import (
     WaitTimeout,
 )
 from holdfast.http_client.patience import asked_for, rest
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.http.api_tasks import mirror
 from tests.http.conftest import Server
 from tests.http.hands import Hands

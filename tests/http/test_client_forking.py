@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import AsyncHttpClient, HttpClient
 from holdfast.domain.errors import ClientClosed
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.forking_support import Forked
 from tests.http.conftest import Server
 

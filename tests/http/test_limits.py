@@ -13,7 +13,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.http.test_submit import pointers, problem
 
 JSON = "application/json"

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.processes import children
+from holdfast.processes.family import children
 from tests.http.conftest import ROOT, Server
 from tests.integration.worker_support import eventually
 

@@ -10,10 +10,10 @@ import pytest
 from flask.testing import FlaskClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.assembly import WorkerRequest, worker_options
-from holdfast.client.surroundings import Surroundings
+from holdfast.assembly.worker import WorkerRequest, worker_options
 from holdfast.http.cluster import PREFIX, SOURCES
-from holdfast.settings import Settings
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.settings import Settings
 from holdfast.worker import Worker
 from holdfast.worker.figures import Figures
 from holdfast.worker.port import WorkerPort
@@ -51,10 +51,10 @@ def listed(title: str) -> set[Entry]:
 
 @pytest.fixture
 def worker_metrics(settings: Settings) -> Iterator[str]:
-    with Surroundings(settings) as surroundings:
+    with Runtime(settings) as runtime:
         figures = Figures()
         figures.know_tasks()
-        worker = Worker(worker_options(surroundings, WorkerRequest(executor="inline")))
+        worker = Worker(worker_options(runtime, WorkerRequest(executor="inline")))
         port = WorkerPort(worker, figures, "127.0.0.1", 0)
         yield port.answer("/metrics")[2]
         port.close()

@@ -14,7 +14,7 @@ from flask.testing import FlaskClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.http import cluster
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.http.conftest import Submit
 from tests.http.hands import Hands
 from tests.http.test_submit import problem

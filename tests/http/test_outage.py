@@ -14,7 +14,7 @@ from flask import Flask
 
 from holdfast.drivers import sessions, silence
 from holdfast.http.service import EXTENSION
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.http.conftest import Submit
 from tests.http.hands import Hands
 from tests.http.proxy import Proxy

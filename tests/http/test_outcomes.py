@@ -11,7 +11,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from holdfast.results.files import CHUNK, DamagedResult, FileStore
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.http.conftest import Submit
 from tests.http.hands import Hands
 from tests.http.test_submit import problem

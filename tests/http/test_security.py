@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from holdfast import AsyncHttpClient, HttpClient
 from holdfast.domain.errors import ConfigurationError
 from holdfast.http.app import NOUNS
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.http.conftest import Server
 from tests.http.test_submit import problem
 

@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 
 from holdfast.http import hub, streams
 from holdfast.http.service import EXTENSION
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.http.conftest import Server, Submit
 from tests.http.hands import Hands
 from tests.http.test_submit import problem

@@ -19,7 +19,7 @@ from holdfast.drivers.psycopg import transact
 from holdfast.http import principals
 from holdfast.http.app import NOUNS
 from holdfast.ops.tokens import create_token, list_tokens, revoke_token
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.http.hands import Hands
 from tests.http.test_submit import problem
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.http.app import NOUNS
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.http.conftest import ROOT, Server
 
 PAGE = (ROOT / "docs" / "http.md").read_text("utf-8")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from holdfast.results.files import CHUNK, FileStore
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.http.conftest import Server, Submit
 from tests.http.hands import Hands
 from tests.http.test_outage import until

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.client.surroundings import Surroundings
+from holdfast.assembly.services import services
 from holdfast.jobs import ambient, sync
-from holdfast.services import services
+from holdfast.runtime.runtime import Runtime
 from tests.integration.jobs_support import disagreements
 from tests.integration.worker_support import Stage
 
@@ -35,7 +35,7 @@ def stage(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def worker(stage: Stage) -> Iterator[None]:
-    with Surroundings(stage.settings) as surroundings, stage.worker(services=services(surroundings)):
+    with Runtime(stage.settings) as runtime, stage.worker(services=services(runtime)):
         yield
 
 

@@ -18,8 +18,8 @@ import pytest
 import redis
 
 from holdfast import Client, Run
-from holdfast.processes import alive, family
-from holdfast.settings import Settings
+from holdfast.processes.family import alive, family
+from holdfast.runtime.settings import Settings
 from tests.integration.worker_support import eventually
 
 TASKS = "tests.integration.rq_tasks"

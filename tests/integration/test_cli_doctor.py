@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import migrate
+from holdfast.schema import migrate
 from tests.integration.cli_support import Cli, Inside
 
 AWAY = {"HOLDFAST_DATABASE_URL": "postgresql://me:hunter2@127.0.0.1:1/x"}
@@ -112,12 +112,12 @@ def test_broken_tasks_are_told_once_and_the_database_is_examined_all_the_same(he
 
 
 def test_a_database_that_breaks_on_the_way_is_a_finding(here: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.client import surroundings
+    from holdfast.runtime import runtime
 
     def break_down(*args: object, **kwargs: object) -> None:
         raise RuntimeError("the migration broke")
 
-    monkeypatch.setattr(surroundings.Surroundings, "__init__", break_down)
+    monkeypatch.setattr(runtime.Runtime, "__init__", break_down)
     found = findings(here)
     assert "RuntimeError: the migration broke" in found["database"]["detail"]
     assert found["the rest"]["state"] == "skip"

@@ -14,7 +14,7 @@ from holdfast.client.requests import prepare
 from holdfast.domain.errors import BadInput, RunNotFound
 from holdfast.jobs.faces import Jobs
 from holdfast.ops import submit
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.integration.cli_support import Inside
 
 COMMANDS = (

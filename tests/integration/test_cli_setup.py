@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from holdfast import migrate
+from holdfast.schema import migrate
 from tests.integration.cli_support import Cli, Inside, finish
 
 NOBODY = "00000000-0000-7000-8000-000000000000"

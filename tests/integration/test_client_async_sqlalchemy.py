@@ -20,7 +20,7 @@ from holdfast.domain.errors import BadInput, ConfigurationError, KeyReused, RunN
 from holdfast.drivers import asyncpg
 from holdfast.jobs import View
 from holdfast.jobs.faces import AsyncJobs
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.conformance.drivers import async_engine
 
 DRIVERS = ("psycopg", "asyncpg")

@@ -20,7 +20,7 @@ from holdfast.drivers import psycopg_async as async_driver
 from holdfast.drivers import sqlalchemy as sqlalchemy_driver
 from holdfast.jobs.faces import Jobs
 from holdfast.ops import submit
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from holdfast.sql.statement import Op
 
 MANY = [

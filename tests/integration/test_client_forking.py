@@ -18,7 +18,7 @@ import pytest
 
 from holdfast import AsyncClient, Client
 from holdfast.domain.errors import ClientClosed
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.forking_support import Forked
 from tests.integration.embedded_support import runs as server_runs
 

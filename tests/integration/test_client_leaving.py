@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import AsyncClient, Client, WaitTimeout
 from holdfast.domain.errors import BadInput
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 PROGRAM = """
 from holdfast import Client

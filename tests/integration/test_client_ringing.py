@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import AsyncClient, Client, task
 from holdfast.doorbells.bell import QUIET
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 
 @task("ringing.noop")

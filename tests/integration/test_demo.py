@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.processes import family, wait_gone
+from holdfast.processes.family import family, wait_gone
 from tests.integration.cli_support import Cli, finish
 
 SECONDS = 60.0

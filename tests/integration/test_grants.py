@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast import grants, ops
+from holdfast import ops
 from holdfast.client import AsyncClient, Client
 from holdfast.domain.errors import PrivilegeMissing
 from holdfast.domain.states import Status
@@ -22,7 +22,8 @@ from holdfast.drivers.psycopg import transact
 from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
 from holdfast.jobs import ambient, sync
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
+from holdfast.schema import grants
 from tests.integration.cli_support import Cli, Inside
 from tests.integration.test_schema_statements import STATEMENTS, variants
 from tests.integration.test_worker_port import address, get

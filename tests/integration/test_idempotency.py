@@ -14,7 +14,7 @@ import pytest
 from holdfast import ops
 from holdfast.domain.errors import KeyReused
 from holdfast.drivers.psycopg import run, transact
-from holdfast.testing.timeline import new_run
+from tests.timeline import new_run
 
 ROUNDS, AT_ONCE, CONNECTIONS = 50, 64, 16
 

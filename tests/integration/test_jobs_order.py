@@ -10,7 +10,7 @@ import pytest
 from holdfast import task
 from holdfast.client import Client
 from holdfast.jobs import Jobs, View
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.integration.jobs_support import Stage, new_run, stage
 
 __all__ = ["stage"]

@@ -11,7 +11,7 @@ from holdfast.cli.watching import headline
 from holdfast.client import Client
 from holdfast.domain.settling import Failed
 from holdfast.jobs import Jobs
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.integration.jobs_support import ERROR, Stage, new_run, stage
 
 __all__ = ["stage"]

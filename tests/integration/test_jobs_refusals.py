@@ -15,7 +15,7 @@ from holdfast.client import Client
 from holdfast.domain.errors import BadInput, HoldfastError
 from holdfast.jobs import Jobs, View
 from holdfast.jobs.datasets import ClickHouseTable, ParquetFiles, PostgresTable
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.integration.jobs_support import Stage, stage
 
 __all__ = ["stage"]

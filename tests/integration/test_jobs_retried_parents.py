@@ -145,7 +145,7 @@ def checked(job: Any) -> Any:
     for one in job.tasks:
         if one.entrypoint == "retried.join" and one.status == "SUCCEEDED":
             of_map = one.kwargs["results"]["$results"]
-            with psycopg.connect(ambient.client().surroundings.database_url) as connection:
+            with psycopg.connect(ambient.client().runtime.database_url) as connection:
                 query = "select count(*) from holdfast.runs where map_id = %s"
                 (stored,) = connection.execute(query, [of_map["map"]]).fetchone() or (None,)
             assert len(one.result()) == stored + 1, "the join missed slices"

@@ -22,9 +22,9 @@ import psycopg
 import pytest
 
 from holdfast import task
-from holdfast.client.surroundings import Surroundings
+from holdfast.assembly.services import services
 from holdfast.jobs import Job, Jobs
-from holdfast.services import services
+from holdfast.runtime.runtime import Runtime
 from tests.integration.jobs_support import disagreements
 from tests.integration.worker_support import Stage, eventually, kill_tree
 
@@ -62,7 +62,7 @@ def jobs(stage: Stage) -> Jobs:
 
 @pytest.fixture
 def worker(stage: Stage) -> Iterator[None]:
-    with Surroundings(stage.settings) as surroundings, stage.worker(services=services(surroundings)):
+    with Runtime(stage.settings) as runtime, stage.worker(services=services(runtime)):
         yield
 
 

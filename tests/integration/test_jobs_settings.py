@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Retry, current_run, task
 from holdfast.client import Client
-from holdfast.settings import load
+from holdfast.runtime.settings import load
 from tests.integration.cli_support import FOREIGN
 from tests.integration.source_samples import ENVIRONMENT
 from tests.integration.worker_support import ROOT, Stage

@@ -18,7 +18,7 @@ import pytest
 from holdfast import task
 from holdfast.domain.errors import ConfigurationError
 from holdfast.jobs import ambient, sync
-from holdfast.settings import load
+from holdfast.runtime.settings import load
 from tests.integration.cli_support import FOREIGN
 from tests.integration.jobs_support import disagreements
 from tests.integration.source_samples import ENVIRONMENT, LOAD, MAP, Object, defined, renamed

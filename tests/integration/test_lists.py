@@ -13,9 +13,9 @@ from holdfast import Client, ops
 from holdfast.domain.errors import BadInput
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers.drive import drive
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from holdfast.sql.statement import Rows, Statement
-from holdfast.testing.explorer.wire import compiled
+from tests.explorer.wire import compiled
 
 
 def matching(runs: list[tuple[Any, ...]], question: dict[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ from holdfast.domain.errors import BadInput, ClientClosed, DatabaseUnreachable, 
 from holdfast.http_client import AsyncHttpClient, HttpClient
 from holdfast.jobs.faces import Jobs
 from holdfast.results.files import DamagedResult
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from tests.integration.cli_support import Cli
 from tests.integration.worker_support import Stage
 

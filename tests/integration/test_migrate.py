@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from holdfast import alembic_run, migrate
 from holdfast.client import Client
 from holdfast.domain.errors import ConfigurationError, SchemaMismatch, UpgradeBlocked
-from holdfast.migrate import Migration
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
+from holdfast.schema import alembic_run, migrate
+from holdfast.schema.migrate import Migration
 from holdfast.testing.databases import scratch
 from tests.integration.worker_support import eventually
 

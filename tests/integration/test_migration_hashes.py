@@ -11,10 +11,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import alembic_run, migrate
 from holdfast.client import Client
 from holdfast.domain.errors import SchemaMismatch
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
+from holdfast.schema import alembic_run, migrate
 from holdfast.testing.databases import scratch
 
 ROOT = Path(__file__).parents[2]

@@ -8,13 +8,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast import AsyncClient, Client, migrate
-from holdfast.client.surroundings import connect
+from holdfast import AsyncClient, Client
 from holdfast.doctor.database import Patient, doorbell
 from holdfast.embedded import ensure_running
 from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
-from holdfast.settings import Settings
+from holdfast.runtime.runtime import connect
+from holdfast.runtime.settings import Settings
+from holdfast.schema import migrate
 from tests.integration.worker_support import Stage
 
 

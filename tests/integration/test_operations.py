@@ -18,11 +18,11 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.client import Client
 from holdfast.doctor import State, examine
 from holdfast.embedded.places import binaries
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from holdfast.testing.databases import scratch
-from holdfast.testing.servers import binaries as debian_binaries
 from tests.conftest import with_database
 from tests.integration.operations_support import PAGE, ROOT, run, section
+from tests.servers import binaries as debian_binaries
 
 ROLES = ("app", "holdfast_worker")
 UNITS = ROOT / "examples" / "systemd"

@@ -15,7 +15,7 @@ import redis
 from holdfast import ops
 from holdfast.domain.states import Status
 from holdfast.outbox.publisher import Publisher
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from holdfast.testing import clock
 from tests.integration.outbox_support import Floor, publish, transacting
 from tests.integration.redis_support import RedisServer

@@ -14,8 +14,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast import migrate, observe
-from holdfast.assembly import listen_to
+from holdfast import observe
+from holdfast.assembly.worker import listen_to
 from holdfast.client import AsyncClient, Client
 from holdfast.doctor.database import Patient, doorbell, pooler
 from holdfast.doctor.finding import State
@@ -27,12 +27,13 @@ from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
 from holdfast.jobs import ambient, sync
 from holdfast.rq import execute_run
+from holdfast.schema import migrate
 from holdfast.sql import ready
 from holdfast.testing.databases import scratch
-from holdfast.testing.servers import pgbouncer
 from tests.conftest import with_database
 from tests.integration.rq_support import RqStage
 from tests.integration.worker_support import Stage, kill_tree
+from tests.servers import pgbouncer
 
 EXECUTORS = ["inline", "process"]
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from holdfast.cli import exits
-from holdfast.settings import PREFIX, Settings
+from holdfast.runtime.settings import PREFIX, Settings
 from tests.integration.cli_support import FOREIGN
 
 ROOT = Path(__file__).parents[2]

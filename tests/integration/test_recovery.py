@@ -14,8 +14,7 @@ import psycopg
 import pytest
 
 from holdfast import ops
-from holdfast.assembly import WorkerRequest, worker_options
-from holdfast.client.surroundings import Surroundings
+from holdfast.assembly.worker import WorkerRequest, worker_options
 from holdfast.domain.errors import DatabaseUnreachable
 from holdfast.domain.ids import new_id
 from holdfast.domain.settling import HandedBack, settle
@@ -23,7 +22,8 @@ from holdfast.domain.states import Status
 from holdfast.domain.values import Position, WorkerInfo
 from holdfast.doorbells.poll import PollListener
 from holdfast.drivers import psycopg as driver
-from holdfast.processes import alive, family
+from holdfast.processes.family import alive, family
+from holdfast.runtime.runtime import Runtime
 from holdfast.sql import workers
 from holdfast.worker import Worker
 from tests.integration.worker_support import Stage, eventually, freeze, kill_tree, thaw
@@ -251,7 +251,7 @@ def test_a_lease_that_nobody_knows_of_is_returned(stage: Stage) -> None:
 
 
 def test_without_a_database_a_worker_says_so(stage: Stage) -> None:
-    with Surroundings(stage.settings) as surroundings:
-        options = replace(worker_options(surroundings, WorkerRequest()), database_url="postgresql://127.0.0.1:1/x")
+    with Runtime(stage.settings) as runtime:
+        options = replace(worker_options(runtime, WorkerRequest()), database_url="postgresql://127.0.0.1:1/x")
         with pytest.raises(DatabaseUnreachable, match="does not answer"):
             asyncio.run(Worker(options).serve())

@@ -16,7 +16,7 @@ from holdfast import AsyncClient, Client
 from holdfast.domain.errors import ConfigurationError
 from holdfast.doorbells.bell import BackgroundBell, CoalescingBell
 from holdfast.doorbells.redis import CHANNEL, RedisListener, RedisSend, open_redis
-from holdfast.settings import Settings, load
+from holdfast.runtime.settings import Settings, load
 from tests.integration.redis_support import RedisServer
 from tests.integration.worker_support import eventually
 

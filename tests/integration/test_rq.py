@@ -11,9 +11,9 @@ import pytest
 from holdfast import RunCancelled
 from holdfast.doorbells.rq import Ring, RunRinger
 from holdfast.drivers.sessions import SWEEP, OwnConnection
-from holdfast.processes import alive
+from holdfast.processes.family import alive
 from holdfast.rq import execute_run
-from holdfast.rq.sweeper import Sweeper
+from holdfast.runtime.rq_sweeper import Sweeper
 from tests.integration.redis_support import RedisServer
 from tests.integration.rq_support import GUARDED, ORDINARY, RqStage, ended
 from tests.integration.worker_support import eventually

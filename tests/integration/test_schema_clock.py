@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import psycopg
 
-from holdfast.migrate import migrations
+from holdfast.schema.migrate import migrations
 from holdfast.testing import clock
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast import migrate, schema_check
 from holdfast.domain.errors import SchemaMismatch
 from holdfast.embedded.places import binaries
+from holdfast.schema import drift as schema_check
+from holdfast.schema import migrate
 from holdfast.testing.databases import scratch
 from tests.postgres_support import DEBIAN_15, postgres, restored
 

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from holdfast.domain.states import MOVES, Status
-from holdfast.testing.timeline import Timeline
 from tests.conformance.drivers import Psycopg
+from tests.timeline import Timeline
 
 FACTS = "gen_random_uuid(), holdfast.now(), holdfast.now()"
 

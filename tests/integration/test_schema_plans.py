@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.testing.explorer.wire import compiled
+from tests.explorer.wire import compiled
 from tests.integration.jobs_support import Stage, new_run
 from tests.integration.test_schema_statements import STATEMENTS, described, variants
 

@@ -6,7 +6,6 @@ import psycopg
 import pytest
 
 from holdfast.domain.states import Status
-from holdfast.testing.timeline import Timeline
 from tests.integration.test_schema_moves import (
     FACTS,
     REFUSALS,
@@ -15,6 +14,7 @@ from tests.integration.test_schema_moves import (
     refused,
     timeline,
 )
+from tests.timeline import Timeline
 
 __all__ = ["connection", "timeline"]
 

@@ -20,7 +20,7 @@ from psycopg.adapt import PyFormat, Transformer
 
 import holdfast.sql
 from holdfast.sql.statement import Statement
-from holdfast.testing.explorer.wire import compiled
+from tests.explorer.wire import compiled
 
 ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 HEX = "ab" * 32

@@ -12,12 +12,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast import schema_check
 from holdfast.client import AsyncClient, Client
 from holdfast.domain.errors import DatabaseUnreachable
 from holdfast.drivers import sessions, silence
 from holdfast.drivers.sessions import AsyncOwnConnection, OwnConnection
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
+from holdfast.schema import drift as schema_check
 from holdfast.sql.statement import Op, Statement
 from holdfast.worker.database import Database, Unavailable
 from tests.integration.wire import Wire

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import migrate
 from holdfast.client import Client
 from holdfast.domain.errors import DatabaseReadOnly
 from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
+from holdfast.schema import migrate
 from holdfast.worker import port
 from tests.chaos.servers import DATABASE, Owner, Postgres
 from tests.integration.cli_support import Cli

@@ -19,7 +19,7 @@ from holdfast.http.service import EXTENSION
 from holdfast.http_client import asks
 from holdfast.jobs.faces import Jobs
 from holdfast.ops import promote
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from holdfast.sql import gauges, health
 
 FAR = [

@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.embedded.locks import is_held
 from holdfast.embedded.places import Places
-from holdfast.processes import alive, children, family, kill_family, wait_gone
+from holdfast.processes.family import alive, children, family, kill_family, wait_gone
 from tests.integration.cli_support import Cli
 
 T = TypeVar("T")

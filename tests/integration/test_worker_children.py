@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.assembly import listen_to
+from holdfast.assembly.worker import listen_to
 from holdfast.domain.execution import ChildLimits
 from holdfast.executors import spawning
 from holdfast.executors.process import ProcessExecutor

@@ -17,8 +17,8 @@ from holdfast.domain.states import Status
 from holdfast.domain.values import Position, WorkerInfo
 from holdfast.drivers import psycopg as driver
 from holdfast.sql import gauges, jobs, ready, workers
-from holdfast.testing.timeline import LEASE, new_run
 from tests.integration.worker_support import Stage, eventually
+from tests.timeline import LEASE, new_run
 
 
 @pytest.fixture

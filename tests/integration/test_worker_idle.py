@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.assembly import listen_to
+from holdfast.assembly.worker import listen_to
 from holdfast.doorbells.poll import PollListener
 from tests.integration.wire import Wire
 from tests.integration.worker_support import Stage, eventually

@@ -11,14 +11,14 @@ from time import monotonic
 import psycopg
 
 from holdfast import ops
-from holdfast.assembly import WorkerRequest, worker_options
-from holdfast.client.surroundings import Surroundings
+from holdfast.assembly.worker import WorkerRequest, worker_options
 from holdfast.domain.execution import Ended, Place
 from holdfast.domain.states import Status
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import Renewal
 from holdfast.drivers import psycopg as driver
 from holdfast.executors.process import ProcessExecutor
+from holdfast.runtime.runtime import Runtime
 from holdfast.sql import workers
 from holdfast.worker.renewal import RenewalThread
 from holdfast.worker.tenure import Tenure
@@ -58,8 +58,8 @@ def test_a_worker_whose_renewal_was_answered_late_stops_its_runs_while_the_lease
         held_at_the_end.extend(held)
         fenced.set()
 
-    with Surroundings(stage.settings) as surroundings, psycopg.connect(database_url) as neighbour:
-        options = worker_options(surroundings, WorkerRequest(slots=1, executor="inline"))
+    with Runtime(stage.settings) as runtime, psycopg.connect(database_url) as neighbour:
+        options = worker_options(runtime, WorkerRequest(slots=1, executor="inline"))
         with psycopg.connect(database_url, autocommit=True) as connection:
             info = tenure.info(options, (), "0")
             registered = monotonic()

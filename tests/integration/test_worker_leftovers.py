@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.processes import alive, children, family
+from holdfast.processes.family import alive, children, family
 from tests.integration.child_support import harmful_stage
 from tests.integration.worker_support import Stage, eventually
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.domain.execution import ChildLimits
 from holdfast.executors.process import ProcessExecutor
 from holdfast.observe import subscribe
-from holdfast.processes import alive
+from holdfast.processes.family import alive
 from tests.integration.child_support import harmful_stage, unharmed
 from tests.integration.worker_support import Stage, eventually
 

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from holdfast.assembly import WorkerRequest, worker_options
+from holdfast.assembly.worker import WorkerRequest, worker_options
 from holdfast.client import Client, Run
-from holdfast.client.surroundings import Surroundings
 from holdfast.domain.execution import Executor
-from holdfast.processes import alive, family
-from holdfast.settings import Settings
+from holdfast.processes.family import alive, family
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.settings import Settings
 from holdfast.worker import Worker
 
 T = TypeVar("T")
@@ -100,12 +100,12 @@ class Stage:
     @contextmanager
     def worker(self, executor: str | Executor = "process", slots: int = 2, **changes: Any) -> Iterator[Worker]:
         """A worker in a thread of its own, stopped at the end."""
-        with Surroundings(self.settings) as surroundings:
+        with Runtime(self.settings) as runtime:
             name = executor if isinstance(executor, str) else executor.name
             if not isinstance(executor, str):
                 changes["executor"] = executor
             request = WorkerRequest(slots=slots, executor=name)
-            worker = Worker(replace(worker_options(surroundings, request), **changes))
+            worker = Worker(replace(worker_options(runtime, request), **changes))
             ready = threading.Event()
             failures: list[BaseException] = []
 

@@ -10,7 +10,7 @@ from holdfast import task
 from holdfast.client import calls
 from holdfast.client.requests import BATCH, prepare_batches
 from holdfast.domain.errors import BadParameters
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 
 @task("calls.noop")

@@ -21,7 +21,7 @@ from holdfast.executors.performing import describe
 from holdfast.observe.capture import LONGEST, Output, adopt_logging, capture, end_lines
 from holdfast.observe.lines import Lines, LogFormat, to_descriptor
 from holdfast.ops.children import diff
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 Line = dict[str, Any]
 

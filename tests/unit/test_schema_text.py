@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.schema_text import canonical
+from holdfast.schema.text import canonical
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.errors import ConfigurationError
-from holdfast.settings import Settings, load, masked
+from holdfast.runtime.settings import Settings, load, masked
 
 
 def test_without_anything_all_are_defaults(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from holdfast.client.requests import prepare
 from holdfast.domain.errors import BadParameters, NotCanonical
 from holdfast.domain.tasks import Registry, Task
 from holdfast.http_client import asks
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 SETTINGS = Settings()
 BERLIN = timezone(timedelta(hours=2))
@@ -287,7 +287,7 @@ import sys
 from holdfast.client.requests import prepare
 from holdfast.domain.tasks import task
 from holdfast.http_client import asks
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 @task("plain")
 def plain(value): ...

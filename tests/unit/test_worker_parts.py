@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.surroundings import Surroundings
+from holdfast.assembly.services import services
 from holdfast.domain.errors import ResultNotStorable
 from holdfast.domain.execution import Limits
 from holdfast.executors.frames import Unframer, frame
@@ -18,8 +18,8 @@ from holdfast.executors.pace import Pace
 from holdfast.executors.performing import clean, describe, storable
 from holdfast.observe import emit, heard, span, subscribe
 from holdfast.observe.logs import configure_logging
-from holdfast.services import services
-from holdfast.settings import Settings
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.settings import Settings
 from holdfast.sql import chores
 from holdfast.worker.upkeep import SERVICES
 
@@ -175,6 +175,6 @@ def test_a_line_for_people_cannot_be_faked() -> None:
 
 
 def test_whatever_can_be_due_has_a_service(database_url: str, tmp_path: Path) -> None:
-    with Surroundings(Settings(database_url=database_url, artifacts=str(tmp_path))) as surroundings:
-        names = {service.name for service in (*SERVICES, *services(surroundings))}
+    with Runtime(Settings(database_url=database_url, artifacts=str(tmp_path))) as runtime:
+        names = {service.name for service in (*SERVICES, *services(runtime))}
     assert names >= chores.NAMES

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from holdfast import migrate
+from holdfast.schema import migrate
 from holdfast.testing.databases import scratch
 from tests.upgrade.releases import Release, previous, this
 

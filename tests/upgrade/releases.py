@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.processes import alive, family
+from holdfast.processes.family import alive, family
 from tests.integration.worker_support import eventually
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psycopg
 
-from holdfast import migrate
+from holdfast.schema import migrate
 from tests.integration.operations_support import run
 from tests.upgrade.releases import ROOT, Release
 

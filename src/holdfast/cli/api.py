@@ -24,7 +24,7 @@ def api(host: str | None, port: int | None, processes: int, tasks: tuple[str, ..
     On loopback, tokens are optional; on any other address, the server starts only if there is a token.
     """
     from holdfast.domain.errors import ConfigurationError
-    from holdfast.settings import load
+    from holdfast.runtime.settings import load
 
     settings = load()
     try:
@@ -32,7 +32,7 @@ def api(host: str | None, port: int | None, processes: int, tasks: tuple[str, ..
     except ImportError as error:
         raise ConfigurationError(f"the API needs the extra: pip install 'holdfast[server]' ({error})") from error
     if with_parent is not None:
-        from holdfast.processes import stop_with_parent
+        from holdfast.processes.family import stop_with_parent
 
         stop_with_parent(with_parent)
     given = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}

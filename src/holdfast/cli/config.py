@@ -25,7 +25,7 @@ SETTINGS: list[Column[tuple[str, str, str]]] = [
 @json_option
 def show(as_json: bool) -> None:
     """Print each setting, its value and its origin; secrets are masked."""
-    from holdfast.settings import load
+    from holdfast.runtime.settings import load
 
     found = load().shown()
     if as_json:

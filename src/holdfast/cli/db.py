@@ -16,19 +16,19 @@ def db() -> None:
 @db.command()
 def upgrade() -> None:
     """Upgrade the database to the schema of this release. Safe under load and when run several times at once."""
-    from holdfast import migrate
-    from holdfast.client.surroundings import Surroundings, connect
+    from holdfast.runtime.runtime import Runtime, connect
+    from holdfast.schema import migrate
 
-    with Surroundings(check=False) as surroundings:
-        with connect(surroundings.database_url) as connection:
+    with Runtime(check=False) as runtime:
+        with connect(runtime.database_url) as connection:
             before = migrate.current(connection)
         if before is not None and int(before) > int(migrate.latest()):
-            with connect(surroundings.database_url) as connection:
+            with connect(runtime.database_url) as connection:
                 migrate.require(connection)
             output.note(f"the database is at schema {before}, newer than this code's {migrate.latest()}; left as it is")
             return
-        migrate.upgrade(surroundings.database_url, on_wait=output.note)
-        with connect(surroundings.database_url) as connection:
+        migrate.upgrade(runtime.database_url, on_wait=output.note)
+        with connect(runtime.database_url) as connection:
             after = migrate.current(connection)
     was = "empty" if before is None else f"at {before}"
     output.note(f"the database is at schema {after}" + (" already" if after == before else f"; it was {was}"))
@@ -38,10 +38,10 @@ def upgrade() -> None:
 @json_option
 def current(as_json: bool) -> None:
     """Print the number of the database's schema."""
-    from holdfast import migrate
-    from holdfast.client.surroundings import Surroundings, connect
+    from holdfast.runtime.runtime import Runtime, connect
+    from holdfast.schema import migrate
 
-    with Surroundings(check=False) as surroundings, connect(surroundings.database_url) as connection:
+    with Runtime(check=False) as runtime, connect(runtime.database_url) as connection:
         at, wanted = migrate.current(connection), migrate.latest()
     if as_json:
         output.document({"current": at, "latest": wanted})
@@ -55,11 +55,11 @@ def current(as_json: bool) -> None:
 @json_option
 def check(as_json: bool) -> int:
     """Report differences between the database's schema and its migrations."""
-    from holdfast.client.surroundings import Surroundings
-    from holdfast.schema_check import check as find_drift
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.schema.drift import check as find_drift
 
-    with Surroundings() as surroundings:
-        found = list(find_drift(surroundings.database_url))
+    with Runtime() as runtime:
+        found = list(find_drift(runtime.database_url))
     if as_json:
         output.document({"drift": bool(found), "items": [str(one) for one in found]})
     else:
@@ -77,7 +77,7 @@ def grants(purpose: str, role: str) -> None:
 
     Run them as the schema's owner, and again after each upgrade: holdfast db grants worker NAME | psql DATABASE_URL
     """
-    from holdfast.grants import statements
+    from holdfast.schema.grants import statements
 
     for statement in statements(purpose, role):
         output.data(statement)
@@ -88,7 +88,7 @@ def url() -> None:
     """Print the database's URL, for psql and similar tools. The embedded server runs while a process uses it."""
     from pathlib import Path
 
-    from holdfast.settings import load
+    from holdfast.runtime.settings import load
 
     settings = load()
     given = settings.given_database_url()

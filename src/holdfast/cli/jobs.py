@@ -16,9 +16,9 @@ from holdfast.cli.session import json_option, open_client
 
 if TYPE_CHECKING:
     from holdfast.cli.jobs_remote import ApiJobs
+    from holdfast.domain.records import Reason
     from holdfast.domain.values import RunRecord
     from holdfast.jobs import Job, Jobs
-    from holdfast.ops.explain import Reason
 
 STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "COMPLETED")
 SHOWN = 50
@@ -54,7 +54,7 @@ JOBS: list[Column[Job]] = [
 def list_jobs(limit: int, as_json: bool, **filters: str | None) -> None:
     """List jobs, newest first."""
     from holdfast.cli.jobs_remote import jobs_of
-    from holdfast.http.documents import job_document
+    from holdfast.documents.others import job_document
 
     with open_client() as client:
         found = jobs_of(client).list_jobs(limit=limit, **filters)
@@ -81,7 +81,7 @@ class Shown(NamedTuple):
 def show(job_id: str, everything: bool, as_json: bool) -> None:
     """Show a job, its tasks, and what each of them waits for."""
     from holdfast.cli.jobs_remote import jobs_of
-    from holdfast.http.documents import job_document
+    from holdfast.documents.others import job_document
 
     with open_client() as client:
         asked = jobs_of(client)
@@ -107,7 +107,7 @@ def _with_reasons(client: Any, tasks: Sequence[RunRecord]) -> list[Shown]:
 
 
 def _document(task: Shown) -> dict[str, Any]:
-    from holdfast.client.documents import run_document
+    from holdfast.documents.runs import run_document
 
     reasons = [
         {"code": reason.code, "detail": retold(reason.detail, {}, output.exact)}
@@ -173,7 +173,7 @@ def _remark(task: Shown) -> str:
 @json_option
 def cancel(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
     """Cancel jobs: pending tasks end at once, running tasks are asked to stop."""
-    from holdfast.http.documents import job_document
+    from holdfast.documents.others import job_document
 
     def ask(asked: Jobs | ApiJobs, job_id: str) -> None:
         job = asked.cancel_job(job_id, reason=reason)
@@ -188,7 +188,7 @@ def cancel(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
 @json_option
 def retry(job_ids: tuple[str, ...], as_json: bool) -> int:
     """Retry the failed tasks of jobs, and those that could not start because of them. Other results are kept."""
-    from holdfast.http.documents import job_document
+    from holdfast.documents.others import job_document
 
     def ask(asked: Jobs | ApiJobs, job_id: str) -> None:
         reopened = asked.retry_failed_tasks(job_id)

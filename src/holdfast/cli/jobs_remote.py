@@ -49,7 +49,7 @@ class ApiJobs:
         return int(told["reopened"])
 
     def load_tasks(self, job_id: str, after: str | None, limit: int) -> list[RunRecord]:
-        from holdfast.http_client import records
+        from holdfast.documents import reading as records
 
         found: list[RunRecord] = []
         while len(found) < limit:

@@ -12,7 +12,7 @@ def openapi() -> None:
     """Print the OpenAPI document of the API, with the tasks that are registered here."""
     from holdfast.domain.errors import ConfigurationError
     from holdfast.domain.tasks import load_modules
-    from holdfast.settings import load
+    from holdfast.runtime.settings import load
 
     settings = load()
     try:

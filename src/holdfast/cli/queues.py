@@ -11,7 +11,7 @@ from holdfast.cli.output import Column
 from holdfast.cli.session import json_option, open_client
 
 if TYPE_CHECKING:
-    from holdfast.sql.queues import QueueRecord
+    from holdfast.domain.records import QueueRecord
 
 QUEUES: list[Column[QueueRecord]] = [
     Column("QUEUE", lambda queue: queue.name),
@@ -34,7 +34,7 @@ def queues() -> None:
 @json_option
 def list_queues(as_json: bool) -> None:
     """List the queues that have live runs or are paused."""
-    from holdfast.client.documents import written
+    from holdfast.documents.runs import written
 
     with open_client() as client:
         found = client.queues()

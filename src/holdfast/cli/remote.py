@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from holdfast.domain.records import LogRecord
     from holdfast.domain.values import RunRecord
-    from holdfast.settings import Settings
-    from holdfast.sql.logs import LogRecord
+    from holdfast.runtime.settings import Settings
 
 
 def url_option(command: Any) -> Any:

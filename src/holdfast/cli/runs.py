@@ -15,9 +15,7 @@ from holdfast.cli.session import json_option, open_client
 
 if TYPE_CHECKING:
     from holdfast.client import Run
-    from holdfast.ops.explain import Reason
-    from holdfast.sql.attempts import AttemptRecord
-    from holdfast.sql.events import EventRecord
+    from holdfast.domain.records import AttemptRecord, EventRecord, Reason
 
 STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 
@@ -148,7 +146,7 @@ EVENTS: list[Column[EventRecord]] = [
 @json_option
 def events(run_id: str, as_json: bool) -> None:
     """Show what happened to a run, in order."""
-    from holdfast.client.documents import event_document
+    from holdfast.documents.runs import event_document
 
     with open_client() as client:
         found = client.events(prefixes.run_id(client, run_id))
@@ -183,7 +181,7 @@ def _error(attempt: AttemptRecord) -> str | None:
 @json_option
 def attempts(run_id: str, traceback: bool, as_json: bool) -> None:
     """Show the attempts of a run."""
-    from holdfast.client.documents import attempt_document
+    from holdfast.documents.runs import attempt_document
 
     with open_client() as client:
         run_id = prefixes.run_id(client, run_id)

@@ -11,8 +11,8 @@ from holdfast.cli.output import Column
 from holdfast.cli.session import json_option, open_client
 
 if TYPE_CHECKING:
-    from holdfast.comparing import Difference
-    from holdfast.verifying import Check
+    from holdfast.client.comparing import Difference
+    from holdfast.client.verifying import Check
 
 DIFFERENCES: list[Column[Difference]] = [
     Column("WHERE", lambda one: one.pointer),
@@ -33,7 +33,7 @@ CHECKS: list[Column[Check]] = [
 @json_option
 def diff(first: str, second: str, as_json: bool) -> None:
     """Show where two runs differ: task, parameters, policies, and result if both have one."""
-    from holdfast.comparing import compare
+    from holdfast.client.comparing import compare
 
     with open_client() as client:
         found = compare(client, prefixes.run_id(client, first), prefixes.run_id(client, second))
@@ -50,7 +50,7 @@ def diff(first: str, second: str, as_json: bool) -> None:
 @json_option
 def verify(run_id: str, as_json: bool) -> int:
     """Check a run's record: payload hash, order of events and attempts, and the result's SHA-256."""
-    from holdfast.verifying import verify as check_all
+    from holdfast.client.verifying import verify as check_all
 
     with open_client() as client:
         found = check_all(client, prefixes.run_id(client, run_id))

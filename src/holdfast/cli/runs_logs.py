@@ -14,7 +14,7 @@ from holdfast.cli.session import json_option, open_client
 
 if TYPE_CHECKING:
     from holdfast.client import Client
-    from holdfast.sql.logs import LogRecord
+    from holdfast.domain.records import LogRecord
 
 LOOK_EVERY = 0.3
 COLOURS = {"debug": "blue", "warning": "yellow", "error": "red"}
@@ -51,7 +51,7 @@ def _lines(client: Client, run_id: str, follow: bool) -> Iterator[LogRecord]:
 
 
 def _document(line: LogRecord) -> dict[str, Any]:
-    from holdfast.client.documents import written
+    from holdfast.documents.runs import written
 
     return line._asdict() | {"at": written(line.at)}
 

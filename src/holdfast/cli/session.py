@@ -23,7 +23,7 @@ def json_option(command: F) -> F:
 def open_client() -> Iterator[Client]:
     """A client by the settings, of the API if one was chosen; raises what says why there can be none."""
     from holdfast.cli.remote import open_remote
-    from holdfast.settings import load
+    from holdfast.runtime.settings import load
 
     remote = open_remote(load())
     with remote or open_database() as client:
@@ -47,7 +47,7 @@ def open_only_database() -> Iterator[Client]:
 
     With --url it was. HOLDFAST_URL may be there for other commands, as long as a database is named too.
     """
-    from holdfast.settings import load
+    from holdfast.runtime.settings import load
 
     settings = load()
     given = (click.get_current_context().find_root().obj or {}).get("url")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from holdfast.signals import requested
+from holdfast.processes.signals import requested
 
 SERVICES = ("worker", "up", "api", "sweep")
 # Options that come before the command and take a value.

@@ -11,7 +11,7 @@ from holdfast.cli.output import Column
 from holdfast.cli.session import json_option, open_only_database
 
 if TYPE_CHECKING:
-    from holdfast.sql.deliveries import DeliveryRecord
+    from holdfast.domain.records import DeliveryRecord
     from holdfast.sql.subscriptions import SubscriptionState
 
 SUBSCRIPTIONS: list[Column[SubscriptionState]] = [
@@ -146,6 +146,6 @@ def _plain(record: Any) -> dict[str, Any]:
 
 
 def _at(value: Any) -> str | None:
-    from holdfast.client.documents import written
+    from holdfast.documents.runs import written
 
     return written(value)

@@ -12,7 +12,7 @@ def sweep() -> None:
     Rescue runs whose worker is gone, ring for RQ's workers, publish events, prune. Every worker does this too: run it
     where all execution is done by `rq worker`.
     """
-    from holdfast.assembly import run_sweep
-    from holdfast.settings import load
+    from holdfast.assembly.worker import run_sweep
+    from holdfast.runtime.settings import load
 
     run_sweep(load())

@@ -22,7 +22,7 @@ def tasks() -> None:
 def _registered() -> Registry:
     """The tasks of this machine's settings; no database is needed to know them."""
     from holdfast.domain.tasks import load_modules, registry
-    from holdfast.settings import load
+    from holdfast.runtime.settings import load
 
     load_modules(("holdfast.tasks", *load().tasks))
     return registry

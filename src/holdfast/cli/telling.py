@@ -13,7 +13,7 @@ from holdfast.cli.watching import bar, fraction, headline, how_far
 
 if TYPE_CHECKING:
     from holdfast.client.handles import RunFields
-    from holdfast.sql.events import EventRecord
+    from holdfast.domain.records import EventRecord
 
 INDENT = "   "
 

@@ -12,7 +12,7 @@ from holdfast.cli.output import Column
 from holdfast.cli.session import json_option, open_only_database
 
 if TYPE_CHECKING:
-    from holdfast.sql.tokens import TokenRecord
+    from holdfast.domain.records import TokenRecord
 
 TOKENS: list[Column[TokenRecord]] = [
     Column("ID", lambda token: token.id),
@@ -102,6 +102,6 @@ def revoke(token_id: str) -> None:
 
 
 def _plain(token: TokenRecord) -> dict[str, Any]:
-    from holdfast.client.documents import written
+    from holdfast.documents.runs import written
 
     return token._asdict() | {"scopes": list(token.scopes)} | {name: written(getattr(token, name)) for name in TIMES}

@@ -12,7 +12,7 @@ from holdfast.cli.program import called
 from holdfast.cli.worker import names, tasks_option
 
 if TYPE_CHECKING:
-    from holdfast.settings import Settings
+    from holdfast.runtime.settings import Settings
 
 REQUEST = '{"model": "mock", "parameters": {"seconds": 2}}'
 
@@ -27,25 +27,23 @@ REQUEST = '{"model": "mock", "parameters": {"seconds": 2}}'
 @click.option("--no-api", is_flag=True, help="Do not start the API.")
 def up(workers: int, slots: int | None, queues: tuple[str, ...] | None, tasks: tuple[str, ...], no_api: bool) -> None:
     """Start the API and workers and run until Ctrl-C. Processes that crash are restarted."""
-    from holdfast.client.surroundings import Surroundings
-    from holdfast.settings import load, masked
-    from holdfast.supervise import Program, keep_running
+    from holdfast.processes.supervise import Program, keep_running
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.settings import load, masked
 
     modules = ("--tasks", ",".join(tasks)) if tasks else ()
     arguments = ["--slots", str(slots)] if slots else []
     arguments += ["--queues", ",".join(queues)] if queues else []
     settings = load()
     settings = replace(settings, tasks=(*settings.tasks, *tasks))
-    with Surroundings(settings, lasting=True) as surroundings:
+    with Runtime(settings, lasting=True) as runtime:
         programs = [
             Program(f"worker {number}", ("worker", *arguments, *modules, *_health_port(settings, number)))
             for number in range(1, workers + 1)
         ]
-        output.note(
-            f"database  {masked(surroundings.database_url)}" + ("" if settings.database_url else "  (embedded)")
-        )
+        output.note(f"database  {masked(runtime.database_url)}" + ("" if settings.database_url else "  (embedded)"))
         output.note(f"workers   {workers}")
-        url = None if no_api else _address(settings, surroundings.database_url)
+        url = None if no_api else _address(settings, runtime.database_url)
         if url:
             programs.append(Program("api", ("api", "--port", url.rpartition(":")[2], *modules)))
             output.note(f"API       {url}")

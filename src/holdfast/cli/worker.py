@@ -61,11 +61,11 @@ def worker(
     On SIGTERM or Ctrl-C, runs may finish within the grace period and the rest are handed back; a second signal stops
     at once.
     """
-    from holdfast.assembly import WorkerRequest, run_worker
-    from holdfast.settings import load
+    from holdfast.assembly.worker import WorkerRequest, run_worker
+    from holdfast.runtime.settings import load
 
     if with_parent is not None:
-        from holdfast.processes import stop_with_parent
+        from holdfast.processes.family import stop_with_parent
 
         stop_with_parent(with_parent)
     run_worker(load(), WorkerRequest(queues, slots, executor, tasks, name, until_empty, health_port))

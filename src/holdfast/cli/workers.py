@@ -11,7 +11,7 @@ from holdfast.cli.output import Column
 from holdfast.cli.session import json_option, open_client
 
 if TYPE_CHECKING:
-    from holdfast.sql.workers import WorkerRecord
+    from holdfast.domain.records import WorkerRecord
 
 WORKERS: list[Column[WorkerRecord]] = [
     Column("WORKER", lambda worker: worker.id, is_id=True),
@@ -38,7 +38,7 @@ def workers() -> None:
 @json_option
 def list_workers(everyone: bool, as_json: bool) -> None:
     """List the live workers."""
-    from holdfast.client.documents import written
+    from holdfast.documents.runs import written
 
     with open_client() as client:
         found = [worker for worker in client.workers() if everyone or worker.status != "stopped"]

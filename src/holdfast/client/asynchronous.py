@@ -14,28 +14,27 @@ import orjson
 import psycopg
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from holdfast import grants
 from holdfast.client import calls
 from holdfast.client import subscriptions as subscribing
 from holdfast.client.blocking import TRIES
 from holdfast.client.borrowing import async_driver_for, check_offered
 from holdfast.client.calls import run_id
-from holdfast.client.forking import require_process
 from holdfast.client.handles import AsyncRun
 from holdfast.client.methods import signed
-from holdfast.client.pools import REFUSED, fresh_async
-from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
 from holdfast.domain.errors import ClientClosed
+from holdfast.domain.records import Page, ResultRecord
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg_async as driver
 from holdfast.drivers import sessions
 from holdfast.drivers.faults import is_lost
 from holdfast.drivers.sessions import AsyncOwnConnection
 from holdfast.drivers.silence import Silence
-from holdfast.ops import Page
-from holdfast.settings import Settings
-from holdfast.sql.attempts import ResultRecord
+from holdfast.runtime.forking import require_process
+from holdfast.runtime.pools import REFUSED, fresh_async
+from holdfast.runtime.runtime import CONNECT_TIMEOUT, Runtime, unreachable
+from holdfast.runtime.settings import Settings
+from holdfast.schema import grants
 from holdfast.sql.statement import Op
 
 P = ParamSpec("P")
@@ -107,7 +106,7 @@ class AsyncAsking:
     """Everything that can be asked, whatever connection carries it."""
 
     settings: Settings
-    surroundings: Surroundings
+    runtime: Runtime
     borrowed = False
     """Whether the connection and its transaction belong to the caller."""
 
@@ -145,7 +144,7 @@ class AsyncAsking:
     async def result(self, run: object) -> Any:
         """What the task returned. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
         found: ResultRecord = await self.result_record(run)
-        return orjson.loads(await asyncio.to_thread(self.surroundings.load_result, found))
+        return orjson.loads(await asyncio.to_thread(self.runtime.load_result, found))
 
     async def wait(self, run: object, timeout: float | None = None) -> AsyncRun:
         """Return the run once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
@@ -165,8 +164,8 @@ class AsyncClient(AsyncAsking):
     """Submits runs, waits for them and steers them, for code that awaits. Use it as `async with AsyncClient()`."""
 
     def __init__(self, settings: Settings | None = None, *, max_connections: int = 8) -> None:
-        self.surroundings = Surroundings(settings)
-        self.settings = self.surroundings.settings
+        self.runtime = Runtime(settings)
+        self.settings = self.runtime.settings
         self._max_connections = max_connections
         self._closed = False
         self._prepare()
@@ -174,7 +173,7 @@ class AsyncClient(AsyncAsking):
     def _prepare(self) -> None:
         self._pid = os.getpid()
         self._pool: AsyncConnectionPool[AsyncOwnConnection] = AsyncConnectionPool(
-            self.surroundings.database_url,
+            self.runtime.database_url,
             min_size=0,
             max_size=self._max_connections,
             connection_class=AsyncOwnConnection,
@@ -190,7 +189,7 @@ class AsyncClient(AsyncAsking):
         self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ringing: set[asyncio.Task[None]] = set()
-        self._bell = self.surroundings.open_bell(self._send, waiting=False)
+        self._bell = self.runtime.open_bell(self._send, waiting=False)
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         """Drive an operation on a connection of the pool."""
@@ -204,7 +203,7 @@ class AsyncClient(AsyncAsking):
                     return await self._transact(connection, make_op)
             except (*REFUSED, PoolTimeout) as error:
                 if not left or isinstance(error, PoolTimeout | Silence) or not is_lost(error):
-                    raise unreachable(self.surroundings.database_url, error) from error
+                    raise unreachable(self.runtime.database_url, error) from error
                 await self._pool.drain()
         raise AssertionError("unreachable")
 
@@ -224,7 +223,7 @@ class AsyncClient(AsyncAsking):
             return
         if self._loop is not None:
             require_process(self._pid, "this AsyncClient", "create another AsyncClient after the fork")
-        self.surroundings.enter_process()
+        self.runtime.enter_process()
         self._prepare()
 
     async def _transact(self, connection: psycopg.AsyncConnection[Any], make_op: Callable[[], Op[T]]) -> T:
@@ -279,7 +278,7 @@ class AsyncClient(AsyncAsking):
         await asyncio.to_thread(self._bell.close)
         await asyncio.gather(*self._ringing)
         await self._pool.close()
-        self.surroundings.close()
+        self.runtime.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -299,7 +298,7 @@ class AsyncBorrowedClient(AsyncAsking):
     borrowed = True
 
     def __init__(self, owner: AsyncClient, connection: Any) -> None:
-        self.surroundings = owner.surroundings
+        self.runtime = owner.runtime
         self.settings = owner.settings
         self._owner = owner
         self._connection = connection

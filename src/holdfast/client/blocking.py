@@ -14,18 +14,15 @@ import orjson
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from holdfast import grants
 from holdfast.client import calls
 from holdfast.client import subscriptions as subscribing
 from holdfast.client.borrowing import check_offered, driver_for
 from holdfast.client.calls import run_id
-from holdfast.client.forking import PerProcess, require_process
 from holdfast.client.handles import Run
 from holdfast.client.methods import signed
-from holdfast.client.pools import REFUSED, OwnPool, fresh
-from holdfast.client.surroundings import CONNECT_TIMEOUT, Surroundings, unreachable
 from holdfast.client.waiting import in_transaction, pauses, timed_out
 from holdfast.domain.errors import ClientClosed
+from holdfast.domain.records import Page, ResultRecord
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.doorbells.bell import Bell
 from holdfast.drivers import psycopg as driver
@@ -33,9 +30,11 @@ from holdfast.drivers import sessions
 from holdfast.drivers.faults import is_lost
 from holdfast.drivers.sessions import OwnConnection
 from holdfast.drivers.silence import Silence
-from holdfast.ops import Page
-from holdfast.settings import Settings
-from holdfast.sql.attempts import ResultRecord
+from holdfast.runtime.forking import PerProcess, require_process
+from holdfast.runtime.pools import REFUSED, OwnPool, fresh
+from holdfast.runtime.runtime import CONNECT_TIMEOUT, Runtime, unreachable
+from holdfast.runtime.settings import Settings
+from holdfast.schema import grants
 from holdfast.sql.statement import Op
 
 P = ParamSpec("P")
@@ -106,14 +105,14 @@ def _reopened(asking: Asking, record: RunRecord) -> Run:
 
 
 def _value(asking: Asking, found: ResultRecord) -> Any:
-    return orjson.loads(asking.surroundings.load_result(found))
+    return orjson.loads(asking.runtime.load_result(found))
 
 
 class Asking:
     """Everything that can be asked, whatever connection carries it."""
 
     settings: Settings
-    surroundings: Surroundings
+    runtime: Runtime
     borrowed = False
     """Whether the connection and its transaction belong to the caller."""
 
@@ -172,16 +171,16 @@ class Client(Asking):
     """Submits runs, waits for them and steers them. Settings come from the environment unless given."""
 
     def __init__(self, settings: Settings | None = None, *, max_connections: int = 8) -> None:
-        self.surroundings = Surroundings(settings)
-        self.settings = self.surroundings.settings
+        self.runtime = Runtime(settings)
+        self.settings = self.runtime.settings
         self._max_connections = max_connections
         self._links = PerProcess(self._open_links)
         self._closed = False
 
     def _open_links(self) -> _Links:
-        self.surroundings.enter_process()
+        self.runtime.enter_process()
         pool = OwnPool(
-            self.surroundings.database_url,
+            self.runtime.database_url,
             min_size=0,
             max_size=self._max_connections,
             connection_class=OwnConnection,
@@ -196,7 +195,7 @@ class Client(Asking):
         )
         # A program that ends without closing its client is not held up by the threads of the pool.
         weakref.finalize(self, pool.close)
-        return _Links(pool, self.surroundings.open_bell(self._notify))
+        return _Links(pool, self.runtime.open_bell(self._notify))
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         """Drive an operation on a connection of the pool."""
@@ -210,7 +209,7 @@ class Client(Asking):
                     return self._transact(connection, make_op)
             except (*REFUSED, PoolTimeout) as error:
                 if not left or isinstance(error, PoolTimeout | Silence) or not is_lost(error):
-                    raise unreachable(self.surroundings.database_url, error) from error
+                    raise unreachable(self.runtime.database_url, error) from error
                 pool.drain()
         raise AssertionError("unreachable")
 
@@ -258,7 +257,7 @@ class Client(Asking):
             return
         links.bell.close()
         links.pool.close()
-        self.surroundings.close()
+        self.runtime.close()
 
     def __enter__(self) -> Self:
         return self
@@ -278,7 +277,7 @@ class BorrowedClient(Asking):
     borrowed = True
 
     def __init__(self, owner: Client, connection: Any) -> None:
-        self.surroundings = owner.surroundings
+        self.runtime = owner.runtime
         self.settings = owner.settings
         self._owner = owner
         self._connection = connection

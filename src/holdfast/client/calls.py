@@ -17,20 +17,15 @@ from holdfast import ops
 from holdfast.client.requests import NOBODY, Asker, Batches, Submission, SubmitOptions, prepare, prepare_batches
 from holdfast.domain.errors import BadInput, NotFound, Problem, RunNotFound
 from holdfast.domain.ids import new_ids, parse_id
+from holdfast.domain.records import AttemptRecord, EventRecord, Page, QueueRecord, Reason, ResultRecord, WorkerRecord
 from holdfast.domain.tasks import Task
 from holdfast.domain.values import NewRun, Payload, RunRecord, Submitted
-from holdfast.ops import Page
-from holdfast.ops.explain import Reason
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from holdfast.sql import queues as queues_sql
 from holdfast.sql import runs as runs_sql
 from holdfast.sql import tallies as tallies_sql
 from holdfast.sql import workers as workers_sql
-from holdfast.sql.attempts import AttemptRecord, ResultRecord
-from holdfast.sql.events import EventRecord
-from holdfast.sql.queues import QueueRecord
 from holdfast.sql.statement import Op
-from holdfast.sql.workers import WorkerRecord
 
 AnyTask = Task | str | Callable[..., Any]
 STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
-from holdfast.client.documents import run_document
+from holdfast.documents.runs import run_document
+from holdfast.domain.records import AttemptRecord, EventRecord, Reason
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
-from holdfast.ops.explain import Reason
-from holdfast.sql.attempts import AttemptRecord
-from holdfast.sql.events import EventRecord
 
 if TYPE_CHECKING:
     from holdfast.client.asynchronous import AsyncAsking

@@ -19,7 +19,7 @@ from holdfast.domain.policies import Retry
 from holdfast.domain.tasks import Task, registry
 from holdfast.domain.times import START, is_duration, is_start
 from holdfast.domain.values import Dependency, NewRun, Payload
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 Dedupe = str | timedelta | float | int
 

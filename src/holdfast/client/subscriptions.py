@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import new_id
+from holdfast.domain.records import DeliveryRecord, SubscriptionRecord
 from holdfast.domain.states import FINAL
 from holdfast.ops import outbox
 from holdfast.outbox.addresses import endpoint_of
 from holdfast.outbox.signing import check_secret, new_secret
-from holdfast.settings import Settings
-from holdfast.sql.deliveries import DeliveryRecord
+from holdfast.runtime.settings import Settings
 from holdfast.sql.statement import Op
-from holdfast.sql.subscriptions import NewSubscription, SubscriptionRecord, SubscriptionState
+from holdfast.sql.subscriptions import NewSubscription, SubscriptionState
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DELIVERY_STATUSES = ("PENDING", "DELIVERED", "FAILED")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from holdfast.client.handles import RunFields
-    from holdfast.sql.events import EventRecord
+    from holdfast.domain.records import EventRecord
 
 
 class Narrator(Protocol):

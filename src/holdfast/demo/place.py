@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.processes import deferred_signals
-from holdfast.settings import PREFIX, load
+from holdfast.processes.family import deferred_signals
+from holdfast.runtime.settings import PREFIX, load
 
 if TYPE_CHECKING:
     from holdfast.client import Client

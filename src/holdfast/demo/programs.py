@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.demo.place import environment
 from holdfast.domain.errors import HoldfastError
-from holdfast.processes import family, kill_family, wait_gone
+from holdfast.processes.family import family, kill_family, wait_gone
 
 STOP_SECONDS = 10.0
 

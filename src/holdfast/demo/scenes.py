@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.client.verifying import verify
 from holdfast.demo.place import LEASE_SECONDS
 from holdfast.demo.stage import Stage
 from holdfast.domain.errors import KeyReused
 from holdfast.domain.states import Status
 from holdfast.jobs import Jobs
 from holdfast.tasks.forecast import REGIONS, SCENARIOS
-from holdfast.verifying import verify
 
 # From the kill until somebody else has the run.
 TAKEN_OVER_WITHIN = LEASE_SECONDS + 6.0

@@ -14,7 +14,7 @@ from holdfast.demo.narrator import Narrator
 from holdfast.demo.place import LEASE_SECONDS, open_client, own_directory
 from holdfast.demo.programs import DemoProgram, DemoStuck
 from holdfast.domain.ids import new_id
-from holdfast.processes import alive, deferred_signals
+from holdfast.processes.family import alive, deferred_signals
 
 if TYPE_CHECKING:
     from holdfast.client import Client, Run

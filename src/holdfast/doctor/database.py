@@ -9,13 +9,13 @@ from typing import TypeVar
 
 import psycopg
 
-from holdfast import grants, migrate
-from holdfast.client.surroundings import connect
 from holdfast.doctor.finding import Finding, fail, ok, skip, warn
 from holdfast.domain.errors import SchemaMismatch
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers.sessions import OwnConnection
-from holdfast.settings import Settings
+from holdfast.runtime.runtime import connect
+from holdfast.runtime.settings import Settings
+from holdfast.schema import grants, migrate
 from holdfast.sql import health
 from holdfast.sql.statement import Statement
 
@@ -149,7 +149,7 @@ def doorbell(patient: Patient) -> Finding:
 
 
 def drift(patient: Patient) -> Finding:
-    from holdfast.schema_check import check
+    from holdfast.schema.drift import check
 
     if migrate.current(patient.connection) != migrate.latest():
         return skip("drift", "not compared, because the database is one schema ahead of this code")

@@ -9,7 +9,7 @@ from typing import TypeVar
 from holdfast.doctor import database, machine, work
 from holdfast.doctor.finding import Finding, State, fail, ok, skip
 from holdfast.domain.errors import HoldfastError
-from holdfast.settings import Settings, load
+from holdfast.runtime.settings import Settings, load
 
 T = TypeVar("T")
 
@@ -43,25 +43,25 @@ def examine(purpose: str = "worker") -> Iterator[Finding]:
 
 def _examine_database(settings: Settings, told: Collection[str], purpose: str) -> Iterator[Finding]:
     """Examine the database; what was `told` before is not told again."""
-    from holdfast.client.surroundings import Surroundings, connect
+    from holdfast.runtime.runtime import Runtime, connect
 
     try:
-        surroundings = Surroundings(settings, check=False)
+        runtime = Runtime(settings, check=False)
     except HoldfastError as error:
         if str(error) not in told:
             yield fail("database", str(error), "correct what it says, or set HOLDFAST_DATABASE_URL")
         yield skip("the rest", "not asked, because of that")
         return
-    with surroundings:
+    with runtime:
         try:
-            connection = connect(surroundings.database_url, settings.pooler)
+            connection = connect(runtime.database_url, settings.pooler)
         except HoldfastError as error:
             yield fail("database", str(error), CONNECT)
             yield skip("the rest", "not asked, because the database does not answer")
             return
         with connection:
             yield ok("database", "answers")
-            patient = database.Patient(settings, surroundings.database_url, connection, purpose)
+            patient = database.Patient(settings, runtime.database_url, connection, purpose)
             fits = True
             for check in database.CHECKS:
                 finding = _guarded(check, patient)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.doctor.finding import Finding, fail, ok, warn
 from holdfast.domain.errors import ConfigurationError
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 OLDEST_PYTHON = (3, 11)
 LOW_SPACE = 1024**3
@@ -82,7 +82,7 @@ def _object_store(location: str) -> Finding:
 
 
 def redis(settings: Settings) -> Finding:
-    from holdfast.settings import masked
+    from holdfast.runtime.settings import masked
 
     if not settings.redis_url:
         if settings.doorbell in ("redis", "rq"):
@@ -105,7 +105,7 @@ def redis(settings: Settings) -> Finding:
 def embedded(settings: Settings) -> Finding:
     from holdfast.embedded.locks import is_held
     from holdfast.embedded.places import Places, binaries
-    from holdfast.settings import masked
+    from holdfast.runtime.settings import masked
 
     if settings.database_url is not None:
         shown = masked(settings.database_url) or "an empty address"

@@ -128,7 +128,7 @@ def _end_descendants() -> None:
 
 
 def _descendants() -> list[int]:
-    from holdfast.processes import family
+    from holdfast.processes.family import family
 
     return family(os.getpid())[1:]
 

@@ -141,7 +141,7 @@ def has_processes() -> bool:
         return False
     if ended is None:
         return True
-    from holdfast.processes import alive, children
+    from holdfast.processes.family import alive, children
 
     return bool(alive(children(os.getpid())))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from flask import Flask
 
-    from holdfast.settings import Settings
+    from holdfast.runtime.settings import Settings
 
 
 def create_app(settings: Settings | None = None) -> Flask:

@@ -16,7 +16,7 @@ from holdfast.http.problems import answer_to
 from holdfast.http.routes import Noun
 from holdfast.http.service import EXTENSION, Service
 from holdfast.http.telling import tell_failure
-from holdfast.settings import Settings, load
+from holdfast.runtime.settings import Settings, load
 
 NOUNS: list[Noun] = [
     runs.NOUN,

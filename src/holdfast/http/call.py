@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 from holdfast.http.bridge import ON_LEAVE
 from holdfast.http.principals import ANYONE, Principal
 from holdfast.http.service import Service
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 MOST_PARAMETERS = 50
 

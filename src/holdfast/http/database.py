@@ -16,10 +16,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from holdfast import grants, migrate
 from holdfast.client.blocking import Asking
-from holdfast.client.pools import REFUSED, fresh
-from holdfast.client.surroundings import Surroundings, learn_server, read_only, refused, unreachable
 from holdfast.domain.errors import DatabaseUnreachable
 from holdfast.domain.values import RunRecord
 from holdfast.doorbells.bell import Bell, CoalescingBell
@@ -29,6 +26,9 @@ from holdfast.drivers.faults import is_lost, is_read_only
 from holdfast.drivers.sessions import OwnConnection, Session
 from holdfast.drivers.silence import Silence
 from holdfast.http.ringing import Notifier
+from holdfast.runtime.pools import REFUSED, fresh
+from holdfast.runtime.runtime import Runtime, learn_server, read_only, refused, unreachable
+from holdfast.schema import grants, migrate
 from holdfast.sql.statement import Op
 
 T = TypeVar("T")
@@ -46,10 +46,10 @@ class DatabaseBusy(DatabaseUnreachable):
 class Database(Asking):
     """Everything a client can ask, on the pool of this process."""
 
-    def __init__(self, surroundings: Surroundings, size: int) -> None:
-        self.surroundings = surroundings
-        self.settings = surroundings.settings
-        self.url = surroundings.database_url
+    def __init__(self, runtime: Runtime, size: int) -> None:
+        self.runtime = runtime
+        self.settings = runtime.settings
+        self.url = runtime.database_url
         self._arguments: dict[str, Any] = {
             "session": sessions.API,
             "pooler": self.settings.pooler,
@@ -124,7 +124,7 @@ class Database(Asking):
     def close(self) -> None:
         self._bell.close()
         self.pool.close()
-        self.surroundings.close()
+        self.runtime.close()
 
     def _open_bell(self) -> Bell:
         """The bell that the settings ask for; where that is Postgres, one that no request waits for.
@@ -132,7 +132,7 @@ class Database(Asking):
         With RQ a request waits: whoever reads its answer finds the message in Redis.
         """
         notifier = Notifier(partial(self.connect, sessions.API_BELL))
-        bell = self.surroundings.open_bell(notifier.ring, waiting=self.settings.doorbell == "rq")
+        bell = self.runtime.open_bell(notifier.ring, waiting=self.settings.doorbell == "rq")
         return notifier if isinstance(bell, CoalescingBell) else bell
 
     def _look(self, *, force: bool = False) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from holdfast.http.problems import Refusal
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 DEFAULT_PORTS = {"http": 80, "https": 443}

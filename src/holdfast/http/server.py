@@ -19,7 +19,6 @@ from typing import Any
 
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
 
-from holdfast.client.surroundings import Surroundings, connect
 from holdfast.domain.errors import ConfigurationError
 from holdfast.drivers import psycopg as driver
 from holdfast.http import create_app
@@ -29,8 +28,9 @@ from holdfast.observe import emit
 from holdfast.observe.capture import adopt_logging
 from holdfast.observe.process import process_log
 from holdfast.ops.tokens import count_usable_tokens
-from holdfast.settings import Settings
-from holdfast.signals import requested
+from holdfast.processes.signals import requested
+from holdfast.runtime.runtime import Runtime, connect
+from holdfast.runtime.settings import Settings
 
 REQUEST_THREADS = 32
 MAX_CONNECTIONS = 20_000
@@ -73,14 +73,14 @@ def serve(
     tell = _telling(started)
     with (
         process_log(settings.log_format, settings.log_level) as output,
-        Surroundings(settings, lasting=True) as surroundings,
+        Runtime(settings, lasting=True) as runtime,
     ):
         adopt_logging(output)
         if not is_loopback(settings.host):
-            require_token(surroundings.database_url, settings.host)
+            require_token(runtime.database_url, settings.host)
         listener = listener or listen(settings.host, settings.port)
         # The parent stays with an embedded server; its children only need the address.
-        settings = replace(settings, database_url=surroundings.database_url)
+        settings = replace(settings, database_url=runtime.database_url)
         together = tempfile.mkdtemp(prefix="holdfast-metrics-") if processes > 1 else None
         try:
             if together is not None:

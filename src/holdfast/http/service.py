@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from holdfast.client.surroundings import Surroundings
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.values import StoredResult
 from holdfast.http.cluster import Cluster
@@ -18,7 +17,8 @@ from holdfast.http.hosts import is_loopback
 from holdfast.http.hub import Hub
 from holdfast.http.meters import Meters
 from holdfast.http.streams import Streams
-from holdfast.settings import Settings
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.settings import Settings
 
 EXTENSION = "holdfast"
 
@@ -62,15 +62,15 @@ class Service:
         with self._lock:
             if self._pid == os.getpid():
                 return
-            surroundings = Surroundings(self.settings, check=False)
-            self._database = Database(surroundings, self.settings.api_connections)
+            runtime = Runtime(self.settings, check=False)
+            self._database = Database(runtime, self.settings.api_connections)
             self._hub = Hub(self._database, listen=self.settings.doorbell != "poll")
             self._cluster = Cluster(self._database)
             self._pid = os.getpid()
 
     def open_result(self, stored: StoredResult) -> Iterator[bytes]:
         """The bytes of a stored result, piece by piece."""
-        return self.database.surroundings.store.chunks(stored)
+        return self.database.runtime.store.chunks(stored)
 
     def stop_streams(self) -> None:
         """End streams and waits soon, so that the process can."""

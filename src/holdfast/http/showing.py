@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.client.documents import run_document
+from holdfast.documents.others import job_document
+from holdfast.documents.runs import run_document
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.states import Status
 from holdfast.domain.tokens import allows
 from holdfast.domain.values import RunRecord
 from holdfast.http.call import Call
-from holdfast.http.documents import job_document
 
 NO_PARAMETERS_HASH = canonicalize({})[1]
 

@@ -14,21 +14,15 @@ import orjson
 
 from holdfast.client.calls import AnyTask, run_id
 from holdfast.client.requests import Submission, SubmitOptions
+from holdfast.documents import reading as records
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, HoldfastError, Problem
 from holdfast.domain.ids import new_id
+from holdfast.domain.records import AttemptRecord, EventRecord, LogRecord, Page, QueueRecord, Reason, WorkerRecord
 from holdfast.domain.tasks import Task
 from holdfast.domain.times import START, is_start
 from holdfast.domain.values import RunRecord, Submitted
-from holdfast.http_client import records
 from holdfast.http_client.patience import asked_for
-from holdfast.ops import Page
-from holdfast.ops.explain import Reason
-from holdfast.sql.attempts import AttemptRecord
-from holdfast.sql.events import EventRecord
-from holdfast.sql.logs import LogRecord
-from holdfast.sql.queues import QueueRecord
-from holdfast.sql.workers import WorkerRecord
 
 T = TypeVar("T")
 

@@ -10,22 +10,21 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from holdfast.client.calls import run_id
-from holdfast.client.forking import PerProcess, require_process
 from holdfast.client.methods import signed
 from holdfast.client.waiting import timed_out
+from holdfast.documents import reading as records
 from holdfast.domain.errors import ClientClosed, ConfigurationError
+from holdfast.domain.records import EventRecord, LogRecord, Page
 from holdfast.domain.values import RunRecord, Submitted
-from holdfast.http_client import asks, records
+from holdfast.http_client import asks
 from holdfast.http_client.asks import MAX_WAIT, Ask, Reply, RunFilters
 from holdfast.http_client.patience import PASSING, Patience, rest
 from holdfast.http_client.refusals import error_from
 from holdfast.http_client.runs import AsyncHttpRun
 from holdfast.http_client.sse import Reader
 from holdfast.http_client.transport import BROKEN, NOT_SENT, headers_for, open_async, unreachable
-from holdfast.ops import Page
-from holdfast.settings import Settings, load
-from holdfast.sql.events import EventRecord
-from holdfast.sql.logs import LogRecord
+from holdfast.runtime.forking import PerProcess, require_process
+from holdfast.runtime.settings import Settings, load
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.client.handles import RunFields
+from holdfast.domain.records import AttemptRecord, EventRecord, Reason
 from holdfast.domain.values import RunRecord
-from holdfast.ops.explain import Reason
-from holdfast.sql.attempts import AttemptRecord
-from holdfast.sql.events import EventRecord
 
 if TYPE_CHECKING:
     from holdfast.http_client.asynchronous import AsyncHttpClient

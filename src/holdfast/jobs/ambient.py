@@ -10,7 +10,7 @@ from dataclasses import replace
 from holdfast.client.blocking import Client
 from holdfast.domain.context import RunContext, current_run
 from holdfast.domain.errors import HoldfastError
-from holdfast.settings import Settings, load
+from holdfast.runtime.settings import Settings, load
 
 CONNECTIONS = 4
 

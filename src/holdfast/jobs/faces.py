@@ -140,7 +140,7 @@ class Later:
     def _jobs(self) -> Jobs:
         from holdfast.jobs.ambient import client_for
 
-        return Jobs(client_for(self._client.settings, self._client.surroundings.database_url))
+        return Jobs(client_for(self._client.settings, self._client.runtime.database_url))
 
     def load_tasks(self, job_id: str, after: str | None, limit: int) -> list[RunRecord]:
         return self._jobs().load_tasks(job_id, after, limit)

@@ -12,7 +12,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import new_id
 from holdfast.domain.values import AttemptRef, KnownAs, RunRecord
 from holdfast.jobs.handles import LoadResult, LoadTasks
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 
 class Rings(Protocol):
@@ -23,7 +23,7 @@ class Rings(Protocol):
 
 @dataclass(frozen=True)
 class Here:
-    """The surroundings of one call."""
+    """The runtime of one call."""
 
     settings: Settings
     bell: Rings

@@ -9,7 +9,7 @@ import orjson
 
 from holdfast.domain.errors import Fatal, ResultPruned
 from holdfast.domain.ids import slice_ids
-from holdfast.sql.attempts import ResultRecord
+from holdfast.domain.records import ResultRecord
 
 PAGE = 500
 
@@ -99,4 +99,4 @@ def open_results(reference: dict[str, Any]) -> Results:
     def load_page(ids: Sequence[str]) -> Sequence[tuple[Any, ...]]:
         return asking.perform(lambda: iter(maps.results(ids)))
 
-    return Results(reference["map"], reference["total"], load_page, asking.surroundings.load_result)
+    return Results(reference["map"], reference["total"], load_page, asking.runtime.load_result)

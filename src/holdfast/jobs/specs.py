@@ -15,7 +15,7 @@ from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import parse_id
 from holdfast.domain.times import is_duration
 from holdfast.domain.values import Dependency, NewRun
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 OPTIONS = ("queue", "priority", "run_after", "tags")
 FIELDS = ("entrypoint", "kwargs", "key", "depends_on", "critical", "max_retries", "timeout", *OPTIONS)

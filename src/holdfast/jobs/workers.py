@@ -11,10 +11,10 @@ from importlib.metadata import version
 from holdfast import ops
 from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import new_id, parse_id
+from holdfast.domain.records import WorkerRecord
 from holdfast.domain.values import WorkerInfo
 from holdfast.jobs.here import Here
 from holdfast.jobs.procedures import Procedure
-from holdfast.sql.workers import WorkerRecord
 
 STATUSES = ("active", "idle", "draining", "stopped")
 

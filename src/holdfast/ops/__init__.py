@@ -23,7 +23,7 @@ from holdfast.ops.explain import explain
 from holdfast.ops.finish import finish
 from holdfast.ops.health import figures, metrics
 from holdfast.ops.jobs import get_job, get_task, list_jobs, list_tasks, ready_queues, show_job
-from holdfast.ops.listing import Page, list_runs
+from holdfast.ops.listing import list_runs
 from holdfast.ops.prune import make_partitions, prune, results_not_removed, results_removed, results_to_remove
 from holdfast.ops.read import attempts, events, get, result
 from holdfast.ops.renew import renew
@@ -35,7 +35,6 @@ from holdfast.ops.submit import as_submitted, submit, submit_batches, submit_man
 from holdfast.ops.workers import deregister_worker, heartbeat, list_workers, register_worker
 
 __all__ = [
-    "Page",
     "add_join",
     "add_map",
     "add_resource",

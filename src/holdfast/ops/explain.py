@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from holdfast.domain.records import Reason
 from holdfast.domain.states import Status
 from holdfast.domain.times import written
 from holdfast.domain.values import RunRecord
@@ -16,13 +16,6 @@ from holdfast.sql.explain import AHEAD_AT_MOST, Situation
 from holdfast.sql.statement import Op
 
 NAMED = 5
-
-
-class Reason(NamedTuple):
-    """One thing that holds a run: a stable code and a sentence."""
-
-    code: str
-    detail: str
 
 
 def explain(run_id: str) -> Op[list[Reason]]:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from holdfast.domain.records import EventRecord, LogRecord, Provenance
 from holdfast.domain.values import RunRecord
 from holdfast.ops.read import get
 from holdfast.sql import attempts as attempts_sql
 from holdfast.sql import events as events_sql
 from holdfast.sql import logs as logs_sql
 from holdfast.sql import provenance as provenance_sql
-from holdfast.sql.attempts import AttemptRecord, ResultRecord
-from holdfast.sql.events import EventRecord
-from holdfast.sql.logs import LogRecord
-from holdfast.sql.provenance import WorkerFacts
 from holdfast.sql.statement import Op
 
 
@@ -27,15 +22,6 @@ def logs_and_run(run_id: str, after: int = 0, limit: int = 1000) -> Op[tuple[Run
     """The run and its log. Only a live attempt adds lines, so a run that had ended has no more to come."""
     run = yield from get(run_id)
     return run, (yield from logs_sql.of_run(run_id, after, limit))
-
-
-class Provenance(NamedTuple):
-    """Everything that is known about how a result came to be."""
-
-    run: RunRecord
-    attempts: list[AttemptRecord]
-    workers: dict[str, WorkerFacts]
-    result: ResultRecord | None
 
 
 def provenance_of(run_id: str) -> Op[Provenance]:

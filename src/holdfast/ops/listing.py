@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Iterator
+from typing import TypeVar
 
+from holdfast.domain.records import Page
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
 from holdfast.sql import listings, runs
@@ -16,14 +17,6 @@ T = TypeVar("T")
 
 # The maximum number of rows that are examined for one page.
 AT_MOST = 16_000
-
-
-class Page(list[T], Generic[T]):
-    """A page of a list. More may follow after `next_cursor`, even if the page is short; None means the last page."""
-
-    def __init__(self, items: Iterable[T] = (), next_cursor: str | None = None) -> None:
-        super().__init__(items)
-        self.next_cursor = next_cursor
 
 
 def list_runs(

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.domain.errors import ConfigurationError, SubscriptionExists, SubscriptionNotFound, SubscriptionNotReady
+from holdfast.domain.records import DeliveryRecord, SubscriptionRecord
 from holdfast.sql import deliveries, outbox, subscriptions
-from holdfast.sql.deliveries import Delivery, DeliveryRecord, Held, Try
+from holdfast.sql.deliveries import Delivery, Held, Try
 from holdfast.sql.statement import Op
-from holdfast.sql.subscriptions import NewSubscription, SubscriptionRecord, SubscriptionState
+from holdfast.sql.subscriptions import NewSubscription, SubscriptionState
 
 FANNED_OUT_AT_ONCE = 1000
 # How often a new subscription looks whether transactions that may not see it are over, each time after a moment.

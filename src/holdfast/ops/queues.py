@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.domain.errors import NotFound
+from holdfast.domain.records import QueueRecord
 from holdfast.sql import queues
-from holdfast.sql.queues import QueueRecord
 from holdfast.sql.statement import Op
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from holdfast.domain.errors import ResultPruned, RunCancelled, RunFailed, RunNotFinished, RunNotFound
+from holdfast.domain.records import AttemptRecord, EventRecord, ResultRecord
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
 from holdfast.sql import attempts as attempts_sql
 from holdfast.sql import events as events_sql
 from holdfast.sql import runs
-from holdfast.sql.attempts import AttemptRecord, ResultRecord
-from holdfast.sql.events import EventRecord
 from holdfast.sql.statement import Op
 
 

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from holdfast.domain.records import TaskSummary
 from holdfast.sql import summary as summary_sql
 from holdfast.sql import tallies
 from holdfast.sql.statement import Op
 from holdfast.sql.tallies import Tally
-
-
-class TaskSummary(NamedTuple):
-    """One task. `pending` is what was created and has neither ended nor is running."""
-
-    task: str
-    created: int
-    pending: int
-    running: int
-    succeeded: int
-    failed: int
-    cancelled: int
-    retried: int
-    lost: int
-    mean_seconds: float | None
 
 
 def summarize() -> Op[list[TaskSummary]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from hmac import compare_digest
 
 from holdfast.domain.errors import NotFound
+from holdfast.domain.records import TokenRecord
 from holdfast.domain.tokens import NewToken
 from holdfast.sql import tokens
 from holdfast.sql.statement import Op
-from holdfast.sql.tokens import LiveToken, TokenRecord
+from holdfast.sql.tokens import LiveToken
 
 
 def create_token(token: NewToken) -> Op[TokenRecord]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.records import WorkerRecord
 from holdfast.domain.values import WorkerInfo
 from holdfast.ops.renew import renew
 from holdfast.sql import workers
 from holdfast.sql.statement import Op
-from holdfast.sql.workers import WorkerRecord
 
 
 def register_worker(info: WorkerInfo) -> Op[WorkerRecord]:

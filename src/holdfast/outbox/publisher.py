@@ -20,7 +20,7 @@ from holdfast.ops import outbox
 from holdfast.outbox.stream import StreamSink
 from holdfast.outbox.verdicts import GONE, Answer, readable
 from holdfast.outbox.webhook import WebhookSink
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from holdfast.sql.deliveries import Delivery, Held, Try
 from holdfast.sql.statement import Op
 

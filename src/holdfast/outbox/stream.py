@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.doorbells.redis import open_redis
 from holdfast.outbox.envelope import cloud_event
 from holdfast.outbox.verdicts import Answer, stream_delay_of
-from holdfast.settings import Settings, masked
+from holdfast.runtime.settings import Settings, masked
 from holdfast.sql.deliveries import Delivery, Held
 
 IO_SECONDS = 5.0

@@ -16,7 +16,7 @@ from holdfast.outbox import signing
 from holdfast.outbox.addresses import AddressRefused, Endpoint, endpoint_of, resolve
 from holdfast.outbox.envelope import CONTENT_TYPE, encoded
 from holdfast.outbox.verdicts import Answer, delay_of, retry_after_of
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 from holdfast.sql.deliveries import Delivery, Held
 
 

@@ -11,8 +11,7 @@ from random import random
 import redis
 
 from holdfast import ops
-from holdfast.assembly import WorkerRequest, child_limits, start_logging, worker_options
-from holdfast.client.surroundings import Surroundings, connect
+from holdfast.assembly.worker import WorkerRequest, child_limits, start_logging, worker_options
 from holdfast.domain.ids import parse_id
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import Claim
@@ -22,7 +21,8 @@ from holdfast.drivers import psycopg as driver
 from holdfast.executors.process import ProcessExecutor
 from holdfast.ops import ring
 from holdfast.rq.horse import end_with_worker, is_work_horse
-from holdfast.rq.sweeper import Sweeper
+from holdfast.runtime.rq_sweeper import Sweeper
+from holdfast.runtime.runtime import Runtime, connect
 from holdfast.sql.statement import Op
 from holdfast.worker import Worker, WorkerOptions
 
@@ -35,15 +35,15 @@ def execute(run_id: object) -> None:
     if known is None:
         log.warning("refused to execute %.100r: it is not the id of a run", run_id)
         return
-    with Surroundings() as surroundings, ExitStack() as stack:
-        stack.callback(start_logging(surroundings.settings))
-        url = surroundings.settings.redis_url
+    with Runtime() as runtime, ExitStack() as stack:
+        stack.callback(start_logging(runtime.settings))
+        url = runtime.settings.redis_url
         forked = is_work_horse()
         if url and forked:
             end_with_worker(lambda: _answers(url))
-        if _claimable(surroundings, known):
-            options = worker_options(surroundings, WorkerRequest(queues=(), slots=1))
-            child = OneChild(1, limits=child_limits(surroundings.settings))
+        if _claimable(runtime, known):
+            options = worker_options(runtime, WorkerRequest(queues=(), slots=1))
+            child = OneChild(1, limits=child_limits(runtime.settings))
             worker = RunWorker(replace(options, executor=child), known)
             # A process that is not ours alone, such as a worker of RQ that does not fork, keeps its signals.
             if forked:
@@ -53,7 +53,7 @@ def execute(run_id: object) -> None:
         else:
             log.info("run %s is not ready, or somebody executes it: nothing to do", known)
         if url:
-            _sweep(surroundings, url)
+            _sweep(runtime, url)
 
 
 class OneChild(ProcessExecutor):
@@ -89,8 +89,8 @@ class RunWorker(Worker):
         return over or super()._done()
 
 
-def _claimable(surroundings: Surroundings, run_id: str) -> bool:
-    with connect(surroundings.database_url, surroundings.settings.pooler) as connection:
+def _claimable(runtime: Runtime, run_id: str) -> bool:
+    with connect(runtime.database_url, runtime.settings.pooler) as connection:
         return driver.run(connection, ring.is_claimable(run_id))
 
 
@@ -104,10 +104,10 @@ def _answers(url: str) -> bool:
         client.close()
 
 
-def _sweep(surroundings: Surroundings, url: str) -> None:
+def _sweep(runtime: Runtime, url: str) -> None:
     """Ring for what became ready meanwhile: a retry of this very run, or runs that waited for it."""
-    ringer = RunRinger(url, surroundings.settings.ring_seconds)
-    sweeper = Sweeper(surroundings.connect_for_sweep, ringer)
+    ringer = RunRinger(url, runtime.settings.ring_seconds)
+    sweeper = Sweeper(runtime.connect_for_sweep, ringer)
     try:
         sweeper.try_sweep()
     finally:

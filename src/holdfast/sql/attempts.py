@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
+from holdfast.domain.records import AttemptRecord, ResultRecord
 from holdfast.domain.values import AttemptRef
 from holdfast.sql.statement import Row, Statement, each, first, plain_array
 
@@ -19,24 +19,6 @@ LOWEST = """
                 select attempts.number from holdfast.attempts
                 where attempts.run_id = gone.run_id order by attempts.number limit 1) as lowest on true
 """
-
-
-class AttemptRecord(NamedTuple):
-    """One attempt, live or ended."""
-
-    number: int
-    status: str
-    outcome: str | None
-    worker_id: str
-    executor: str | None
-    claimed_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    exit_code: int | None
-    reason: str | None
-    error: dict[str, Any] | None
-    progress: dict[str, Any] | None
-    result_ref: str | None
 
 
 def _attempt(row: Row) -> AttemptRecord:
@@ -86,15 +68,6 @@ def ended_by(worker_id: str, refs: Sequence[AttemptRef]) -> Statement[set[Attemp
         },
         lambda found: {AttemptRef(*row) for row in found},
     )
-
-
-class ResultRecord(NamedTuple):
-    """Where the result of a run is: inline as text, or stored elsewhere under `ref`."""
-
-    text: str | None
-    ref: str | None
-    size: int | None
-    sha256: str | None
 
 
 def result(run_id: str) -> Statement[ResultRecord | None]:

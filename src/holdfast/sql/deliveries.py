@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from holdfast.domain.records import DeliveryRecord
 from holdfast.sql.statement import Row, Statement, count, each, first, plain_array
 
 _MINE = """
@@ -224,25 +225,6 @@ def redeliver(id_: int) -> Statement[int]:
         {"id": id_},
         count,
     )
-
-
-class DeliveryRecord(NamedTuple):
-    """A line of the delivery log."""
-
-    id: int
-    subscription: str
-    event_id: str
-    type: str
-    run_id: str
-    status: str
-    attempts: int
-    response_code: int | None
-    seconds: float | None
-    error: str | None
-    created_at: datetime
-    due_at: datetime
-    tried_at: datetime | None
-    ended_at: datetime | None
 
 
 def log(

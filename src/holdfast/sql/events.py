@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime
-from typing import NamedTuple
 
+from holdfast.domain.records import EventRecord
 from holdfast.domain.values import AttemptRef
 from holdfast.sql.statement import Statement, each, nothing, plain_array
 
@@ -85,18 +84,6 @@ def cancel_requested(run_id: str, reason: str) -> Statement[None]:
         {"run_id": run_id, "reason": reason},
         nothing,
     )
-
-
-class EventRecord(NamedTuple):
-    """One event. `seq` counts from 1 without a gap; `from_status` and `to_status` are the run's."""
-
-    seq: int
-    type: str
-    from_status: str | None
-    to_status: str | None
-    reason: str | None
-    at: datetime
-    attempt: int
 
 
 def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:

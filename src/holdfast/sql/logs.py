@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import NamedTuple
 
+from holdfast.domain.records import LogRecord
 from holdfast.domain.values import AttemptRef
 from holdfast.sql.leases import HELD
 from holdfast.sql.statement import Statement, count, each, plain_array, text_array
@@ -49,16 +49,6 @@ def add(worker_id: str, lines: Sequence[LogLine]) -> Statement[int]:
         },
         count,
     )
-
-
-class LogRecord(NamedTuple):
-    """A line as it is read."""
-
-    seq: int
-    at: datetime
-    attempt: int
-    level: str
-    message: str
 
 
 def of_run(run_id: str, after: int = 0, limit: int = 1000) -> Statement[list[LogRecord]]:

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import orjson
 
+from holdfast.domain.records import WorkerFacts
 from holdfast.sql.statement import Row, Statement, each
-
-
-class WorkerFacts(NamedTuple):
-    """What a worker told about itself when it started."""
-
-    id: str
-    hostname: str
-    pid: int
-    executor: str
-    version: str
-    statistics: dict[str, Any] | None
 
 
 def _facts(row: Row) -> WorkerFacts:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import NamedTuple
-
+from holdfast.domain.records import QueueRecord
 from holdfast.sql.statement import Statement, each, first, nothing
 
 
@@ -30,17 +28,6 @@ def resume(name: str) -> Statement[None]:
         {"name": name},
         nothing,
     )
-
-
-class QueueRecord(NamedTuple):
-    name: str
-    ready: int
-    waiting: int
-    running: int
-    oldest_ready_at: datetime | None
-    paused_at: datetime | None
-    paused_by: str | None
-    pause_reason: str | None
 
 
 def listing() -> Statement[list[QueueRecord]]:

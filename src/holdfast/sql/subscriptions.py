@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import orjson
 
+from holdfast.domain.records import SubscriptionRecord
 from holdfast.sql.statement import Row, Statement, count, each, first, text_array
 
 _COLUMNS = """
@@ -25,20 +26,6 @@ class NewSubscription(NamedTuple):
     target: str
     secret: str | None
     filter: dict[str, list[str]]
-
-
-class SubscriptionRecord(NamedTuple):
-    """A subscription as it is read."""
-
-    id: str
-    name: str
-    kind: str
-    target: str
-    secret: str | None
-    filter: dict[str, list[str]]
-    created_at: datetime
-    paused_at: datetime | None
-    pause_reason: str | None
 
 
 def _subscription(row: Row) -> SubscriptionRecord:

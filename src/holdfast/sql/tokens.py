@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import NamedTuple
 
+from holdfast.domain.records import TokenRecord
 from holdfast.domain.tokens import NewToken
 from holdfast.sql.statement import Row, Statement, count, each, first, nothing, text_array
 
 # How long a token's last use may go unrecorded: a busy token then costs one write a minute.
 USE_SECONDS = 60
-
-
-class TokenRecord(NamedTuple):
-    """A token as it is listed."""
-
-    id: str
-    name: str
-    hint: str
-    scopes: tuple[str, ...]
-    status: str
-    created_at: datetime
-    created_by: str
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
 
 
 class LiveToken(NamedTuple):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import NamedTuple
-
+from holdfast.domain.records import WorkerRecord
 from holdfast.domain.values import AttemptRef, Renewal, WorkerInfo
 from holdfast.sql.statement import Rows, Statement, count, each, first, nothing, text_array
 
@@ -101,28 +99,6 @@ def drain(worker_id: str) -> Statement[int]:
         {"worker_id": worker_id},
         count,
     )
-
-
-class WorkerRecord(NamedTuple):
-    """A worker as it is read. `status` is active, idle, draining or stopped."""
-
-    id: str
-    status: str
-    hostname: str
-    pid: int
-    name: str
-    executor: str
-    version: str
-    slots: int
-    queues: list[str] | None
-    tasks: list[str] | None
-    running: int
-    tasks_completed: int
-    tasks_failed: int
-    started_at: datetime
-    heartbeat_at: datetime
-    expires_at: datetime
-    stopped_at: datetime | None
 
 
 _COLUMNS = """

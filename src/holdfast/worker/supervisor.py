@@ -18,7 +18,7 @@ from holdfast.domain.execution import Executor, Place
 from holdfast.domain.tasks import load_modules, registry
 from holdfast.domain.values import Renewal
 from holdfast.observe import emit
-from holdfast.processes import loop_signals
+from holdfast.processes.family import loop_signals
 from holdfast.sql import leases, workers
 from holdfast.sql.statement import Op
 from holdfast.worker.database import Busy, Database, ReadOnly, Unavailable, said

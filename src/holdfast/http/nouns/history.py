@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from holdfast import ops
-from holdfast.client.documents import attempt_document, event_document
+from holdfast.documents.others import log_document, provenance_document, reason_document
+from holdfast.documents.runs import attempt_document, event_document
 from holdfast.domain.values import RunRecord
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
 from holdfast.http.call import Call
-from holdfast.http.documents import log_document, provenance_document, reason_document
 from holdfast.http.nouns import history_operations as operations
 from holdfast.http.routes import Noun, Route
 from holdfast.http.streams import Chunk, Feed, event_stream

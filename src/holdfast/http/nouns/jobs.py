@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from holdfast import ops
-from holdfast.client.documents import run_document
+from holdfast.documents.others import job_document
+from holdfast.documents.runs import run_document
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, JobNotFound, Problem
 from holdfast.domain.ids import parse_id, series
@@ -18,7 +19,6 @@ from holdfast.domain.states import Status
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
 from holdfast.http.call import Call
-from holdfast.http.documents import job_document
 from holdfast.http.nouns import jobs_operations as operations
 from holdfast.http.routes import Noun, Route
 from holdfast.http.showing import added_run, changed_job, made_job

@@ -6,6 +6,7 @@ from functools import partial
 from hashlib import sha256
 
 from holdfast import ops
+from holdfast.domain.records import ResultRecord
 from holdfast.domain.states import Status
 from holdfast.domain.values import StoredResult
 from holdfast.http import reading
@@ -16,7 +17,6 @@ from holdfast.http.routes import Noun, Route
 from holdfast.http.service import Service
 from holdfast.http.showing import changed_run
 from holdfast.http.telling import tell_run
-from holdfast.sql.attempts import ResultRecord
 
 
 def result(call: Call, run_id: str) -> Answer:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from holdfast.documents.others import queue_document
 from holdfast.domain.errors import Problem
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
 from holdfast.http.call import Call
-from holdfast.http.documents import queue_document
 from holdfast.http.openapi.parts import (
     NO_FIELDS,
     REASON,

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import orjson
 
 from holdfast import ops
-from holdfast.client.documents import run_document
+from holdfast.documents.runs import run_document
 from holdfast.domain.errors import Problem
 from holdfast.domain.ids import parse_id
 from holdfast.domain.states import Status

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.domain.records import TaskSummary
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer
 from holdfast.http.call import Call
 from holdfast.http.openapi.parts import operation, ref, says
 from holdfast.http.routes import Noun, Route
-from holdfast.ops.summary import TaskSummary, summarize
+from holdfast.ops.summary import summarize
 
 COUNTED = ("created", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "retried", "lost")
 

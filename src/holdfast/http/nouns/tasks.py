@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from holdfast.documents.others import task_document
 from holdfast.domain.errors import NotFound
 from holdfast.domain.tasks import registry
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
 from holdfast.http.call import Call
-from holdfast.http.documents import task_document
 from holdfast.http.openapi.parts import in_path, listed, operation, problem, ref, says
 from holdfast.http.routes import Noun, Route
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from holdfast.documents.others import worker_document
 from holdfast.domain.errors import NotFound, Problem
 from holdfast.domain.ids import parse_id
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
 from holdfast.http.call import Call
-from holdfast.http.documents import worker_document
 from holdfast.http.openapi.parts import (
     ID,
     NO_FIELDS,

@@ -11,7 +11,7 @@ from holdfast.domain.tokens import SCOPES
 from holdfast.http.openapi.parts import Part, header, problem
 from holdfast.http.openapi.schemas import schemas
 from holdfast.http.routes import Noun, Route
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 ABOUT = """\
 Submit runs of registered tasks, wait for them, read their results, and cancel or retry them.

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.http.openapi.parts import ID, TEXT, TIME, WHOLE, Part, listed, nullable, record, ref, short_text
-from holdfast.settings import Settings
+from holdfast.runtime.settings import Settings
 
 NUMBER: Part = {"type": "number"}
 COUNT: Part = {"type": "integer", "minimum": 0}

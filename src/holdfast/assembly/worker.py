@@ -1,0 +1,215 @@
+"""The composition root: settings become the parts of a worker, and the parts are handed to it here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from holdfast.assembly.services import services
+from holdfast.client.requests import prepare
+from holdfast.domain.doorbell import Listener
+from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.execution import ChildLimits, Executor, Limits
+from holdfast.domain.values import NewRun, StoredResult
+from holdfast.executors.output import about_current_run
+from holdfast.observe import emit
+from holdfast.observe.capture import adopt_logging
+from holdfast.observe.process import log_events, process_log
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.settings import Settings, masked
+from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker.figures import Figures
+from holdfast.worker.port import WorkerPort
+
+INLINE_SLOTS = 10
+
+
+@dataclass(frozen=True)
+class WorkerRequest:
+    """What a person asks of a worker; the settings say the rest."""
+
+    queues: tuple[str, ...] | None = None
+    slots: int | None = None
+    executor: str = "process"
+    tasks: tuple[str, ...] = ()
+    name: str = ""
+    until_empty: bool = False
+    health_port: int | None = None
+
+
+def run_worker(settings: Settings, request: WorkerRequest) -> None:
+    """Work until told to stop, or until the queues are empty if that was asked."""
+    settings = replace(settings, tasks=(*settings.tasks, *request.tasks))
+    with _opened(settings, request) as runtime:
+        options = replace(worker_options(runtime, request), services=services(runtime))
+        port = settings.worker_port if request.health_port is None else request.health_port
+        if port is None:
+            Worker(options).run()
+        else:
+            _run_with_port(options, settings.worker_host, port)
+
+
+def _run_with_port(options: WorkerOptions, host: str, port: int) -> None:
+    figures = Figures()
+    figures.know_tasks()
+    worker = Worker(replace(options, figures=figures))
+    answering = WorkerPort(worker, figures, host, port)
+    emit("worker.listening", url=answering.url)
+    try:
+        worker.run()
+    finally:
+        answering.close()
+
+
+@contextmanager
+def _opened(settings: Settings, request: WorkerRequest) -> Iterator[Runtime]:
+    """The runtime of a worker, with all output of its process in the log."""
+    about = about_current_run(lambda: None)
+    with process_log(settings.log_format, settings.log_level, about) as output:
+        _announce(settings, request)
+        with Runtime(settings, lasting=True, purpose="worker") as runtime:
+            adopt_logging(output)
+            yield runtime
+
+
+def _announce(settings: Settings, request: WorkerRequest) -> None:
+    """Log what is about to start, before connecting to the database, which may take a while."""
+    queues = "every queue" if request.queues is None else ", ".join(request.queues) or "none"
+    emit(
+        "worker.starting",
+        database=masked(settings.database_url)
+        if settings.database_url is not None
+        else f"embedded in {Path(settings.home).resolve()}",
+        executor=request.executor,
+        slots=request.slots or (INLINE_SLOTS if request.executor == "inline" else processors()),
+        queues=queues,
+        tasks=", ".join(("holdfast.tasks", *settings.tasks)),
+    )
+
+
+def start_logging(settings: Settings) -> Callable[[], None]:
+    """Write events to standard error, as configured. Call the returned function to stop."""
+    return log_events(settings.log_format, settings.log_level)
+
+
+def run_sweep(settings: Settings) -> None:
+    """Do what workers do for all, and execute nothing, until told to stop."""
+    request = WorkerRequest(queues=(), executor="inline", name=f"sweep {os.getpid()}")
+    with _opened(settings, request) as runtime:
+        Sweep(replace(worker_options(runtime, request), services=services(runtime))).run()
+
+
+class Sweep(Worker):
+    """A worker that claims nothing: it rescues, rings, publishes and prunes."""
+
+    async def _begin(self) -> None:
+        self._exchange.claiming = False
+
+
+def worker_options(runtime: Runtime, request: WorkerRequest) -> WorkerOptions:
+    settings = runtime.settings
+    inline = _inline(settings, request.slots if request.executor == "inline" else None)
+    return WorkerOptions(
+        database_url=runtime.database_url,
+        executor=inline if request.executor == "inline" else open_executor(settings, request.executor, request.slots),
+        inline=inline,
+        listener=open_listener(runtime),
+        queues=request.queues,
+        task_modules=("holdfast.tasks", *settings.tasks),
+        lease=settings.lease_seconds,
+        renew_every=settings.renew_seconds,
+        limits=Limits(
+            settings.inline_result_bytes,
+            settings.max_result_bytes,
+            settings.grace_seconds,
+            settings.task_timeout_seconds,
+        ),
+        store=partial(_store, runtime),
+        prepare=partial(_prepare, settings),
+        name=request.name,
+        until_empty=request.until_empty,
+        retention_days=settings.retention_days,
+        pooler=settings.pooler,
+    )
+
+
+def open_executor(settings: Settings, name: str, slots: int | None) -> Executor:
+    """The executor of this name; without a number of slots it gets what suits it."""
+    make = EXECUTORS.get(name)
+    if make is None:
+        raise ConfigurationError(f"there is no executor {name!r}; choose one of {', '.join(EXECUTORS)}")
+    return make(settings, slots)
+
+
+def child_limits(settings: Settings) -> ChildLimits:
+    return ChildLimits(
+        runs=settings.child_max_runs,
+        memory=settings.child_max_memory_bytes,
+        descriptors=settings.child_max_descriptors,
+        age=settings.child_max_seconds,
+        begin=settings.child_begin_seconds,
+    )
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _process(settings: Settings, slots: int | None) -> Executor:
+    from holdfast.executors.process import ProcessExecutor
+
+    return ProcessExecutor(slots or processors(), limits=child_limits(settings))
+
+
+def _inline(settings: Settings, slots: int | None) -> Executor:
+    from holdfast.executors.inline import InlineExecutor
+
+    return InlineExecutor(slots or INLINE_SLOTS)
+
+
+EXECUTORS: Mapping[str, Callable[[Settings, int | None], Executor]] = {"process": _process, "inline": _inline}
+
+
+def open_listener(runtime: Runtime) -> Listener:
+    """The worker's side of the doorbell that the settings name."""
+    settings = runtime.settings
+    if settings.doorbell in ("redis", "rq"):
+        from holdfast.doorbells.redis import RedisListener
+
+        if not settings.redis_url:
+            raise ConfigurationError(f"HOLDFAST_DOORBELL={settings.doorbell} needs HOLDFAST_REDIS_URL")
+        return RedisListener(settings.redis_url)
+    if settings.doorbell == "poll":
+        from holdfast.doorbells.poll import PollListener
+
+        return PollListener()
+    return listen_to(runtime.database_url, settings.pooler)
+
+
+def listen_to(database_url: str, pooler: str = "auto") -> Listener:
+    """A listener that receives notifications of this database."""
+    from holdfast.doorbells.listen import NotifyListener
+    from holdfast.drivers.sessions import LISTENER, AsyncOwnConnection
+
+    async def connect() -> AsyncOwnConnection | None:
+        connection = await AsyncOwnConnection.connect(database_url, session=LISTENER, pooler=pooler)
+        if not connection.pooled:
+            return connection
+        await connection.close()
+        return None
+
+    return NotifyListener(connect)
+
+
+def _store(runtime: Runtime, run_id: str, attempt: int, text: bytes) -> StoredResult:
+    return runtime.store.put(run_id, attempt, text)
+
+
+def _prepare(settings: Settings, task: str, parameters: Any, options: Mapping[str, Any]) -> NewRun:
+    return prepare(settings, task, parameters, **options)

@@ -1,0 +1,111 @@
+"""Verifying a run: whether all that is stored about it tells one and the same story."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.domain.canonical import canonicalize
+from holdfast.domain.errors import HoldfastError, ResultPruned
+from holdfast.domain.states import MOVES, Status
+from holdfast.domain.tasks import registry
+
+if TYPE_CHECKING:
+    from holdfast.client import Client, Run
+    from holdfast.domain.records import AttemptRecord, EventRecord
+
+
+class Check(NamedTuple):
+    """One thing that was looked at."""
+
+    name: str
+    holds: bool
+    detail: str
+
+
+def verify(client: Client, run_id: str) -> list[Check]:
+    """Look at everything that is stored about a run."""
+    run = client.get(run_id)
+    events, attempts = client.events(run), client.attempts(run)
+    checks = [
+        payload_hash(run),
+        folded(run, events),
+        in_order(events),
+        contiguous(run, attempts),
+        ended_once(run, attempts),
+    ]
+    if run.status is Status.SUCCEEDED:
+        checks.append(_result(client, run))
+    return checks
+
+
+def payload_hash(run: Run) -> Check:
+    """Whether the parameters have the hash that was stored with them."""
+    task = registry.find(run.model)
+    ignored = task.ignore_in_hash if task else ()
+    found = {canonicalize(run.parameters)[1], canonicalize(run.parameters, ignored)[1]}
+    if run.payload_hash in found:
+        return Check("payload hash", True, run.payload_hash)
+    detail = f"stored {run.payload_hash}, the parameters have {', '.join(sorted(found))}"
+    if task is None:
+        detail += f"; task {run.model} is not registered here, so the fields it leaves out are not known"
+    return Check("payload hash", False, detail)
+
+
+def folded(run: Run, events: Sequence[EventRecord]) -> Check:
+    """Whether the events, each a legal move from where the last one led, end at the run's status."""
+    at: str | None = None
+    for event in events:
+        if event.to_status is None:
+            continue
+        if event.from_status != at:
+            return Check("events", False, f"event {event.seq} leaves {event.from_status}, but the run was {at}")
+        if at is not None and (Status(at), Status(event.to_status)) not in MOVES:
+            return Check("events", False, f"event {event.seq} is no legal move: {at} to {event.to_status}")
+        at = event.to_status
+    if at != run.status:
+        return Check("events", False, f"they lead to {at}, but the run is {run.status}")
+    return Check("events", True, f"{len(events)} events lead to {at}")
+
+
+def in_order(events: Sequence[EventRecord]) -> Check:
+    """Whether events are numbered without a gap and never go back in time."""
+    if [event.seq for event in events] != list(range(1, len(events) + 1)):
+        return Check("order", False, "the numbers of the events have a gap")
+    backward = [b.seq for a, b in pairwise(events) if b.at < a.at]
+    if backward:
+        return Check("order", False, f"event {backward[0]} is earlier than the one before it")
+    return Check("order", True, "events follow each other in time")
+
+
+def contiguous(run: Run, attempts: Sequence[AttemptRecord]) -> Check:
+    """Whether attempts are numbered 1, 2, … up to the run's count."""
+    numbers = [attempt.number for attempt in attempts]
+    if numbers != list(range(1, run.attempt_count + 1)):
+        return Check("attempts", False, f"the run counts {run.attempt_count}, there are {numbers}")
+    return Check("attempts", True, f"{len(numbers)}, without a gap")
+
+
+def ended_once(run: Run, attempts: Sequence[AttemptRecord]) -> Check:
+    """Whether at most one attempt succeeded, as the last one and only if the run did."""
+    succeeded = [attempt.number for attempt in attempts if attempt.status == "SUCCEEDED"]
+    expected = [run.attempt_count] if run.status is Status.SUCCEEDED else []
+    if succeeded != expected:
+        return Check("success", False, f"the run is {run.status}, and attempts {succeeded} succeeded")
+    overlapping = [b.number for a, b in pairwise(attempts) if a.finished_at is None or b.claimed_at < a.finished_at]
+    if overlapping:
+        return Check("success", False, f"attempt {overlapping[0]} began before the one before it had ended")
+    return Check("success", True, "no two attempts overlap, and at most one succeeded")
+
+
+def _result(client: Client, run: Run) -> Check:
+    """Whether the result can be read; reading one that is kept outside compares its SHA-256."""
+    try:
+        client.result(run)
+    except ResultPruned as error:
+        return Check("result", True, str(error))
+    except HoldfastError as error:
+        return Check("result", False, str(error))
+    where = f"{run.result_ref}, its SHA-256 is the stored one" if run.result_ref else "kept with the run"
+    return Check("result", True, where)

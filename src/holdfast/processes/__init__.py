@@ -1,0 +1,1 @@
+"""Operating system processes: their descendants, the signals that stop them, and programs that are kept running."""

@@ -1,0 +1,118 @@
+"""Keeping programs running: what `holdfast up` does.
+
+Each program is a `holdfast` command in a process of its own. One that ends is started again, after a pause that grows
+while it keeps ending. SIGTERM or SIGINT stops all of them, the second one at once, and nothing of them is left. They
+also stop by themselves if their supervisor is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from holdfast.processes.family import kill_family, loop_signals
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
+# A program that lived this long is sound: its next end is not one in a row.
+SOUND_SECONDS = 30.0
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command to keep running: its name for people, and the arguments of `holdfast`. It ends with its parent."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "holdfast", *self.arguments, "--with-parent", str(os.getpid())]
+
+
+def keep_running(programs: Sequence[Program], *, grace: float, tell: Tell) -> None:
+    """Run the programs until SIGTERM or SIGINT; `grace` is how long they may take to stop."""
+    asyncio.run(Supervisor(programs, grace, tell).serve())
+
+
+class Supervisor:
+    """Starts programs, starts them again, and stops them."""
+
+    def __init__(self, programs: Sequence[Program], grace: float, tell: Tell) -> None:
+        self.programs = programs
+        self._grace = grace
+        self._tell = tell
+        self._stopping = asyncio.Event()
+        self._hurrying = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Keep all programs running until told to stop; return once all have ended."""
+        with loop_signals(self.stop):
+            async with asyncio.TaskGroup() as group:
+                for program in self.programs:
+                    group.create_task(self._keep(program))
+
+    def stop(self) -> None:
+        """Ask all programs to stop; asked again, kill them."""
+        if self._stopping.is_set():
+            self._hurrying.set()
+        else:
+            self._tell("stopping; runs that cannot finish soon are handed back")
+        self._stopping.set()
+
+    async def _keep(self, program: Program) -> None:
+        pause = FIRST_PAUSE
+        while not self._stopping.is_set():
+            started = monotonic()
+            code = await self._run(program)
+            if self._stopping.is_set():
+                return
+            if monotonic() - started > SOUND_SECONDS:
+                pause = FIRST_PAUSE
+            self._tell(f"{program.name} ended ({_told(code)}); it starts again in {pause:g} s")
+            await self._unless_stopping(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _run(self, program: Program) -> int:
+        """Start the program and wait for its end, which comes soon after stopping began."""
+        # A group of its own: a Ctrl-C at the terminal is ours to pass on, once and in order.
+        process = await asyncio.create_subprocess_exec(
+            *program.command, stdin=asyncio.subprocess.DEVNULL, process_group=0
+        )
+        ending = asyncio.create_task(process.wait())
+        try:
+            await self._first(ending, self._stopping)
+            if not ending.done():
+                with contextlib.suppress(ProcessLookupError):
+                    process.terminate()
+                await self._first(ending, self._hurrying, seconds=self._grace)
+        finally:
+            if not ending.done():
+                kill_family(process.pid)
+            # Whatever it started and did not end itself is in its group.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+        return await ending
+
+    async def _first(self, ending: asyncio.Task[int], event: asyncio.Event, seconds: float | None = None) -> None:
+        """Wait for the end of a process, or for an event, or until the time is over."""
+        happening = asyncio.create_task(event.wait())
+        try:
+            await asyncio.wait({ending, happening}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            happening.cancel()
+
+    async def _unless_stopping(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+
+def _told(code: int) -> str:
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,54 @@
+"""The submitter's bell: a message for each run that was just made, hints for our own workers, and a sweeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import psycopg
+
+from holdfast.domain.states import Status
+from holdfast.domain.values import RunRecord
+from holdfast.doorbells.bell import CoalescingBell
+from holdfast.doorbells.redis import RedisSend
+from holdfast.doorbells.rq import Ring, RunRinger
+from holdfast.runtime.rq_sweeper import Sweeper
+
+
+class RqBell:
+    """Rings for runs by name. What it cannot send, the next sweep sends."""
+
+    def __init__(self, redis_url: str, connect: Callable[[], psycopg.Connection[Any]], again_after: float) -> None:
+        self._ringer = RunRinger(redis_url, again_after)
+        self._send = RedisSend(redis_url)
+        self._hints = CoalescingBell(self._send)
+        self._sweeper = Sweeper(connect, self._ringer)
+        self._sweeper.start()
+
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
+        self._ringer.ring([_ring_for(run) for run in runs if _is_due(run)])
+        self._hints.ring(hints)
+
+    def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
+        """Somebody else will commit: a message now would find nothing, so it is left to the sweep that does."""
+        self._hints.ring_later(hints)
+
+    def rides(self, hint: str) -> bool:
+        return False
+
+    def suspend_riding(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._hints.close()
+        self._sweeper.close()
+        self._ringer.close()
+        self._send.close()
+
+
+def _is_due(run: RunRecord) -> bool:
+    return run.status is Status.PENDING and run.reason is None
+
+
+def _ring_for(run: RunRecord) -> Ring:
+    return Ring(run.id, run.attempt_count + 1, run.queue)

@@ -1,0 +1,204 @@
+"""What a client or a worker stands on: settings, a database that is there and fits, a place for results."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+
+from holdfast.domain import ids
+from holdfast.domain.errors import ConfigurationError, DatabaseReadOnly, DatabaseUnreachable
+from holdfast.domain.records import ResultRecord
+from holdfast.domain.tasks import load_modules
+from holdfast.domain.values import StoredResult
+from holdfast.doorbells.bell import BackgroundBell, Bell, CoalescingBell, open_bell
+from holdfast.drivers import sessions
+from holdfast.drivers.faults import TAKES_NO_WRITES, Fault, fault_of, is_lost, is_read_only
+from holdfast.drivers.sessions import OwnConnection
+from holdfast.results import ResultStore, open_store
+from holdfast.runtime.database_urls import quotable, why_unusable
+from holdfast.runtime.settings import Settings, load, masked
+from holdfast.schema import grants, migrate
+
+CONNECT_TIMEOUT = 10
+# The messages of Postgres and of PgBouncer.
+_NO_DATABASE = re.compile(r'database "(.+)" does not exist|no such database: (\S+)')
+
+
+class Runtime:
+    """Opened once per process; holds the embedded server, if that is what the settings lead to.
+
+    With `lasting` that server is started again if it dies: for processes that are there to stay. With a `purpose`, the
+    role must have the privileges that `holdfast db grants` lists for it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        check: bool = True,
+        lasting: bool = False,
+        purpose: str | None = None,
+    ) -> None:
+        self.settings = settings or load()
+        load_modules(("holdfast.tasks", *self.settings.tasks))
+        self._server: Any = None
+        self._purpose = purpose
+        url = self.settings.given_database_url()
+        if url is not None:
+            self.database_url = url
+            if check:
+                self._require()
+        else:
+            self._start_embedded(lasting)
+        self._store: ResultStore | None = None
+        self._pid = os.getpid()
+
+    def enter_process(self) -> None:
+        """In a fork of the process that opened this, use the embedded server in its own right."""
+        if self._pid == os.getpid():
+            return
+        if self._server is not None:
+            from holdfast.embedded import ensure_running
+
+            self._server = ensure_running(self._server.home)
+        self._pid = os.getpid()
+
+    def _start_embedded(self, lasting: bool) -> None:
+        from holdfast.embedded import ensure_running
+
+        self._server = ensure_running(Path(self.settings.home))
+        if lasting:
+            self._server.keep_up()
+        self.database_url = self._server.url
+        with connect(self.database_url) as connection:
+            behind = migrate.is_behind(connection)
+        if behind:
+            migrate.upgrade(self.database_url)
+        self._require()
+
+    def _require(self) -> None:
+        with connect(self.database_url, self.settings.pooler) as connection:
+            if self._purpose is not None:
+                grants.require(connection, self._purpose)
+            try:
+                migrate.require(connection)
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise grants.denied(connection, error) from error
+            learn_server(connection)
+
+    @property
+    def store(self) -> ResultStore:
+        if self._store is None:
+            self._store = open_store(self.settings.artifacts)
+        return self._store
+
+    def load_result(self, found: ResultRecord) -> bytes:
+        """The bytes of a result, from where it is kept."""
+        if found.ref is not None:
+            return self.store.get(StoredResult(found.ref, found.size or 0, found.sha256 or ""))
+        return (found.text or "null").encode()
+
+    def open_bell(self, notify: Callable[[Iterable[str]], None], *, waiting: bool = True) -> Bell:
+        """The bell that the settings ask for; `notify` sends hints through Postgres.
+
+        With `waiting` False ringing never waits for Redis.
+        """
+        url = self.settings.redis_url
+        if self.settings.doorbell not in ("redis", "rq") or not url:
+            return open_bell(self.settings.doorbell, notify)
+        bell: Bell
+        if self.settings.doorbell == "rq":
+            from holdfast.runtime.rq_bell import RqBell
+
+            bell = RqBell(url, self.connect_for_sweep, self.settings.ring_seconds)
+        else:
+            from holdfast.doorbells.redis import RedisSend
+
+            bell = CoalescingBell(RedisSend(url))
+        return bell if waiting else BackgroundBell(bell)
+
+    def connect_for_sweep(self) -> OwnConnection:
+        """A connection for a sweeper. Raises psycopg's errors, which a sweep survives."""
+        return OwnConnection.connect(self.database_url, session=sessions.SWEEP, pooler=self.settings.pooler)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.release()
+            self._server = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(url: str, pooler: str = "auto") -> OwnConnection:
+    """A connection of one's own, or one clear line why there is none."""
+    try:
+        return OwnConnection.connect(url, session=sessions.CLIENT, pooler=pooler, connect_timeout=CONNECT_TIMEOUT)
+    except psycopg.ProgrammingError as error:
+        why = why_unusable(url, _said(error))
+        raise ConfigurationError(f"the database URL {masked(url)} cannot be used: {why}") from None
+    except psycopg.OperationalError as error:
+        cause = error if quotable(url, str(error)) == str(error) else None
+        raise unreachable(url, error) from cause
+
+
+def learn_server(connection: psycopg.Connection[Any]) -> bool:
+    """Learn the server's time, and return whether the server takes writes, which a standby does not.
+
+    Runs are sorted and pruned by id, so ids are generated from the database's time if this machine's clock is far off.
+    Our sessions and transactions are read-write whatever the role or the database sets, so only a standby is read-only.
+    """
+    found = connection.execute(
+        "select (extract(epoch from clock_timestamp()) * 1000000)::bigint, not pg_is_in_recovery()"
+    ).fetchone()
+    if found is None:
+        return True
+    ids.learn_time(found[0] * 1000)
+    return bool(found[1])
+
+
+def read_only(url: str) -> DatabaseReadOnly:
+    """Return the error to raise for a server that takes no writes."""
+    return DatabaseReadOnly(f"Postgres at {masked(url)} {TAKES_NO_WRITES}. Point HOLDFAST_DATABASE_URL to the primary.")
+
+
+def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
+    """Return the error to raise for a failed connection, or for a server that cannot do this now."""
+    if is_read_only(error):
+        return read_only(url)
+    if isinstance(error, psycopg.Error) and not is_lost(error):
+        return DatabaseUnreachable(refused(url, error))
+    said = quotable(url, _said(error))
+    missing = _NO_DATABASE.search(said)
+    if missing is not None:
+        name = missing[1] or missing[2]
+        return DatabaseUnreachable(
+            f"the database {name!r} does not exist on the server at {masked(url)}. Create it (createdb {name}, or "
+            f'create database "{name}") and run holdfast db upgrade, or correct HOLDFAST_DATABASE_URL.'
+        )
+    # Messages from the server contain FATAL: the server answered and rejected the connection.
+    how = "rejected the connection" if "FATAL:" in said else "does not answer"
+    return DatabaseUnreachable(
+        f"Postgres at {masked(url)} {how}: {said}. Check HOLDFAST_DATABASE_URL and that the server runs."
+    )
+
+
+def refused(url: str, error: BaseException) -> str:
+    """The message for a server that answers but cannot do this now."""
+    why = " because of a conflict with another transaction" if fault_of(error) is Fault.BUSY else ""
+    return f"Postgres at {masked(url)} cannot do this now{why}: {quotable(url, _said(error))}. Try again later."
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(str(error).split()).rstrip(".?") or type(error).__name__

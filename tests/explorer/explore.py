@@ -1,0 +1,70 @@
+"""Exploring a meeting: which of its schedules are played, and how many there should be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+
+from tests.explorer import search
+from tests.explorer.schedule import Meeting, parse
+from tests.explorer.stage import Crashes, Played, Stage, Violation
+
+
+@dataclass(slots=True)
+class Tally:
+    """What exploring a meeting brought. `expected` is the closed formula's count, where no actor ever waited."""
+
+    schedules: int = 0
+    crashes: int = 0
+    waits: int = 0
+    transients: int = 0
+    expected: int | None = None
+    violations: list[Violation] = field(default_factory=list)
+
+    def add(self, played: Played) -> None:
+        self.schedules += 1
+        self.crashes += any(len(step) > 1 for step in played.schedule.steps)
+        self.waits += played.waits > 0
+        self.transients += sum(actor.transients for actor in played.actors)
+
+
+def every_interleaving(stage: Stage, meeting: Meeting) -> Tally:
+    """All schedules without a crash, and whether there are as many as there should be."""
+    tally, steps = Tally(), Counter[tuple[int, ...]]()
+    for played in search.every(partial(stage.play, meeting, Crashes.NONE)):
+        tally.add(played)
+        steps[played.steps] += 1
+    # What an actor meets may change how many steps it needs; where it does not, the count is known beforehand.
+    if not tally.waits and len(steps) == 1:
+        tally.expected = search.interleavings(*next(iter(steps)))
+    return _judged(stage, tally)
+
+
+def every_crash(stage: Stage, meeting: Meeting, crashes: Crashes = Crashes.BRIEF) -> Tally:
+    """All schedules with at most one crash."""
+    tally = Tally()
+    for played in search.every(partial(stage.play, meeting, crashes)):
+        tally.add(played)
+    return _judged(stage, tally)
+
+
+def some(stage: Stage, meeting: Meeting, amount: int) -> Tally:
+    """A sample of the schedules with a crash, the same one every time."""
+    tally = Tally()
+    for played in search.sampled(partial(stage.play, meeting, Crashes.ALL), str(meeting), amount, 10):
+        tally.add(played)
+    return _judged(stage, tally)
+
+
+def replay(stage: Stage, schedule: str) -> Tally:
+    """Play one schedule again, from its line of text."""
+    wanted, tally = parse(schedule), Tally()
+    tally.add(search.replayed(partial(stage.play, wanted.meeting, Crashes.ALL), wanted.steps))
+    return _judged(stage, tally)
+
+
+def _judged(stage: Stage, tally: Tally) -> Tally:
+    stage.judge()
+    tally.violations, stage.violations = stage.violations, []
+    return tally

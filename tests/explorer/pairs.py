@@ -1,0 +1,71 @@
+"""Which two programs meet in which situations: in those where both can bite on the same run."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+
+from tests.explorer.schedule import Meeting
+from tests.explorer.situations import SITUATIONS
+
+_SPANS: dict[str, str] = {
+    "submit": "fresh ready leased scheduled succeeded",
+    "submit_first": "fresh ready",
+    "submit_batch": "fresh ready",
+    "submit_key": "fresh ready leased failed succeeded key_expired",
+    "submit_other": "fresh ready key_expired",
+    "submit_in": "fresh ready key_expired",
+    "submit_dedupe": "fresh ready leased flagged resting failed withdrawn succeeded",
+    "claim": "fresh ready unnamed leased flagged expired expiring due falling_due rested failed withdrawn stopped "
+    "reopened",
+    "claim_by_id": "fresh ready unnamed leased flagged expired expired_last expired_flagged expiring expiring_flagged "
+    "due falling_due rested failed withdrawn reopened",
+    "renew": "leased flagged expired expiring expiring_flagged",
+    "succeed": "leased flagged expired expired_flagged expiring expiring_flagged",
+    "fail": "leased last flagged expired expiring",
+    "fail_for_good": "leased flagged expired expiring",
+    "hand_back": "leased last flagged expired expiring",
+    "release": "leased last flagged expired expiring",
+    "turn": "leased last flagged expired expiring",
+    "step": "leased flagged expired expiring",
+    "log": "leased expired expiring",
+    "cancel": "fresh ready unnamed leased last flagged expired expired_flagged expiring scheduled due falling_due "
+    "resting rested failed withdrawn stopped succeeded reopened",
+    "retry": "ready leased last flagged due expired_last failed withdrawn stopped succeeded",
+    "rescue": "leased expired expired_last expired_flagged expiring expiring_flagged",
+    "promote": "leased scheduled due falling_due resting rested",
+    "name_tasks": "unnamed",
+    "prune": "",
+}
+
+# Where keys are at stake, another payload under the same key, or a request inside its caller's transaction, is a case
+# of its own; elsewhere they add nothing.
+_SPECIAL = {"submit_other", "submit_in"}
+_WITH_SPECIAL = {"submit_key", "submit_dedupe", "claim", "cancel", "prune"} | _SPECIAL
+
+# Nobody else knows the ids of what a request makes by itself: only those meet it who take what they find.
+_OWN = {"submit_first", "submit_batch"}
+_WITH_OWN = {"submit_dedupe", "claim", "prune"} | _OWN
+
+# Steps and lines of the log end no attempt: they meet those who do, and each other.
+_NOTES = {"step", "log"}
+_WITH_NOTES = {"claim_by_id", "succeed", "fail", "hand_back", "release", "turn", "rescue", "step"}
+
+
+def _situations(first: str, second: str) -> list[str]:
+    if "prune" in (first, second):
+        other = second if first == "prune" else first
+        spans = _SPANS[other].split() if other != "prune" else ["ready", "failed", "succeeded", "key_expired"]
+        return [f"old_{name}" for name in spans if f"old_{name}" in SITUATIONS]
+    return [name for name in _SPANS[first].split() if name in _SPANS[second].split()]
+
+
+def meetings() -> list[Meeting]:
+    """Every pair of programs, a program with itself included, in every situation that suits both."""
+    return [
+        Meeting(first, second, situation)
+        for first, second in combinations_with_replacement(_SPANS, 2)
+        if not _SPECIAL & {first, second} or {first, second} <= _WITH_SPECIAL
+        if not _OWN & {first, second} or {first, second} <= _WITH_OWN
+        if not _NOTES & {first, second} or {first, second} - _NOTES <= _WITH_NOTES
+        for situation in _situations(first, second)
+    ]

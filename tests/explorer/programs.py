@@ -1,0 +1,271 @@
+"""What actors do: each operation as production drives it, and what its caller does when no answer came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from holdfast import ops
+from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, Succeeded, settle
+from holdfast.domain.states import AttemptStatus
+from holdfast.domain.values import AttemptRef, Claim, NewRun, Payload, Position, Settlement, Verdict
+from holdfast.sql import attempts, leases, logs, ready, steps
+from holdfast.sql.logs import LogLine
+from holdfast.sql.statement import Op
+from tests.explorer.actor import Do, Program
+
+RETENTION = timedelta(days=2000)
+WRITTEN = "written"  # the answer of a worker that found its doubtful ending recorded
+ERROR = {"class": "Broken", "message": "it broke", "traceback": None}
+
+
+@dataclass(slots=True)
+class Case:
+    """What one schedule is about: a run, who holds it, who wants it, and how it can be asked for again."""
+
+    new: NewRun
+    situation: str
+    others: tuple[str, ...]  # ids for requests that may make a run of their own
+    batches: tuple[tuple[str, ...], ...]  # ids for requests that make several
+    claimers: tuple[str, str]
+    holder: str = ""
+    claim: Claim | None = None
+    holder_dies: bool = False  # its lease has passed, or will in this schedule
+    month: str | None = None  # of the partitions that hold the run, if they are old enough to be dropped
+    begun: set[AttemptRef] = field(default_factory=set)  # claims that the holder learned of, in whichever actor
+
+    @property
+    def run_id(self) -> str:
+        return self.new.id
+
+    @property
+    def ids(self) -> list[str]:
+        """Every run that can come to exist in this schedule."""
+        return [self.new.id, *self.others, *chain.from_iterable(self.batches)]
+
+    def held(self) -> Claim:
+        if self.claim is None:
+            raise RuntimeError(f"nobody holds the run in situation {self.situation}")
+        return self.claim
+
+
+Make = Callable[[Case, int], Program]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A program by name. `recover` is what the caller does when it does not know whether `make` happened."""
+
+    name: str
+    make: Make
+    recover: Make | None
+
+
+def _lone(make_op: Callable[[Case, int], Op[Any]], *, begin: bool = False) -> Make:
+    def program(case: Case, who: int) -> Program:
+        return (yield Do(lambda: make_op(case, who), begin))
+
+    return program
+
+
+# Submitters. A request keeps its id when it is repeated; two requests that share a key or a payload do not share ids.
+
+
+def _submit(case: Case, who: int) -> Op[Any]:
+    return ops.submit(replace(case.new, key=None))
+
+
+def _submit_first(case: Case, who: int, *, again: bool) -> Op[Any]:
+    return ops.submit(replace(case.new, id=case.others[who], key=None), again=again)
+
+
+def _submit_batch(case: Case, who: int, *, again: bool) -> Op[Any]:
+    head = replace(case.new, key=None)
+    batches = [[Payload(id_, head.parameters, head.payload_hash)] for id_ in case.batches[who]]
+    return ops.submit_batches(head, batches, together=True, again=again)
+
+
+def _submit_key(case: Case, who: int) -> Op[Any]:
+    return ops.submit(replace(case.new, id=case.others[who]))
+
+
+def _submit_other(case: Case, who: int) -> Op[Any]:
+    return ops.submit(replace(case.new, id=case.others[who], parameters='{"n": 2}', payload_hash="02" * 32))
+
+
+def _submit_dedupe(case: Case, who: int) -> Op[Any]:
+    return ops.submit(replace(case.new, id=case.others[who], key=None, dedupe="active"))
+
+
+# Workers. Those that claim are alive throughout; the holder has the lease that the situation gave it.
+
+
+def _claim(case: Case, who: int) -> Op[Any]:
+    return ops.claim(case.claimers[who], [Position(case.new.queue)], [case.new.task], 1)
+
+
+def _claim_by_id(case: Case, who: int) -> Op[Any]:
+    claimed = yield from ops.claim_by_id(case.claimers[who], case.run_id, [case.new.task], 0.5)
+    return [claimed] if claimed else []
+
+
+def _release_unheard(case: Case, worker: str, known: tuple[AttemptRef, ...] = ()) -> Program:
+    """A worker that got no answer to a claim releases what it finds under its name and has never begun."""
+    held: list[AttemptRef] = yield Do(lambda: iter(leases.held(worker)))
+    unheard = [
+        Settlement(ref, AttemptStatus.CANCELLED, None, excuse=True, reason="handed-back", begun=False)
+        for ref in held
+        if ref.run_id in case.ids and ref not in known and ref not in case.begun
+    ]
+    if unheard:
+        yield Do(lambda: ops.finish(worker, unheard), begin=True)
+
+
+def _after_claim(again: Make) -> Make:
+    def program(case: Case, who: int) -> Program:
+        yield from _release_unheard(case, case.claimers[who])
+        return (yield from again(case, who))
+
+    return program
+
+
+def _renew(case: Case, who: int) -> Op[Any]:
+    return ops.renew(case.holder)
+
+
+def _finish(outcome: Outcome) -> Callable[[Case, int], Op[list[Verdict]]]:
+    def op(case: Case, who: int) -> Op[list[Verdict]]:
+        return ops.finish(case.holder, [settle(case.held(), _signed(outcome, who), 0.5)])
+
+    return op
+
+
+def _signed(outcome: Outcome, who: int) -> Outcome:
+    """Each actor's result can be told from the other's."""
+    return Succeeded(result=f'"by {who}"') if isinstance(outcome, Succeeded) else outcome
+
+
+def _turn(case: Case, who: int) -> Op[Any]:
+    """A busy worker ends one run and takes the next in one transaction: here the same run, whose process crashed."""
+    verdicts = yield from _finish(Failed(ERROR, reason="crash"))(case, who)
+    yield from ops.promote(1000)
+    claims = yield from ops.claim(case.holder, [Position(case.new.queue)], [case.new.task], 1)
+    return verdicts, claims
+
+
+def _turning(case: Case, who: int) -> Program:
+    verdicts, claims = yield Do(lambda: _turn(case, who), begin=True)
+    case.begun.update(claim.ref for claim in claims)
+    return verdicts, claims
+
+
+def _after_finish(again: Make) -> Make:
+    """A worker that got no answer to an ending asks whether it was written, and repeats it only if not."""
+
+    def program(case: Case, who: int) -> Program:
+        ref = case.held().ref
+        written: set[AttemptRef] = yield Do(lambda: iter(attempts.ended_by(case.holder, [ref])))
+        yield from _release_unheard(case, case.holder, (ref,))
+        if ref in written:
+            return WRITTEN
+        return (yield from again(case, who))
+
+    return program
+
+
+def _step(case: Case, who: int) -> Op[Any]:
+    """What a run has done once is kept; asked for again, it is found."""
+    return iter(steps.record(case.holder, case.held().ref, f"step of {who}", f'"by {who}"'))
+
+
+def _log(case: Case, who: int) -> Op[Any]:
+    return iter(logs.add(case.holder, [LogLine(case.held().ref, "INFO", f"line of {who}", 0.0)]))
+
+
+# People and upkeep.
+
+
+def _cancel(case: Case, who: int) -> Op[Any]:
+    return ops.cancel(case.run_id, f"asked by {who}")
+
+
+def _retry(case: Case, who: int) -> Op[Any]:
+    return ops.retry(case.run_id, f"person {who}")
+
+
+def _rescue(case: Case, who: int) -> Program:
+    found = yield Do(lambda: ops.find_orphans(500))
+    verdicts: list[Verdict] = []
+    for orphan in found:
+        if orphan.run_id in case.ids:
+            verdicts += yield Do(lambda orphan=orphan: ops.rescue([orphan], 0.5))  # type: ignore[misc]
+    return verdicts
+
+
+def _promote(case: Case, who: int) -> Op[Any]:
+    return ops.promote(1000)
+
+
+def _name_tasks(case: Case, who: int) -> Op[Any]:
+    return iter(ready.name_tasks(1000))
+
+
+def _prune(case: Case, who: int) -> Op[Any]:
+    return ops.prune(RETENTION)
+
+
+def _part(name: str, make: Make, recover: Make | None) -> tuple[str, Part]:
+    return name, Part(name, make, recover)
+
+
+def _repeated(name: str, make_op: Callable[[Case, int], Op[Any]], *, begin: bool = False) -> tuple[str, Part]:
+    make = _lone(make_op, begin=begin)
+    return _part(name, make, make)
+
+
+def _first(name: str, make_op: Callable[..., Op[Any]]) -> tuple[str, Part]:
+    """A request that says whether it is asked for the first time."""
+    return _part(name, _lone(partial(make_op, again=False)), _lone(partial(make_op, again=True)))
+
+
+def _finishing(name: str, outcome: Outcome) -> tuple[str, Part]:
+    make = _lone(_finish(outcome), begin=True)
+    return _part(name, make, _after_finish(make))
+
+
+_claiming, _claiming_by_id = _lone(_claim, begin=True), _lone(_claim_by_id)
+# A release that got no answer is repeated: once it is written there is no lease left that it could name.
+_releasing = _lone(_finish(NotBegun()), begin=True)
+
+PROGRAMS: dict[str, Part] = dict(
+    [
+        _repeated("submit", _submit),
+        _first("submit_first", _submit_first),
+        _first("submit_batch", _submit_batch),
+        _repeated("submit_key", _submit_key),
+        _repeated("submit_other", _submit_other),
+        _repeated("submit_in", _submit_key, begin=True),  # in a transaction of the caller's
+        _repeated("submit_dedupe", _submit_dedupe),
+        _part("claim", _claiming, _after_claim(_claiming)),
+        _part("claim_by_id", _claiming_by_id, _after_claim(_claiming_by_id)),
+        _repeated("renew", _renew),
+        _finishing("succeed", Succeeded(result="1")),
+        _finishing("fail", Failed(ERROR)),
+        _finishing("fail_for_good", Failed(ERROR, retryable=False)),
+        _finishing("hand_back", HandedBack()),
+        _part("release", _releasing, _releasing),
+        _part("turn", _turning, _after_finish(_turning)),
+        _repeated("step", _step),
+        _part("log", _lone(_log), None),
+        _repeated("cancel", _cancel),
+        _part("retry", _lone(_retry), None),
+        _part("rescue", _rescue, _rescue),
+        _repeated("promote", _promote, begin=True),
+        _repeated("name_tasks", _name_tasks),
+        _repeated("prune", _prune),
+    ]
+)

@@ -1,0 +1,195 @@
+"""Where the run is before the actors begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from hashlib import sha256
+
+from holdfast import ops
+from holdfast.domain.ids import new_id, new_ids
+from holdfast.domain.settling import Failed, Succeeded, settle
+from holdfast.domain.values import NewRun, Position, WorkerInfo
+from holdfast.sql import workers
+from holdfast.testing import clock
+from tests.explorer.programs import ERROR, Case
+from tests.explorer.wire import Session
+
+LEASE = timedelta(seconds=60)
+PAST_IT = timedelta(seconds=61)
+DELAY = timedelta(seconds=30)
+LONG = timedelta(days=10)
+ONCE = '{"max_attempts": 1}'
+
+
+def register(session: Session, lease: timedelta) -> str:
+    worker = WorkerInfo(new_id(), "explorer", 1, "explorer", "inline", "0", 1, lease)
+    session.run(iter(workers.register(worker)))
+    return worker.id
+
+
+class Setting:
+    """Brings a run into a situation, by the operations that would have brought it there."""
+
+    def __init__(self, session: Session, case: Case) -> None:
+        self.session = session
+        self.case = case
+
+    def submit(self, **changes: object) -> Setting:
+        self.case.new = replace(self.case.new, **changes)  # type: ignore[arg-type]
+        # A key would keep an old run from ever being dropped.
+        keyed = self.case.month is None or "key_ttl" in changes
+        self.session.run(ops.submit(self.case.new if keyed else replace(self.case.new, key=None)))
+        return self
+
+    def unname(self) -> Setting:
+        """Let the run be ready as code of the previous version places it: without its task."""
+        self.session.execute(
+            """
+            with gone as (
+                delete from holdfast.ready where run_id = %(run_id)s::uuid
+                returning run_id, rank_at, number, excused, ord, queue, job_id, map_id
+            )
+            insert into holdfast.ready (run_id, rank_at, number, excused, ord, queue, job_id, map_id)
+            select run_id, rank_at, number, excused, ord, queue, job_id, map_id from gone
+            """,
+            {"run_id": self.case.run_id},
+        )
+        return self
+
+    def lease(self) -> Setting:
+        self.case.holder = register(self.session, LEASE)
+        claims = self.session.run(ops.claim(self.case.holder, [Position(self.case.new.queue)], [self.case.new.task], 1))
+        self.case.claim = claims[0]
+        return self
+
+    def fail(self, *, retryable: bool) -> Setting:
+        settlement = settle(self.case.held(), Failed(ERROR, retryable=retryable), 0.5)
+        self.session.run(ops.finish(self.case.holder, [settlement]))
+        return self
+
+    def succeed(self) -> Setting:
+        settlement = settle(self.case.held(), Succeeded(result='"before"'), 0.5)
+        self.session.run(ops.finish(self.case.holder, [settlement]))
+        return self
+
+    def cancel(self) -> Setting:
+        self.session.run(ops.cancel(self.case.run_id, "asked before"))
+        return self
+
+    def retry(self) -> Setting:
+        self.session.run(ops.retry(self.case.run_id, "person before"))
+        return self
+
+    def later(self) -> Setting:
+        clock.move(self.session, PAST_IT)
+        return self
+
+    def dead(self) -> Setting:
+        self.case.holder_dies = True
+        return self.later()
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A name, how to get there, and whether the lease passes, or the run falls due, while the actors act."""
+
+    name: str
+    arrange: Callable[[Setting], object]
+    time_passes: bool = False
+    old: bool = False
+
+
+def _situations() -> dict[str, Situation]:
+    plain: dict[str, Callable[[Setting], object]] = {
+        "fresh": lambda at: at,
+        "ready": lambda at: at.submit(),
+        "unnamed": lambda at: at.submit(priority=3).unname(),
+        "leased": lambda at: at.submit().lease(),
+        "last": lambda at: at.submit(policy=ONCE).lease(),
+        "flagged": lambda at: at.submit().lease().cancel(),
+        "expired": lambda at: at.submit().lease().dead(),
+        "expired_last": lambda at: at.submit(policy=ONCE).lease().dead(),
+        "expired_flagged": lambda at: at.submit().lease().cancel().dead(),
+        "scheduled": lambda at: at.submit(run_after=DELAY),
+        "due": lambda at: at.submit(run_after=DELAY).later(),
+        "resting": lambda at: at.submit().lease().fail(retryable=True),
+        "rested": lambda at: at.submit().lease().fail(retryable=True).later(),
+        "failed": lambda at: at.submit().lease().fail(retryable=False),
+        "withdrawn": lambda at: at.submit().cancel(),
+        "stopped": lambda at: at.submit().lease().cancel().fail(retryable=True),
+        "succeeded": lambda at: at.submit().lease().succeed(),
+        "reopened": lambda at: at.submit().lease().fail(retryable=False).retry(),
+        "key_expired": lambda at: at.submit(key_ttl=DELAY).lease().succeed().later(),
+    }
+    known = [Situation(name, arrange) for name, arrange in plain.items()]
+    known += [
+        Situation("expiring", lambda at: _dying(at.submit().lease()), time_passes=True),
+        Situation("expiring_flagged", lambda at: _dying(at.submit().lease().cancel()), time_passes=True),
+        Situation("falling_due", lambda at: at.submit(run_after=DELAY), time_passes=True),
+    ]
+    known += [
+        Situation(f"old_{name}", plain[name], old=True)
+        for name in ("fresh", "ready", "leased", "expired", "due", "failed", "withdrawn", "succeeded", "key_expired")
+    ]
+    return {situation.name: situation for situation in known}
+
+
+def _dying(at: Setting) -> Setting:
+    at.case.holder_dies = True
+    return at
+
+
+SITUATIONS = _situations()
+
+IDS = 7  # one for the run, two for requests of their own, and twice two for batches
+
+
+def arrange(
+    session: Session, situation: Situation, serial: str, claimers: tuple[str, str], month: str | None = None
+) -> Case:
+    """Make a fresh run, with a task, queue and key of its own, and bring it into the situation."""
+    ids = new_ids(IDS) if month is None else ids_of_month(session, month)
+    new = NewRun(
+        id=ids[0],
+        task=f"task {serial}",
+        parameters='{"n": 1}',
+        payload_hash=sha256(serial.encode()).hexdigest(),
+        queue=f"queue {serial}",
+        key=f"key {serial}",
+    )
+    case = Case(new, situation.name, tuple(ids[1:3]), (tuple(ids[3:5]), tuple(ids[5:7])), claimers, month=month)
+    situation.arrange(Setting(session, case))
+    return case
+
+
+OLD_TABLES = ("runs", "attempts", "events", "logs", "steps")
+
+
+def ids_of_month(session: Session, month: str) -> list[str]:
+    """Ids made in that month (`YYYY_MM`), for which partitions are made as well."""
+    low, high = session.execute(
+        """
+        select holdfast.id_floor(month)::text, holdfast.id_floor(month + interval '1 month')::text
+        from (select to_date(%(month)s, 'YYYY_MM')::timestamp at time zone 'UTC' as month) as given
+        """,
+        {"month": month},
+    )[0]
+    for table in OLD_TABLES:
+        session.execute(
+            f"create table holdfast.{table}_{month} partition of holdfast.{table} "
+            f"for values from ('{low}') to ('{high}')"
+        )
+    return [low[:13] + fresh[13:] for fresh in new_ids(IDS)]
+
+
+def forget_months(session: Session, cases: Iterable[Case]) -> None:
+    """Drop what is left of old months, so that they can be used again."""
+    months = [case.month for case in cases if case.month is not None]
+    for month in months:
+        session.execute("drop table if exists " + ", ".join(f"holdfast.{table}_{month}" for table in OLD_TABLES))
+    if months:
+        session.execute(
+            "truncate holdfast.pruned_ranges, " + ", ".join(f"holdfast.{table}_default" for table in OLD_TABLES)
+        )
