@@ -30,7 +30,6 @@ from bench.pairs import show, temporary_lab
 from bench.rounds import Entry, Outcome, Sizes, alternate
 
 LEAST = 0.97
-MIGRATE = "import sys; from holdfast import migrate; migrate.upgrade(sys.argv[1])"
 
 
 class Checkout(Holdfast):
@@ -53,7 +52,9 @@ class Checkout(Holdfast):
         return found | {"PYTHONPATH": os.pathsep.join([str(self._source / "src"), found["PYTHONPATH"]])}
 
     def make_schema(self, url: str) -> None:
-        subprocess.run([sys.executable, "-c", MIGRATE, url], env=self.environment(), check=True)
+        environment = self.environment() | {"HOLDFAST_DATABASE_URL": url}
+        upgrade = [sys.executable, "-m", "holdfast", "db", "upgrade"]
+        subprocess.run(upgrade, env=environment, check=True, stdout=subprocess.DEVNULL)
 
     def worker_commands(self, workers: int) -> list[list[str]]:
         command = [sys.executable, "-m", "holdfast", "worker", "--tasks", "bench.programs.holdfast_tasks"]

@@ -9,7 +9,7 @@ from bench.goals import Line
 HEAD = ("measure", "ours", "against", "theirs", "ratio or figure (range)", "goal", "")
 
 
-def verdict(line: Line) -> str:
+def ack(line: Line) -> str:
     return {True: "met", False: "NOT MET", None: "-"}[line.met]
 
 
@@ -22,7 +22,7 @@ def figure(line: Line) -> str:
 
 
 def cells(line: Line) -> tuple[str, ...]:
-    return (line.measure, line.ours, line.against, line.theirs, figure(line), line.goal, verdict(line))
+    return (line.measure, line.ours, line.against, line.theirs, figure(line), line.goal, ack(line))
 
 
 def table(lines: Sequence[Line]) -> str:

@@ -22,7 +22,7 @@ from holdfast import ops
 from holdfast.domain.ids import new_id
 from holdfast.domain.records import AttemptRecord, EventRecord, Reason
 from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, Stopped, Succeeded, settle
-from holdfast.domain.values import Claim, NewRun, Position, Renewal, RunRecord, Submitted, Verdict, WorkerInfo
+from holdfast.domain.values import Acknowledgement, Claim, NewRun, Position, Renewal, RunRecord, Submitted, WorkerInfo
 from holdfast.sql import queues, workers
 from holdfast.sql.statement import Op, Statement
 from holdfast.testing import clock
@@ -87,23 +87,23 @@ class Worker:
     def renew(self) -> Renewal:
         return self._perform(lambda: ops.renew(self.id))
 
-    def finish(self, claim: Claim, outcome: Outcome, **changes: Any) -> Verdict:
+    def finish(self, claim: Claim, outcome: Outcome, **changes: Any) -> Acknowledgement:
         settlement = settle(claim, outcome, 0.5)._replace(**changes)
         return self._perform(lambda: ops.finish(self.id, [settlement]))[0]
 
-    def succeeds(self, claim: Claim, result: str = '"done"') -> Verdict:
+    def succeeds(self, claim: Claim, result: str = '"done"') -> Acknowledgement:
         return self.finish(claim, Succeeded(result=result))
 
-    def fails(self, claim: Claim, *, retryable: bool = True, reason: str | None = None) -> Verdict:
+    def fails(self, claim: Claim, *, retryable: bool = True, reason: str | None = None) -> Acknowledgement:
         return self.finish(claim, Failed(ERROR, retryable=retryable, reason=reason))
 
-    def stops(self, claim: Claim) -> Verdict:
+    def stops(self, claim: Claim) -> Acknowledgement:
         return self.finish(claim, Stopped())
 
-    def hands_back(self, claim: Claim) -> Verdict:
+    def hands_back(self, claim: Claim) -> Acknowledgement:
         return self.finish(claim, HandedBack())
 
-    def releases(self, claim: Claim) -> Verdict:
+    def releases(self, claim: Claim) -> Acknowledgement:
         return self.finish(claim, NotBegun())
 
     def drain(self) -> int:
@@ -174,10 +174,10 @@ class Timeline:
     def retry(self, run: str, by: str = "ada") -> RunRecord:
         return self.perform(lambda: ops.retry(run, by))
 
-    def rescue(self) -> list[Verdict]:
+    def rescue(self) -> list[Acknowledgement]:
         """One pass of rescue, each orphan by itself."""
         orphans = self.perform(lambda: ops.find_orphans(500))
-        return [verdict for orphan in orphans for verdict in self.perform(lambda o=orphan: ops.rescue([o], 0.5))]  # type: ignore[misc]
+        return [ack for orphan in orphans for ack in self.perform(lambda o=orphan: ops.rescue([o], 0.5))]  # type: ignore[misc]
 
     def promote(self) -> int:
         return self.perform(lambda: ops.promote(1000))[0]

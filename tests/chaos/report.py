@@ -34,7 +34,7 @@ def page(report: Report) -> str:
         "",
         *counts("errors of callers", report.errors),
         "",
-        *verdict(report.violations),
+        *ack(report.violations),
     ]
     return "\n".join(lines)
 
@@ -59,7 +59,7 @@ def by_kind(violations: list[str]) -> Counter[str]:
     return Counter(one.partition(":")[0] for one in violations)
 
 
-def verdict(violations: list[str]) -> list[str]:
+def ack(violations: list[str]) -> list[str]:
     """Each kind with its count, and a few of each pattern: ids and numbers left out, many are the same."""
     found = by_kind(violations)
     lines = ["violations: " + ", ".join(f"{found[kind]} {kind}" for kind in KINDS)]

@@ -62,7 +62,7 @@ def test_no_new_attempt_starts_after_a_cancel(timeline: Timeline) -> None:
     timeline.worker("a").claims(run)
     timeline.cancel(run)
     timeline.later(seconds=61)
-    assert [(verdict.status, verdict.outcome) for verdict in timeline.rescue()] == [("LOST", "CANCELLED")]
+    assert [(ack.status, ack.outcome) for ack in timeline.rescue()] == [("LOST", "CANCELLED")]
     assert timeline.worker("b").claim() == []
     assert timeline.status(run) == "CANCELLED"
 

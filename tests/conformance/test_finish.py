@@ -20,8 +20,12 @@ from tests.timeline import ERROR, Timeline
 def test_a_success_keeps_its_result(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
-    verdict = worker.succeeds(worker.claims(run), '{"objective": 0.83}')
-    assert (verdict.accepted, verdict.status, verdict.outcome) == (True, "SUCCEEDED", "SUCCEEDED")
+    ack = worker.succeeds(worker.claims(run), '{"objective": 0.83}')
+    assert (ack.accepted, ack.status, ack.outcome) == (
+        True,
+        "SUCCEEDED",
+        "SUCCEEDED",
+    )
     found = timeline.perform(lambda: ops.result(run))
     assert (found.text, found.ref) == ('{"objective": 0.83}', None)
     assert timeline.get(run).finished_at is not None
@@ -84,8 +88,8 @@ def test_a_cancel_wins_over_any_ending(timeline: Timeline, retryable: bool) -> N
     worker = timeline.worker("a")
     claim = worker.claims(run)
     timeline.cancel(run, "too late for that")
-    verdict = worker.fails(claim, retryable=retryable)
-    assert (verdict.accepted, verdict.outcome) == (True, "CANCELLED")
+    ack = worker.fails(claim, retryable=retryable)
+    assert (ack.accepted, ack.outcome) == (True, "CANCELLED")
     assert (timeline.status(run), timeline.get(run).reason) == ("CANCELLED", "too late for that")
 
 
@@ -102,8 +106,12 @@ def cancelled_with(timeline: Timeline, connection: psycopg.Connection, outcome: 
     worker = timeline.worker("a")
     claim = worker.claims(run)
     timeline.cancel(run)
-    verdict = worker.finish(claim, outcome)
-    assert (verdict.accepted, verdict.status, verdict.outcome) == (True, "CANCELLED", "CANCELLED")
+    ack = worker.finish(claim, outcome)
+    assert (ack.accepted, ack.status, ack.outcome) == (
+        True,
+        "CANCELLED",
+        "CANCELLED",
+    )
     assert timeline.status(run) == "CANCELLED"
     assert connection.execute("select result, result_ref from holdfast.attempts").fetchall() == [(None, None)]
 
@@ -114,8 +122,8 @@ def test_a_failed_attempt_is_tried_again_after_its_delay(timeline: Timeline) -> 
     for number, delay in ((1, 5), (2, 20)):
         claim = worker.claims(run)
         assert claim.number == number
-        verdict = worker.fails(claim)
-        assert (verdict.accepted, verdict.outcome) == (True, None)
+        ack = worker.fails(claim)
+        assert (ack.accepted, ack.outcome) == (True, None)
         assert (timeline.status(run), timeline.get(run).reason) == ("PENDING", "retry")
         timeline.later(seconds=delay - 1)
         assert timeline.promote() == 0
@@ -150,8 +158,8 @@ def test_handing_back_costs_no_budget(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"max_attempts": 1}')
     worker = timeline.worker("a")
     for _ in range(3):
-        verdict = worker.hands_back(worker.claims(run))
-        assert (verdict.accepted, verdict.status, verdict.outcome) == (True, "CANCELLED", None)
+        ack = worker.hands_back(worker.claims(run))
+        assert (ack.accepted, ack.status, ack.outcome) == (True, "CANCELLED", None)
     claim = worker.claims(run)
     assert (claim.number, claim.spent) == (4, 1)
     assert worker.succeeds(claim).accepted
@@ -166,10 +174,15 @@ def test_a_batch_is_answered_in_the_order_asked(timeline: Timeline) -> None:
     worker.succeeds(claims[2])
     outcomes = [Failed(ERROR), Succeeded(result="1"), Succeeded(result="1"), Failed(ERROR, retryable=False)]
     settlements = [settle(claim, outcome, 0.5) for claim, outcome in zip(claims, outcomes, strict=True)]
-    verdicts = timeline.perform(lambda: ops.finish(worker.id, settlements))
-    assert [verdict.ref for verdict in verdicts] == [claim.ref for claim in claims]
-    assert [verdict.accepted for verdict in verdicts] == [True, True, False, True]
-    assert [verdict.outcome for verdict in verdicts] == [None, "SUCCEEDED", "SUCCEEDED", "FAILED"]
+    acks = timeline.perform(lambda: ops.finish(worker.id, settlements))
+    assert [ack.ref for ack in acks] == [claim.ref for claim in claims]
+    assert [ack.accepted for ack in acks] == [True, True, False, True]
+    assert [ack.outcome for ack in acks] == [
+        None,
+        "SUCCEEDED",
+        "SUCCEEDED",
+        "FAILED",
+    ]
 
 
 def test_an_ending_and_its_count_are_one_transaction(timeline: Timeline) -> None:

@@ -72,8 +72,8 @@ def test_what_a_worker_left_behind_unbegun_goes_back_without_a_trace(timeline: T
     worker = timeline.worker("a")
     worker.claims(run)
     worker.deregister(settled=True)
-    (verdict,) = timeline.rescue()
-    assert verdict.accepted
+    (ack,) = timeline.rescue()
+    assert ack.accepted
     assert timeline.status(run) == "PENDING"
     assert timeline.attempts(run) == []
 

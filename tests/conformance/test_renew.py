@@ -32,7 +32,7 @@ def test_a_lease_that_has_passed_is_not_revived(timeline: Timeline) -> None:
     timeline.later(seconds=61)
     with pytest.raises(LeaseLost):
         worker.renew()
-    assert [verdict.status for verdict in timeline.rescue()] == ["LOST"]
+    assert [ack.status for ack in timeline.rescue()] == ["LOST"]
 
 
 def test_a_renewal_never_shortens_a_lease(timeline: Timeline) -> None:
@@ -74,7 +74,7 @@ def test_a_worker_that_left_is_gone(timeline: Timeline) -> None:
     worker.deregister()
     with pytest.raises(LeaseLost):
         worker.renew()
-    assert [verdict.status for verdict in timeline.rescue()] == ["LOST"]
+    assert [ack.status for ack in timeline.rescue()] == ["LOST"]
 
 
 def test_an_unknown_worker_is_told_so(timeline: Timeline) -> None:

@@ -31,9 +31,9 @@ def test_later_losses_wait_by_the_policy_and_use_the_budget(timeline: Timeline) 
         claim = timeline.worker(f"worker {number}").claims(run)
         assert claim.number == number
         timeline.later(seconds=61)
-        verdict = timeline.rescue()[0]
+        ack = timeline.rescue()[0]
         if delay is None:
-            assert verdict.outcome == "FAILED"
+            assert ack.outcome == "FAILED"
             continue
         timeline.later(seconds=max(0, delay - 1))
         assert timeline.promote() == 0
@@ -93,14 +93,14 @@ def test_what_was_found_may_be_another_attempt_by_now(timeline: Timeline) -> Non
     timeline.later(seconds=61)
     assert timeline.perform(lambda: ops.rescue(orphans, 0.5)) == []
     assert timeline.get(run).attempt_count == 2
-    assert [verdict.outcome for verdict in timeline.rescue()] == ["FAILED"]
+    assert [ack.outcome for ack in timeline.rescue()] == ["FAILED"]
 
 
 def test_a_worker_that_is_not_even_known_is_dead(timeline: Timeline, connection: psycopg.Connection) -> None:
     run = timeline.submit()
     timeline.worker("a").claims(run)
     connection.execute("delete from holdfast.workers")
-    assert [verdict.status for verdict in timeline.rescue()] == ["LOST"]
+    assert [ack.status for ack in timeline.rescue()] == ["LOST"]
     assert timeline.status(run) == "PENDING"
 
 

@@ -19,7 +19,7 @@ from holdfast.domain.errors import (
     SubscriptionNotFound,
 )
 from holdfast.domain.jobs import JobRecord, Mapped
-from holdfast.domain.values import Claim, Submitted, Verdict
+from holdfast.domain.values import Acknowledgement, Claim, Submitted
 from tests.explore.jobs_cases import HEALED, Case
 from tests.explore.jobs_keys import BEFORE, GONE
 from tests.explore.jobs_programs import Part
@@ -142,34 +142,32 @@ def _refused(given: Given) -> Complaints:
 # One for each kind of operation.
 
 
-def _finished(given: Given, verdicts: list[Verdict]) -> Complaints:
+def _finished(given: Given, acks: list[Acknowledgement]) -> Complaints:
     case = given.case
-    for verdict in verdicts:
-        run = given.runs[verdict.ref.run_id]
-        attempt = run.attempt(verdict.ref.number)
+    for ack in acks:
+        run = given.runs[ack.ref.run_id]
+        attempt = run.attempt(ack.ref.number)
         mine = attempt is not None and attempt.worker_id == case.holder and attempt.status != "LOST"
         rivals = [
             name for other in given.others if other.does in ("finish", "add_with_success") for name in other.names
         ]
-        if verdict.accepted and not (
-            mine and attempt and (attempt.status, attempt.outcome) == (verdict.status, verdict.outcome)
-        ):
-            yield f"it was given {verdict}, recorded is {attempt}"
+        if ack.accepted and not (mine and attempt and (attempt.status, attempt.outcome) == (ack.status, ack.outcome)):
+            yield f"it was given {ack}, recorded is {attempt}"
         rivalled = run.run_id in {case.ids[name] for name in rivals}
-        if not verdict.accepted and mine and not given.answer.doubted and not rivalled:
+        if not ack.accepted and mine and not given.answer.doubted and not rivalled:
             yield f"its ending was refused, recorded is {attempt}"
-        if not verdict.accepted and not any(event.type == "FENCED" for event in run.events):
+        if not ack.accepted and not any(event.type == "FENCED" for event in run.events):
             yield "its ending was refused without a FENCED event"
-    if not given.answer.doubted and len(verdicts) != len(given.part.names):
-        yield f"it settled {given.part.names} and was given {len(verdicts)} verdicts"
+    if not given.answer.doubted and len(acks) != len(given.part.names):
+        yield f"it settled {given.part.names} and was given {len(acks)} acks"
 
 
-def _added_with_success(given: Given, verdicts: list[Verdict]) -> Complaints:
-    yield from _finished(given, verdicts)
-    for verdict in verdicts:
+def _added_with_success(given: Given, acks: list[Acknowledgement]) -> Complaints:
+    yield from _finished(given, acks)
+    for ack in acks:
         made = given.run("child").exists
-        if verdict.accepted and (verdict.outcome == "SUCCEEDED") is not made and not given.others_do(given.part.does):
-            yield f"its run ended {verdict.outcome}, its child is {'there' if made else 'not there'}"
+        if ack.accepted and (ack.outcome == "SUCCEEDED") is not made and not given.others_do(given.part.does):
+            yield f"its run ended {ack.outcome}, its child is {'there' if made else 'not there'}"
 
 
 def _added(given: Given, answer: Any) -> Complaints:
@@ -285,11 +283,11 @@ def _healed(given: Given, answer: tuple[int, str | None]) -> Complaints:
         yield f"it found {answer[0]} wrong counts where none was"
 
 
-def _rescued(given: Given, verdicts: list[Verdict]) -> Complaints:
-    for verdict in verdicts:
-        attempt = given.runs[verdict.ref.run_id].attempt(verdict.ref.number)
+def _rescued(given: Given, acks: list[Acknowledgement]) -> Complaints:
+    for ack in acks:
+        attempt = given.runs[ack.ref.run_id].attempt(ack.ref.number)
         if attempt is None or attempt.status != "LOST":
-            yield f"it was given {verdict}, recorded is {attempt}"
+            yield f"it was given {ack}, recorded is {attempt}"
 
 
 def _anything(given: Given, answer: Any) -> Complaints:

@@ -165,9 +165,9 @@ class Setting:
     def forget(self, name: str, outcome: Outcome) -> Setting:
         """End a run without a word to those who wait for it: only an error of ours could do that."""
         settlement = settle(self.case.claims.pop(name), outcome, 0.5)
-        (verdict,) = self.session.run(iter(leases.settle(self.case.holder, [settlement])))
-        self.session.run(iter(tallies.add({(settlement.task, verdict.outcome, 0): (1, 0.0)}, [])))
-        failed = verdict.outcome == "FAILED"
+        (ack,) = self.session.run(iter(leases.settle(self.case.holder, [settlement])))
+        self.session.run(iter(tallies.add({(settlement.task, ack.outcome, 0): (1, 0.0)}, [])))
+        failed = ack.outcome == "FAILED"
         move = Move(failed=1, broken=1) if failed else Move(succeeded=1)
         self.session.run(iter(jobs.settle({self.case.job_id: move})))
         return self

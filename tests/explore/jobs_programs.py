@@ -11,7 +11,7 @@ from holdfast import ops
 from holdfast.domain.ids import slice_ids
 from holdfast.domain.settling import Failed, Outcome, Succeeded, settle
 from holdfast.domain.states import Status
-from holdfast.domain.values import KnownAs, Position, Settlement, Verdict
+from holdfast.domain.values import Acknowledgement, KnownAs, Position, Settlement
 from holdfast.sql import attempts, jobs
 from holdfast.sql.statement import Op, Statement, first
 from tests.explore.jobs_cases import ERROR, Case, add_map
@@ -78,11 +78,11 @@ def _finish(*ways: tuple[str, Outcome], adds: bool = False) -> Part:
 
 
 def _rescue(case: Case, who: int) -> Program:
-    verdicts: list[Verdict] = []
+    acks: list[Acknowledgement] = []
     for orphan in (yield Do(lambda: ops.find_orphans(500))):
         if orphan.run_id in case.ids.values():
-            verdicts += yield Do(lambda orphan=orphan: ops.rescue([orphan], 0.5))  # type: ignore[misc]
-    return verdicts
+            acks += yield Do(lambda orphan=orphan: ops.rescue([orphan], 0.5))  # type: ignore[misc]
+    return acks
 
 
 def _claim(case: Case, who: int) -> Op[Any]:

@@ -45,11 +45,11 @@ OPERATIONS = [
         told("test_finish::test_a_second_ending_is_refused_and_recorded"),
     ),
     mutant(
-        "finish-verdict",
+        "finish-ack",
         "what was not written is not called accepted",
         "ops.finish",
-        "Verdict(s.ref, False, s.status, s.outcome)",
-        "Verdict(s.ref, True, s.status, s.outcome)",
+        "Acknowledgement(s.ref, False, s.status, s.outcome)",
+        "Acknowledgement(s.ref, True, s.status, s.outcome)",
         Explored("succeed+rescue@expired"),
     ),
     mutant(

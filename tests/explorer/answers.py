@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from holdfast.domain.errors import KeyReused, LeaseLost, RunEnded, RunNotFound
-from holdfast.domain.values import RELEASED, Claim, Renewal, RunRecord, Submitted, Verdict
+from holdfast.domain.values import RELEASED, Acknowledgement, Claim, Renewal, RunRecord, Submitted
 from tests.explorer.actor import Answer
 from tests.explorer.history import History
 from tests.explorer.programs import WRITTEN, Case
@@ -202,7 +202,7 @@ def _renewed(told: Told) -> Complaints:
 def _finished(told: Told) -> Complaints:
     """I11: an accepted ending is the one recorded; a refused one left no trace."""
     value: Any = told.answer.value
-    verdicts: list[Verdict] = value[0] if isinstance(value, tuple) else value
+    acks: list[Acknowledgement] = value[0] if isinstance(value, tuple) else value
     if isinstance(value, tuple):
         yield from _claimed(told, told.case.holder, value[1])
     attempt = told.run.attempt(told.case.held().number)
@@ -211,42 +211,37 @@ def _finished(told: Told) -> Complaints:
         if not mine:
             yield f"it found its ending written, but recorded is {attempt}"
         return
-    (verdict,) = verdicts
-    if verdict.accepted and told.case.situation.startswith("expired"):
+    (ack,) = acks
+    if ack.accepted and told.case.situation.startswith("expired"):
         yield "I11: an ending was accepted after the lease had passed"
-    if verdict.accepted and attempt is not None:
-        if not mine or (attempt.status, attempt.outcome) != (verdict.status, verdict.outcome):
-            yield f"it was told {verdict}, recorded is {attempt}"
+    if ack.accepted and attempt is not None:
+        if not mine or (attempt.status, attempt.outcome) != (ack.status, ack.outcome):
+            yield f"it was told {ack}, recorded is {attempt}"
         elif attempt.status == "SUCCEEDED" and attempt.result != f'"by {told.who}"':
             yield f"its result was accepted, recorded is {attempt.result}"
-    elif verdict.accepted and not told.pruned:
+    elif ack.accepted and not told.pruned:
         yield "its ending was accepted, but nothing is recorded"
-    elif not verdict.accepted and mine and not told.answer.doubted and not told.other_finisher:
+    elif not ack.accepted and mine and not told.answer.doubted and not told.other_finisher:
         yield f"its ending was refused, but recorded is {attempt}"
-    if (
-        not verdict.accepted
-        and attempt is not None
-        and attempt.result == f'"by {told.who}"'
-        and not told.answer.doubted
-    ):
+    if not ack.accepted and attempt is not None and attempt.result == f'"by {told.who}"' and not told.answer.doubted:
         yield "its ending was refused, but its result is recorded"
-    if not verdict.accepted and not any(event.type == "FENCED" for event in told.run.events) and not told.pruned:
+    if not ack.accepted and not any(event.type == "FENCED" for event in told.run.events) and not told.pruned:
         yield "I11: its ending was refused without a FENCED event"
 
 
 def _released(told: Told) -> Complaints:
     """What was released leaves no attempt of its holder, unless its holder had ended it. Refusals leave no trace."""
-    (verdict,) = told.answer.value
+    (ack,) = told.answer.value
     attempt = told.run.attempt(told.case.held().number)
     mine = attempt is not None and attempt.worker_id == told.case.holder and attempt.status != "LOST"
-    if verdict.accepted and told.case.situation.startswith("expired"):
+    if ack.accepted and told.case.situation.startswith("expired"):
         yield "I11: a claim was released after its lease had passed"
-    if verdict.status == RELEASED and mine and not told.other_finisher:
+    if ack.status == RELEASED and mine and not told.other_finisher:
         yield f"it was told that the claim is released, recorded is {attempt}"
-    if told.case.situation == "flagged" and verdict.status == RELEASED:
+    if told.case.situation == "flagged" and ack.status == RELEASED:
         yield "I26: a run that was asked to stop went back to its queue"
-    if verdict.accepted and verdict.status != RELEASED and verdict.outcome != "CANCELLED":
-        yield f"a claim that was not begun ended {verdict.outcome}"
+    if ack.accepted and ack.status != RELEASED and ack.outcome != "CANCELLED":
+        yield f"a claim that was not begun ended {ack.outcome}"
 
 
 def _noted(told: Told) -> Complaints:
@@ -291,12 +286,12 @@ def _retried(told: Told) -> Complaints:
 
 
 def _rescued(told: Told) -> Complaints:
-    for verdict in told.answer.value:
-        attempt = told.runs[verdict.ref.run_id].attempt(verdict.ref.number)
+    for ack in told.answer.value:
+        attempt = told.runs[ack.ref.run_id].attempt(ack.ref.number)
         if attempt is None and told.pruned:
             continue
         if attempt is None or attempt.status != "LOST":
-            yield f"it was told {verdict}, recorded is {attempt}"
+            yield f"it was told {ack}, recorded is {attempt}"
 
 
 def _pruned(told: Told) -> Complaints:

@@ -139,7 +139,7 @@ def _replaced(module: ModuleType, source: str) -> Callable[[], None]:
         if callable(old) and not isinstance(old, type) and getattr(old, "__module__", None) == module.__name__
     }
     swapped: list[tuple[ModuleType, str, Any]] = []
-    for other in [m for name, m in sys.modules.items() if name.startswith("holdfast.") and m is not None]:
+    for other in [m for name, m in sys.modules.items() if name.startswith(("holdfast.", "tests.")) and m is not None]:
         for name, value in list(vars(other).items()):
             if id(value) in new and callable(value):
                 swapped.append((other, name, value))

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast import ops
 from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, Succeeded, settle
 from holdfast.domain.states import AttemptStatus
-from holdfast.domain.values import AttemptRef, Claim, NewRun, Payload, Position, Settlement, Verdict
+from holdfast.domain.values import Acknowledgement, AttemptRef, Claim, NewRun, Payload, Position, Settlement
 from holdfast.sql import attempts, leases, logs, ready, steps
 from holdfast.sql.logs import LogLine
 from holdfast.sql.statement import Op
@@ -137,8 +137,8 @@ def _renew(case: Case, who: int) -> Op[Any]:
     return ops.renew(case.holder)
 
 
-def _finish(outcome: Outcome) -> Callable[[Case, int], Op[list[Verdict]]]:
-    def op(case: Case, who: int) -> Op[list[Verdict]]:
+def _finish(outcome: Outcome) -> Callable[[Case, int], Op[list[Acknowledgement]]]:
+    def op(case: Case, who: int) -> Op[list[Acknowledgement]]:
         return ops.finish(case.holder, [settle(case.held(), _signed(outcome, who), 0.5)])
 
     return op
@@ -151,16 +151,16 @@ def _signed(outcome: Outcome, who: int) -> Outcome:
 
 def _turn(case: Case, who: int) -> Op[Any]:
     """A busy worker ends one run and takes the next in one transaction: here the same run, whose process crashed."""
-    verdicts = yield from _finish(Failed(ERROR, reason="crash"))(case, who)
+    acks = yield from _finish(Failed(ERROR, reason="crash"))(case, who)
     yield from ops.promote(1000)
     claims = yield from ops.claim(case.holder, [Position(case.new.queue)], [case.new.task], 1)
-    return verdicts, claims
+    return acks, claims
 
 
 def _turning(case: Case, who: int) -> Program:
-    verdicts, claims = yield Do(lambda: _turn(case, who), begin=True)
+    acks, claims = yield Do(lambda: _turn(case, who), begin=True)
     case.begun.update(claim.ref for claim in claims)
-    return verdicts, claims
+    return acks, claims
 
 
 def _after_finish(again: Make) -> Make:
@@ -199,11 +199,11 @@ def _retry(case: Case, who: int) -> Op[Any]:
 
 def _rescue(case: Case, who: int) -> Program:
     found = yield Do(lambda: ops.find_orphans(500))
-    verdicts: list[Verdict] = []
+    acks: list[Acknowledgement] = []
     for orphan in found:
         if orphan.run_id in case.ids:
-            verdicts += yield Do(lambda orphan=orphan: ops.rescue([orphan], 0.5))  # type: ignore[misc]
-    return verdicts
+            acks += yield Do(lambda orphan=orphan: ops.rescue([orphan], 0.5))  # type: ignore[misc]
+    return acks
 
 
 def _promote(case: Case, who: int) -> Op[Any]:

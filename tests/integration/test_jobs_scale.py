@@ -207,7 +207,7 @@ class TestCancel:
         assert stage.query("select from holdfast.leases") == stage.query("select from holdfast.ready") == []
         print(
             f"\n{self.tasks} tasks, {running} of them running: the job ended"
-            f" {(job.finished_at - acknowledged).total_seconds():.2f} s after the acknowledgement"
+            f" {(job.finished_at - acknowledged).total_seconds():.2f} s after the ack"
         )
 
 

@@ -31,10 +31,10 @@ def besides(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     relieve = Exchange._relieve
 
     def counting(exchange: Exchange) -> None:
-        waiting, before = len(exchange.completions), exchange._beside.under_way
+        waiting, before = len(exchange.pending), exchange._second.under_way
         relieve(exchange)
-        if exchange._beside.under_way and not before:
-            carried.append(waiting - len(exchange.completions))
+        if exchange._second.under_way and not before:
+            carried.append(waiting - len(exchange.pending))
 
     monkeypatch.setattr(Exchange, "_relieve", counting)
     return carried
@@ -68,7 +68,7 @@ def test_two_turns_at_once_end_every_run_once(stage: Stage, besides: list[int]) 
 def test_a_database_that_goes_away_under_two_turns_loses_and_doubles_nothing(
     stage: Stage, wire: Wire, besides: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.beside.REST", 0.0)
+    monkeypatch.setattr("holdfast.worker.second_connection.REST", 0.0)
     fenced: list[str] = []
     stop = subscribe(lambda event, fields: fenced.append(event) if event == "run.refused" else None)
     dice = random.Random(5)

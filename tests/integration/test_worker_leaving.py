@@ -12,7 +12,7 @@ import psycopg
 
 from holdfast import ops
 from holdfast.assembly.worker import WorkerRequest, worker_options
-from holdfast.domain.execution import Ended, Place
+from holdfast.domain.execution import Ended, ExecutorContext
 from holdfast.domain.states import Status
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import Renewal
@@ -21,7 +21,7 @@ from holdfast.executors.process import ProcessExecutor
 from holdfast.runtime.runtime import Runtime
 from holdfast.sql import workers
 from holdfast.worker.renewal import RenewalThread
-from holdfast.worker.tenure import Tenure
+from holdfast.worker.session import WorkerSession
 from tests.integration.wire import Wire
 from tests.integration.worker_support import Stage, eventually
 
@@ -33,7 +33,7 @@ class Observed(ProcessExecutor):
         super().__init__(1)
         self.reported = threading.Event()
 
-    async def open(self, place: Place) -> None:
+    async def open(self, place: ExecutorContext) -> None:
         self.loop = asyncio.get_running_loop()
 
         def report(ended: Sequence[Ended]) -> None:
@@ -51,27 +51,27 @@ def test_a_worker_whose_renewal_was_answered_late_stops_its_runs_while_the_lease
     renewals: list[Renewal] = []
     held_at_the_end: list[bool] = []
     fenced = threading.Event()
-    tenure = Tenure()
+    session = WorkerSession()
 
     def fence(why: str) -> None:
-        (held,) = stage.query("select expires_at > holdfast.now() from holdfast.workers where id = %s", tenure.id)
+        (held,) = stage.query("select expires_at > holdfast.now() from holdfast.workers where id = %s", session.id)
         held_at_the_end.extend(held)
         fenced.set()
 
     with Runtime(stage.settings) as runtime, psycopg.connect(database_url) as neighbour:
         options = worker_options(runtime, WorkerRequest(slots=1, executor="inline"))
         with psycopg.connect(database_url, autocommit=True) as connection:
-            info = tenure.info(options, (), "0")
+            info = session.info(options, (), "0")
             registered = monotonic()
             driver.transact(connection, lambda: iter(workers.register(info)))
-        renewal = RenewalThread(options, tenure, registered=registered, renewed=renewals.append, fence=fence)
-        _lock(neighbour, tenure.id)
+        renewal = RenewalThread(options, session, registered=registered, renewed=renewals.append, fence=fence)
+        _lock(neighbour, session.id)
         renewal.start()
         # For longer than the margin, and for less than the renewal waits for an answer.
         eventually(lambda: stage.query(_WAITED_FOR_LONG)[0][0])
         neighbour.commit()
         eventually(lambda: renewals)
-        _lock(neighbour, tenure.id)
+        _lock(neighbour, session.id)
         assert fenced.wait(30)
         neighbour.rollback()
         asyncio.run(renewal.stop())

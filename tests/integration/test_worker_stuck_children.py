@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.execution import ChildLimits
-from holdfast.executors import seat, spawning
+from holdfast.executors import child_slot, spawning
 from holdfast.executors.process import ProcessExecutor
 from tests.integration.child_support import harmful_stage, unharmed
 from tests.integration.worker_support import Stage, eventually
@@ -95,7 +95,7 @@ def test_a_cancelled_run_that_a_stopped_child_never_began_ends_cancelled(stage: 
         child = stage.ended(stage.submit("pid")).result()
         os.kill(child, signal.SIGSTOP)
         run = stage.submit("patient", started=str(stage.file("started")), report=False)
-        eventually(lambda: run.id in worker._exchange.tenure.held)
+        eventually(lambda: run.id in worker._exchange.session.held)
         run.cancel()
         assert stage.ended(run).status == "CANCELLED"
         assert stage.ended(stage.submit("echo", value=1)).result() == 1  # the one slot was not given to it again
@@ -103,9 +103,9 @@ def test_a_cancelled_run_that_a_stopped_child_never_began_ends_cancelled(stage: 
 
 
 def test_a_run_that_no_child_begins_ends_as_crashed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = seat._sent
+    sent = child_slot._sent
     hostile = stage.submit("echo", value="hostile")
-    monkeypatch.setattr(seat, "_sent", lambda claim: None if claim.run_id == hostile.id else sent(claim))
+    monkeypatch.setattr(child_slot, "_sent", lambda claim: None if claim.run_id == hostile.id else sent(claim))
     with stage.worker(slots=1):
         assert stage.ended(hostile).status == "FAILED"
         innocent = stage.ended(stage.submit("echo", value=1))

@@ -13,9 +13,9 @@ from holdfast.assembly.services import services
 from holdfast.domain.errors import ResultNotStorable
 from holdfast.domain.execution import Limits
 from holdfast.executors.frames import Unframer, frame
-from holdfast.executors.mark import Mark, make_mark
 from holdfast.executors.pace import Pace
 from holdfast.executors.performing import clean, describe, storable
+from holdfast.executors.shared_state import SharedState, make_shared_state
 from holdfast.observe import emit, heard, span, subscribe
 from holdfast.observe.logs import configure_logging
 from holdfast.runtime.runtime import Runtime
@@ -34,8 +34,8 @@ def test_frames_come_together_from_any_pieces() -> None:
 
 
 def test_a_mark_is_seen_by_whoever_shares_it() -> None:
-    descriptor, ours = make_mark()
-    theirs = Mark(descriptor)
+    descriptor, ours = make_shared_state()
+    theirs = SharedState(descriptor)
     os.close(descriptor)
     assert (ours.get(), ours.runner, ours.status) == ((-1, 0.0), None, None)
     assert theirs.begin(7, 1.5)
@@ -48,8 +48,8 @@ def test_a_mark_is_seen_by_whoever_shares_it() -> None:
 
 
 def test_a_run_that_was_revoked_does_not_begin() -> None:
-    descriptor, ours = make_mark()
-    theirs = Mark(descriptor)
+    descriptor, ours = make_shared_state()
+    theirs = SharedState(descriptor)
     os.close(descriptor)
     ours.revoke(5)
     assert theirs.begin(4, 1.0)
@@ -62,8 +62,8 @@ def test_a_run_that_was_revoked_does_not_begin() -> None:
 
 
 def test_what_a_dead_process_did_not_send_is_found() -> None:
-    descriptor, ours = make_mark()
-    theirs = Mark(descriptor)
+    descriptor, ours = make_shared_state()
+    theirs = SharedState(descriptor)
     os.close(descriptor)
     assert theirs.keep(b'["ok",0]')
     assert theirs.keep(b'["ok",1]')

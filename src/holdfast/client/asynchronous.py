@@ -28,8 +28,8 @@ from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg_async as driver
 from holdfast.drivers import sessions
 from holdfast.drivers.faults import is_lost
+from holdfast.drivers.read_timeout import ReadTimeout
 from holdfast.drivers.sessions import AsyncOwnConnection
-from holdfast.drivers.silence import Silence
 from holdfast.runtime.forking import require_process
 from holdfast.runtime.pools import REFUSED, fresh_async
 from holdfast.runtime.runtime import CONNECT_TIMEOUT, Runtime, unreachable
@@ -202,7 +202,7 @@ class AsyncClient(AsyncAsking):
                 async with fresh_async(self._pool) as connection:
                     return await self._transact(connection, make_op)
             except (*REFUSED, PoolTimeout) as error:
-                if not left or isinstance(error, PoolTimeout | Silence) or not is_lost(error):
+                if not left or isinstance(error, PoolTimeout | ReadTimeout) or not is_lost(error):
                     raise unreachable(self.runtime.database_url, error) from error
                 await self._pool.drain()
         raise AssertionError("unreachable")

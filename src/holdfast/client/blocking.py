@@ -28,8 +28,8 @@ from holdfast.doorbells.bell import Bell
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
 from holdfast.drivers.faults import is_lost
+from holdfast.drivers.read_timeout import ReadTimeout
 from holdfast.drivers.sessions import OwnConnection
-from holdfast.drivers.silence import Silence
 from holdfast.runtime.forking import PerProcess, require_process
 from holdfast.runtime.pools import REFUSED, OwnPool, fresh
 from holdfast.runtime.runtime import CONNECT_TIMEOUT, Runtime, unreachable
@@ -208,7 +208,7 @@ class Client(Asking):
                 with fresh(pool) as connection:
                     return self._transact(connection, make_op)
             except (*REFUSED, PoolTimeout) as error:
-                if not left or isinstance(error, PoolTimeout | Silence) or not is_lost(error):
+                if not left or isinstance(error, PoolTimeout | ReadTimeout) or not is_lost(error):
                     raise unreachable(self.runtime.database_url, error) from error
                 pool.drain()
         raise AssertionError("unreachable")

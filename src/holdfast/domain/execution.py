@@ -1,8 +1,8 @@
 """What a worker and its executors expect of each other.
 
 A worker gives an executor claims; the executor performs them and reports an outcome for each, never an exception. What
-user code asks for while it runs goes to the worker's desk. An executor knows nothing of SQL, and the worker nothing of
-processes, pipes or loops; both sides meet here.
+user code requests while it runs is answered by the worker's attempt services. An executor knows nothing of SQL, and the
+worker nothing of processes, pipes or loops; both sides meet here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Report = Callable[[Sequence[Ended]], None]
 StoreResult = Callable[[str, int, bytes], StoredResult]
 
 
-class Desk(Protocol):
+class AttemptServices(Protocol):
     """Where a running attempt's requests arrive. The notes never wait; the questions are answered or raise."""
 
     def note_progress(self, ref: AttemptRef, report: str) -> None: ...
@@ -82,14 +82,14 @@ class ChildLimits:
     begin: float = 10.0
 
 
-class Place(NamedTuple):
-    """Where an executor works: the worker's desk, its database, and the rules that hold there.
+class ExecutorContext(NamedTuple):
+    """Where an executor works: the worker's attempt_services, its database, and the rules that hold there.
 
     `transactions` names, as `module:function`, what opens the run's own transaction, given the database's URL and the
     worker's id. It is a name because it has to reach child processes.
     """
 
-    desk: Desk
+    attempt_services: AttemptServices
     report: Report
     store: StoreResult
     limits: Limits
@@ -110,7 +110,7 @@ class Executor(Protocol):
     name: str
     slots: int
 
-    async def open(self, place: Place) -> None:
+    async def open(self, place: ExecutorContext) -> None:
         """Get ready to take claims."""
 
     def give(self, worker_id: str, claims: Sequence[Claim]) -> None:

@@ -82,7 +82,7 @@ class Settlement(NamedTuple):
 RELEASED = "RELEASED"
 
 
-class Verdict(NamedTuple):
+class Acknowledgement(NamedTuple):
     """How the database settled an attempt; `accepted` is False if the attempt no longer held its lease.
 
     Its status is RELEASED if the attempt was never begun and the run is ready again, under the same number.
@@ -98,8 +98,8 @@ class Verdict(NamedTuple):
     """How many seconds the attempt took, by the times that were stored; not set for a success, which is measured."""
 
 
-class Verdicts(list[Verdict]):
-    """Verdicts in the order asked. `released` names the queues in which runs became ready because of them."""
+class Acknowledgements(list[Acknowledgement]):
+    """Acknowledgements in the order asked. `released` names the queues in which runs became ready because of them."""
 
     released: frozenset[str] = frozenset()
 

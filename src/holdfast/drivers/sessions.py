@@ -20,7 +20,7 @@ from typing import Any, Self
 import psycopg
 
 from holdfast.domain.errors import ConfigurationError
-from holdfast.drivers.silence import Silence, bounded
+from holdfast.drivers.read_timeout import ReadTimeout, bounded
 
 ENCODING = "UTF8"
 
@@ -184,7 +184,7 @@ class OwnConnection(psycopg.Connection[Any]):
             return super().wait(gen, *args, **kwargs)
         try:
             return super().wait(bounded(gen, self.session.silence), *args, **kwargs)
-        except Silence:
+        except ReadTimeout:
             self.close()
             raise
 
@@ -228,7 +228,7 @@ class AsyncOwnConnection(psycopg.AsyncConnection[Any]):
             return await super().wait(gen, *args, **kwargs)
         try:
             return await super().wait(bounded(gen, self.session.silence), *args, **kwargs)
-        except Silence:
+        except ReadTimeout:
             await self.close()
             raise
 

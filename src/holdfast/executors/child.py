@@ -24,12 +24,12 @@ from holdfast.domain.execution import ChildLimits, Limits, Settled
 from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded
 from holdfast.domain.tasks import Task, load_modules, registry
 from holdfast.executors.child_link import ChildLink
-from holdfast.executors.crossing import sent_run
+from holdfast.executors.child_usage import ChildUsage
+from holdfast.executors.codec import sent_run
 from holdfast.executors.frames import frame, read_frame
-from holdfast.executors.mark import Mark
 from holdfast.executors.output import ChildOutput
 from holdfast.executors.performing import Interrupted, concluded, failed
-from holdfast.executors.wear import Wear
+from holdfast.executors.shared_state import SharedState
 from holdfast.observe.capture import end_lines
 from holdfast.observe.lines import LogFormat
 
@@ -38,9 +38,11 @@ LEAVE_WITHIN = 2.0
 
 
 class Child:
-    def __init__(self, channel: socket.socket, mark: Mark, link: ChildLink, limits: Limits, own: ChildLimits) -> None:
+    def __init__(
+        self, channel: socket.socket, state: SharedState, link: ChildLink, limits: Limits, own: ChildLimits
+    ) -> None:
         self._channel = channel
-        self._mark = mark
+        self._state = state
         self._limits = limits
         self._link = link
         self._pending: queue.SimpleQueue[tuple[int, str, Assignment] | None] = queue.SimpleQueue()
@@ -54,7 +56,7 @@ class Child:
         self._streams = sys.stdout, sys.stderr
         threading.Thread(target=self._hear, name="holdfast-link", daemon=True).start()
         # Count this thread, so that it is not mistaken for one that a run left behind.
-        self._wear = Wear(own)
+        self._usage = ChildUsage(own)
 
     def serve(self) -> None:
         """Perform runs for as long as the worker is there."""
@@ -65,7 +67,7 @@ class Child:
                 return
             index, worker_id, assignment = given
             started = monotonic()
-            if self._retiring or not self._mark.begin(index, started, assignment.run_id, assignment.number):
+            if self._retiring or not self._state.begin(index, started, assignment.run_id, assignment.number):
                 self._link.put(["unbegun", [index]])
                 self._link.flush()
                 continue
@@ -80,7 +82,7 @@ class Child:
 
     def _after(self, outcome: Outcome | Settled) -> None:
         now = monotonic()
-        worn = self._wear.check(now)
+        worn = self._usage.check(now)
         if worn is not None and not self._retiring:
             self._retiring = True
             self._link.put(["retire", worn])
@@ -114,7 +116,7 @@ class Child:
 
     def _failed(self, context: RunContext, task: Task | None, error: BaseException, started: float) -> Outcome:
         self._current = None
-        self._wear.failed(error)
+        self._usage.failed(error)
         if isinstance(error, Interrupted):
             # Interrupted code may have left locks held and structures half changed: this process ends with it.
             self._interrupted = True
@@ -224,7 +226,7 @@ def _leave(code: int) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def main(channel_at: int, mark: Mark, log: int) -> None:
+def main(channel_at: int, state: SharedState, log: int) -> None:
     """Execute runs until the worker is gone; `log` is the descriptor of the log."""
     channel = socket.socket(fileno=channel_at)
     messages = read_frame(channel)
@@ -239,8 +241,8 @@ def main(channel_at: int, mark: Mark, log: int) -> None:
     except HoldfastError as error:
         channel.sendall(frame([["broken", str(error)]]))
         return
-    link = ChildLink(channel, mark, settings["transactions"], settings["url"])
-    child = Child(channel, mark, link, Limits(**settings["limits"]), ChildLimits(**settings["child_limits"]))
+    link = ChildLink(channel, state, settings["transactions"], settings["url"])
+    child = Child(channel, state, link, Limits(**settings["limits"]), ChildLimits(**settings["child_limits"]))
     if output is not None:
         output.modules_loaded()
         output.current = child.current

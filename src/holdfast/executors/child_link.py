@@ -18,10 +18,10 @@ from holdfast.domain.context import OwnTransaction
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import transactions_of
 from holdfast.domain.values import AttemptRef, StoredResult
-from holdfast.executors.crossing import sent_options
+from holdfast.executors.codec import sent_options
 from holdfast.executors.frames import frame
-from holdfast.executors.mark import Mark
 from holdfast.executors.performing import clean
+from holdfast.executors.shared_state import SharedState
 
 MESSAGE_LENGTH = 16_000
 
@@ -43,11 +43,11 @@ ANSWERS = {
 class ChildLink:
     """Gathers messages until they are flushed; a question flushes them and waits for its answer."""
 
-    def __init__(self, channel: socket.socket, mark: Mark, transactions: str, url: str) -> None:
+    def __init__(self, channel: socket.socket, state: SharedState, transactions: str, url: str) -> None:
         self.worker_id = ""
         self.flushed_at = 0.0
         self._channel = channel
-        self._mark = mark
+        self._state = state
         self._transactions = transactions
         self.database_url = url
         self._messages: deque[Any] = deque()
@@ -62,7 +62,7 @@ class ChildLink:
         """Like `put`; and if this process dies before it flushes, its worker finds the ending all the same."""
         text = orjson.dumps(message)
         with self._lock:
-            kept = self._mark.keep(text)
+            kept = self._state.keep(text)
             self._messages.append(orjson.Fragment(text))
         if not kept:
             self.flush()
@@ -72,7 +72,7 @@ class ChildLink:
             messages = [self._messages.popleft() for _ in range(len(self._messages))]
             if messages:
                 self._channel.sendall(frame(messages))
-            self._mark.forget()
+            self._state.forget()
         self.flushed_at = monotonic()
 
     def _tell(self, kind: str, ref: AttemptRef, *rest: Any) -> None:

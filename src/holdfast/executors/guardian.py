@@ -19,8 +19,8 @@ import sys
 from contextlib import suppress
 from time import monotonic, sleep
 
-from holdfast.executors.mark import Mark
 from holdfast.executors.raw_output import RawOutput, write_to
+from holdfast.executors.shared_state import SharedState
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # The kernel reports the worker's death at once; on systems where it cannot, this is how often to check.
@@ -30,13 +30,13 @@ PAUSE = 0.005
 
 
 def main() -> None:
-    channel, state, worker, has_log, json = map(int, sys.argv[1:6])
+    channel, shared, worker, has_log, json = map(int, sys.argv[1:6])
     _control(PR_SET_CHILD_SUBREAPER, 1)
     _control(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != worker:
         return
-    mark = Mark(state)
-    os.close(state)
+    state = SharedState(shared)
+    os.close(shared)
     guardian = os.getpid()
     raw = os.pipe() if has_log else None
     runner = os.fork()
@@ -50,18 +50,18 @@ def main() -> None:
             return
         from holdfast.executors import child
 
-        child.main(channel, mark, log)
+        child.main(channel, state, log)
         return
-    mark.runner = runner
+    state.runner = runner
     os.close(channel)
-    output = RawOutput(raw, mark, json=bool(json)) if raw is not None else None
+    output = RawOutput(raw, state, json=bool(json)) if raw is not None else None
     status = _wait(runner, worker, output)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(runner, signal.SIGKILL)
     _end_descendants()
     if output is not None:
         output.finish()
-    mark.status = status
+    state.status = status
     os._exit(0)
 
 

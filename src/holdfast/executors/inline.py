@@ -14,14 +14,14 @@ from contextlib import suppress
 from time import monotonic
 
 from holdfast.domain.errors import RunCancelled, RunTimedOut
-from holdfast.domain.execution import Ended, Place
+from holdfast.domain.execution import Ended, ExecutorContext
 from holdfast.domain.settling import Stopped, Succeeded, timeout_of
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.inline_link import InlineLink
-from holdfast.executors.lanes import AsyncLane, Lane, Running, SyncLane, Waiting
 from holdfast.executors.pace import Pace
 from holdfast.executors.performing import kept
+from holdfast.executors.task_threads import AsyncThread, Running, SyncThread, TaskThread, Waiting
 
 MOST = 2000
 LOOK_EVERY = 0.2
@@ -42,11 +42,11 @@ class InlineExecutor:
         self._scheduled = False
         self._held = 0
         self._kinds: dict[str, bool] = {}
-        self._sync: SyncLane | None = None
-        self._async: AsyncLane | None = None
+        self._sync: SyncThread | None = None
+        self._async: AsyncThread | None = None
         self._look: asyncio.TimerHandle | None = None
 
-    async def open(self, place: Place) -> None:
+    async def open(self, place: ExecutorContext) -> None:
         sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
         self._place = place
         self._loop = asyncio.get_running_loop()
@@ -59,29 +59,29 @@ class InlineExecutor:
             self._link = InlineLink(self._place, self._loop, worker_id, self._extend)
         now = monotonic()
         self._held += len(claims)
-        lanes: set[Lane] = set()
+        threads: set[TaskThread] = set()
         for claim in claims:
-            lane = self._lane(claim.task)
-            lane.waiting.append(Waiting(claim, self._link, now))
-            lanes.add(lane)
-        for lane in lanes:
-            lane.wake()
+            thread = self._thread(claim.task)
+            thread.waiting.append(Waiting(claim, self._link, now))
+            threads.add(thread)
+        for thread in threads:
+            thread.wake()
         if self._look is None:
             self._look = self._loop.call_later(LOOK_EVERY, self._look_after)
 
-    def _lane(self, name: str) -> Lane:
+    def _thread(self, name: str) -> TaskThread:
         waits = self._kinds.get(name)
         if waits is None:
             task = registry.find(name)
             waits = self._kinds[name] = task is not None and task.is_async
         if waits:
-            self._async = self._async or AsyncLane(self._place.limits, self._end, self.slots)
+            self._async = self._async or AsyncThread(self._place.limits, self._end, self.slots)
             return self._async
-        self._sync = self._sync or SyncLane(self._place.limits, self._end)
+        self._sync = self._sync or SyncThread(self._place.limits, self._end)
         return self._sync
 
-    def _lanes(self) -> list[Lane]:
-        return [lane for lane in (self._sync, self._async) if lane is not None]
+    def _threads(self) -> list[TaskThread]:
+        return [thread for thread in (self._sync, self._async) if thread is not None]
 
     def room(self) -> int:
         slots = self.slots if self._async is not None or self._sync is None else 1
@@ -89,10 +89,10 @@ class InlineExecutor:
         return self._pace.wanted(slots, monotonic() - oldest if oldest is not None else 0.0) - self._held
 
     def _running(self) -> list[Running]:
-        return [one for lane in self._lanes() for one in list(lane.running.values())]
+        return [one for thread in self._threads() for one in list(thread.running.values())]
 
     def _end(self, ended: Ended) -> None:
-        """Called in a lane's thread."""
+        """Called in a thread's thread."""
         if isinstance(ended.outcome, Succeeded) and self._large(ended.outcome):
             ended = Ended(ended.claim, kept(self._place.store, ended.claim.ref, ended.outcome))
         self._ended.append(ended)
@@ -120,30 +120,30 @@ class InlineExecutor:
         self._place.report(batch)
 
     def stop(self, ref: AttemptRef, reason: str) -> None:
-        for lane in self._lanes():
-            one = lane.running.get(ref.run_id)
+        for thread in self._threads():
+            one = thread.running.get(ref.run_id)
             if one is not None:
                 one.context.ask_to_stop(RunCancelled(reason))
                 if one.cancel is not None:
                     one.cancel()
                 return
-            for waiting in list(lane.waiting):
-                if waiting.claim.run_id == ref.run_id and _withdraw(lane, waiting):
+            for waiting in list(thread.waiting):
+                if waiting.claim.run_id == ref.run_id and _withdraw(thread, waiting):
                     self._end(Ended(waiting.claim, Stopped(reason)))
                     return
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
         before = monotonic() - waiting_for
         taken: list[Claim] = []
-        for lane in self._lanes():
-            old = [waiting for waiting in list(lane.waiting) if waiting.given_at <= before]
-            taken += [waiting.claim for waiting in old if _withdraw(lane, waiting)]
+        for thread in self._threads():
+            old = [waiting for waiting in list(thread.waiting) if waiting.given_at <= before]
+            taken += [waiting.claim for waiting in old if _withdraw(thread, waiting)]
         self._held -= len(taken)
         return taken
 
     def _extend(self, ref: AttemptRef, seconds: float) -> None:
-        for lane in self._lanes():
-            one = lane.running.get(ref.run_id)
+        for thread in self._threads():
+            one = thread.running.get(ref.run_id)
             if one is not None:
                 one.extended += seconds
 
@@ -160,10 +160,10 @@ class InlineExecutor:
         self._look = self._loop.call_later(LOOK_EVERY, self._look_after) if again else None
 
     def kill(self) -> None:
-        lanes = self._lanes()
+        threads = self._threads()
         self._sync = self._async = None
-        for lane in lanes:
-            self._unbegun += lane.abandon()
+        for thread in threads:
+            self._unbegun += thread.abandon()
         with suppress(RuntimeError):  # the loop is closed: nothing is left to be forgotten
             self._loop.call_soon_threadsafe(self._forget)
 
@@ -173,7 +173,7 @@ class InlineExecutor:
 
     def _forget(self) -> None:
         self._ended.clear()
-        self._held = sum(len(lane.waiting) + len(lane.running) for lane in self._lanes())
+        self._held = sum(len(thread.waiting) + len(thread.running) for thread in self._threads())
 
     async def close(self) -> None:
         self.kill()
@@ -181,9 +181,9 @@ class InlineExecutor:
             self._look.cancel()
 
 
-def _withdraw(lane: Lane, waiting: Waiting) -> bool:
+def _withdraw(thread: TaskThread, waiting: Waiting) -> bool:
     try:
-        lane.waiting.remove(waiting)
+        thread.waiting.remove(waiting)
     except (ValueError, IndexError):  # it began in the meantime
         return False
     return True

@@ -1,7 +1,7 @@
 """Execution in child processes, one per slot, kept and used for many runs.
 
 A child that hangs, leaks, crashes or is killed takes nothing with it but the run it performs: time limits and cancels
-really end it, the worker's leases are renewed elsewhere, and another child takes its seat. Runs that take long are
+really end it, the worker's leases are renewed elsewhere, and another child takes its slot. Runs that take long are
 given one at a time, to a child that is free; tiny ones by the frame, and they come back if one of them turns out long.
 """
 
@@ -14,13 +14,13 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
 
-from holdfast.domain.execution import ChildLimits, Ended, Place
+from holdfast.domain.execution import ChildLimits, Ended, ExecutorContext
 from holdfast.domain.settling import Failed, NotBegun, Stopped, Succeeded
 from holdfast.domain.values import AttemptRef, Claim
-from holdfast.executors.crossing import received_options
+from holdfast.executors.child_slot import ChildSlot
+from holdfast.executors.codec import received_options
 from holdfast.executors.pace import Pace
 from holdfast.executors.performing import MESSAGE_LENGTH, clean, kept
-from holdfast.executors.seat import Seat
 from holdfast.observe import emit
 
 MOST = 1000
@@ -54,7 +54,7 @@ class ProcessExecutor:
         self._limits = limits
         self._pace = Pace(MOST)
         self._paces: dict[str, Pace] = {}
-        self._seats: list[Seat] = []
+        self._child_slots: list[ChildSlot] = []
         self._waiting: deque[Waiting] = deque()
         self._ended: list[Ended] = []
         self._dropped: dict[str, int] = {}
@@ -69,7 +69,7 @@ class ProcessExecutor:
         self._chores: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
 
-    async def open(self, place: Place) -> None:
+    async def open(self, place: ExecutorContext) -> None:
         self._place = place
         self._loop = asyncio.get_running_loop()
         self._open = True
@@ -77,7 +77,7 @@ class ProcessExecutor:
             self._refill()
 
     def _spawn(self) -> None:
-        seat = Seat(
+        slot = ChildSlot(
             self._place,
             self._limits,
             ended=self._end,
@@ -87,21 +87,21 @@ class ProcessExecutor:
             left=self._left,
             late=self._report_late,
         )
-        self._seats.append(seat)
-        self._chore(self._connect(seat))
-        self._loop.call_later(READY_WITHIN, self._expect_ready, seat)
+        self._child_slots.append(slot)
+        self._chore(self._connect(slot))
+        self._loop.call_later(READY_WITHIN, self._expect_ready, slot)
 
-    async def _connect(self, seat: Seat) -> None:
+    async def _connect(self, slot: ChildSlot) -> None:
         try:
-            await seat.child.open()
+            await slot.child.open()
         except Exception as error:  # noqa: BLE001 - whatever it is, this child cannot be talked to
-            seat.complaint = f"{type(error).__name__}: {error}"
-            seat.child.kill()
+            slot.complaint = f"{type(error).__name__}: {error}"
+            slot.child.kill()
 
-    def _expect_ready(self, seat: Seat) -> None:
-        if not seat.ready and seat in self._seats:
-            seat.complaint = f"it was not ready within {READY_WITHIN:g} s; do its task modules do work when imported?"
-            seat.child.kill()
+    def _expect_ready(self, slot: ChildSlot) -> None:
+        if not slot.ready and slot in self._child_slots:
+            slot.complaint = f"it was not ready within {READY_WITHIN:g} s; do its task modules do work when imported?"
+            slot.child.kill()
 
     def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
         now = monotonic()
@@ -112,25 +112,25 @@ class ProcessExecutor:
 
     def room(self) -> int:
         """Room for runs in children that are ready; a run is not claimed to wait for one that is yet to start."""
-        seats = [seat for seat in self._seats if seat.free]
+        child_slots = [slot for slot in self._child_slots if slot.free]
         long = 0
         if self._held:
             now = monotonic()
             expected = max(self._pace.mean or 0.0, FRAME_SECONDS)
-            for seat in seats:
-                current = seat.current()
+            for slot in child_slots:
+                current = slot.current()
                 long += current is not None and now - current.began_at > expected
-        wanted = long + self._pace.wanted(len(seats) - long)
-        return min(wanted, sum(seat.load + seat.runs_left for seat in seats)) - self._held
+        wanted = long + self._pace.wanted(len(child_slots) - long)
+        return min(wanted, sum(slot.load + slot.runs_left for slot in child_slots)) - self._held
 
     def _dispatch(self) -> None:
         """Give what waits to children that can begin it."""
         now = monotonic()
         while self._waiting:
-            for seat in sorted((one for one in self._seats if one.usable(now)), key=lambda one: one.load):
-                claims = self._frame(seat, now)
+            for slot in sorted((one for one in self._child_slots if one.usable(now)), key=lambda one: one.load):
+                claims = self._frame(slot, now)
                 if claims:
-                    seat.give(self._worker_id, claims)
+                    slot.give(self._worker_id, claims)
                     break
             else:
                 self._make_way(now)
@@ -140,11 +140,11 @@ class ProcessExecutor:
     def _make_way(self, now: float) -> None:
         """Replace an idle child if the first waiting run must not go there and no other child accepts it."""
         claim, given_at = self._waiting[0]
-        idle = [seat for seat in self._seats if seat.free and not seat.load and seat.failed(claim)]
-        coming = any(not seat.ready or (seat.leaving and not seat.load) for seat in self._seats)
-        if not idle or coming or len(self._seats) < self.slots:
+        idle = [slot for slot in self._child_slots if slot.free and not slot.load and slot.failed(claim)]
+        coming = any(not slot.ready or (slot.leaving and not slot.load) for slot in self._child_slots)
+        if not idle or coming or len(self._child_slots) < self.slots:
             return
-        others = any(not seat.leaving and not seat.failed(claim) for seat in self._seats)
+        others = any(not slot.leaving and not slot.failed(claim) for slot in self._child_slots)
         if not others or now - given_at > ANOTHER_CHILD_WITHIN:
             emit(
                 "child.replaced",
@@ -153,32 +153,32 @@ class ProcessExecutor:
             )
             idle[0].retire()
 
-    def _frame(self, seat: Seat, now: float) -> list[Claim]:
+    def _frame(self, slot: ChildSlot, now: float) -> list[Claim]:
         """Return the runs to assign to this child: one if it is idle, more if they are known to be tiny.
 
         Attempts after one that failed in this child are left to others. If none takes them for a while, this child gets
         nothing more: once it is idle, it is replaced.
         """
         barred: list[Waiting] = []
-        while self._waiting and len(barred) < FRAME and seat.failed(self._waiting[0].claim):
+        while self._waiting and len(barred) < FRAME and slot.failed(self._waiting[0].claim):
             barred.append(self._waiting.popleft())
         overdue = bool(barred) and now - barred[0].given_at > ANOTHER_CHILD_WITHIN
-        claims = self._take_frame(seat) if self._waiting and not overdue else []
+        claims = self._take_frame(slot) if self._waiting and not overdue else []
         self._waiting.extendleft(reversed(barred))
         return claims
 
-    def _take_frame(self, seat: Seat) -> list[Claim]:
+    def _take_frame(self, slot: ChildSlot) -> list[Claim]:
         size = self._frame_size(self._waiting[0].claim)
         if size == 1:
-            return [self._waiting.popleft().claim] if seat.load == 0 else []
+            return [self._waiting.popleft().claim] if slot.load == 0 else []
         share = -(-len(self._waiting) // self.slots)
-        room = min(size, share, FRAME * FRAMES_PER_CHILD - seat.load, seat.runs_left)
-        if seat.load and room < min(size, share, FRAME // 2):
+        room = min(size, share, FRAME * FRAMES_PER_CHILD - slot.load, slot.runs_left)
+        if slot.load and room < min(size, share, FRAME // 2):
             return []
         claims: list[Claim] = []
         while self._waiting and len(claims) < room:
             claim = self._waiting[0].claim
-            if claims and (self._frame_size(claim) == 1 or (claim.number > 1 and seat.failed(claim))):
+            if claims and (self._frame_size(claim) == 1 or (claim.number > 1 and slot.failed(claim))):
                 break
             claims.append(self._waiting.popleft().claim)
         return claims
@@ -257,52 +257,52 @@ class ProcessExecutor:
         self._waiting.extendleft(Waiting(claim, now) for claim in reversed(claims))
         self._loop.call_soon(self._dispatch)
 
-    def _asked(self, seat: Seat, message: list[Any]) -> None:
+    def _asked(self, slot: ChildSlot, message: list[Any]) -> None:
         match message:
             case ["ready"]:
                 self._failures = 0
                 self._dispatch()
                 self._place.report([])  # there is room now
             case ["ask", ref, number, method, *args] if method in QUESTIONS:
-                self._chore(self._answer(seat, number, method, AttemptRef(*ref), args))
+                self._chore(self._answer(slot, number, method, AttemptRef(*ref), args))
 
-    async def _answer(self, seat: Seat, number: int, method: str, ref: AttemptRef, args: list[Any]) -> None:
-        desk = self._place.desk
+    async def _answer(self, slot: ChildSlot, number: int, method: str, ref: AttemptRef, args: list[Any]) -> None:
+        attempt_services = self._place.attempt_services
         answer: Any = None
         try:
             match method, args:
                 case "find_step", [name]:
-                    answer = await desk.find_step(ref, name)
+                    answer = await attempt_services.find_step(ref, name)
                 case "record_step", [name, result]:
-                    await desk.record_step(ref, name, result)
+                    await attempt_services.record_step(ref, name, result)
                 case "submit", [task, parameters, options]:
-                    answer = await desk.submit(ref, task, parameters, received_options(options))
+                    answer = await attempt_services.submit(ref, task, parameters, received_options(options))
                 case "stored_children", []:
-                    answer = await desk.stored_children(ref)
+                    answer = await attempt_services.stored_children(ref)
                 case "store", [text]:
                     stored = await asyncio.to_thread(self._place.store, ref.run_id, ref.number, text.encode())
                     answer = [stored.ref, stored.size, stored.sha256]
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is the asker's to handle
-            seat.child.send([["refused", number, type(error).__name__, clean(str(error), MESSAGE_LENGTH)]])
+            slot.child.send([["refused", number, type(error).__name__, clean(str(error), MESSAGE_LENGTH)]])
         else:
-            seat.child.send([["answer", number, answer]])
+            slot.child.send([["answer", number, answer]])
 
-    def _left(self, seat: Seat, code: int) -> None:
-        """A child is dead: its seat is taken by another, at once unless none of them lives to be ready."""
-        self._seats.remove(seat)
-        if seat.abandoned:
-            self._unbegun += seat.unbegun()
+    def _left(self, slot: ChildSlot, code: int) -> None:
+        """A child is dead: its slot is taken by another, at once unless none of them lives to be ready."""
+        self._child_slots.remove(slot)
+        if slot.abandoned:
+            self._unbegun += slot.unbegun()
         if not self._open:
-            if not self._seats:
+            if not self._child_slots:
                 self._empty.set()
             return
-        if seat.complaint or not (seat.performed or seat.abandoned):
+        if slot.complaint or not (slot.performed or slot.abandoned):
             self._failures += 1
-            emit("child.failed", pid=seat.child.pid, exit_code=code, error=seat.complaint)
+            emit("child.failed", pid=slot.child.pid, exit_code=code, error=slot.complaint)
         self._loop.call_later(self._pause(), self._refill)
 
     def _refill(self) -> None:
-        if not self._open or len(self._seats) >= self.slots:
+        if not self._open or len(self._child_slots) >= self.slots:
             return
         try:
             self._spawn()
@@ -320,9 +320,9 @@ class ProcessExecutor:
                 self._waiting.remove(one)
                 self._end([Ended(one.claim, Stopped())])
                 return
-        for seat in self._seats:
-            if seat.holds(ref):
-                seat.stop(ref, "cancel", reason)
+        for slot in self._child_slots:
+            if slot.holds(ref):
+                slot.stop(ref, "cancel", reason)
         self._arrange_look()
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
@@ -335,14 +335,14 @@ class ProcessExecutor:
                 self._dropped.pop(claim.run_id, None)
         if not waiting_for:
             self._draining = True
-            for seat in self._seats:
-                seat.withdraw()
+            for slot in self._child_slots:
+                slot.withdraw()
         return taken
 
     def _arrange_look(self) -> None:
         if self._look is None and self._held:
             now = monotonic()
-            pause = min((seat.next_look(now) for seat in self._seats if seat.load), default=1.0)
+            pause = min((slot.next_look(now) for slot in self._child_slots if slot.load), default=1.0)
             if self._waiting:
                 pause = min(pause, ANOTHER_CHILD_WITHIN / 2)
             self._look = self._loop.call_later(pause, self._look_after)
@@ -350,9 +350,9 @@ class ProcessExecutor:
     def _look_after(self) -> None:
         self._look = None
         now = monotonic()
-        for seat in self._seats:
-            if seat.load and seat.ready:
-                seat.look_after(now)
+        for slot in self._child_slots:
+            if slot.load and slot.ready:
+                slot.look_after(now)
         self._dispatch()
 
     def _chore(self, work: Coroutine[Any, Any, None]) -> None:
@@ -361,8 +361,8 @@ class ProcessExecutor:
         task.add_done_callback(self._chores.discard)
 
     def kill(self) -> None:
-        for seat in list(self._seats):
-            seat.abandon()
+        for slot in list(self._child_slots):
+            slot.abandon()
         with suppress(RuntimeError):  # the loop is closed: nothing is left to be forgotten
             self._loop.call_soon_threadsafe(self._forget)
 
@@ -375,7 +375,7 @@ class ProcessExecutor:
     async def unbegun(self) -> list[Claim]:
         # Which runs a child had begun is certain once it is dead.
         deadline = monotonic() + DEAD_WITHIN
-        while any(seat.abandoned for seat in self._seats) and monotonic() < deadline:  # noqa: ASYNC110 - a few ms, once
+        while any(slot.abandoned for slot in self._child_slots) and monotonic() < deadline:  # noqa: ASYNC110 - a few ms, once
             await asyncio.sleep(0.005)
         found, self._unbegun = self._unbegun, []
         return found
@@ -386,7 +386,7 @@ class ProcessExecutor:
         self._report_late(self._ended)
         self._ended = []
         self._dropped.clear()
-        self._held = self._storing + sum(seat.load for seat in self._seats if not seat.abandoned)
+        self._held = self._storing + sum(slot.load for slot in self._child_slots if not slot.abandoned)
 
     async def close(self) -> None:
         self._open = False
@@ -395,7 +395,7 @@ class ProcessExecutor:
             self._look.cancel()
         for task in list(self._chores):
             task.cancel()
-        for seat in self._seats:
-            seat.abandon()
-        if self._seats:
+        for slot in self._child_slots:
+            slot.abandon()
+        if self._child_slots:
             await self._empty.wait()

@@ -12,7 +12,7 @@ import os
 import select
 from time import monotonic
 
-from holdfast.executors.mark import Mark
+from holdfast.executors.shared_state import SharedState
 
 # A writable pipe accepts this much without blocking.
 AT_ONCE = 4096
@@ -31,9 +31,9 @@ def write_to(raw: tuple[int, int]) -> None:
 class RawOutput:
     """The guardian's end of the pipe, which it reads and turns into log lines."""
 
-    def __init__(self, raw: tuple[int, int], mark: Mark, *, json: bool) -> None:
+    def __init__(self, raw: tuple[int, int], state: SharedState, *, json: bool) -> None:
         self.source = raw[0]
-        self._mark = mark
+        self._state = state
         self._json = json
         self._begun = b""
         self._lines = b""
@@ -68,7 +68,7 @@ class RawOutput:
         from holdfast.observe.lines import Lines, LogFormat
 
         made: list[str] = []
-        run = self._mark.run()
+        run = self._state.run()
         fields = {"run_id": run[0], "status": "RUNNING", "attempt_count": run[1]} if run is not None else {}
         fields |= {"message": raw.decode("utf-8", "backslashreplace").rstrip("\r"), "stream": "raw"}
         Lines(LogFormat(), made.append).write("info", "run.printed" if run is not None else "printed", fields)

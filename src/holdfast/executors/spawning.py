@@ -20,9 +20,9 @@ from typing import Any
 
 import orjson
 
-from holdfast.domain.execution import ChildLimits, Place
+from holdfast.domain.execution import ChildLimits, ExecutorContext
 from holdfast.executors.frames import Unframer, frame
-from holdfast.executors.mark import make_mark
+from holdfast.executors.shared_state import make_shared_state
 from holdfast.observe.capture import shared_format
 
 POLL_EVERY = 0.1
@@ -35,7 +35,11 @@ class Spawned(asyncio.Protocol):
     """A child process and its socket. `heard` gets each message, `gone` the exit code, once, when it is dead."""
 
     def __init__(
-        self, place: Place, limits: ChildLimits, heard: Callable[[list[Any]], None], gone: Callable[[int], None]
+        self,
+        place: ExecutorContext,
+        limits: ChildLimits,
+        heard: Callable[[list[Any]], None],
+        gone: Callable[[int], None],
     ) -> None:
         self._heard = heard
         self._gone = gone
@@ -60,8 +64,8 @@ class Spawned(asyncio.Protocol):
             self._socket, theirs = socket.socketpair()
             undo.callback(self._socket.close)
             with theirs:
-                descriptor, self.mark = make_mark()
-                undo.callback(self.mark.close)
+                descriptor, self.state = make_shared_state()
+                undo.callback(self.state.close)
                 try:
                     self._process = self._start(theirs.fileno(), descriptor)
                 finally:
@@ -74,19 +78,19 @@ class Spawned(asyncio.Protocol):
     @property
     def pid(self) -> int:
         """The process that runs user code, or the one that is about to start it."""
-        return self.mark.runner or self._process.pid
+        return self.state.runner or self._process.pid
 
     @staticmethod
-    def _start(channel: int, mark: int) -> subprocess.Popen[bytes]:
+    def _start(channel: int, state: int) -> subprocess.Popen[bytes]:
         """Start it in its own session, so that no signal of a terminal reaches it.
 
         It has none of our descriptors but the two it is handed, and the default signal handlers.
         """
         form = shared_format()
-        arguments = [channel, mark, os.getpid(), int(form is not None), int(form is not None and form.json)]
+        arguments = [channel, state, os.getpid(), int(form is not None), int(form is not None and form.json)]
         command = [sys.executable, "-u", "-m", "holdfast.executors.guardian", *map(str, arguments)]
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(channel, mark), start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(channel, state), start_new_session=True
         )
 
     async def open(self) -> None:
@@ -132,7 +136,7 @@ class Spawned(asyncio.Protocol):
     def _reap(self) -> None:
         with self._killing:
             code = self._process.wait()
-            if (status := self.mark.status) is not None:
+            if (status := self.state.status) is not None:
                 code = os.waitstatus_to_exitcode(status)
             else:
                 # The guardian was killed: the process that runs user code dies with it, and its group has to follow.
@@ -144,13 +148,13 @@ class Spawned(asyncio.Protocol):
             self._transport.abort()
         else:
             self._socket.close()
-        self.mark.close()
+        self.state.close()
         self._loop.call_soon(self._gone, code)
 
     def hear_kept(self) -> None:
         """Receive the results that the child has not sent yet: it may be stuck or suspended while sending."""
         with suppress(ValueError):  # user code may have overwritten it; then nothing was stored
-            for line in self.mark.kept():
+            for line in self.state.kept():
                 self._heard(orjson.loads(line))
 
     def _drain(self) -> None:
@@ -165,7 +169,7 @@ class Spawned(asyncio.Protocol):
                 self._signal_runner(number)
 
     def _signal_runner(self, number: int) -> None:
-        runner = self.mark.runner
+        runner = self.state.runner
         if runner is None:
             return
         with suppress(ProcessLookupError, PermissionError):
@@ -182,7 +186,7 @@ class Spawned(asyncio.Protocol):
             self._signal_runner(signal.SIGKILL)
             with suppress(ProcessLookupError, PermissionError):
                 # Without a runner there is nothing to clean up. A suspended guardian has to be resumed.
-                self._process.send_signal(signal.SIGKILL if self.mark.runner is None else signal.SIGCONT)
+                self._process.send_signal(signal.SIGKILL if self.state.runner is None else signal.SIGCONT)
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._loop.call_later, CLEAN_UP_WITHIN, self._kill_guardian)
 

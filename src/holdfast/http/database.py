@@ -23,8 +23,8 @@ from holdfast.doorbells.bell import Bell, CoalescingBell
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
 from holdfast.drivers.faults import is_lost, is_read_only
+from holdfast.drivers.read_timeout import ReadTimeout
 from holdfast.drivers.sessions import OwnConnection, Session
-from holdfast.drivers.silence import Silence
 from holdfast.http.ringing import Notifier
 from holdfast.runtime.pools import REFUSED, fresh
 from holdfast.runtime.runtime import Runtime, learn_server, read_only, refused, unreachable
@@ -85,7 +85,7 @@ class Database(Asking):
             except PoolTimeout as error:
                 self._look(force=True)
                 raise DatabaseBusy(f"all {self.pool.max_size} connections were busy for {BUSY_SECONDS:g} s") from error
-            except Silence as error:
+            except ReadTimeout as error:
                 # Not asked again if the server is there: what took too long once would do so again.
                 self._look(force=True)
                 raise DatabaseBusy(str(error)) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.domain.settling import after_failure, policy_of
-from holdfast.domain.values import Verdicts
+from holdfast.domain.values import Acknowledgements
 from holdfast.ops.finish import record
 from holdfast.sql import leases
 from holdfast.sql.leases import Orphan
@@ -17,17 +17,17 @@ def find_orphans(limit: int) -> Op[list[Orphan]]:
     return (yield from leases.orphans(limit))
 
 
-def rescue(orphans: Sequence[Orphan], random: float) -> Op[Verdicts]:
+def rescue(orphans: Sequence[Orphan], random: float) -> Op[Acknowledgements]:
     """Settle these leases as LOST, if they are still the same and their worker is still gone.
 
     Runs that their worker left behind without beginning them go back to their queue instead.
     """
     if not orphans:
-        return Verdicts()
+        return Acknowledgements()
     settlements = []
     unbegun = [leases.never_begun(orphan) for orphan in orphans if not orphan.begun]
     released = (yield from leases.release_orphans(unbegun)) if unbegun else []
-    back = {one.verdict.ref for one in released}
+    back = {one.ack.ref for one in released}
     for orphan in orphans:
         if (orphan.run_id, orphan.number) in back:
             continue
@@ -39,8 +39,8 @@ def rescue(orphans: Sequence[Orphan], random: float) -> Op[Verdicts]:
         )
         settlements.append(leases.lost(orphan, outcome, delay))
     accepted = (yield from leases.settle_orphans(settlements)) if settlements else []
-    refs = {verdict.ref for verdict in accepted}
+    refs = {ack.ref for ack in accepted}
     # What was not accepted was finished, renewed or rescued by somebody else in between: nothing of ours was refused.
-    verdicts = yield from record([s for s in settlements if s.ref in refs], accepted)
-    verdicts += [one.verdict for one in released]
-    return verdicts
+    acks = yield from record([s for s in settlements if s.ref in refs], accepted)
+    acks += [one.ack for one in released]
+    return acks

@@ -81,11 +81,11 @@ class RunWorker(Worker):
         self._began = True
 
     def _claim(self) -> Op[Claim | None]:
-        return ops.claim_by_id(self._exchange.tenure.id, self._run_id, registry.names(), random())
+        return ops.claim_by_id(self._exchange.session.id, self._run_id, registry.names(), random())
 
     def _done(self) -> bool:
         exchange = self._exchange
-        over = self._began and not exchange.tenure.held and not exchange.completions
+        over = self._began and not exchange.session.held and not exchange.pending
         return over or super()._done()
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import orjson
 
 from holdfast.domain.states import AttemptStatus, Status
-from holdfast.domain.values import RELEASED, AttemptRef, Settlement, Verdict
+from holdfast.domain.values import RELEASED, Acknowledgement, AttemptRef, Settlement
 from holdfast.sql.statement import Row, Statement, count, each, first, plain_array, text_array
 
 # The two fences. A worker's own ending needs its lease and its own life; a rescue needs the holder's death.
@@ -111,17 +111,17 @@ from gone
 """
 
 
-def _verdict(row: Row) -> Verdict:
-    return Verdict(AttemptRef(row[0], row[1]), True, *row[2:])
+def _verdict(row: Row) -> Acknowledgement:
+    return Acknowledgement(AttemptRef(row[0], row[1]), True, *row[2:])
 
 
-def _success_verdict(row: Row) -> Verdict:
+def _success_verdict(row: Row) -> Acknowledgement:
     run_id, number, status, job_id, map_id = row
     ref = tuple.__new__(AttemptRef, (run_id, number))
-    return tuple.__new__(Verdict, (ref, True, status, status, job_id, map_id, 0.0))
+    return tuple.__new__(Acknowledgement, (ref, True, status, status, job_id, map_id, 0.0))
 
 
-def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:
+def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Acknowledgement]]:
     """End attempts with inline results: the common case of `settle`, with as little on the wire as it needs."""
     return Statement(
         _SUCCEED + HELD + _SUCCEED_TAIL,
@@ -137,7 +137,7 @@ def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list
     )
 
 
-def settle(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:
+def settle(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Acknowledgement]]:
     """End attempts in any way; a run that goes on is ready or waiting for its next attempt afterwards."""
     return Statement(
         _SETTLE + HELD + _SETTLE_TAIL, {"worker_id": worker_id} | _told(settlements), each(_verdict), together=True
@@ -179,8 +179,8 @@ class Released(NamedTuple):
     queue: str
 
     @property
-    def verdict(self) -> Verdict:
-        return Verdict(AttemptRef(self.run_id, self.number), True, RELEASED, None)
+    def ack(self) -> Acknowledgement:
+        return Acknowledgement(AttemptRef(self.run_id, self.number), True, RELEASED, None)
 
 
 def release(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Released]]:
@@ -214,7 +214,7 @@ def _given_back(settlements: Sequence[Settlement]) -> dict[str, object]:
     }
 
 
-def settle_orphans(settlements: Sequence[Settlement]) -> Statement[list[Verdict]]:
+def settle_orphans(settlements: Sequence[Settlement]) -> Statement[list[Acknowledgement]]:
     """End attempts whose worker let its lease pass."""
     return Statement(_SETTLE + _ORPHANED + _SETTLE_TAIL, _told(settlements), each(_verdict), together=True)
 

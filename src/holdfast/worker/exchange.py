@@ -25,21 +25,21 @@ from holdfast.domain.values import AttemptRef, Claim, Settlement
 from holdfast.drivers.faults import Fault, fault_of
 from holdfast.observe import emit
 from holdfast.sql import ready
-from holdfast.worker.appetite import Appetite
-from holdfast.worker.beside import Beside
-from holdfast.worker.completion import Completions
+from holdfast.worker.attempt_results import AttemptResults, about
+from holdfast.worker.attempt_services import DatabaseAttemptServices
+from holdfast.worker.claim_planner import ClaimPlanner
 from holdfast.worker.database import Busy, Database, Unavailable, said
-from holdfast.worker.desk import AttemptDesk
-from holdfast.worker.endings import Endings, about
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.tenure import Tenure
-from holdfast.worker.turn import Answer, Errand, turn
+from holdfast.worker.pending_results import PendingResults
+from holdfast.worker.round_trip import Answer, ExchangeRequest, turn
+from holdfast.worker.second_connection import SecondConnection
+from holdfast.worker.session import WorkerSession
 from holdfast.worker.upkeep import Upkeep
 from holdfast.worker.writing import ResultWriter
 
 HAND_BACK_AFTER = 1.0
 LONGEST_PAUSE = 2.0
-# So many endings, or so much room, are worth a turn beside another one.
+# So many results, or so much room, are worth a turn beside another one.
 CROWD = 100
 
 
@@ -48,78 +48,78 @@ class Exchange:
         self._options = options
         self._database = database
         self._upkeep = upkeep
-        self._under_way: Errand | None = None
-        self._beside = Beside(second)
+        self._under_way: ExchangeRequest | None = None
+        self._second = SecondConnection(second)
         self._coming = 0
         self._bell = asyncio.Event()
-        self._appetite = Appetite(options)
+        self._planner = ClaimPlanner(options)
         self._failures = 0
         self._unsure = False
         self._survey_at = 0.0
         self.claiming = True
         self.refusal: str | None = None
-        self.endings = self._new_endings()
-        self._writer = ResultWriter(database, lambda: self.endings, self._away, self._spread)
-        self.desk = AttemptDesk(database, options.prepare, lambda: self.tenure, self.wake)
+        self.results = self._new_results()
+        self._writer = ResultWriter(database, lambda: self.results, self._away, self._spread)
+        self.attempt_services = DatabaseAttemptServices(database, options.prepare, lambda: self.session, self.wake)
 
     @property
-    def tenure(self) -> Tenure:
-        return self.endings.tenure
+    def session(self) -> WorkerSession:
+        return self.results.session
 
     @property
-    def completions(self) -> Completions:
-        return self.endings.completions
+    def pending(self) -> PendingResults:
+        return self.results.pending
 
     @property
     def idle(self) -> bool:
         """There is nothing to do, here or in the queues."""
-        busy = self.tenure.held or self.completions or self.completions.doubtful or self._beside.under_way
-        return not busy and self._appetite.sated(monotonic())
+        busy = self.session.held or self.pending or self.pending.doubtful or self._second.under_way
+        return not busy and self._planner.sated(monotonic())
 
     @property
     def has_unsettled(self) -> bool:
         """Whether there are results that have not been written yet."""
-        return bool(self.completions.unsettled())
+        return bool(self.pending.unsettled())
 
-    def begin_tenure(self) -> None:
+    def begin_session(self) -> None:
         """Start over under a fresh id."""
-        self.endings = self._new_endings()
-        self.desk.clear()
-        self._appetite.restart()
+        self.results = self._new_results()
+        self.attempt_services.clear()
+        self._planner.restart()
 
-    def _new_endings(self) -> Endings:
+    def _new_results(self) -> AttemptResults:
         quietly = self._options.executor is self._options.inline
-        return Endings(Tenure(), self._appetite.expect, quietly=quietly, figures=self._options.figures)
+        return AttemptResults(WorkerSession(), self._planner.expect, quietly=quietly, figures=self._options.figures)
 
     def wake(self) -> None:
         self._bell.set()
 
     def ring(self, queues: Iterable[str]) -> None:
         """A doorbell: these queues may have runs."""
-        if self._appetite.ring(queues):
+        if self._planner.ring(queues):
             self.wake()
 
     def look_soon(self) -> None:
         """Something may have been missed."""
-        self._appetite.look_soon()
+        self._planner.look_soon()
         self.wake()
 
     def report(self, ended: Sequence[Ended], executor: str | None = None) -> None:
         """Executors tell here how runs ended; `executor` names another than the worker's usual one."""
-        self.endings.report(ended, executor)
+        self.results.report(ended, executor)
         self._relieve()
         self.wake()
 
-    def return_strangers(self, refs: Iterable[AttemptRef]) -> None:
+    def return_unknown_leases(self, refs: Iterable[AttemptRef]) -> None:
         """Leases that are ours although we never heard of them."""
-        self.endings.return_strangers(refs)
+        self.results.return_unknown_leases(refs)
         self.wake()
 
     def hand_back_waiting(self) -> None:
         """Claims that found no slot for a while go back, so that another worker may take them."""
         for executor in self._executors():
-            self.endings.release(executor.take_back(HAND_BACK_AFTER if self.claiming else 0.0))
-        if self.completions:
+            self.results.release(executor.take_back(HAND_BACK_AFTER if self.claiming else 0.0))
+        if self.pending:
             self.wake()
 
     def _executors(self) -> list[Executor]:
@@ -132,16 +132,16 @@ class Exchange:
                 await self._pause(until)
                 if not until():
                     await self._take_turn()
-            await self._beside.alone()
+            await self._second.alone()
         except asyncio.CancelledError:
-            await self._beside.give_up()
+            await self._second.give_up()
             raise
 
     async def _pause(self, until: Callable[[], bool]) -> None:
         """Wait until a turn is worth it, or somebody wants to be heard."""
         self._bell.clear()
         wait = self._wait()
-        while wait > 0 and not self.tenure.over and not until():
+        while wait > 0 and not self.session.over and not until():
             try:
                 async with asyncio.timeout(wait):
                     await self._bell.wait()
@@ -155,32 +155,32 @@ class Exchange:
     def _wait(self) -> float:
         now = monotonic()
         times = [self._survey_at - now]
-        if self._beside.failed:
+        if self._second.failed:
             return 0.0
-        if self._beside.under_way and not self._crowded():
+        if self._second.under_way and not self._crowded():
             return max(times[0], 0.001)
         if self.claiming:
-            times.append(self._appetite.wait(now, self._room()))
-        if self.completions:
-            times.append(self.completions.wait(others=len(self.tenure.held) > len(self.completions)))
-        times += [due for due in (self.desk.due_in(), self.completions.deferred.due_in()) if due is not None]
+            times.append(self._planner.wait(now, self._room()))
+        if self.pending:
+            times.append(self.pending.wait(others=len(self.session.held) > len(self.pending)))
+        times += [due for due in (self.attempt_services.due_in(), self.pending.deferred.due_in()) if due is not None]
         return min(times)
 
-    def _errand(self) -> Errand:
+    def _errand(self) -> ExchangeRequest:
         now = monotonic()
-        errand = Errand(self.tenure.id, self._results(), survey=now >= self._survey_at)
-        if errand.settlements or self.desk.due_in() == 0.0:
-            errand.progress, errand.lines = self.desk.take()
+        request = ExchangeRequest(self.session.id, self._results(), survey=now >= self._survey_at)
+        if request.settlements or self.attempt_services.due_in() == 0.0:
+            request.progress, request.lines = self.attempt_services.take()
         if self.claiming:
-            self._appetite.plan(errand, now, self._room())
-        return errand
+            self._planner.plan(request, now, self._room())
+        return request
 
     def _results(self) -> list[Settlement]:
         """Return the results that can be written now."""
-        return self.completions.deferred.keep_back(self.completions.take(), self._job_of)
+        return self.pending.deferred.keep_back(self.pending.take(), self._job_of)
 
     def _job_of(self, run_id: str) -> str | None:
-        claim = self.tenure.held.get(run_id)
+        claim = self.session.held.get(run_id)
         return claim.job_id if claim is not None else None
 
     def _room(self) -> int:
@@ -188,26 +188,26 @@ class Exchange:
         return self._options.executor.room() - self._coming
 
     async def _take_turn(self) -> None:
-        if self._beside.failed:
-            await self._beside.alone()
+        if self._second.failed:
+            await self._second.alone()
         if not await self._clear_up():
             return
-        if self.completions.deferred.due_in() == 0.0:
+        if self.pending.deferred.due_in() == 0.0:
             await self._writer.revisit()
-        errand = self._under_way = self._errand()
-        if errand.settlements and self.completions.deferred.elsewhere:
-            errand.settlements = await self._writer.find_free(errand.settlements)
-        self._coming += errand.limit
+        request = self._under_way = self._errand()
+        if request.settlements and self.pending.deferred.elsewhere:
+            request.settlements = await self._writer.find_free(request.settlements)
+        self._coming += request.limit
         try:
-            await self._turn(self._database, errand)
+            await self._turn(self._database, request)
         finally:
             self._under_way = None
-            self._coming -= errand.limit
+            self._coming -= request.limit
 
     def _crowded(self) -> bool:
         """There is enough for a turn of its own."""
-        hungry = self.claiming and self._appetite.hungry
-        return len(self.completions) >= CROWD or (hungry and self._room() >= CROWD)
+        hungry = self.claiming and self._planner.hungry
+        return len(self.pending) >= CROWD or (hungry and self._room() >= CROWD)
 
     def _relieve(self) -> None:
         """Take a turn beside the one that is under way, if there is enough for it.
@@ -215,35 +215,35 @@ class Exchange:
         It carries no notes. Those that tell of a run must not come after its ending, so while there are any it waits.
         """
         one = self._under_way
-        if one is None or self._failures or self.completions.doubtful or self.tenure.over:
+        if one is None or self._failures or self.pending.doubtful or self.session.over:
             return
-        if one.progress or one.lines or self.desk.due_in() is not None or not self._crowded():
+        if one.progress or one.lines or self.attempt_services.due_in() is not None or not self._crowded():
             return
-        if self.completions.deferred.elsewhere or not self._beside.ready():
+        if self.pending.deferred.elsewhere or not self._second.ready():
             return
-        errand = Errand(self.tenure.id, self._results())
+        request = ExchangeRequest(self.session.id, self._results())
         if self.claiming:
-            self._appetite.plan_more(errand, self._room())
-        if errand.settlements or errand.positions:
-            self._coming += errand.limit
-            self._beside.take(self._turn(self._beside.database, errand), partial(self._relieved, errand.limit))
+            self._planner.plan_more(request, self._room())
+        if request.settlements or request.positions:
+            self._coming += request.limit
+            self._second.take(self._turn(self._second.database, request), partial(self._relieved, request.limit))
 
     def _relieved(self, coming: int) -> None:
         self._coming -= coming
         if self._failures:
-            self._beside.rest()
+            self._second.rest()
         self._relieve()
         self.wake()
 
-    async def _turn(self, database: Database, errand: Errand) -> None:
-        endings = self.endings
-        answer = await self._do(database, errand)
+    async def _turn(self, database: Database, request: ExchangeRequest) -> None:
+        results = self.results
+        answer = await self._do(database, request)
         if answer is None:
             return
         if answer.claims:
-            self._begin(endings, answer.claims)
-        if answer.verdicts.released:
-            await self._spread(answer.verdicts.released)
+            self._begin(results, answer.claims)
+        if answer.acks.released:
+            await self._spread(answer.acks.released)
         if answer.orphans:
             self._upkeep.rescue(answer.orphans)
         if answer.chores:
@@ -256,132 +256,132 @@ class Exchange:
         with contextlib.suppress(Unavailable, Busy, psycopg.Error):
             await self._database.transact(lambda: iter(ready.ring(queues)))
 
-    async def _do(self, database: Database, errand: Errand) -> Answer | None:
-        """Do an errand. None if the database did not answer, or would not take it as a whole."""
-        endings = self.endings
+    async def _do(self, database: Database, request: ExchangeRequest) -> Answer | None:
+        """Do an request. None if the database did not answer, or would not take it as a whole."""
+        results = self.results
         try:
-            answer = await database.transact(lambda: turn(errand), several=errand.several)
+            answer = await database.transact(lambda: turn(request), several=request.several)
         except Unavailable as error:
-            endings.completions.doubt(errand.settlements)
-            self._appetite.restart()
+            results.pending.doubt(request.settlements)
+            self._planner.restart()
             await self._away(error)
             return None
         except Busy:
-            self._appetite.restart()
-            await self._write_notes(errand)
-            await self._writer.write_around_locks(errand.settlements)
+            self._planner.restart()
+            await self._write_notes(request)
+            await self._writer.write_around_locks(request.settlements)
             return None
         except (psycopg.Error, HoldfastError) as error:
-            emit("turn.refused", worker_id=errand.worker_id, error=f"{type(error).__name__}: {error}")
+            emit("turn.refused", worker_id=request.worker_id, error=f"{type(error).__name__}: {error}")
             if fault_of(error) is Fault.REFUSED:
                 self.refusal = said(error)
-            self._appetite.restart()
-            await self._write_notes(errand)
-            await self._writer.write_one_by_one(errand.settlements)
+            self._planner.restart()
+            await self._write_notes(request)
+            await self._writer.write_one_by_one(request.settlements)
             return None
         except BaseException:
-            endings.completions.doubt(errand.settlements)
+            results.pending.doubt(request.settlements)
             raise
         if self._failures:
-            emit("database.back", worker_id=errand.worker_id, failures=self._failures)
+            emit("database.back", worker_id=request.worker_id, failures=self._failures)
             self._failures = 0
         self.refusal = None
-        now, news = monotonic(), self._appetite.news
-        if errand.survey:
+        now, news = monotonic(), self._planner.news
+        if request.survey:
             self._survey_at = now + self._options.rescue_pause
-        if errand.settlements or answer.claims:
+        if request.settlements or answer.claims:
             self._upkeep.note_activity()
-        endings.settled(errand.settlements, answer.verdicts)
-        self._keep_progress(errand, answer)
-        self._appetite.learn(errand, answer, now, news)
+        results.settled(request.settlements, answer.acks)
+        self._keep_progress(request, answer)
+        self._planner.learn(request, answer, now, news)
         return answer
 
-    async def _write_notes(self, errand: Errand) -> None:
+    async def _write_notes(self, request: ExchangeRequest) -> None:
         """Write the notes of a batch that was rolled back, before its results, which end the leases that notes need."""
-        if not errand.progress and not errand.lines:
+        if not request.progress and not request.lines:
             return
-        notes = Errand(errand.worker_id, progress=errand.progress, lines=errand.lines)
+        notes = ExchangeRequest(request.worker_id, progress=request.progress, lines=request.lines)
         try:
             self._keep_progress(notes, await self._database.transact(lambda: turn(notes), several=True))
         except Busy:
-            self.desk.put_back(notes.progress, notes.lines)
+            self.attempt_services.put_back(notes.progress, notes.lines)
         except (Unavailable, psycopg.Error) as error:
-            emit("notes.lost", worker_id=errand.worker_id, lines=len(errand.lines), error=said(error))
+            emit("notes.lost", worker_id=request.worker_id, lines=len(request.lines), error=said(error))
 
-    def _keep_progress(self, errand: Errand, answer: Answer) -> None:
+    def _keep_progress(self, request: ExchangeRequest, answer: Answer) -> None:
         """Defer progress whose lease is locked; it is written later, as long as its attempt lasts."""
-        if len(answer.noted) < len(errand.progress):
+        if len(answer.noted) < len(request.progress):
             noted = set(answer.noted)
-            held = self.tenure.held
-            self.desk.put_back(
+            held = self.session.held
+            self.attempt_services.put_back(
                 (ref, report)
-                for ref, report in errand.progress
+                for ref, report in request.progress
                 if ref not in noted and (claim := held.get(ref.run_id)) is not None and claim.ref == ref
             )
 
-    def _begin(self, endings: Endings, claims: list[Claim]) -> None:
-        tenure = endings.tenure
+    def _begin(self, results: AttemptResults, claims: list[Claim]) -> None:
+        session = results.session
         for claim in claims:
-            tenure.held[claim.run_id] = claim
-        endings.completions.keep(claims)
-        if tenure.over or not self.claiming:
-            endings.release(claims)
+            session.held[claim.run_id] = claim
+        results.pending.keep(claims)
+        if session.over or not self.claiming:
+            results.release(claims)
             self.wake()
             return
         for claim in claims:
             if not is_readable(claim.policy):
-                emit("run.policy_unreadable", policy=claim.policy, **about(claim, tenure.id, Status.RUNNING))
-        endings.began(claims)
+                emit("run.policy_unreadable", policy=claim.policy, **about(claim, session.id, Status.RUNNING))
+        results.began(claims)
         inline = self._options.inline
         if self._options.executor is not inline:
             tiny = [claim for claim in claims if _is_inline(claim)]
             if tiny:
-                inline.give(tenure.id, tiny)
+                inline.give(session.id, tiny)
                 claims = [claim for claim in claims if not _is_inline(claim)]
         if claims:
-            self._options.executor.give(tenure.id, claims)
+            self._options.executor.give(session.id, claims)
 
     def begin(self, claims: list[Claim]) -> None:
-        """Have runs performed that were claimed for this tenure outside of a turn."""
-        self._begin(self.endings, claims)
+        """Have runs performed that were claimed for this session outside of a turn."""
+        self._begin(self.results, claims)
 
     async def _away(self, error: BaseException) -> None:
         """The database did not answer: wait a little, longer each time."""
         self._failures += 1
         self._unsure = True
         if self._failures == 1:
-            emit("database.away", worker_id=self.tenure.id, error=said(error))
+            emit("database.away", worker_id=self.session.id, error=said(error))
         self._bell.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(LONGEST_PAUSE, 0.05 * 2.0 ** min(self._failures, 8))):
-                while not self.tenure.over:
+                while not self.session.over:
                     await self._bell.wait()
                     self._bell.clear()
 
     async def _clear_up(self) -> bool:
         """Settle what is in doubt, once the database answers again."""
-        if not self._unsure and not self.completions.doubtful:
+        if not self._unsure and not self.pending.doubtful:
             return True
-        await self._beside.alone()
-        endings = self.endings
+        await self._second.alone()
+        results = self.results
         try:
-            written, held = await self._database.transact(endings.clear_up)
+            written, held = await self._database.transact(results.clear_up)
         except (Unavailable, Busy, psycopg.Error) as error:
             await self._away(error)
             return False
-        endings.cleared_up(written, held)
+        results.cleared_up(written, held)
         self._unsure = False
         return True
 
     async def settle_all(self) -> bool:
         """Settle every result that can be settled now. False if the database did not answer."""
         await self._writer.revisit()
-        while self.completions or self.completions.doubtful:
+        while self.pending or self.pending.doubtful:
             if not await self._clear_up():
                 return False
-            progress, lines = self.desk.take()
-            errand = Errand(self.tenure.id, self.completions.take(), progress, lines)
-            if errand.settlements and await self._do(self._database, errand) is None and self._failures:
+            progress, lines = self.attempt_services.take()
+            request = ExchangeRequest(self.session.id, self.pending.take(), progress, lines)
+            if request.settlements and await self._do(self._database, request) is None and self._failures:
                 return False
         return True
 

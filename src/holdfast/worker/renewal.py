@@ -22,25 +22,25 @@ from holdfast.domain.values import Renewal
 from holdfast.observe import emit
 from holdfast.worker.database import Busy, Database, Unavailable, said
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.tenure import Tenure
+from holdfast.worker.session import WorkerSession
 
 STATEMENT_LIMIT = 5.0
 
 
 class RenewalThread:
-    """Renews one tenure until it is stopped or the tenure is lost; then calls `fence`, once, from its own thread."""
+    """Renews one session until it is stopped or the session is lost; then calls `fence`, once, from its own thread."""
 
     def __init__(
         self,
         options: WorkerOptions,
-        tenure: Tenure,
+        session: WorkerSession,
         *,
         registered: float,
         renewed: Callable[[Renewal], None],
         fence: Callable[[str], None],
     ) -> None:
         self._options = options
-        self._tenure = tenure
+        self._tenure = session
         self._renewed = renewed
         self._fence = fence
         self._confirmed = registered

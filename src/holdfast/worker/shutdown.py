@@ -21,8 +21,8 @@ async def drain(exchange: Exchange, grace: float, hurry: asyncio.Event) -> None:
     timer = asyncio.get_running_loop().call_later(grace, exchange.wake)
 
     def enough() -> bool:
-        done = not exchange.tenure.held and not exchange.completions
-        return done or exchange.tenure.over or hurry.is_set() or monotonic() >= deadline
+        done = not exchange.session.held and not exchange.pending
+        return done or exchange.session.over or hurry.is_set() or monotonic() >= deadline
 
     try:
         with contextlib.suppress(TimeoutError):

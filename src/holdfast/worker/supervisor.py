@@ -14,7 +14,7 @@ import psycopg
 
 from holdfast.domain.doorbell import STOP
 from holdfast.domain.errors import DatabaseReadOnly, DatabaseUnreachable, HoldfastError
-from holdfast.domain.execution import Executor, Place
+from holdfast.domain.execution import Executor, ExecutorContext
 from holdfast.domain.tasks import load_modules, registry
 from holdfast.domain.values import Renewal
 from holdfast.observe import emit
@@ -25,8 +25,8 @@ from holdfast.worker.database import Busy, Database, ReadOnly, Unavailable, said
 from holdfast.worker.exchange import Exchange
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.renewal import RenewalThread
+from holdfast.worker.session import WorkerSession
 from holdfast.worker.shutdown import drain
-from holdfast.worker.tenure import Tenure
 from holdfast.worker.upkeep import Upkeep
 
 TRANSACTIONS = "holdfast.worker.transactions:open_transaction"
@@ -78,12 +78,12 @@ class Worker:
     @property
     def id(self) -> str:
         """The id under which this worker holds its leases now. It changes when the worker was fenced."""
-        return self._exchange.tenure.id
+        return self._exchange.session.id
 
     @property
     def registered(self) -> bool:
         """Whether this worker has a session in which it may hold runs."""
-        return self._renewal is not None and not self._exchange.tenure.over
+        return self._renewal is not None and not self._exchange.session.over
 
     @property
     def draining(self) -> bool:
@@ -98,7 +98,7 @@ class Worker:
     @property
     def held(self) -> int:
         """How many runs this worker holds."""
-        return len(self._exchange.tenure.held) if self._serving else 0
+        return len(self._exchange.session.held) if self._serving else 0
 
     def answers(self, seconds: float) -> bool:
         """Whether the event loop responds, as seen from another thread."""
@@ -142,7 +142,7 @@ class Worker:
                 helper.add_done_callback(self._helper_ended)
             while not self._done():
                 await self._exchange.serve(self._done)
-                if self._exchange.tenure.over:
+                if self._exchange.session.over:
                     await self._start_over()
             await drain(self._exchange, self.options.limits.grace, self._hurry)
         finally:
@@ -160,10 +160,10 @@ class Worker:
     async def _begin(self) -> None:
         """Nothing: this worker looks for its runs. One that was told which run to execute claims it here."""
 
-    def _place(self, executor: Executor) -> Place:
+    def _place(self, executor: Executor) -> ExecutorContext:
         other = None if executor is self.options.executor else executor.name
-        return Place(
-            desk=self._exchange.desk,
+        return ExecutorContext(
+            attempt_services=self._exchange.attempt_services,
             report=partial(self._exchange.report, executor=other),
             store=self.options.store,
             limits=self.options.limits,
@@ -174,12 +174,12 @@ class Worker:
 
     def _done(self) -> bool:
         exchange = self._exchange
-        return self._stopping or exchange.tenure.over or (self.options.until_empty and exchange.idle)
+        return self._stopping or exchange.session.over or (self.options.until_empty and exchange.idle)
 
     async def _register(self, *, waiting: bool) -> None:
-        """Enter a new tenure, and renew it from now on."""
-        tenure = self._exchange.tenure
-        info = tenure.info(self.options, registry.names(), metadata.version("holdfast"))
+        """Enter a new session, and renew it from now on."""
+        session = self._exchange.session
+        info = session.info(self.options, registry.names(), metadata.version("holdfast"))
 
         def register() -> Op[None]:
             return (yield from workers.register(info))
@@ -195,11 +195,11 @@ class Worker:
                     raise DatabaseReadOnly(f"{said(error)}. Point HOLDFAST_DATABASE_URL to the primary.") from error
                 if not (waiting or self._stopping):
                     raise DatabaseUnreachable(f"Postgres does not answer: {said(error)}") from error
-                emit("database.away", worker_id=tenure.id, error=said(error))
+                emit("database.away", worker_id=session.id, error=said(error))
             except (Busy, psycopg.Error) as error:
                 if not (waiting or self._stopping):
                     raise HoldfastError(f"Postgres rejected the registration of this worker: {said(error)}") from error
-                emit("registration.refused", worker_id=tenure.id, error=said(error))
+                emit("registration.refused", worker_id=session.id, error=said(error))
             await asyncio.sleep(0.0 if self._stopping else pause)
             pause = min(2.0, pause * 2)
             if self._stopping:
@@ -207,28 +207,28 @@ class Worker:
         loop = asyncio.get_running_loop()
         self._renewal = RenewalThread(
             self.options,
-            tenure,
+            session,
             registered=sent,
-            renewed=lambda renewal: _later(loop, self._renewed, tenure, renewal),
-            fence=lambda why: self._fence(loop, tenure, why),
+            renewed=lambda renewal: _later(loop, self._renewed, session, renewal),
+            fence=lambda why: self._fence(loop, session, why),
         )
         self._renewal.start()
-        emit("worker.started", worker_id=tenure.id, name=info.name, executor=info.executor, slots=info.slots)
+        emit("worker.started", worker_id=session.id, name=info.name, executor=info.executor, slots=info.slots)
 
-    def _renewed(self, tenure: Tenure, renewal: Renewal) -> None:
-        if tenure is not self._exchange.tenure or tenure.over:
+    def _renewed(self, session: WorkerSession, renewal: Renewal) -> None:
+        if session is not self._exchange.session or session.over:
             return
         self._stop_runs(renewal.cancelled)
-        strangers = tenure.strangers(renewal)
-        if strangers:
-            self._exchange.return_strangers(strangers)
+        unknown_leases = session.unknown_leases(renewal)
+        if unknown_leases:
+            self._exchange.return_unknown_leases(unknown_leases)
         if renewal.drain and not self._stopping:
-            emit("worker.draining", worker_id=tenure.id)
+            emit("worker.draining", worker_id=session.id)
             self.stop()
 
-    def _fence(self, loop: asyncio.AbstractEventLoop, tenure: Tenure, why: str) -> None:
+    def _fence(self, loop: asyncio.AbstractEventLoop, session: WorkerSession, why: str) -> None:
         """Called in the renewal thread: the runs stop here and now, whatever the loop is doing."""
-        tenure.over = True
+        session.over = True
         for executor in self.executors:
             executor.kill()
         self._fenced = why
@@ -243,30 +243,30 @@ class Worker:
         Claims that had not begun are handed back, so that no run fails because of a worker that never executed it.
         """
         exchange = self._exchange
-        emit("worker.fenced", worker_id=exchange.tenure.id, reason=self._fenced, runs=len(exchange.tenure.held))
+        emit("worker.fenced", worker_id=exchange.session.id, reason=self._fenced, runs=len(exchange.session.held))
         for executor in self.executors:
             unbegun = await executor.unbegun()
-            exchange.endings.release(one for one in unbegun if exchange.tenure.held.get(one.run_id) is one)
-        exchange.endings.give_up(self._fenced or "its lease was lost")
+            exchange.results.release(one for one in unbegun if exchange.session.held.get(one.run_id) is one)
+        exchange.results.give_up(self._fenced or "its lease was lost")
         while not await exchange.settle_all():
             if self._stopping:
                 return
             await asyncio.sleep(AWAY_PAUSE)
         await self._deregister(settled=False)
-        exchange.begin_tenure()
+        exchange.begin_session()
         await self._register(waiting=True)
 
     def _heard(self, said: frozenset[str]) -> None:
         if not said:
             self._exchange.look_soon()
-        stop = STOP + self._exchange.tenure.id
+        stop = STOP + self._exchange.session.id
         self._exchange.ring(name for name in said if not name.startswith(STOP))
         if stop in said:
             self._look_for_stops.set()
 
     def _stop_runs(self, refs: Iterable[tuple[str, int]]) -> None:
         for ref in refs:
-            claim = self._exchange.tenure.held.get(ref[0])
+            claim = self._exchange.session.held.get(ref[0])
             if claim is not None and claim.number == ref[1]:
                 for executor in self.executors:
                     executor.stop(claim.ref, "cancelled")
@@ -280,9 +280,9 @@ class Worker:
                     await self._look_for_stops.wait()
             asked = self._look_for_stops.is_set()
             self._look_for_stops.clear()
-            if self._exchange.tenure.over:
+            if self._exchange.session.over:
                 continue
-            held = self._exchange.tenure.held
+            held = self._exchange.session.held
             if asked or not before.isdisjoint(held):
                 self._upkeep.note_activity()
                 self._exchange.hand_back_waiting()
@@ -290,7 +290,7 @@ class Worker:
             before = set(held)
 
     async def _ask_for_stops(self) -> None:
-        worker_id = self._exchange.tenure.id
+        worker_id = self._exchange.session.id
 
         def ask() -> Op[list[tuple[str, int]]]:
             return list((yield from leases.stops(worker_id)))
@@ -307,7 +307,7 @@ class Worker:
             executor.kill()
             # Only what is certainly dead may be handed on.
             await executor.close()
-        returned = exchange.endings.hand_back_all()
+        returned = exchange.results.hand_back_all()
         if returned:
             emit("worker.handing_back", worker_id=self.id, runs=returned)
         with contextlib.suppress(TimeoutError):
@@ -316,7 +316,7 @@ class Worker:
         if self._renewal is not None:
             await self._renewal.stop()
         await self._close_connections()
-        emit("worker.stopped", worker_id=exchange.tenure.id)
+        emit("worker.stopped", worker_id=exchange.session.id)
 
     async def _close_connections(self) -> None:
         await self._upkeep.close()
@@ -334,16 +334,16 @@ class Worker:
             await asyncio.sleep(SETTLE_PAUSE)
 
     async def _deregister(self, *, settled: bool) -> None:
-        tenure = self._exchange.tenure
-        completed, failed = tenure.counts()
+        session = self._exchange.session
+        completed, failed = session.counts()
 
         def deregister() -> Op[None]:
-            return (yield from workers.deregister(tenure.id, completed, failed, settled=settled))
+            return (yield from workers.deregister(session.id, completed, failed, settled=settled))
 
         try:
             await self._database.transact(deregister)
         except (Unavailable, Busy, psycopg.Error) as error:
-            emit("worker.left_silently", worker_id=tenure.id, error=said(error))
+            emit("worker.left_silently", worker_id=session.id, error=said(error))
 
 
 def _later(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: object) -> None:

@@ -50,8 +50,8 @@ class RunTransaction:
             self.connection.execute(sessions.RUN.local(self.connection.info.server_version), prepare=False)
             half = round(self._commit_within * 500)
             self.connection.execute(f"set local lock_timeout = {half}; set local statement_timeout = {half}")
-            verdict = driver.run(self.connection, ops.finish(self._worker_id, [settlement]))[0]
-            if verdict.accepted and verdict.outcome == Status.SUCCEEDED:
+            ack = driver.run(self.connection, ops.finish(self._worker_id, [settlement]))[0]
+            if ack.accepted and ack.outcome == Status.SUCCEEDED:
                 self.connection.commit()
                 return True
             return False

@@ -19,7 +19,7 @@ import psycopg
 from holdfast import ops
 from holdfast.domain.settling import is_readable
 from holdfast.domain.states import Status
-from holdfast.domain.values import RELEASED, Verdict
+from holdfast.domain.values import RELEASED, Acknowledgement
 from holdfast.observe import emit
 from holdfast.sql import jobs, locks, ready, tallies
 from holdfast.sql.leases import Orphan
@@ -126,7 +126,7 @@ class Upkeep:
     async def close(self) -> None:
         await self.database.close()
 
-    async def rescue_now(self, orphans: Sequence[Orphan], *, briefly: bool = False) -> list[Verdict]:
+    async def rescue_now(self, orphans: Sequence[Orphan], *, briefly: bool = False) -> list[Acknowledgement]:
         """Settle these orphaned runs together, or in parts if they cannot be settled together.
 
         Runs that other transactions have locked are left for the next check.
@@ -149,10 +149,10 @@ class Upkeep:
             if len(orphans) == 1:
                 emit("rescue.failed", error=str(error), **_about(orphans[0], Status.RUNNING))
                 return []
-        return [verdict for orphan in orphans for verdict in await self.rescue_now([orphan])]
+        return [ack for orphan in orphans for ack in await self.rescue_now([orphan])]
 
 
-def _rescue_all(orphans: Sequence[Orphan], briefly: bool) -> Op[Sequence[Verdict]]:
+def _rescue_all(orphans: Sequence[Orphan], briefly: bool) -> Op[Sequence[Acknowledgement]]:
     if briefly:
         yield from locks.wait_briefly()
     return (yield from ops.rescue(orphans, random()))
@@ -168,9 +168,9 @@ async def _rescue(upkeep: Upkeep) -> None:
     for orphan in orphans:
         if not is_readable(orphan.policy):
             emit("run.policy_unreadable", policy=orphan.policy, **_about(orphan, Status.RUNNING))
-    for verdict in await upkeep.rescue_now(orphans):
-        event = "run.released" if verdict.status == RELEASED else "run.lost"
-        emit(event, **_about(by_ref[verdict.ref], verdict.outcome or Status.PENDING))
+    for ack in await upkeep.rescue_now(orphans):
+        event = "run.released" if ack.status == RELEASED else "run.lost"
+        emit(event, **_about(by_ref[ack.ref], ack.outcome or Status.PENDING))
     upkeep.rescued()
 
 

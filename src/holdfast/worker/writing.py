@@ -20,10 +20,10 @@ from holdfast.drivers.faults import Fault, fault_of
 from holdfast.observe import emit
 from holdfast.sql import locks
 from holdfast.sql.statement import Op
-from holdfast.worker.completion import unstorable
+from holdfast.worker.attempt_results import AttemptResults, about
 from holdfast.worker.database import Busy, Database, Unavailable
-from holdfast.worker.endings import Endings, about
-from holdfast.worker.turn import Answer, Errand, turn
+from holdfast.worker.pending_results import unstorable
+from holdfast.worker.round_trip import Answer, ExchangeRequest, turn
 
 # How long to leave claims alone that were blocked by a lock or rejected.
 LOCKED_PAUSE, REFUSED_PAUSE = 0.1, 2.0
@@ -37,17 +37,17 @@ class ResultWriter:
     def __init__(
         self,
         database: Database,
-        endings: Callable[[], Endings],
+        results: Callable[[], AttemptResults],
         away: Callable[[BaseException], Awaitable[None]],
         spread: Callable[[frozenset[str]], Awaitable[None]],
     ) -> None:
         self._database = database
-        self._current = endings
+        self._current = results
         self._away = away
         self._spread = spread
 
     @property
-    def _endings(self) -> Endings:
+    def _results(self) -> AttemptResults:
         return self._current()
 
     async def write_around_locks(self, settlements: Sequence[Settlement]) -> None:
@@ -61,20 +61,20 @@ class ResultWriter:
 
     async def _write_in_parts(self, settlements: Sequence[Settlement]) -> None:
         """Write these results, in halves if they are blocked by a lock that `find_blocked` does not detect."""
-        completions = self._endings.completions
+        pending = self._results.pending
         parts = [settlements]
         while parts:
             part = parts.pop()
             try:
                 await self._write(part, briefly=True)
             except Unavailable as error:
-                completions.doubt(part)
-                completions.put([settlement for rest in reversed(parts) for settlement in rest])
+                pending.doubt(part)
+                pending.put([settlement for rest in reversed(parts) for settlement in rest])
                 await self._away(error)
                 return
             except Busy:
                 if len(part) == 1:
-                    completions.deferred.add_unexplained(part)
+                    pending.deferred.add_unexplained(part)
                 else:
                     middle = len(part) // 2
                     parts += [part[middle:], part[:middle]]
@@ -87,7 +87,7 @@ class ResultWriter:
             try:
                 await self._write_alone(settlement)
             except Unavailable as error:
-                self._endings.completions.doubt(settlements[index:])
+                self._results.pending.doubt(settlements[index:])
                 await self._away(error)
                 return
         if not settlements:
@@ -95,13 +95,13 @@ class ResultWriter:
 
     async def revisit(self) -> None:
         """Check the deferred results again; those that can be written now join the next batch."""
-        completions = self._endings.completions
-        locked, unexplained, refused = completions.deferred.take()
+        pending = self._results.pending
+        locked, unexplained, refused = pending.deferred.take()
         free = await self.find_free(locked) if locked else []
         if free:
-            completions.deferred.relax()
-            completions.put(free)
-        completions.deferred.add_unexplained(unexplained[UNEXPLAINED_AT_ONCE:])
+            pending.deferred.relax()
+            pending.put(free)
+        pending.deferred.add_unexplained(unexplained[UNEXPLAINED_AT_ONCE:])
         for settlement in unexplained[:UNEXPLAINED_AT_ONCE]:
             await self._write_in_parts([settlement])
         if refused:
@@ -109,55 +109,57 @@ class ResultWriter:
 
     async def find_free(self, settlements: Sequence[Settlement]) -> list[Settlement]:
         """Return the results that no lock blocks, and defer the others."""
-        completions = self._endings.completions
+        pending = self._results.pending
         run_ids = [settlement.ref.run_id for settlement in settlements]
         try:
             blocked = await self._database.transact(lambda: ops.find_blocked(run_ids))
         except Unavailable as error:
             # They have not been sent, so their outcome is certain.
-            completions.put(settlements)
+            pending.put(settlements)
             await self._away(error)
             return []
         except (Busy, psycopg.Error):
-            completions.deferred.add_locked(settlements)
+            pending.deferred.add_locked(settlements)
             return []
         held_up = {one.run_id for one in blocked}
         locked = [settlement for settlement in settlements if settlement.ref.run_id in held_up]
         if locked:
-            completions.deferred.add_locked(locked, blocked)
-            emit("results.deferred", worker_id=self._endings.tenure.id, runs=len(locked))
+            pending.deferred.add_locked(locked, blocked)
+            emit("results.deferred", worker_id=self._results.session.id, runs=len(locked))
         return [settlement for settlement in settlements if settlement.ref.run_id not in held_up]
 
     async def _write(self, settlements: Sequence[Settlement], *, briefly: bool = False) -> None:
-        endings = self._endings
-        errand = Errand(endings.tenure.id, settlements)
-        answer = await self._database.transact(lambda: _turn_briefly(errand) if briefly else turn(errand), several=True)
-        endings.settled(settlements, answer.verdicts)
-        if answer.verdicts.released:
-            await self._spread(answer.verdicts.released)
+        results = self._results
+        request = ExchangeRequest(results.session.id, settlements)
+        answer = await self._database.transact(
+            lambda: _turn_briefly(request) if briefly else turn(request), several=True
+        )
+        results.settled(settlements, answer.acks)
+        if answer.acks.released:
+            await self._spread(answer.acks.released)
 
     async def _write_alone(self, settlement: Settlement) -> None:
         """Write one result. The attempt fails only if its own values cannot be stored."""
-        endings = self._endings
+        results = self._results
         attempt, last = settlement, False
         while True:
             try:
                 await self._write([attempt])
                 return
             except Busy:
-                endings.completions.deferred.add_unexplained([settlement])
+                results.pending.deferred.add_unexplained([settlement])
                 return
             except (psycopg.Error, HoldfastError) as error:
-                claim = endings.tenure.held.get(settlement.ref.run_id)
+                claim = results.session.held.get(settlement.ref.run_id)
                 if claim is not None:
-                    fields = about(claim, endings.tenure.id, Status.RUNNING)
+                    fields = about(claim, results.session.id, Status.RUNNING)
                     emit("ending.refused", error=f"{type(error).__name__}: {error}", **fields)
                 if last or not settlement.begun or fault_of(error) is not Fault.DATA:
-                    endings.completions.deferred.add_refused(settlement)
+                    results.pending.deferred.add_refused(settlement)
                     return
                 attempt, last = unstorable(settlement, error), True
 
 
-def _turn_briefly(errand: Errand) -> Op[Answer]:
+def _turn_briefly(request: ExchangeRequest) -> Op[Answer]:
     yield from locks.wait_briefly()
-    return (yield from turn(errand))
+    return (yield from turn(request))

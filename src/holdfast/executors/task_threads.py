@@ -1,4 +1,4 @@
-"""Lanes: threads of the worker's own process in which inline runs are performed.
+"""TaskThreads: threads of the worker's own process in which inline runs are performed.
 
 Claims wait in a deque, which is safe to share between threads, and are taken from its left; whoever wants unbegun
 claims back takes them from its right. Endings go the other way through a second deque, which the worker's loop empties
@@ -34,7 +34,7 @@ class Waiting(NamedTuple):
 
 
 class Running:
-    """A run that has begun in a lane."""
+    """A run that has begun in a thread."""
 
     __slots__ = ("cancel", "context", "extended", "policy", "started")
 
@@ -46,8 +46,8 @@ class Running:
         self.cancel: Callable[[], object] | None = None
 
 
-class Lane:
-    """What both kinds of lanes share: claims that wait, runs that have begun, and a way to tell how they ended."""
+class TaskThread:
+    """What both kinds of threads share: claims that wait, runs that have begun, and a way to tell how they ended."""
 
     def __init__(self, limits: Limits, ended: Callable[[Ended], None]) -> None:
         self.limits = limits
@@ -70,7 +70,7 @@ class Lane:
     def abandon(self) -> list[Claim]:
         """Stop reporting results, and ask running tasks to stop; a thread that is stuck is abandoned.
 
-        Return the runs that had not begun: each is taken either here or by the lane's own thread.
+        Return the runs that had not begun: each is taken either here or by the thread's own thread.
         """
         self.abandoned = True
         unbegun = []
@@ -85,10 +85,10 @@ class Lane:
         return unbegun
 
     def wake(self) -> None:
-        raise AssertionError("each lane has its own way")
+        raise AssertionError("each thread has its own way")
 
 
-class SyncLane(Lane):
+class SyncThread(TaskThread):
     """One thread that performs one run after the other."""
 
     def __init__(self, limits: Limits, ended: Callable[[Ended], None]) -> None:
@@ -124,7 +124,7 @@ class SyncLane(Lane):
             leave(token)
 
 
-class AsyncLane(Lane):
+class AsyncThread(TaskThread):
     """One thread with a loop that performs up to `slots` coroutines at once."""
 
     def __init__(self, limits: Limits, ended: Callable[[Ended], None], slots: int) -> None:

@@ -1,4 +1,4 @@
-"""A seat: one slot of the process executor, with the child that sits in it and the runs it was given."""
+"""A slot: one slot of the process executor, with the child that sits in it and the runs it was given."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from holdfast.domain.execution import ChildLimits, Ended, Place, Settled
+from holdfast.domain.execution import ChildLimits, Ended, ExecutorContext, Settled
 from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded, timeout_of
 from holdfast.domain.values import AttemptRef, Claim
-from holdfast.executors.crossing import received_run
+from holdfast.executors.codec import received_run
 from holdfast.executors.spawning import Spawned
 from holdfast.observe import emit
 
@@ -53,17 +53,17 @@ class Stop:
         self.interrupted = False
 
 
-class Seat:
+class ChildSlot:
     def __init__(
         self,
-        place: Place,
+        place: ExecutorContext,
         limits: ChildLimits,
         *,
         ended: Callable[[list[Ended]], None],
         unbegun: Callable[[list[Claim]], None],
         dropped: Callable[[list[Claim]], None],
-        asked: Callable[[Seat, list[Any]], None],
-        left: Callable[[Seat, int], None],
+        asked: Callable[[ChildSlot, list[Any]], None],
+        left: Callable[[ChildSlot, int], None],
         late: Callable[[list[Ended]], None],
     ) -> None:
         self._place = place
@@ -129,7 +129,7 @@ class Seat:
         self.child.send([["runs", worker_id, first, [_sent(claim) for claim in claims]]])
 
     def current(self) -> Current | None:
-        index, began_at = self.child.mark.get()
+        index, began_at = self.child.state.get()
         claim = self._given.get(index)
         return Current(claim, began_at) if claim is not None else None
 
@@ -173,7 +173,7 @@ class Seat:
 
     def _note_standstill(self, now: float) -> None:
         """Measure how long the child has neither begun nor ended a run."""
-        seen = (self.child.mark.get()[0], len(self._given), self._next)
+        seen = (self.child.state.get()[0], len(self._given), self._next)
         self._still = self._still + min(now - self._looked_at, LOOK_COUNTS) if seen == self._seen else 0.0
         self._seen = seen
         self._looked_at = now
@@ -188,13 +188,13 @@ class Seat:
     def _revoke(self, now: float) -> None:
         """Take back runs that have not begun from a child that does not respond, for instance if a run holds the GIL.
 
-        The mark keeps them from beginning. What the child may have written to it just before is visible by the next
+        The state keeps them from beginning. What the child may have written to it just before is visible by the next
         look. The child is not used again: it may still hold a run in its hand that was taken from it.
         """
-        index, _ = self.child.mark.get()
+        index, _ = self.child.state.get()
         if self._revoked_at is None:
             self._revoked_at = now
-            self.child.mark.revoke(index + 1)
+            self.child.state.revoke(index + 1)
         elif now - self._revoked_at >= BEHIND:
             self.leaving = True
             self._take(at for at in list(self._given) if at > index)
@@ -257,9 +257,9 @@ class Seat:
             case ["settled", index, elapsed]:
                 self._end(index, Settled(elapsed))
             case ["progress", ref, report]:
-                self._place.desk.note_progress(AttemptRef(*ref), report)
+                self._place.attempt_services.note_progress(AttemptRef(*ref), report)
             case ["log", ref, level, line]:
-                self._place.desk.note_log(AttemptRef(*ref), level, line)
+                self._place.attempt_services.note_log(AttemptRef(*ref), level, line)
             case ["extend", ref, seconds]:
                 key = AttemptRef(*ref)
                 self._extensions[key] = self._extensions.get(key, 0.0) + seconds
@@ -304,7 +304,7 @@ class Seat:
         if self._revoked_at is not None and not self.leaving:
             # The child responds after all, before any run was taken from it.
             self._revoked_at = None
-            self.child.mark.revoke(None)
+            self.child.state.revoke(None)
         self._take(indexes)
 
     def _leave_if_done(self) -> None:
@@ -315,7 +315,7 @@ class Seat:
         """The child is dead: the run it performed died with it, and what had not begun goes elsewhere."""
         self.ready = False
         if not self.abandoned:
-            index, began_at = self.child.mark.get()
+            index, began_at = self.child.state.get()
             begun = [claim for at, claim in self._given.items() if at <= index]
             unbegun = self.unbegun()
             elapsed = max(0.0, monotonic() - began_at)
@@ -344,7 +344,7 @@ class Seat:
 
     def unbegun(self) -> list[Claim]:
         """Return the runs that a dead child had not begun."""
-        index, _ = self.child.mark.get()
+        index, _ = self.child.state.get()
         return [claim for at, claim in self._given.items() if at > index]
 
     def abandon(self) -> None:

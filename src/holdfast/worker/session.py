@@ -1,6 +1,6 @@
-"""A tenure: the life of one worker id, from its registration until it is given up or lost.
+"""A session: the life of one worker id, from its registration until it is given up or lost.
 
-A worker that could not renew in time starts a new tenure under a fresh id. Whatever belonged to the old one can then
+A worker that could not renew in time starts a new session under a fresh id. Whatever belonged to the old one can then
 never be mistaken for the new one's: not by the database, which fences by id, and not in here.
 """
 
@@ -15,7 +15,7 @@ from holdfast.domain.values import AttemptRef, Claim, Renewal, WorkerInfo
 from holdfast.worker.options import WorkerOptions
 
 
-class Tenure:
+class WorkerSession:
     def __init__(self) -> None:
         self.id = new_id()
         self.held: dict[str, Claim] = {}
@@ -38,7 +38,7 @@ class Tenure:
             tasks=tuple(sorted(tasks)),
         )
 
-    def strangers(self, renewal: Renewal) -> frozenset[AttemptRef]:
+    def unknown_leases(self, renewal: Renewal) -> frozenset[AttemptRef]:
         """Leases that the database says are ours and that we never heard of, twice in a row.
 
         They come from a claim whose answer was lost; once may be a claim whose answer is on its way.

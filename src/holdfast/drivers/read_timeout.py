@@ -15,7 +15,7 @@ import psycopg
 T = TypeVar("T")
 
 
-class Silence(psycopg.OperationalError):
+class ReadTimeout(psycopg.OperationalError):
     """The server did not respond in time. Whether the statement was executed is unknown; the connection is closed."""
 
 
@@ -27,7 +27,7 @@ def bounded(waits: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any
         while True:
             ready = yield wanted
             if not ready and monotonic() >= ends_at:
-                raise Silence(f"Postgres did not respond within {seconds:g} s")
+                raise ReadTimeout(f"Postgres did not respond within {seconds:g} s")
             wanted = waits.send(ready)
     except StopIteration as done:
         answered: T = done.value

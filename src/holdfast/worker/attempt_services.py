@@ -1,4 +1,4 @@
-"""The desk: where running attempts report progress, write their log, keep steps and submit children."""
+"""The attempt_services: where running attempts report progress, write their log, keep steps and submit children."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.sql.logs import LogLine
 from holdfast.sql.statement import Op, Statement
 from holdfast.worker.database import Busy, Database, Unavailable
 from holdfast.worker.options import Prepare
-from holdfast.worker.tenure import Tenure
+from holdfast.worker.session import WorkerSession
 
 T = TypeVar("T")
 
@@ -27,15 +27,15 @@ LINES_AT_MOST = 10_000
 LINE_LENGTH = 16_000
 
 
-class AttemptDesk:
+class DatabaseAttemptServices:
     """Keeps notes until the next turn takes them along, and answers questions at once."""
 
     def __init__(
-        self, database: Database, prepare: Prepare, tenure: Callable[[], Tenure], wake: Callable[[], None]
+        self, database: Database, prepare: Prepare, session: Callable[[], WorkerSession], wake: Callable[[], None]
     ) -> None:
         self._database = database
         self._prepare = prepare
-        self._tenure = tenure
+        self._tenure = session
         self._wake = wake
         self._progress: dict[AttemptRef, str] = {}
         self._lines: list[tuple[AttemptRef, str, str, float]] = []
@@ -76,10 +76,10 @@ class AttemptDesk:
         self._lines.clear()
 
     def _worker_of(self, ref: AttemptRef) -> str:
-        tenure = self._tenure()
-        if tenure.over or ref.run_id not in tenure.held:
+        session = self._tenure()
+        if session.over or ref.run_id not in session.held:
             raise LeaseLost(f"attempt {ref.number} of run {ref.run_id} no longer holds its lease")
-        return tenure.id
+        return session.id
 
     async def _insist(self, ref: AttemptRef, make_op: Callable[[], Op[T]]) -> T:
         """Ask until the database answers, or the lease is lost. Asking twice is harmless for all that is asked here."""

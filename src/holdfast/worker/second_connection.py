@@ -1,4 +1,4 @@
-"""Beside: a second turn at the database while the first is under way, on a connection of its own.
+"""SecondConnection: a second turn at the database while the first is under way, on a connection of its own.
 
 The connection is made when it is first wanted, and nothing waits for it. A while after something went wrong with it,
 there are no second turns: they are for speed alone.
@@ -17,7 +17,7 @@ REST = 30.0
 LAST_ANSWER = 2.0
 
 
-class Beside:
+class SecondConnection:
     def __init__(self, database: Database) -> None:
         self.database = database
         self._turn: asyncio.Task[None] | None = None

@@ -1,4 +1,4 @@
-"""Appetite: when a worker looks for runs, and when it takes some.
+"""ClaimPlanner: when a worker looks for runs, and when it takes some.
 
 It is hungry while it believes that there are runs to take: a doorbell rang, the last claim came back full, one of its
 own runs goes again at once. A hungry worker claims whenever an executor has room. One that is not looks every so often
@@ -13,7 +13,7 @@ from time import monotonic
 from holdfast.domain.tasks import registry
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.picker import Picker
-from holdfast.worker.turn import PROMOTED_AT_ONCE, Answer, Errand
+from holdfast.worker.round_trip import PROMOTED_AT_ONCE, Answer, ExchangeRequest
 
 DISCOVER_EVERY = 3.0
 FAR = 3600.0
@@ -22,7 +22,7 @@ LEARN_AFTER_RING = 0.2
 LOCKED_AT_MOST = 4000
 
 
-class Appetite:
+class ClaimPlanner:
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
         self._picker = Picker(options.queues)
@@ -83,34 +83,34 @@ class Appetite:
             return 0.0
         return min(self._promote_at, FAR + now if self._hungry else self._look_at) - now
 
-    def plan(self, errand: Errand, now: float, room: int) -> None:
-        """Put on the errand what is due. A look costs little, so anything else that is due takes it along."""
-        errand.news = self.news
-        errand.promote = now >= self._promote_at
-        errand.tasks = registry.names()
-        idle = not self._hungry and not errand.promote
-        errand.look = idle and (now >= self._look_at or errand.survey)
+    def plan(self, request: ExchangeRequest, now: float, room: int) -> None:
+        """Put on the request what is due. A look costs little, so anything else that is due takes it along."""
+        request.news = self.news
+        request.promote = now >= self._promote_at
+        request.tasks = registry.names()
+        idle = not self._hungry and not request.promote
+        request.look = idle and (now >= self._look_at or request.survey)
         if room > 0 and not idle:
-            errand.limit = self._limit(room)
-            errand.positions = self._picker.positions()
-            errand.look = now >= self._discovered_at + DISCOVER_EVERY or not errand.positions
-        if errand.promote or errand.look:
+            request.limit = self._limit(room)
+            request.positions = self._picker.positions()
+            request.look = now >= self._discovered_at + DISCOVER_EVERY or not request.positions
+        if request.promote or request.look:
             # The answer tells; what is expected until then counts as well.
             self._promote_at = now + FAR
 
-    def plan_more(self, errand: Errand, room: int) -> None:
-        """Put on the errand what can be taken beside another turn, which does everything else that is due."""
-        errand.news = self.news
+    def plan_more(self, request: ExchangeRequest, room: int) -> None:
+        """Put on the request what can be taken beside another turn, which does everything else that is due."""
+        request.news = self.news
         if self._hungry and room > 0:
-            errand.tasks = registry.names()
-            errand.limit = self._limit(room)
-            errand.positions = self._picker.positions()
+            request.tasks = registry.names()
+            request.limit = self._limit(room)
+            request.positions = self._picker.positions()
 
     def _limit(self, room: int) -> int:
         """How many runs to claim at once. A claim locks up to that many runs of each task before it takes any."""
         return max(1, min(room, LOCKED_AT_MOST // self._tasks_at_once))
 
-    def learn(self, errand: Errand, answer: Answer, now: float, news: int) -> None:
+    def learn(self, request: ExchangeRequest, answer: Answer, now: float, news: int) -> None:
         """Draw conclusions from a turn.
 
         `news` is how much was heard before its answer. Of what was heard since it was planned, it may not know: then
@@ -119,25 +119,25 @@ class Appetite:
         was_hungry = self._hungry
         if answer.promoted >= PROMOTED_AT_ONCE:
             self._promote_at = now
-        elif errand.promote or errand.look:
+        elif request.promote or request.look:
             next_due = now + (FAR if answer.next_due is None else max(0.0, answer.next_due))
             self._promote_at = min(self._promote_at, next_due)
-        looked = answer.queues is not None or bool(errand.positions)
+        looked = answer.queues is not None or bool(request.positions)
         found = False
         if answer.queues is not None:
             self._discovered_at = now
             self._look_at = now + self._pause()
             self._picker.know(answer.queues)
             found = self._hungry = bool(self._picker.serves(answer.queues))
-        if errand.positions:
+        if request.positions:
             self._tasks_at_once = len({claim.task for claim in answer.claims}) or 1
-            self._hungry = self._picker.took(errand.positions, answer.claims, errand.limit)
+            self._hungry = self._picker.took(request.positions, answer.claims, request.limit)
             found = self._hungry or bool(answer.claims)
         if answer.promoted:
             # They may be of queues that had nothing before.
             self._hungry = found = True
             self._discovered_at = 0.0
-        if errand.news != news:
+        if request.news != news:
             self._hungry = found = self._hungry or was_hungry
         if looked:
             self._found_nothing = not found

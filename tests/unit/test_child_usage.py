@@ -12,8 +12,8 @@ from time import monotonic
 import pytest
 
 from holdfast.domain.execution import ChildLimits
-from holdfast.executors import wear as wear_module
-from holdfast.executors.wear import COUNT_EVERY, WEIGH_EVERY, Wear, is_exhaustion
+from holdfast.executors import child_usage as wear_module
+from holdfast.executors.child_usage import COUNT_EVERY, WEIGH_EVERY, ChildUsage, is_exhaustion
 
 
 @pytest.fixture(autouse=True)
@@ -60,59 +60,59 @@ def test_an_error_that_is_its_own_cause_is_examined_once() -> None:
 
 
 def test_a_child_is_replaced_after_a_run_that_ran_out_of_memory() -> None:
-    wear = Wear(ChildLimits())
-    wear.failed(MemoryError())
-    assert "memory" in (wear.check(monotonic()) or "")
+    usage = ChildUsage(ChildLimits())
+    usage.failed(MemoryError())
+    assert "memory" in (usage.check(monotonic()) or "")
 
 
 def test_ordinary_failures_give_no_reason_to_replace_the_child() -> None:
-    wear = Wear(ChildLimits())
-    wear.failed(ValueError("ordinary"))
-    assert wear.check(monotonic()) is None
+    usage = ChildUsage(ChildLimits())
+    usage.failed(ValueError("ordinary"))
+    assert usage.check(monotonic()) is None
 
 
 def test_descriptors_are_counted_periodically() -> None:
-    wear = Wear(ChildLimits(descriptors=10))
+    usage = ChildUsage(ChildLimits(descriptors=10))
     now = monotonic()
     with ExitStack() as stack:
         for _ in range(11):
             stack.enter_context(Path(os.devnull).open())
-        assert wear.check(now) is None
-        assert "descriptors" in (wear.check(now + 2 * COUNT_EVERY) or "")
+        assert usage.check(now) is None
+        assert "descriptors" in (usage.check(now + 2 * COUNT_EVERY) or "")
 
 
 def test_descriptors_are_counted_at_once_after_a_failure() -> None:
-    wear = Wear(ChildLimits(descriptors=10))
+    usage = ChildUsage(ChildLimits(descriptors=10))
     with ExitStack() as stack:
         for _ in range(11):
             stack.enter_context(Path(os.devnull).open())
-        wear.failed(ValueError("ordinary"))
-        assert "descriptors" in (wear.check(monotonic()) or "")
+        usage.failed(ValueError("ordinary"))
+        assert "descriptors" in (usage.check(monotonic()) or "")
 
 
 def test_age_and_memory_are_checked_every_second() -> None:
     now = monotonic()
-    assert "older" in (Wear(ChildLimits(age=0.5)).check(now + 2 * WEIGH_EVERY) or "")
-    assert Wear(ChildLimits(age=60)).check(now + 2 * WEIGH_EVERY) is None
-    wear = Wear(ChildLimits(memory=10_000_000))
+    assert "older" in (ChildUsage(ChildLimits(age=0.5)).check(now + 2 * WEIGH_EVERY) or "")
+    assert ChildUsage(ChildLimits(age=60)).check(now + 2 * WEIGH_EVERY) is None
+    usage = ChildUsage(ChildLimits(memory=10_000_000))
     kept = b"x" * 40_000_000
-    assert wear.check(now + WEIGH_EVERY / 2) is None
-    assert "memory" in (wear.check(now + 3 * WEIGH_EVERY) or "")
+    assert usage.check(now + WEIGH_EVERY / 2) is None
+    assert "memory" in (usage.check(now + 3 * WEIGH_EVERY) or "")
     assert kept
 
 
 def test_a_thread_left_by_a_failed_run_is_suspicious_and_one_from_before_is_not() -> None:
-    wear = Wear(ChildLimits())
+    usage = ChildUsage(ChildLimits())
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
     try:
         thread.start()
-        assert wear.check(monotonic() + COUNT_EVERY) is None
-        wear.failed(ValueError("ordinary"))
-        assert wear.check(monotonic()) is None
+        assert usage.check(monotonic() + COUNT_EVERY) is None
+        usage.failed(ValueError("ordinary"))
+        assert usage.check(monotonic()) is None
         thread_of_this_run = threading.Thread(target=done.wait)
         thread_of_this_run.start()
-        wear.failed(ValueError("ordinary"))
-        assert "threads" in (wear.check(monotonic()) or "")
+        usage.failed(ValueError("ordinary"))
+        assert "threads" in (usage.check(monotonic()) or "")
     finally:
         done.set()

@@ -1,4 +1,4 @@
-"""Endings: from what an executor reports to what the database has accepted.
+"""AttemptResults: from what an executor reports to what the database has accepted.
 
 An ending is kept until the database has said what became of it. One that was sent without an answer is in doubt: it may
 have been written. Asking tells, so that it is neither lost nor taken for somebody else's.
@@ -12,13 +12,13 @@ from typing import Any
 from holdfast.domain.execution import Ended, Settled
 from holdfast.domain.settling import Failed, HandedBack, NotBegun
 from holdfast.domain.states import AttemptStatus, Status
-from holdfast.domain.values import RELEASED, AttemptRef, Claim, Settlement, Verdict
+from holdfast.domain.values import RELEASED, Acknowledgement, AttemptRef, Claim, Settlement
 from holdfast.observe import emit, heard
 from holdfast.sql import attempts, leases
 from holdfast.sql.statement import Op
-from holdfast.worker.completion import Completions
 from holdfast.worker.figures import Figures
-from holdfast.worker.tenure import Tenure
+from holdfast.worker.pending_results import PendingResults
+from holdfast.worker.session import WorkerSession
 
 
 def about(claim: Claim, worker_id: str, status: str) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def about(claim: Claim, worker_id: str, status: str) -> dict[str, Any]:
     }
 
 
-class Endings:
-    """The endings of one tenure. `again` hears of each run that will be attempted again: its queue and its delay.
+class AttemptResults:
+    """The results of one session. `again` hears of each run that will be attempted again: its queue and its delay.
 
     With `quietly`, for runs that are performed inline, successes are told under a name of their own, which nobody
     listens to as a rule.
@@ -43,14 +43,14 @@ class Endings:
 
     def __init__(
         self,
-        tenure: Tenure,
+        session: WorkerSession,
         again: Callable[[str | None, float], None],
         *,
         quietly: bool = False,
         figures: Figures | None = None,
     ) -> None:
-        self.tenure = tenure
-        self.completions = Completions()
+        self.session = session
+        self.pending = PendingResults()
         self._again = again
         self._figures = figures
         self._success = "run.settled_inline" if quietly else "run.settled"
@@ -60,17 +60,17 @@ class Endings:
 
         `executor` names it if it is not the one that the worker is registered with.
         """
-        held = self.tenure.held
+        held = self.session.held
         known = [one for one in ended if held.get(one.claim.run_id) is one.claim]
         for one in known:
             if isinstance(one.outcome, Settled):
                 held.pop(one.claim.run_id)
-                self.tenure.completed += 1
+                self.session.completed += 1
                 if self._figures is not None:
                     self._figures.ended(one.claim, Status.SUCCEEDED)
                 if heard(self._success):
                     self._tell(self._success, one.claim, Status.SUCCEEDED, None)
-        self.completions.add(known, executor)
+        self.pending.add(known, executor)
 
     def release(self, claims: Iterable[Claim]) -> None:
         """Return runs that have not begun to their queues, without recording an attempt.
@@ -80,69 +80,67 @@ class Endings:
         """
         claims = list(claims)
         for claim in claims:
-            self.tenure.held.pop(claim.run_id, None)
-            emit("run.released", **about(claim, self.tenure.id, Status.PENDING))
-        self.completions.add([Ended(claim, NotBegun()) for claim in claims])
+            self.session.held.pop(claim.run_id, None)
+            emit("run.released", **about(claim, self.session.id, Status.PENDING))
+        self.pending.add([Ended(claim, NotBegun()) for claim in claims])
 
     def hand_back_all(self) -> int:
         """Hand back the runs that have begun and not ended; return how many."""
         left = self._unfinished()
-        self.completions.add([Ended(claim, HandedBack()) for claim in left])
+        self.pending.add([Ended(claim, HandedBack()) for claim in left])
         return len(left)
 
     def give_up(self, why: str) -> None:
-        """The tenure is lost: whatever has not ended was killed, and counts as crashed if that still counts."""
+        """The session is lost: whatever has not ended was killed, and counts as crashed if that still counts."""
         error = {"class": "LeaseLost", "message": f"the worker stopped the run: {why}", "traceback": None}
-        self.completions.add(
-            [Ended(claim, Failed(error, reason="crash", elapsed=None)) for claim in self._unfinished()]
-        )
+        self.pending.add([Ended(claim, Failed(error, reason="crash", elapsed=None)) for claim in self._unfinished()])
 
     def _unfinished(self) -> list[Claim]:
-        ended = {settlement.ref.run_id for settlement in self.completions.unsettled()}
-        return [claim for run_id, claim in self.tenure.held.items() if run_id not in ended]
+        ended = {settlement.ref.run_id for settlement in self.pending.unsettled()}
+        return [claim for run_id, claim in self.session.held.items() if run_id not in ended]
 
-    def return_strangers(self, refs: Iterable[AttemptRef]) -> None:
+    def return_unknown_leases(self, refs: Iterable[AttemptRef]) -> None:
         """Leases that are ours although we never heard of them go back unused."""
         for ref in refs:
             emit(
                 "lease.returned",
                 run_id=ref.run_id,
                 payload_hash=None,
-                worker_id=self.tenure.id,
+                worker_id=self.session.id,
                 status=str(Status.RUNNING),
                 attempt_count=ref.number,
             )
             returned = Settlement(ref, AttemptStatus.CANCELLED, None, excuse=True, reason="handed-back", begun=False)
-            self.completions.put([returned])
+            self.pending.put([returned])
 
-    def settled(self, settlements: Sequence[Settlement], verdicts: Sequence[Verdict]) -> None:
+    def settled(self, settlements: Sequence[Settlement], acks: Sequence[Acknowledgement]) -> None:
         """The database has judged these."""
         telling = heard(self._success)
-        held = self.tenure.held
-        for settlement, verdict in zip(settlements, verdicts, strict=True):
-            if verdict.status == RELEASED:
+        held = self.session.held
+        for settlement, ack in zip(settlements, acks, strict=True):
+            if ack.status == RELEASED:
                 continue
             claim = held.get(settlement.ref.run_id)
             if claim is not None and claim.number == settlement.ref.number and settlement.begun:
                 del held[claim.run_id]
             else:
                 claim = None
-            if verdict.accepted:
-                if verdict.outcome is None:
+            if ack.accepted:
+                if ack.outcome is None:
                     self._again(claim.queue if claim else None, settlement.delay)
-                elif verdict.outcome == Status.FAILED:
-                    self.tenure.failed += 1
+                elif ack.outcome == Status.FAILED:
+                    self.session.failed += 1
                 else:
-                    self.tenure.completed += 1
+                    self.session.completed += 1
             if claim is None:
                 continue
             if self._figures is not None:
-                self._figures.ended(claim, verdict.outcome or Status.PENDING if verdict.accepted else "FENCED")
-            if not verdict.accepted:
+                self._figures.ended(claim, ack.outcome or Status.PENDING if ack.accepted else "FENCED")
+            if not ack.accepted:
                 self._tell("run.refused", claim, "FENCED", settlement)
-            elif verdict.outcome != Status.SUCCEEDED:
-                timed = settlement if settlement.elapsed is not None else settlement._replace(elapsed=verdict.elapsed)
-                self._tell("run.settled", claim, verdict.outcome or Status.PENDING, timed)
+            elif ack.outcome != Status.SUCCEEDED:
+                timed = settlement if settlement.elapsed is not None else settlement._replace(elapsed=ack.elapsed)
+                self._tell("run.settled", claim, ack.outcome or Status.PENDING, timed)
             elif telling:
                 self._tell(self._success, claim, Status.SUCCEEDED, settlement)
 
@@ -153,10 +151,10 @@ class Endings:
         event = "run.claimed_inline" if self._success == "run.settled_inline" else "run.claimed"
         if heard(event):
             for claim in claims:
-                emit(event, **about(claim, self.tenure.id, Status.RUNNING))
+                emit(event, **about(claim, self.session.id, Status.RUNNING))
 
     def _tell(self, event: str, claim: Claim, status: str, settlement: Settlement | None) -> None:
-        fields = about(claim, self.tenure.id, status)
+        fields = about(claim, self.session.id, status)
         if settlement is not None:
             if settlement.elapsed is not None:
                 fields["elapsed"] = round(settlement.elapsed, 6)
@@ -169,14 +167,14 @@ class Endings:
         emit(event, **fields)
 
     def clear_up(self) -> Op[tuple[set[AttemptRef], list[AttemptRef]]]:
-        """After a turn without an answer: which endings were written, and which leases do we hold unawares?"""
-        doubtful = [settlement.ref for settlement in self.completions.doubtful]
-        written = yield from attempts.ended_by(self.tenure.id, doubtful)
-        return written, (yield from leases.held(self.tenure.id))
+        """After a turn without an answer: which results were written, and which leases do we hold unawares?"""
+        doubtful = [settlement.ref for settlement in self.pending.doubtful]
+        written = yield from attempts.ended_by(self.session.id, doubtful)
+        return written, (yield from leases.held(self.session.id))
 
     def cleared_up(self, written: set[AttemptRef], held: Iterable[AttemptRef]) -> None:
-        for ref in self.completions.resolve(written):
-            claim = self.tenure.held.get(ref.run_id)
+        for ref in self.pending.resolve(written):
+            claim = self.session.held.get(ref.run_id)
             if claim is not None and claim.number == ref.number:
-                del self.tenure.held[ref.run_id]
-        self.return_strangers(ref for ref in held if ref.run_id not in self.tenure.held)
+                del self.session.held[ref.run_id]
+        self.return_unknown_leases(ref for ref in held if ref.run_id not in self.session.held)

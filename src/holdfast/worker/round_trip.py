@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast import ops
-from holdfast.domain.values import AttemptRef, Claim, Position, Settlement, Verdicts
+from holdfast.domain.values import Acknowledgements, AttemptRef, Claim, Position, Settlement
 from holdfast.sql import chores, leases, logs, ready
 from holdfast.sql.leases import Orphan
 from holdfast.sql.logs import LogLine
@@ -17,7 +17,7 @@ RESCUED_AT_ONCE = 500
 
 
 @dataclass(slots=True)
-class Errand:
+class ExchangeRequest:
     """What is due at this turn."""
 
     worker_id: str
@@ -43,7 +43,7 @@ class Errand:
 class Answer:
     """What the turn brought."""
 
-    verdicts: Verdicts = field(default_factory=Verdicts)
+    acks: Acknowledgements = field(default_factory=Acknowledgements)
     noted: list[AttemptRef] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     promoted: int = 0
@@ -53,22 +53,22 @@ class Answer:
     chores: list[str] = field(default_factory=list)
 
 
-def turn(errand: Errand) -> Op[Answer]:
-    """Do the errand. Progress goes first: an ending takes it along. What became ready is there to be claimed."""
+def turn(request: ExchangeRequest) -> Op[Answer]:
+    """Do the request. Progress goes first: an ending takes it along. What became ready is there to be claimed."""
     answer = Answer()
-    if errand.progress:
-        answer.noted = yield from leases.progress(errand.worker_id, errand.progress)
-    if errand.lines:
-        yield from logs.add(errand.worker_id, errand.lines)
-    if errand.settlements:
-        answer.verdicts = yield from ops.finish(errand.worker_id, errand.settlements)
-    if errand.promote:
+    if request.progress:
+        answer.noted = yield from leases.progress(request.worker_id, request.progress)
+    if request.lines:
+        yield from logs.add(request.worker_id, request.lines)
+    if request.settlements:
+        answer.acks = yield from ops.finish(request.worker_id, request.settlements)
+    if request.promote:
         answer.promoted, answer.next_due = yield from ops.promote(PROMOTED_AT_ONCE)
-    if errand.positions and errand.limit > 0:
-        answer.claims = yield from ops.claim(errand.worker_id, errand.positions, errand.tasks, errand.limit)
-    if errand.look:
-        answer.queues, answer.next_due = yield from ready.look(errand.tasks)
-    if errand.survey:
+    if request.positions and request.limit > 0:
+        answer.claims = yield from ops.claim(request.worker_id, request.positions, request.tasks, request.limit)
+    if request.look:
+        answer.queues, answer.next_due = yield from ready.look(request.tasks)
+    if request.survey:
         answer.orphans = yield from ops.find_orphans(RESCUED_AT_ONCE)
         answer.chores = yield from chores.due()
     return answer

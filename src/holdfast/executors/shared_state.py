@@ -24,7 +24,7 @@ _NONE = -1
 SIZE = 1 << 16
 
 
-class Mark:
+class SharedState:
     """The shared memory. After it is closed, its last values can still be read."""
 
     def __init__(self, descriptor: int) -> None:
@@ -41,9 +41,9 @@ class Mark:
             self._numbers[place] = value
 
     def begin(self, index: int, at: float, run_id: str = "", number: int = 0) -> bool:
-        """Mark a run as begun; False if it may not begin any more.
+        """SharedState a run as begun; False if it may not begin any more.
 
-        The child marks first and then looks, the worker revokes first and reads the mark later: so one of the two sees
+        The child marks first and then looks, the worker revokes first and reads the state later: so one of the two sees
         what the other wrote.
         """
         _RUN.pack_into(self._memory, _RUN_AT, run_id.encode(), number)
@@ -126,10 +126,10 @@ class Mark:
         self._memory.close()
 
 
-def make_mark() -> tuple[int, Mark]:
-    """A descriptor to hand to a child, and its mark."""
+def make_shared_state() -> tuple[int, SharedState]:
+    """A descriptor to hand to a child, and its state."""
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("holdfast-mark", os.MFD_CLOEXEC)
+        descriptor = os.memfd_create("holdfast-state", os.MFD_CLOEXEC)
     else:
         import tempfile
 
@@ -137,9 +137,9 @@ def make_mark() -> tuple[int, Mark]:
             descriptor = os.dup(file.fileno())
     try:
         os.truncate(descriptor, SIZE)
-        mark = Mark(descriptor)
+        state = SharedState(descriptor)
     except BaseException:
         os.close(descriptor)
         raise
-    mark.clear()
-    return descriptor, mark
+    state.clear()
+    return descriptor, state

@@ -1,4 +1,4 @@
-"""Completion: endings gather here for a moment and are settled together.
+"""Completion: results gather here for a moment and are settled together.
 
 Nothing is dropped while its lease may still be held. A batch that could not be written is put back and tried again, and
 in the meantime the worker, which counts these runs as held, claims less and then nothing.
@@ -19,7 +19,7 @@ from holdfast.domain.values import AttemptRef, Claim, Settlement
 from holdfast.worker.deferred import Deferred
 
 BATCH = 1000
-# How long endings wait for others while more runs are under way.
+# How long results wait for others while more runs are under way.
 WINDOW = 0.003
 
 
@@ -41,7 +41,7 @@ def unstorable(settlement: Settlement, refusal: Exception | None) -> Settlement:
     )
 
 
-class Completions:
+class PendingResults:
     def __init__(self) -> None:
         self._waiting: deque[Settlement] = deque()
         self._since = 0.0
@@ -52,7 +52,7 @@ class Completions:
         return len(self._waiting)
 
     def add(self, ended: Iterable[Ended], executor: str | None = None) -> None:
-        """Endings that the database has yet to hear about; `executor` if it was another than the worker's usual one."""
+        """Add results that are not written yet; `executor` if it is not the one that the worker is registered with."""
         settlements = [
             settle(one.claim, one.outcome, random()) for one in ended if not isinstance(one.outcome, Settled)
         ]

@@ -24,7 +24,7 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _EXHAUSTED_TEXTS = ("Too many open files", "Cannot allocate memory", "can't start new thread")
 
 
-class Wear:
+class ChildUsage:
     """Compares this process with its state at the start."""
 
     def __init__(self, limits: ChildLimits) -> None:
