@@ -18,6 +18,7 @@ from holdfast.domain.settling import Succeeded, settle
 from holdfast.domain.states import MOVES, Status
 from holdfast.domain.values import Claim, Position, WorkerInfo
 from holdfast.drivers import psycopg as psycopg_driver
+from holdfast.ops.history import provenance_of
 from holdfast.sql import workers
 from holdfast.sql.statement import Op
 from tests.conformance.drivers import Driver
@@ -128,6 +129,14 @@ def test_a_cancelled_run_has_no_result(timeline: Timeline) -> None:
     timeline.cancel(run, "enough")
     with pytest.raises(RunCancelled, match="enough"):
         timeline.perform(lambda: ops.result(run))
+
+
+def test_provenance_has_the_environment_of_the_worker(timeline: Timeline) -> None:
+    run = timeline.submit()
+    worker = timeline.worker("a", environment={"python_version": "3.13.0", "packages": {"numpy": "2.1.0"}})
+    worker.succeeds(worker.claims(run))
+    found = timeline.perform(lambda: provenance_of(run)).workers[worker.id]
+    assert found.environment == {"python_version": "3.13.0", "packages": {"numpy": "2.1.0"}}
 
 
 @pytest.mark.parametrize("read", [ops.get, ops.events, ops.attempts, ops.result])

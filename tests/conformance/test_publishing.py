@@ -48,7 +48,7 @@ def test_a_publisher_whose_hold_has_passed_changes_nothing(timeline: Timeline) -
     assert holds(timeline, quick)[1] == deliveries
     assert not delivered(timeline, slow, deliveries)
     assert not timeline.perform(lambda: outbox.put_off(slow, deliveries[0], Try(), 600.0))
-    assert not timeline.perform(lambda: outbox.let_go(slow, held))
+    assert not timeline.perform(lambda: outbox.release(slow, held))
     assert hold(timeline, slow) is None
     assert delivered(timeline, quick, deliveries)
 
@@ -70,7 +70,7 @@ def test_what_was_put_off_waits_and_keeps_what_follows_waiting(timeline: Timelin
     timeline.perform(outbox.fan_out)
     held, deliveries = holds(timeline, holder)
     assert timeline.perform(lambda: outbox.put_off(holder, deliveries[0], Try(error="no"), 600.0))
-    timeline.perform(lambda: outbox.let_go(holder, held))
+    timeline.perform(lambda: outbox.release(holder, held))
     second = ended(timeline)
     timeline.perform(outbox.fan_out)
     assert hold(timeline, holder) is None

@@ -117,7 +117,7 @@ class Setting:
         runs = [case.run(name, *on, **policies.get(name, {})) for name, on in tasks.items()]
         self.session.run(ops.create_job(NewJob(case.job_id, "explored"), runs))
         if not runs:
-            self.session.run(iter(jobs.let_go(case.job_id)))
+            self.session.run(iter(jobs.stop_holding(case.job_id)))
         return self
 
     def mapped(self, size: int = 2, join: bool = True) -> Setting:

@@ -128,8 +128,8 @@ OPERATIONS = [
         "succeed-together",
         "an ending and its count are one transaction",
         "sql.leases",
-        "        each(_success_verdict),\n        together=True,",
-        "        each(_success_verdict),",
+        "        each(_success),\n        together=True,",
+        "        each(_success),",
         told("test_finish::test_an_ending_and_its_count_are_one_transaction"),
     ),
 ]

@@ -133,8 +133,8 @@ JOBS = [
         "reopen-followers",
         "what a failed run kept from starting is open again with it, also if that was found out just now",
         RETRY,
-        "        asked.update(fresh)\n",
-        "        asked.update(fresh)\n        break\n",
+        "        seen.update(fresh)\n",
+        "        seen.update(fresh)\n        break\n",
         "chunk1+retry@map_failed",
     ),
     (

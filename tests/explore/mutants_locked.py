@@ -13,7 +13,7 @@ FINDING: list[Mutant] = [
     mutant(
         "blocked-lease",
         "an ending whose lease is locked would wait",
-        "asked.run_id not in (select run_id from free_lease)",
+        "requested.run_id not in (select run_id from free_lease)",
         "false",
         told(FOUND, what="lease"),
         within=BLOCKED,
@@ -21,7 +21,7 @@ FINDING: list[Mutant] = [
     mutant(
         "blocked-job",
         "an ending whose job is locked would wait",
-        "(asked.job_id is not null and asked.job_id not in (select id from free_job))",
+        "(requested.job_id is not null and requested.job_id not in (select id from free_job))",
         "false",
         told(FOUND, what="job"),
         within=BLOCKED,
@@ -29,7 +29,7 @@ FINDING: list[Mutant] = [
     mutant(
         "blocked-map",
         "an ending whose map is locked would wait",
-        "or (asked.map_id is not null and asked.map_id not in (select id from free_map))",
+        "or (requested.map_id is not null and requested.map_id not in (select id from free_map))",
         "",
         told(FOUND, what="map"),
         within=BLOCKED,
@@ -45,15 +45,15 @@ FINDING: list[Mutant] = [
     mutant(
         "blocked-dependent-of-map",
         "so would one whose map another run waits for",
-        "dependencies.on_id in (asked.run_id, asked.map_id)",
-        "dependencies.on_id = asked.run_id",
+        "dependencies.on_id in (requested.run_id, requested.map_id)",
+        "dependencies.on_id = requested.run_id",
         told(FOUND, what="dependent of the map"),
         within=BLOCKED,
     ),
     mutant(
         "blocked-others",
         "only the runs whose own dependents are locked would wait",
-        "where dependent.on_id = asked.run_id\n                              and",
+        "where dependent.on_id = requested.run_id\n                              and",
         "where",
         told(FOUND, what="dependent"),
         within=BLOCKED,

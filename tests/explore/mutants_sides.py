@@ -81,7 +81,7 @@ NOTES = [
     mutant(
         "log-number",
         "an earlier attempt of the same worker writes no line",
-        "and leases.number = told.number",
+        "and leases.number = given.number",
         "",
         told("test_steps::test_a_line_of_an_earlier_attempt_is_refused"),
         within=LINE,

@@ -7,8 +7,8 @@ from typing import Any
 from tests.explore.catching import Explored, Mutant, Told
 from tests.explorer.mutation import SQL, Mutation
 
-SUCCEEDING = "told (run_id, number, result, elapsed)"
-SETTLING = "told (run_id, number, status, outcome"
+SUCCEEDING = "given (run_id, number, result, elapsed)"
+SETTLING = "given (run_id, number, status, outcome"
 HELD = "and leases.worker_id = %(worker_id)s::uuid"
 ALIVE = "workers.id = %(worker_id)s::uuid and workers.expires_at > holdfast.now()"
 
@@ -25,7 +25,7 @@ FENCE = [
     mutant(
         "succeed-number",
         "a success names its attempt: a worker that was given the run again must not end it with its older attempt",
-        "and leases.number = told.number",
+        "and leases.number = given.number",
         "",
         told("test_finish::test_an_ending_of_an_earlier_attempt_is_refused"),
         within=SUCCEEDING,
@@ -49,7 +49,7 @@ FENCE = [
     mutant(
         "settle-number",
         "a failure names its attempt",
-        "and leases.number = told.number",
+        "and leases.number = given.number",
         "",
         Explored("fail+turn@leased"),
         within=SETTLING,
@@ -82,7 +82,7 @@ FENCE = [
     mutant(
         "rescue-number",
         "a rescue names the attempt that was found: what was decided about it must not end a later one",
-        "and leases.number = told.number",
+        "and leases.number = given.number",
         "",
         told("test_rescue::test_what_was_found_may_be_another_attempt_by_now"),
         within=SETTLING,
@@ -124,23 +124,23 @@ CANCEL = [
     mutant(
         "settle-cancelled-outcome",
         "a cancel that was acknowledged wins over a retry and a failure",
-        "case when leases.cancel_requested_at is not null then 'CANCELLED' else told.outcome end as outcome",
-        "told.outcome as outcome",
+        "case when leases.cancel_requested_at is not null then 'CANCELLED' else given.outcome end as outcome",
+        "given.outcome as outcome",
         Explored("fail+cancel@leased"),
     ),
     mutant(
         "settle-cancelled-status",
         "an attempt with a stored result that was cancelled did not succeed",
-        "case when leases.cancel_requested_at is not null and told.status = 'SUCCEEDED' then 'CANCELLED'\n"
-        "                   else told.status end as status",
-        "told.status as status",
+        "case when leases.cancel_requested_at is not null and given.status = 'SUCCEEDED' then 'CANCELLED'\n"
+        "                   else given.status end as status",
+        "given.status as status",
         told("test_finish::test_a_cancel_wins_over_a_stored_success"),
     ),
     mutant(
         "settle-cancelled-ref",
         "a cancelled run keeps no reference to a result",
-        "case when leases.cancel_requested_at is not null then null else told.ref end as ref",
-        "told.ref as ref",
+        "case when leases.cancel_requested_at is not null then null else given.ref end as ref",
+        "given.ref as ref",
         told("test_finish::test_a_cancel_wins_over_a_stored_success"),
     ),
     mutant(
@@ -287,7 +287,7 @@ BUDGET = [
     mutant(
         "settle-excuse",
         "handing a run back costs no attempt",
-        "leases.excused + told.excuse as excused",
+        "leases.excused + given.excuse as excused",
         "leases.excused as excused",
         told("test_finish::test_handing_back_costs_no_budget"),
     ),

@@ -106,7 +106,7 @@ class Stage:
         ]
         self.do(lambda: ops.create_job(NewJob(id_, name, **fields), first))
         if not tasks:
-            self.do(lambda: iter(jobs.let_go(id_)))  # type: ignore[arg-type,return-value]
+            self.do(lambda: iter(jobs.stop_holding(id_)))  # type: ignore[arg-type,return-value]
         return id_
 
     def add(self, job_id: str, *tasks: NewRun, by: Any = None) -> list[Submitted]:

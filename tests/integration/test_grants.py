@@ -39,7 +39,7 @@ OF_WORKERS = {
     "deliveries.delivered",
     "deliveries.forget",
     "deliveries.give_up",
-    "deliveries.let_go",
+    "deliveries.release",
     "deliveries.put_off",
     "deliveries.redeliver",
     "discarded.put_off",

@@ -200,7 +200,7 @@ def test_a_publisher_that_lost_its_hold_writes_nothing(floor: Floor) -> None:
     assert not floor.do(ops.outbox.delivered(slow, ids, tried, keep=True, hold_seconds=60.0))
     assert not floor.do(ops.outbox.put_off(slow, deliveries[0], tried, 60.0))
     assert not floor.do(ops.outbox.give_up(slow, held, deliveries[0], tried, "too slow"))
-    assert not floor.do(ops.outbox.let_go(slow, held))
+    assert not floor.do(ops.outbox.release(slow, held))
     assert floor.all("select paused_at from holdfast.subscriptions") == [(None,)]
     assert floor.do(ops.outbox.delivered(quick, ids, tried, keep=True, hold_seconds=60.0))
 

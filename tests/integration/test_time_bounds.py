@@ -20,7 +20,7 @@ from holdfast.http_client import asks
 from holdfast.jobs.faces import Jobs
 from holdfast.ops import promote
 from holdfast.runtime.settings import Settings
-from holdfast.sql import gauges, health
+from holdfast.sql import figures
 
 FAR = [
     datetime.max.replace(tzinfo=UTC),
@@ -168,9 +168,9 @@ def test_a_run_with_a_strange_time_has_events_and_attempts(client: Client, stran
 def test_queues_with_a_strange_time_are_listed(client: Client, strange: str, database_url: str) -> None:
     assert [queue.name for queue in client.queues()] == ["default"]
     with psycopg.connect(database_url, autocommit=True) as connection:
-        assert driver.run(connection, iter(gauges.queues()))
-        assert driver.run(connection, iter(health.service()))
-        assert driver.run(connection, iter(health.stuck()))
+        assert driver.run(connection, iter(figures.queues()))
+        assert driver.run(connection, iter(figures.service()))
+        assert driver.run(connection, iter(figures.stuck()))
 
 
 def test_a_strange_time_keeps_no_other_run_from_being_promoted(client: Client, strange: str, database_url: str) -> None:

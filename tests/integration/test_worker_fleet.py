@@ -16,7 +16,7 @@ from holdfast.domain.jobs import NewJob
 from holdfast.domain.states import Status
 from holdfast.domain.values import Position, WorkerInfo
 from holdfast.drivers import psycopg as driver
-from holdfast.sql import gauges, jobs, ready, workers
+from holdfast.sql import figures, jobs, ready, workers
 from tests.integration.worker_support import Stage, eventually
 from tests.timeline import LEASE, new_run
 
@@ -59,10 +59,10 @@ def test_runs_that_no_worker_can_run_are_reported(database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         for task in ("known", "foreign", "foreign"):
             driver.transact(connection, lambda task=task: ops.submit(new_run(task=task)))  # type: ignore[misc]
-        assert driver.transact(connection, lambda: iter(gauges.unknown())) == []
+        assert driver.transact(connection, lambda: iter(figures.unclaimable())) == []
         info = WorkerInfo(new_id(), "host", 1, "w", "inline", "0", 1, LEASE, tasks=("known",))
         driver.transact(connection, lambda: iter(workers.register(info)))
-        (found,) = driver.transact(connection, lambda: iter(gauges.unknown()))
+        (found,) = driver.transact(connection, lambda: iter(figures.unclaimable()))
     assert (found.queue, found.task, found.ready) == ("default", "foreign", 2)
 
 

@@ -15,7 +15,7 @@ from holdfast.cli.session import json_option, open_client
 
 if TYPE_CHECKING:
     from holdfast.client import Run
-    from holdfast.domain.records import AttemptRecord, EventRecord, Reason
+    from holdfast.domain.records import AttemptRecord, EventRecord
 
 STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
 
@@ -199,9 +199,9 @@ def attempts(run_id: str, traceback: bool, as_json: bool) -> None:
         output.hint(runs_steer.where_it_failed(run_id))
 
 
-WHY: list[Column[Reason]] = [
-    Column("CODE", lambda reason: reason.code),
-    Column("WHY", lambda reason: reason.detail),
+WHY: list[Column[dict[str, Any]]] = [
+    Column("CODE", lambda reason: reason["code"]),
+    Column("WHY", lambda reason: reason["detail"]),
 ]
 
 
@@ -210,14 +210,14 @@ WHY: list[Column[Reason]] = [
 @json_option
 def why(run_id: str, as_json: bool) -> None:
     """Show what a run is waiting for, the decisive reason first."""
+    from holdfast.documents.others import reason_document
+
     with open_client() as client:
         found = client.why(prefixes.run_id(client, run_id))
         names = worker_names(client) if any(reason.code == "running" for reason in found) else {}
-    found = [
-        reason._replace(detail=retold(reason.detail, names, output.exact if as_json else output.when))
-        for reason in found
-    ]
+    when = output.exact if as_json else output.when
+    shown = [reason_document(reason) | {"detail": retold(reason.detail, names, when)} for reason in found]
     if as_json:
-        output.document({"items": [reason._asdict() for reason in found]})
+        output.document({"items": shown})
     else:
-        output.table(WHY, found)
+        output.table(WHY, shown)

@@ -1,8 +1,8 @@
-"""The demo: the main job end to end, on a Postgres and with workers of its own, which all go when it is over.
+"""The demo: the main use case end to end, with its own Postgres server and workers, which are removed afterwards.
 
 stage       the directory, the server, the workers
-scenes      what is shown, and the promises that have to hold
-narrator    how it is told; the command line brings one
+scenes      what is shown, and the promises that are checked
+narrator    how it is presented; the command line provides one
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Narrator", "play"]
 
 
 def play(narrator: Narrator, under: Path) -> bool:
-    """Show every scene in a directory made under `under` and removed again; True if every promise held."""
+    """Show every scene in a temporary directory under `under`. Return True if every promise held."""
     with Stage(narrator, under) as stage:
         for number, scene in enumerate(SCENES, start=1):
             narrator.scene(number, *_titled(scene.__doc__ or ""))

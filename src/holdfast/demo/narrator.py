@@ -1,4 +1,4 @@
-"""How the demo is told."""
+"""How the demo is presented."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Narrator(Protocol):
-    """Tells what happens, and keeps count of the promises."""
+    """Presents what happens, and counts the promises."""
 
     def scene(self, number: int, title: str, about: str) -> None:
         """A new scene begins."""
@@ -20,19 +20,19 @@ class Narrator(Protocol):
         """Something happened."""
 
     def progress(self, run: RunFields, name: str = "") -> None:
-        """How a run gets on, by the name it has in this scene; told again and again."""
+        """Show the progress of a run, by its name in this scene; called repeatedly."""
 
     def counted(self, done: int, total: int, unit: str) -> None:
-        """How many of something are done; told again and again."""
+        """Show how many of something are done; called repeatedly."""
 
     def promise(self, holds: bool, text: str) -> None:
-        """Something that has to be true, and whether it is."""
+        """Show a statement that must be true, and whether it is."""
 
     def events(self, events: Sequence[EventRecord]) -> None:
-        """What happened to a run, with times."""
+        """Show what happened to a run, with times."""
 
     def end(self, gone: bool) -> None:
-        """Everything was taken down, and whether nothing of it is left."""
+        """Show that everything was stopped, and whether nothing is left."""
 
     def kept(self) -> bool:
         """Whether every promise so far held."""

@@ -1,4 +1,4 @@
-"""Where the demo takes place: a directory of its own, and settings of its own in place of the user's."""
+"""The demo's own directory, and its settings, which replace the user's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS = 3.0
 HOME = "postgres"
-# Variables that hold the user's own settings.
+# Variables that contain the user's settings.
 FOREIGN = (PREFIX, "POSTGRES_", "WORKER_", "JOB_", "DATABASE_URL", "REDIS_URL")
 
 
@@ -34,7 +34,7 @@ def _settings(directory: Path) -> dict[str, str]:
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """The demo's own settings in place of the user's."""
+    """Return the environment with the demo's settings instead of the user's."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     return kept | {PREFIX + name.upper(): value for name, value in _settings(directory).items()}
 
@@ -49,9 +49,9 @@ def open_client(directory: Path) -> Iterator[Client]:
 
 @contextlib.contextmanager
 def own_directory(path: Path) -> Iterator[None]:
-    """Make the directory, and remove it in the end; those of demos that were killed go too.
+    """Create the directory, and remove it afterwards, together with directories of demos that were killed.
 
-    A directory exists only beside its lock file, so one whose lock nobody holds is nobody's.
+    A directory always has a lock file next to it. If no process holds the lock, the directory is unused.
     """
     above = path.parent
     fresh = not above.exists()
@@ -78,7 +78,7 @@ def _lock_of(path: Path) -> Path:
 
 
 def _remove(path: Path) -> None:
-    """Stop the server, which may still be starting, and remove everything."""
+    """Stop the server, even if it is still starting, and remove everything."""
     from holdfast.embedded import stop_if_unused
 
     if stop_if_unused(path / HOME):

@@ -1,4 +1,4 @@
-"""The demo's programs: `holdfast` commands in processes of their own, which can be killed and leave nothing."""
+"""The demo's programs: `holdfast` commands in separate processes, which can be killed without leftovers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ STOP_SECONDS = 10.0
 
 
 class DemoStuck(HoldfastError):
-    """Something that the demo waited for did not come."""
+    """Something that the demo waited for did not happen."""
 
 
 class DemoProgram:
-    """A `holdfast` command in a process of its own."""
+    """A `holdfast` command in a separate process."""
 
     def __init__(self, name: str, directory: Path, *arguments: str) -> None:
         self.name = name
@@ -45,22 +45,22 @@ class DemoProgram:
         return self.process.pid
 
     def kill(self) -> list[int]:
-        """`kill -9` of the process and all its children, as a machine that goes down would."""
+        """Kill the process and all its children with SIGKILL, as a machine that crashes would."""
         members = kill_family(self.pid)
         self.seen.update(members)
         self.process.wait()
         return members
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         if self.process.poll() is None:
             self.seen.update(family(self.pid))
             self.process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
-        """Wait for its end, and make sure of it."""
+        """Wait until it has ended, and kill it if it does not end."""
         try:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
         if wait_gone(self.seen, STOP_SECONDS):
-            raise DemoStuck(f"processes of {self.name} are still there: {self.seen}")
+            raise DemoStuck(f"processes of {self.name} are still running: {self.seen}")

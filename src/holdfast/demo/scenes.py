@@ -14,7 +14,7 @@ from holdfast.domain.states import Status
 from holdfast.jobs import Jobs
 from holdfast.tasks.forecast import REGIONS, SCENARIOS
 
-# From the kill until somebody else has the run.
+# Seconds from the kill until the other worker has the run.
 TAKEN_OVER_WITHIN = LEASE_SECONDS + 6.0
 
 
@@ -33,7 +33,7 @@ def forecast(stage: Stage) -> None:
     if run.status is Status.SUCCEEDED:
         result = client.result(run)
         narrator.say(_summary(result))
-        narrator.promise(client.result(run) == result, "its result is kept and reads the same again")
+        narrator.promise(client.result(run) == result, "its result is stored and reads back unchanged")
 
 
 def _summary(result: dict[str, Any]) -> str:
@@ -46,15 +46,15 @@ def _summary(result: dict[str, Any]) -> str:
 
 def failure(stage: Stage) -> None:
     """A run that fails once and is retried, and a request that comes twice.
-    The mock model is told to fail its first attempt. It rests before the second; runs never wait in a worker.
+    The mock model is set to fail its first attempt. The run then waits in the database, not in a worker.
     """
     client, narrator = stage.client, stage.narrator
     failing = client.submit("mock", {"seconds": 0.6, "steps": 6, "fail_times": 1}, tags=["demo"])
     failing = stage.until(
         failing, lambda run: run.status is Status.PENDING and run.attempt_count == 1, name="the failing run"
     )
-    narrator.promise(True, f"attempt 1 failed as it was told to: {failing.last_error}")
-    narrator.say("it rests for 5 s before attempt 2; meanwhile, one request is sent twice")
+    narrator.promise(True, f"attempt 1 failed as requested: {failing.last_error}")
+    narrator.say("attempt 2 starts in 5 s; meanwhile, one request is sent twice")
     _same_request_twice(stage)
     failing = stage.until(failing, lambda run: run.status.final, name="the failing run")
     attempts = [attempt.status for attempt in client.attempts(failing)]
@@ -68,14 +68,14 @@ def _same_request_twice(stage: Stage) -> None:
     second = client.submit("mock", parameters, key="report-42", tags=["demo"])
     narrator.promise(
         first.id == second.id and first.created and not second.created,
-        f"key report-42, asked twice: both answers name run {first.id}",
+        f"key report-42, sent twice: both responses name run {first.id}",
     )
     try:
         client.submit("mock", parameters | {"seconds": 9}, key="report-42")
     except KeyReused as refusal:
-        narrator.promise("/parameters/seconds" in refusal.fields, f"another payload is refused: {refusal.fields[0]}")
+        narrator.promise("/parameters/seconds" in refusal.fields, f"another payload is rejected: {refusal.fields[0]}")
     else:
-        narrator.promise(False, "another payload under the same key is refused")
+        narrator.promise(False, "another payload with the same key is rejected")
     stage.until(first, lambda run: run.status.final, name="the run of report-42")
     made = [run for run in client.list(tag="demo") if run.model == "mock" and run.parameters == parameters]
     narrator.promise(len(made) == 1 and made[0].attempt_count == 1, "there is one such run, and it was executed once")
@@ -83,7 +83,7 @@ def _same_request_twice(stage: Stage) -> None:
 
 def fan_out(stage: Stage) -> None:
     """A job that fans out.
-    Every scenario in every region: one run per slice of the list, and one that ranks them after the last has ended.
+    Every scenario in every region: one run per slice of the list, and one that ranks the results after all have ended.
     """
     client, narrator = stage.client, stage.narrator
     jobs = Jobs(stage.database)
@@ -112,7 +112,7 @@ def fan_out(stage: Stage) -> None:
 
 def killed(stage: Stage) -> None:
     """A worker that is killed half-way.
-    kill -9 ends a worker and all its children in mid-run. Nobody is told; the lease runs out, and the other goes on.
+    kill -9 ends a worker and its children during a run. The lease expires, and the other worker executes the run.
     """
     client, narrator = stage.client, stage.narrator
     run = client.submit("mock", {"seconds": 3, "steps": 30}, tags=["demo"])
@@ -120,18 +120,20 @@ def killed(stage: Stage) -> None:
     victim = stage.worker_of(run)
     members = victim.kill()
     at = time.monotonic()
-    narrator.say(f"kill -9 of worker {victim.name}: {len(members)} processes are gone, the lease is not")
+    narrator.say(f"kill -9 of worker {victim.name}: {len(members)} processes are gone, the lease remains")
     run = stage.until(run, lambda run: run.attempt_count == 2, TAKEN_OVER_WITHIN + 10)
     took = time.monotonic() - at
     narrator.promise(took <= TAKEN_OVER_WITHIN, f"taken over {took:.1f} s after the kill")
     run = stage.until(run, lambda run: run.status.final)
     attempts = client.attempts(run)
-    told = [attempt.status for attempt in attempts]
-    narrator.promise(told == ["LOST", "SUCCEEDED"], f"attempts: {', '.join(told)}")
-    narrator.promise(len({attempt.worker_id for attempt in attempts}) == 2, "the second is another worker's")
+    statuses = [attempt.status for attempt in attempts]
+    narrator.promise(statuses == ["LOST", "SUCCEEDED"], f"attempts: {', '.join(statuses)}")
+    narrator.promise(
+        len({attempt.worker_id for attempt in attempts}) == 2, "the second attempt ran on the other worker"
+    )
     narrator.events(client.events(run))
     narrator.promise(
-        all(check.holds for check in verify(stage.database, run.id)), "the whole record of the run holds together"
+        all(check.holds for check in verify(stage.database, run.id)), "the whole record of the run is consistent"
     )
 
 

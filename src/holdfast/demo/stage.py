@@ -1,4 +1,4 @@
-"""The stage: a server, two workers and an API in a directory of their own, which all go when it is over."""
+"""The stage: a server, two workers and an API in a directory of their own, all removed at the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LISTENS = "the API listens on"
 
 
 class Stage:
-    """Sets everything up on entering, and takes it all down on leaving, however that comes."""
+    """Sets everything up on entering, and stops and removes it on leaving, even after an error."""
 
     database: Client
     client: Client | HttpClient
@@ -63,25 +63,25 @@ class Stage:
     ) -> None:
         if kind is not None and issubclass(kind, Exception):
             for program in self.programs.values():
-                self.narrator.say(f"the last words of {program.name}:")
+                self.narrator.say(f"the last output of {program.name}:")
                 for line in program.said()[-8:]:
                     self.narrator.say(f"  {line}")
         with deferred_signals():
             self._stack.close()
 
     def is_gone(self) -> bool:
-        """Whether, after the end, no process and no file of it is left."""
+        """Whether no process and no file is left after the end."""
         return not self.directory.exists() and not any(alive(program.seen) for program in self.programs.values())
 
     def worker_of(self, run: Run | HttpRun) -> DemoProgram:
-        """The worker that holds the run's lease."""
+        """Return the worker that holds the run's lease."""
         names = {worker.id: worker.name for worker in self.client.workers()}
         return self.programs[names[run.record.lease_owner or ""]]
 
     def until(
         self, run: Run | HttpRun, holds: Callable[[Run | HttpRun], bool], seconds: float = PATIENCE, name: str = ""
     ) -> Run | HttpRun:
-        """Show how the run gets on until something holds for it."""
+        """Show the run's progress until a condition holds."""
         ends = time.monotonic() + seconds
         while True:
             run = self.client.get(run)
@@ -93,7 +93,7 @@ class Stage:
             time.sleep(ASK_EVERY)
 
     def until_ended(self, jobs: Jobs, job_id: str, seconds: float = PATIENCE) -> Job:
-        """Show how the job gets on until it has ended."""
+        """Show the job's progress until it has ended."""
         ends = time.monotonic() + seconds
         while True:
             job = jobs.get_job(job_id)
@@ -115,18 +115,18 @@ class Stage:
             for program in self.programs.values():
                 if program.process.poll() is not None or time.monotonic() > began + PATIENCE:
                     raise DemoStuck(
-                        f"{program.name} did not start: {' '.join(program.said()[-1:]) or 'it said nothing'}"
+                        f"{program.name} did not start: {' '.join(program.said()[-1:]) or 'it printed nothing'}"
                     )
             time.sleep(ASK_EVERY)
-        told = " and ".join(f"{name} (process {self.programs[name].pid})" for name in WORKERS)
-        self.narrator.say(f"two workers, {told}, with leases of {LEASE_SECONDS:g} s, {time.monotonic() - began:.1f} s")
+        names = " and ".join(f"{name} (process {self.programs[name].pid})" for name in WORKERS)
+        self.narrator.say(f"two workers, {names}, with leases of {LEASE_SECONDS:g} s, {time.monotonic() - began:.1f} s")
 
     def _is_ready(self) -> bool:
         there = {worker.name for worker in self.database.workers() if worker.status == "idle"}
         return there >= set(WORKERS) and (API not in self.programs or self._api_url() is not None)
 
     def _api_url(self) -> str | None:
-        """Where the API says that it listens."""
+        """Return the address that the API printed."""
         return next((line.split()[-1] for line in self.programs[API].said() if LISTENS in line), None)
 
     def _open_client(self) -> Client | HttpClient:
@@ -136,12 +136,12 @@ class Stage:
             return self.database
         from holdfast.http_client import HttpClient
 
-        self.narrator.say(f"the API on {url}, where runs are submitted and asked for")
+        self.narrator.say(f"the API on {url}, where runs are submitted and queried")
         return self._stack.enter_context(HttpClient(url, settings=self.database.settings))
 
     def _close_programs(self) -> None:
         for program in self.programs.values():
-            program.ask_to_stop()
+            program.request_stop()
         for program in self.programs.values():
             program.close()
 

@@ -19,6 +19,6 @@ def outlooks(view: View, months: int, paths: int) -> list[dict[str, Any]]:
 
 @task("demo_ranking", tags=["demo"])
 def ranking(results: Any) -> dict[str, Any]:
-    """Put the outlooks of all slices in order."""
+    """Rank the outlooks of all slices."""
     ranked = sorted((one for slice_ in results for one in slice_), key=lambda one: one["median"])
     return {"counted": len(ranked), "slices": len(results), "best": ranked[-1], "worst": ranked[0]}

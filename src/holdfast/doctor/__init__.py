@@ -1,7 +1,7 @@
-"""The doctor: looks at settings, machine, database and work, and names what is wrong with the way to fix it.
+"""The doctor checks settings, machine, database and work, and reports what is wrong and how to fix it.
 
-Checks are tables of functions. Each stands alone: one that breaks is itself a finding, and hides no other. What
-cannot be asked because something before it failed is skipped and said so.
+Checks are tables of independent functions. A check that raises is itself a finding and does not prevent others. A check
+that depends on something that failed is skipped, and reported as skipped.
 """
 
 from holdfast.doctor.examination import examine

@@ -1,4 +1,4 @@
-"""Checks of the database: whether it is the one this code can trust."""
+"""Checks of the database: version, schema, privileges, durability, clock, pooler and doorbell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.drivers.sessions import OwnConnection
 from holdfast.runtime.runtime import connect
 from holdfast.runtime.settings import Settings
 from holdfast.schema import grants, migrate
-from holdfast.sql import health
+from holdfast.sql import figures
 from holdfast.sql.statement import Statement
 
 T = TypeVar("T")
@@ -35,13 +35,13 @@ class Patient:
     connection: OwnConnection
     purpose: str = "worker"
 
-    def ask(self, statement: Statement[T]) -> T:
+    def query(self, statement: Statement[T]) -> T:
         return driver.run(self.connection, iter(statement))
 
-    def server(self) -> health.Server:
-        found = self.ask(health.server())
+    def server(self) -> figures.Server:
+        found = self.query(figures.server())
         if found is None:
-            raise RuntimeError("the server said nothing about itself")
+            raise RuntimeError("the server returned no version")
         return found
 
 
@@ -51,7 +51,7 @@ def version(patient: Patient) -> Finding:
         return fail("server", f"PostgreSQL {found.version} is too old", f"upgrade it to {OLDEST_SERVER} or newer")
     if found.standby:
         fix = "point HOLDFAST_DATABASE_URL to the primary"
-        return fail("server", f"PostgreSQL {found.version} is a standby, which takes no writes", fix)
+        return fail("server", f"PostgreSQL {found.version} is a standby, which accepts no writes", fix)
     used = f"{found.connections} of {found.max_connections} connections in use"
     if found.connections > found.max_connections * 0.9:
         return warn("server", f"PostgreSQL {found.version}, {used}", "raise max_connections, or pool connections")
@@ -63,8 +63,8 @@ def schema(patient: Patient) -> Finding:
     try:
         migrate.require(patient.connection)
     except SchemaMismatch as mismatch:
-        told, _, fix = str(mismatch).partition("; ")
-        return fail("schema", told, fix)
+        problem, _, fix = str(mismatch).partition("; ")
+        return fail("schema", problem, fix)
     if at != wanted:
         return warn("schema", f"at {at}, one ahead of this code ({wanted})", "upgrade Holdfast on this machine")
     return ok("schema", f"at {at}, as this code expects")
@@ -101,15 +101,15 @@ def durability(patient: Patient) -> Finding:
 
 
 def clock(patient: Patient) -> Finding:
-    """How far this machine's clock is from the database's. Leases follow the latter; ids of runs the former."""
+    """The difference between this machine's clock and the database's. Leases use the latter, ids of runs the former."""
     before = time.time()
     found = patient.server()
     apart = found.now - (before + time.time()) / 2
     detail = f"{abs(apart):.1f} s {'behind' if apart > 0 else 'ahead of'} the database"
     if abs(apart) > CLOCK_FAIL:
-        return fail("clock", detail, "set this machine's clock: ids of new runs would lie in the wrong month")
+        return fail("clock", detail, "set this machine's clock: ids of new runs would belong to the wrong month")
     if abs(apart) > CLOCK_WARN:
-        return warn("clock", detail, "synchronise this machine's clock (NTP)")
+        return warn("clock", detail, "synchronize this machine's clock (NTP)")
     return ok("clock", "agrees with the database's" if abs(apart) < 0.1 else detail)
 
 
@@ -128,9 +128,9 @@ def pooler(patient: Patient) -> Finding:
 
 
 def doorbell(patient: Patient) -> Finding:
-    """Whether a NOTIFY to ourselves arrives."""
+    """Whether a notification sent by this process arrives."""
     if patient.settings.doorbell == "poll":
-        return ok("doorbell", "poll: nothing is rung, workers look by themselves")
+        return ok("doorbell", "poll: no hints are sent, workers poll")
     if patient.connection.pooled:
         fix = "give workers a database URL that bypasses the pooler, or set HOLDFAST_DOORBELL=poll or redis"
         return warn("doorbell", "the pooler does not forward NOTIFY: runs start at the next poll", fix)
@@ -141,8 +141,8 @@ def doorbell(patient: Patient) -> Finding:
         except psycopg.errors.ProgramLimitExceeded:
             fix = "end the session that listens inside an old transaction (pg_stat_activity.xact_start)"
             return warn("doorbell", "the server's notification queue is full: runs start at the next poll", fix)
-        heard = list(listening.notifies(timeout=RING_SECONDS, stop_after=1))
-    if heard:
+        received = list(listening.notifies(timeout=RING_SECONDS, stop_after=1))
+    if received:
         return ok("doorbell", f"{patient.settings.doorbell}: a NOTIFY arrives")
     fix = "connect without a transaction pooler, or set HOLDFAST_DOORBELL=poll"
     return warn("doorbell", f"a NOTIFY did not arrive within {RING_SECONDS:g} s: runs start at the next poll", fix)
@@ -155,7 +155,7 @@ def drift(patient: Patient) -> Finding:
         return skip("drift", "not compared, because the database is one schema ahead of this code")
     differences = check(patient.url)
     if not differences:
-        return ok("drift", "the schema is what its migrations made")
+        return ok("drift", "the schema matches its migrations")
     shown = "; ".join(differences[:3]) + ("; …" if len(differences) > 3 else "")
     return fail("drift", shown, "undo the change by hand; holdfast db check lists every difference")
 

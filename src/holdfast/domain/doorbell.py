@@ -1,22 +1,22 @@
-"""The worker's side of a doorbell: it may hear that a queue has runs, or that one of its own was asked to stop."""
+"""The worker's side of a doorbell: it receives hints that a queue has runs, or that one of its runs has to stop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
-# A hint is the name of a queue, or this and a worker's id.
+# A hint is either the name of a queue, or this prefix followed by the id of a worker.
 STOP = "stop:"
 
 
 class Listener(Protocol):
-    """Hears hints. What it misses the worker finds by itself."""
+    """Receives hints. The worker finds by polling what the listener misses."""
 
     live: bool
-    """False while nothing can be heard; the worker then looks more often."""
+    """False while no hint can arrive; the worker then polls more often."""
 
-    async def listen(self, heard: Callable[[frozenset[str]], None]) -> None:
-        """Tell what is heard, until cancelled. Never raises.
+    async def listen(self, on_hints: Callable[[frozenset[str]], None]) -> None:
+        """Pass received hints to `on_hints` until cancelled. Never raises.
 
-        Nothing, an empty set, is told when it begins to hear: there may have been hints before.
+        Passes an empty set when it starts listening, because earlier hints may have been missed.
         """

@@ -131,7 +131,7 @@ def _member(back: Any, key: Any, default: Any) -> Any:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """The fields of a model or of a dataclass."""
+    """Return the fields of a model or dataclass by name, or None for other values."""
     names = getattr(type(value), "model_fields", None)
     if names is None:
         names = [one.name for one in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else None

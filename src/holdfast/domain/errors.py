@@ -1,4 +1,4 @@
-"""Everything Holdfast raises. A message says what happened, why, and what to do next."""
+"""The exceptions that Holdfast raises. A message says what happened, why, and what to do next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Problem:
 
 
 class HoldfastError(Exception):
-    """The root of all errors of this package. One that came over HTTP carries its problem document."""
+    """The base class of all Holdfast errors. An error received over HTTP carries its problem document."""
 
     problem: Mapping[str, Any] | None = None
 
@@ -27,11 +27,11 @@ class ConfigurationError(HoldfastError):
 
 
 class DatabaseUnreachable(HoldfastError):
-    """Postgres did not answer."""
+    """Postgres did not respond."""
 
 
 class DatabaseReadOnly(DatabaseUnreachable):
-    """Postgres answers but takes no writes: it is a standby, or read-only."""
+    """Postgres responds but accepts no writes: it is a standby, or read-only."""
 
 
 class ClientClosed(HoldfastError):
@@ -57,7 +57,7 @@ class UpgradeBlocked(HoldfastError):
 
 
 class BadInput(HoldfastError):
-    """An input that is refused before the database is touched; `problems` says where and why."""
+    """The input was rejected before the database was contacted; `problems` says where and why."""
 
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         super().__init__(message)
@@ -65,22 +65,22 @@ class BadInput(HoldfastError):
 
 
 class NotCanonical(BadInput):
-    """A JSON value outside the set that Holdfast stores and hashes."""
+    """The value is not one of the JSON values that Holdfast can store and hash."""
 
 
 class BadParameters(BadInput):
-    """Parameters that do not fit the task's signature."""
+    """The parameters do not match the task's signature."""
 
 
 class UnknownTask(BadInput):
-    """A task name that nobody registered in this process."""
+    """No task with this name is registered in this process."""
 
     def __init__(self, name: str, known: Sequence[str] = ()) -> None:
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        said = f"no task is registered under the name {name!r}; {hint}registered: {_listed(sorted(known))}"
+        detail = f"no task is registered under the name {name!r}; {hint}registered: {_listed(sorted(known))}"
         advice = "Add the module that registers it to HOLDFAST_TASKS"
-        super().__init__(f"{said}. {advice}.", [Problem("/model", said)])
+        super().__init__(f"{detail}. {advice}.", [Problem("/model", detail)])
         self.name = name
 
 
@@ -90,12 +90,12 @@ def _listed(names: Sequence[str], most: int = 20) -> str:
 
 
 class KeyReused(HoldfastError):
-    """The idempotency key already belongs to another request: one that made the run `run_id`, or the job `job_id`."""
+    """The idempotency key was already used for a different request, which created run `run_id` or job `job_id`."""
 
     def __init__(self, key: str, run_id: Any, fields: Sequence[str] = (), *, job_id: Any = None) -> None:
-        made = f"run {run_id}" if job_id is None else f"job {job_id}"
+        created = f"run {run_id}" if job_id is None else f"job {job_id}"
         super().__init__(
-            f"idempotency key {key!r} was used before for {made} with a different request"
+            f"idempotency key {key!r} was used before for {created} with a different request"
             f"{'; differing: ' if fields else ''}{', '.join(fields)}. Use a new key for a new request."
         )
         self.key = key
@@ -109,15 +109,15 @@ class RunNotFound(HoldfastError):
 
 
 class NotFound(HoldfastError):
-    """Nothing of the kind asked for has this name or id."""
+    """The requested resource does not exist."""
 
 
 class NotAllowed(HoldfastError):
-    """Whoever asks is not known, or may not do this."""
+    """The caller is not authenticated, or not permitted to do this."""
 
 
 class ServerUnreachable(HoldfastError):
-    """The HTTP API did not answer, or could not for now."""
+    """The HTTP API did not respond, or is temporarily unavailable."""
 
 
 class RunNotFinished(HoldfastError):
@@ -125,7 +125,7 @@ class RunNotFinished(HoldfastError):
 
 
 class RunFailed(HoldfastError):
-    """The run ended FAILED; `error` holds class, message and traceback of its last attempt."""
+    """The run ended FAILED; `error` holds the class, message and traceback of its last attempt."""
 
     def __init__(self, message: str, error: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -133,7 +133,7 @@ class RunFailed(HoldfastError):
 
 
 class RunCancelled(HoldfastError):
-    """The run was cancelled. Raised inside a task that was asked to stop, and by `result()`."""
+    """The run was cancelled. Raised by `result()`, and inside a task whose run is being cancelled."""
 
 
 class RunTimedOut(HoldfastError):
@@ -141,19 +141,19 @@ class RunTimedOut(HoldfastError):
 
 
 class RunEnded(HoldfastError):
-    """The run already ended in another way, so it cannot be cancelled or retried."""
+    """The run has already ended with another status, so it cannot be cancelled or retried."""
 
 
 class ResultPruned(HoldfastError):
-    """The run succeeded, but its result is past its retention."""
+    """The run succeeded, but its result was removed after the retention period."""
 
 
 class WaitTimeout(HoldfastError):
-    """The run had not ended when the wait was over; it goes on."""
+    """The run did not end within the timeout. The run itself continues."""
 
 
 class LeaseLost(HoldfastError):
-    """The attempt no longer holds its lease: what it wanted to write was refused."""
+    """The attempt no longer holds its lease, so its write was rejected."""
 
 
 class JobNotFound(HoldfastError):
@@ -161,7 +161,7 @@ class JobNotFound(HoldfastError):
 
 
 class JobEnded(HoldfastError):
-    """The job already ended; no task can be added."""
+    """The job has already ended, so no task can be added to it."""
 
 
 REMEDY = (
@@ -182,27 +182,27 @@ class ChildDiffers(HoldfastError):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Where they differ, without what stands there."""
+        """The places that differ, as JSON Pointers, without their values."""
         names = {"task": "/entrypoint", "depends_on": "/depends_on"}
         places = [difference.partition(": ")[0] for difference in self.differences]
         return tuple(names.get(place, place) for place in places)
 
 
 class Fatal(HoldfastError):
-    """Raised by a task to fail its run at once, whatever its retry policy says."""
+    """Raised by a task to fail its run immediately, regardless of its retry policy."""
 
 
 class ResultNotStorable(HoldfastError):
-    """A task returned something that cannot be kept as JSON; the run fails without a retry."""
+    """The task returned a value that cannot be stored as JSON; the run fails without a retry."""
 
 
 class SubscriptionNotFound(HoldfastError):
-    """No subscription has this name, or no delivery this number."""
+    """No subscription has this name, or no delivery has this number."""
 
 
 class SubscriptionExists(HoldfastError):
-    """There is a subscription of this name already."""
+    """A subscription with this name already exists."""
 
 
 class SubscriptionNotReady(HoldfastError):
-    """The subscription was not added because it would have missed runs that an open transaction ended."""
+    """The subscription was not added because it would have missed runs ended by a transaction that is still open."""

@@ -1,4 +1,4 @@
-"""The values of jobs: what is asked, what is read, and what the end of a run tells its job."""
+"""Values of jobs: requests, records, and the ended runs that a job counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.domain.states import Status
 from holdfast.domain.values import KnownAs
 
 
-class Ending(NamedTuple):
+class Ended(NamedTuple):
     """That a run or a map ended, and who counts it. `unreachable`: because of what it depended on."""
 
     id: str
@@ -23,7 +23,7 @@ class Ending(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job to be. `id` is made by the caller, so asking twice is harmless."""
+    """A job to be created. The caller generates `id`, so the request can safely be repeated."""
 
     id: str
     name: str
@@ -33,7 +33,7 @@ class NewJob:
 
 
 class Slice(NamedTuple):
-    """What one run of a map is told: its canonical parameters, and their hash."""
+    """The canonical parameters of one run of a map, and their hash."""
 
     parameters: str
     payload_hash: str
@@ -41,7 +41,7 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewMap:
-    """A map to be created: the number of its runs and their dataset. A later request must equal `asked`."""
+    """A map to be created: the number of its runs and their dataset. A later request must equal `request`."""
 
     id: str
     job_id: str
@@ -49,7 +49,7 @@ class NewMap:
     dataset: str
     total: int
     known_as: KnownAs | None = None
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    request: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Mapped(NamedTuple):
@@ -61,7 +61,7 @@ class Mapped(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job as it is read."""
+    """A job as stored."""
 
     id: str
     name: str
@@ -85,7 +85,7 @@ class JobRecord:
 
 
 class MapRecord(NamedTuple):
-    """A map as it is read."""
+    """A map as stored."""
 
     id: str
     job_id: str

@@ -1,4 +1,4 @@
-"""Masking: passwords and tokens in a message are replaced before the message is stored or logged.
+"""Masking replaces passwords and tokens in a message before the message is stored or logged.
 
 The same rule applies to the stored errors of attempts, which HTTP and the command line show, and to log lines.
 """
@@ -26,7 +26,7 @@ _PASSWORD = re.compile(r"[^/:@?#]*:")
 # A port, in the address of a website and in one that ends before the next @.
 _WEB_PORT = re.compile(r"[^/:@?#]*:\d+[/?#]")
 _PORT = re.compile(r"""[^/:@?#]*:\d+(?:/[^@"'<>]*)?["'<>]""")
-_TOKEN = re.compile(r"\bhf_[0-9A-Za-z_]{20,}")  # one of our own
+_TOKEN = re.compile(r"\bhf_[0-9A-Za-z_]{20,}")  # a Holdfast token
 _NAME = re.compile(_SECRET + "$", re.IGNORECASE)
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -35,7 +35,7 @@ _PARAMETER = re.compile(rf"(?<=[?&])([^=&]*(?:{_SECRET}|%)[^=&]*)=[^&]*", re.IGN
 
 
 def mask_secrets(text: str) -> str:
-    """The text without the passwords of addresses and without the values of settings that are named like secrets."""
+    """Return the text without passwords in addresses and without values whose names look like secrets."""
     if "=" in text or ":" in text:
         text = _PAIR.sub(_hide_value, text)
     if "://" in text and "@" in text:
@@ -46,12 +46,12 @@ def mask_secrets(text: str) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Whether what has this name is not to be shown."""
+    """Whether the value of a setting with this name must be hidden."""
     return _NAME.search(name) is not None
 
 
 def mask_address(address: str) -> str:
-    """The address of a server without its passwords; of an address in doubt, nothing is shown."""
+    """Return a server's address without its passwords; an ambiguous address is hidden completely."""
     scheme, separator, rest = address.partition("://")
     if not separator or not _SCHEME.fullmatch(scheme):
         return HIDDEN
@@ -70,7 +70,7 @@ def _hide_value(found: re.Match[str]) -> str:
 
 
 def _hide_password(found: re.Match[str]) -> str:
-    """The rest of an address, up to a space. It may contain other addresses; the password ends at the last @."""
+    """Mask the part after `://`, up to a space. It may contain other addresses; the password ends at the last @."""
     run = found[0]
     end = run.rfind("@")
     start, scheme = 0, found.string[max(0, found.start() - 8) : found.start() - 3]

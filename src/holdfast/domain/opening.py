@@ -1,7 +1,7 @@
-"""Parameters that are references: they travel as JSON and are opened where the task is called.
+"""Parameters that are references: they are stored as JSON and opened where the task is called.
 
-A view, and the results of a map, would be too large to travel themselves. Only what is listed here is ever opened, and
-only at the top of a task's parameters, under its own name.
+A view and the results of a map are too large to be parameters themselves. Only the references listed here are opened,
+and only as top-level parameters with these names.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-# By parameter: the mark of its reference, and what opens it. A name, since the domain knows nothing of datasets.
+# By parameter: the key of its reference and the function that opens it, by name: the domain does not import jobs.
 OPENERS = {
     "view": ("$view", "holdfast.jobs.views:open_view"),
     "results": ("$results", "holdfast.jobs.results:open_results"),
@@ -21,7 +21,7 @@ NONE: frozenset[str] = frozenset()
 
 
 def references(parameters: Mapping[str, Any]) -> frozenset[str]:
-    """The names of those parameters that are references."""
+    """Return the names of the parameters that are references."""
     if "view" not in parameters and "results" not in parameters:
         return NONE
     return frozenset(name for name in OPENERS if _is_reference(name, parameters.get(name)))
@@ -32,10 +32,10 @@ def _is_reference(name: str, value: Any) -> bool:
 
 
 def opened(parameters: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
-    """What these references stand for."""
+    """Open these references."""
     found = {}
     for name in names:
-        mark, opener = OPENERS[name]
+        key, opener = OPENERS[name]
         module, _, function = opener.partition(":")
-        found[name] = getattr(import_module(module), function)(parameters[name][mark])
+        found[name] = getattr(import_module(module), function)(parameters[name][key])
     return found

@@ -1,4 +1,4 @@
-"""Policies of a task that decide how its runs go on: here, when and how often a failed run is tried again."""
+"""The retry policy of a task: when and how often a failed run is attempted again."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ _LONGEST = 366 * 86_400.0
 
 @dataclass(frozen=True)
 class Retry:
-    """How often a run is attempted, how long it rests in between, and after which errors.
+    """How often a run is attempted, how long to wait in between, and after which errors.
 
     `delays` are the seconds after the first, second, ... attempt; the last one repeats. Instead of them `backoff`
     may be `"fixed"` (always `base_delay`) or `"exponential"` (`base_delay`, doubled each time, up to `max_delay`).
     `jitter` moves each delay by up to that fraction of it, either way: 0.1 is ±10 %, the default with a backoff;
-    explicit delays are kept to the second unless it is set. Durations are seconds or timedeltas.
+    explicit delays have no jitter unless it is set. Durations are seconds or timedeltas.
 
     `retry_on` and `no_retry_on` name exceptions by class or by dotted path (`"requests.Timeout"`); subclasses count.
-    An empty `retry_on` means all of them, and `no_retry_on` wins. Fatal and unstorable results are never retried.
+    An empty `retry_on` means all exceptions; `no_retry_on` takes precedence. Fatal errors and results that cannot be
+    stored are never retried.
     """
 
     max_attempts: int = 3
@@ -49,7 +50,7 @@ class Retry:
             raise ConfigurationError(f'Retry(backoff={self.backoff!r}): choose "fixed" or "exponential"')
         if self.jitter is not None and not _is_number(self.jitter, 0, 1):
             raise ConfigurationError(f"Retry(jitter={self.jitter!r}): it is a fraction of the delay, from 0 to 1")
-        settled = {
+        normalized = {
             "delays": _delays(self.delays),
             "base_delay": _seconds("base_delay", self.base_delay),
             "max_delay": _seconds("max_delay", self.max_delay),
@@ -57,41 +58,41 @@ class Retry:
             "retry_on": _error_classes("retry_on", self.retry_on),
             "no_retry_on": _error_classes("no_retry_on", self.no_retry_on),
         }
-        for name, value in settled.items():
+        for name, value in normalized.items():
             object.__setattr__(self, name, value)
         if self.backoff and self.delays != _DELAYS:
-            raise ConfigurationError("Retry takes either delays or a backoff, not both; leave one of them out")
+            raise ConfigurationError("Retry takes either delays or a backoff, not both; remove one of them")
         if self.backoff and seconds_of(self.max_delay) < seconds_of(self.base_delay):
             raise ConfigurationError(
                 f"Retry(max_delay={self.max_delay}) is below base_delay={self.base_delay}; raise it"
             )
 
     def delay(self, after: int, random: float) -> timedelta:
-        """Return the rest after the `after`-th counted attempt; `random` in [0, 1) decides the jitter."""
+        """Return the delay after the `after`-th counted attempt; `random` in [0, 1) determines the jitter."""
         step = max(after, 1)
         if self.backoff is None:
             cap = _LONGEST
-            rest = seconds_of(self.delays[min(step, len(self.delays)) - 1]) if self.delays else 0.0
+            delay = seconds_of(self.delays[min(step, len(self.delays)) - 1]) if self.delays else 0.0
         else:
             cap = seconds_of(self.max_delay)
             growth = 2.0 ** min(step - 1, 64) if self.backoff == "exponential" else 1.0
-            rest = min(seconds_of(self.base_delay) * growth, cap)
+            delay = min(seconds_of(self.base_delay) * growth, cap)
         spread = (self.jitter or 0.0) * (2 * random - 1)
-        return timedelta(seconds=min(rest * (1 + spread), cap))
+        return timedelta(seconds=min(delay * (1 + spread), cap))
 
     def allows(self, error: BaseException) -> bool:
-        """Say whether a run that failed with this error may be tried again, budget aside."""
+        """Whether a run that failed with this error may be retried, regardless of how many attempts are left."""
         if isinstance(error, NEVER_RETRIED) or _matches(error, self.no_retry_on):
             return False
         return not self.retry_on or _matches(error, self.retry_on)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a run keeps of this policy: the timing, without what is the default."""
+        """Return the part of this policy that a run stores: the timing, without defaults."""
         return {name: value for name in _STORED if (value := _plain(getattr(self, name))) != _DEFAULTS[name]}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Retry:
-        """Read a policy that `to_json` wrote; other members are none of its business."""
+        """Read a policy written by `to_json`, ignoring other members."""
         return cls(**{name: stored[name] for name in _STORED if name in stored})
 
 
@@ -135,7 +136,7 @@ def _matches(error: BaseException, classes: Any) -> bool:
 
 
 def _named(error: BaseException, path: str) -> bool:
-    """Match by the class's own name, or by a name under which a loaded module offers it; nothing is imported."""
+    """Match the class's own path, or a path under which a loaded module exports it; nothing is imported."""
     module, _, name = path.rpartition(".")
     for cls in type(error).__mro__:
         if path in (f"{cls.__module__}.{cls.__qualname__}", cls.__qualname__ if cls.__module__ == "builtins" else None):

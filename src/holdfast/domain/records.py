@@ -1,11 +1,12 @@
-"""Records: what is read about runs, attempts, queues, workers and the rest, whichever client reads it."""
+"""Records that the clients return: attempts, events, queues, workers, tokens and others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from holdfast.domain.reasons import describe
 from holdfast.domain.values import RunRecord
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class EventRecord(NamedTuple):
 
 
 class LogRecord(NamedTuple):
-    """A line as it is read."""
+    """A log line as stored."""
 
     seq: int
     at: datetime
@@ -72,7 +73,7 @@ class QueueRecord(NamedTuple):
 
 
 class WorkerRecord(NamedTuple):
-    """A worker as it is read. `status` is active, idle, draining or stopped."""
+    """A worker as stored. `status` is active, idle, draining or stopped."""
 
     id: str
     status: str
@@ -94,18 +95,18 @@ class WorkerRecord(NamedTuple):
 
 
 class WorkerFacts(NamedTuple):
-    """What a worker told about itself when it started."""
+    """What a worker recorded about itself when it started."""
 
     id: str
     hostname: str
     pid: int
     executor: str
     version: str
-    statistics: dict[str, Any] | None
+    environment: dict[str, Any] | None
 
 
 class DeliveryRecord(NamedTuple):
-    """A line of the delivery log."""
+    """An entry of the delivery log."""
 
     id: int
     subscription: str
@@ -124,7 +125,7 @@ class DeliveryRecord(NamedTuple):
 
 
 class SubscriptionRecord(NamedTuple):
-    """A subscription as it is read."""
+    """A subscription as stored."""
 
     id: str
     name: str
@@ -138,7 +139,7 @@ class SubscriptionRecord(NamedTuple):
 
 
 class TokenRecord(NamedTuple):
-    """A token as it is listed."""
+    """A token as listed: without its secret."""
 
     id: str
     name: str
@@ -153,14 +154,20 @@ class TokenRecord(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """One thing that holds a run: a stable code and a sentence."""
+    """Why a run is in its state: a stable code and its fields. `detail` is the sentence for people."""
 
     code: str
-    detail: str
+    fields: Mapping[str, Any] = {}
+    text: str | None = None
+    """The sentence as received from a server, which may be of another version."""
+
+    @property
+    def detail(self) -> str:
+        return self.text or describe(self.code, self.fields) or self.code
 
 
 class Provenance(NamedTuple):
-    """Everything that is known about how a result came to be."""
+    """How a result was produced: the run, its attempts, and the workers that executed them."""
 
     run: RunRecord
     attempts: list[AttemptRecord]
@@ -177,7 +184,7 @@ class Page(list[T], Generic[T]):
 
 
 class TaskSummary(NamedTuple):
-    """One task. `pending` is what was created and has neither ended nor is running."""
+    """Counts of one task's runs. `pending` are those that are neither running nor ended."""
 
     task: str
     created: int

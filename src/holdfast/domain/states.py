@@ -1,7 +1,6 @@
-"""The states of runs and attempts, and the moves between them, as data.
+"""The statuses of runs and attempts, and the transitions between them, as data.
 
-`MOVES` is the whole truth about what may happen to a run; the diagram in the docs is made from it, and a test holds
-the database to it.
+`MOVES` lists every transition of a run; a test checks that the database permits these and no others.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Reading JSON text from outside: what is returned can be stored and hashed, everything else is refused.
+"""Parse JSON text from outside: every value returned can be stored and hashed, everything else is rejected.
 
-orjson reads fast, but it keeps the last of duplicate keys, rounds integers beyond 64 bits to doubles, lets NUL
-pass and goes deeper than we do. So the text is looked at for a sign of any of these, without a loop in Python.
-Where there is one, or where orjson refuses, the standard parser reads again, slowly, and tells what is wrong where.
-A sign may be false (a colon written as an escape, a string of twenty digits): that costs time, never correctness.
+orjson is fast, but it keeps the last of duplicate keys, rounds integers beyond 64 bits to doubles, accepts NUL and
+allows deeper nesting. So the text is first searched for signs of these, without a loop in Python. If there is one, or
+if orjson rejects the text, the standard parser reads it again, slowly, and reports each problem with its location. A
+sign may be a false positive (an escaped colon, a string of twenty digits): that costs time, never correctness.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _STRING_OR_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOT
 
 
 class NotJson(NotCanonical):
-    """The text is not JSON at all: its syntax or its encoding is broken."""
+    """The text is not JSON: its syntax or encoding is invalid."""
 
 
 def parse(data: bytes | str, *, max_depth: int = MAX_DEPTH, max_bytes: int | None = None, around: int = 0) -> Any:
-    """Read JSON text; raise NotJson for what is no JSON, NotCanonical with pointers for values that are refused.
+    """Parse JSON text. Raise NotJson for invalid JSON, NotCanonical with pointers for values that are not accepted.
 
     `around` levels more than `max_depth` are accepted: they contain the values that the limit applies to.
     """
@@ -59,7 +59,7 @@ def _suspicious(data: bytes | str, value: Any, max_depth: int) -> bool:
         again = orjson.dumps(value)
     except TypeError:
         return True
-    # Each dropped duplicate takes at least its own colon with it; colons in strings stay the same.
+    # Each dropped duplicate removes at least one colon; colons in strings remain.
     return raw.count(b":") != again.count(b":")
 
 
@@ -109,13 +109,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen = set()
         for key, _ in pairs:
             if key in seen:
-                members[key] = Refused("the key is there more than once; keep one of them")
+                members[key] = Refused("the key appears more than once; keep one of them")
             seen.add(key)
     return members
 
 
 def _integer(digits: str) -> Any:
-    if len(digits) <= 22:  # what is longer is out of range for certain, and costly to convert
+    if len(digits) <= 22:  # longer numbers are certainly out of range, and expensive to convert
         value = int(digits)
         if INTEGERS[0] <= value <= INTEGERS[1]:
             return value
@@ -143,9 +143,9 @@ def _refuse_deep(text: str, max_depth: int, around: int) -> None:
             continue
         if first in "]}":
             if not closers or closers.pop() != first:
-                return  # broken syntax, which the parser describes better
+                return  # invalid syntax, which the parser describes better
         elif len(closers) >= max_depth + around:
-            # Cut the text here and close what is open: what remains shows how the bracket is reached.
+            # Cut the text here and close all open brackets; the path to the last value is the path of the bracket.
             shallow = _load(text[: token.start()] + "0" + "".join(reversed(closers)))
             detail = f"nested deeper than {max_depth} levels; make it flatter"
             raise refusal([Problem(pointer(_last_path(shallow)), detail)])

@@ -1,4 +1,4 @@
-"""Tasks: registered callables with their policies. Only what is registered can run; a name is never imported."""
+"""Tasks: registered callables with their policies. Only registered tasks can run; a name is never imported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ExecutorName = Literal["process", "inline"]
 
 @dataclass(frozen=True, eq=False)
 class Task(Generic[P, R]):
-    """A registered callable and its policies. Calling it calls the function, here and now, without a run."""
+    """A registered callable and its policies. Calling it calls the function directly, without a run."""
 
     name: str
     fn: Callable[P, R]
@@ -69,9 +69,9 @@ class Task(Generic[P, R]):
         return self.fn(*args, **kwargs)
 
     def check(self, parameters: Mapping[str, Any], text: str | None = None) -> None:
-        """Raise BadParameters, with all problems, unless these parameters fit the function.
+        """Raise BadParameters, with all problems, unless these parameters match the function's signature.
 
-        `text` is their canonical text: whoever has it saves writing it again.
+        `text` is their canonical text, if the caller already has it.
         """
         self.parameters.check(parameters, text, references(parameters))
 
@@ -84,7 +84,7 @@ class Task(Generic[P, R]):
         return self.parameters.bind(parameters)
 
     def call(self, parameters: Mapping[str, Any]) -> Any:
-        """Call the function with these parameters; what an async one returns is to be awaited."""
+        """Call the function with these parameters. An async function returns an awaitable."""
         fn: Callable[..., Any] = self.fn
         names = references(parameters)
         if not names:
@@ -98,20 +98,20 @@ class Task(Generic[P, R]):
 
     @property
     def place(self) -> str:
-        """Where the function is defined, for people."""
+        """Where the function is defined, for error messages."""
         code = getattr(inspect.unwrap(self.fn), "__code__", None)
         where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
         return f"{_qualified_name(self.fn)}{where}"
 
 
 class Registry:
-    """The tasks that can be run, by name."""
+    """The registered tasks, by name."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task] = {}
 
     def register(self, task: Task) -> None:
-        """Add a task. The same function may come again (its module was reloaded); another one may not."""
+        """Add a task. The same function may be registered again (after a reload), a different function may not."""
         known = self._tasks.get(task.name)
         if known is not None and not _same_function(known.fn, task.fn):
             raise ConfigurationError(
@@ -120,14 +120,14 @@ class Registry:
         self._tasks[task.name] = task
 
     def get(self, name: str) -> Task:
-        """Return the task of this name, or raise UnknownTask."""
+        """Return the task with this name, or raise UnknownTask."""
         found = self._tasks.get(name)
         if found is None:
             raise UnknownTask(name, self.names())
         return found
 
     def find(self, name: str) -> Task | None:
-        """Return the task of this name, if there is one."""
+        """Return the task with this name, or None."""
         return self._tasks.get(name)
 
     def names(self) -> list[str]:
@@ -154,29 +154,29 @@ class Registry:
     ) -> Callable[[Callable[F, T]], Task[F, T]]: ...
 
     def task(self, name: Any = None, **policies: Any) -> Any:
-        """Make a task of a function: `@task`, or `@task("name", queue=..., retry=Retry(...), ...)`.
+        """Register a function as a task: `@task`, or `@task("name", queue=..., retry=Retry(...), ...)`.
 
-        Without a name it gets the function's: `module.function`. What comes back is still called like the function.
+        The name defaults to `module.function`. The decorated function can still be called directly.
 
         - `queue`, `priority` (-100 ... 100, higher first), `tags`: the defaults of its runs
         - `timeout`: how long an attempt may take
         - `retry`: see Retry
-        - `ignore_in_hash`: dotted paths of parameters that make no other payload; callers may send these even if the
-          function does not take them
-        - `dedupe`: `"off"`, `"active"`, or a window in seconds or as a timedelta. Without it, runs are deduplicated if
-          they are submitted over HTTP, and not otherwise
-        - `executor`: `"process"`, `"inline"` for tiny ones, or what the worker was started with
-        - `resources`: what an attempt needs, for executors that place it by that
+        - `ignore_in_hash`: dotted paths of parameters that do not count when payloads are compared; callers may send
+          these even if the function does not take them
+        - `dedupe`: `"off"`, `"active"`, or a window in seconds or as a timedelta. By default, runs submitted over HTTP
+          are deduplicated and others are not
+        - `executor`: `"process"`, or `"inline"` for very short tasks; by default, the worker's executor
+        - `resources`: the resources an attempt needs, for executors that schedule by resources
         """
         if callable(name):
-            return self._made(name, None, policies)
+            return self._create(name, None, policies)
 
         def decorate(fn: Callable[..., Any]) -> Task:
-            return self._made(fn, name, policies)
+            return self._create(fn, name, policies)
 
         return decorate
 
-    def _made(self, fn: Callable[..., Any], name: str | None, policies: dict[str, Any]) -> Task:
+    def _create(self, fn: Callable[..., Any], name: str | None, policies: dict[str, Any]) -> Task:
         for many in ("ignore_in_hash", "tags"):
             given = policies.get(many, ())
             if isinstance(given, str) or not isinstance(given, Iterable):
@@ -195,12 +195,12 @@ task = registry.task
 def load_modules(names: Iterable[str]) -> None:
     """Import the modules that register tasks: names from the settings, never from a request.
 
-    Raises ConfigurationError if one cannot be imported, or holds a task whose annotations make no sense.
+    Raises ConfigurationError if a module cannot be imported, or contains a task with unresolvable annotations.
     """
     for name in names:
         if not _is_module_name(name):
             raise ConfigurationError(
-                f"{name!r} is no module; HOLDFAST_TASKS takes dotted names, such as my_project.tasks"
+                f"{name!r} is not a module name; HOLDFAST_TASKS takes dotted names, such as my_project.tasks"
             )
         try:
             importlib.import_module(name)
@@ -219,7 +219,7 @@ def _is_async(fn: Callable[..., Any]) -> bool:
 def _qualified_name(fn: Callable[..., Any]) -> str:
     module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
     if not module or not name:
-        raise ConfigurationError(f"{fn!r} has no name of its own; give it one: @task('name')")
+        raise ConfigurationError(f"{fn!r} has no name; give it one: @task('name')")
     return f"{module}.{name}"
 
 
@@ -236,7 +236,7 @@ def _default_name(fn: Callable[..., Any]) -> str:
 
 
 def _same_function(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
-    """A reload makes a new function in the same place; a script is also its module under another name."""
+    """Compare by place in the source: a reload creates a new function, and a script may be imported as a module."""
     return a is b or _origin(a) == _origin(b)
 
 
@@ -257,21 +257,21 @@ def _check(task: Task) -> None:
 def _mistakes(task: Task) -> Iterable[tuple[bool, str]]:
     name: Any = task.name
     timeout: Any = task.timeout
-    yield not _is_text(name), "a name has 1 to 255 printable characters"
-    yield not callable(task.fn), f"{task.fn!r} cannot be called"
-    yield inspect.isclass(task.fn), "a class is no task; decorate a function"
+    yield not _is_text(name), "the name must have 1 to 255 printable characters"
+    yield not callable(task.fn), f"{task.fn!r} is not callable"
+    yield inspect.isclass(task.fn), "a class cannot be a task; decorate a function"
     generator = inspect.isgeneratorfunction(task.fn) or inspect.isasyncgenfunction(task.fn)
-    yield generator, "the function yields; return a value instead, and tell progress with current_run().progress()"
-    yield not _is_text(task.queue), f"queue={task.queue!r} has to have 1 to 255 printable characters"
-    yield not _is_priority(task.priority), f"priority={task.priority!r} has to be a whole number from -100 to 100"
+    yield generator, "the function yields; return a value instead, and report progress with current_run().progress()"
+    yield not _is_text(task.queue), f"queue={task.queue!r} must have 1 to 255 printable characters"
+    yield not _is_priority(task.priority), f"priority={task.priority!r} must be a whole number from -100 to 100"
     bounded = timeout is None or (isinstance(timeout, timedelta) and is_duration(timeout))
-    yield not bounded, f"timeout={timeout!r} has to be a positive timedelta of at most 30 years"
-    yield not isinstance(task.retry, Retry | None), f"retry={task.retry!r} has to be a Retry(...)"
-    yield not _is_dedupe(task.dedupe), f'dedupe={task.dedupe!r} has to be "off", "active", or a positive window'
-    yield task.executor not in (None, "process", "inline"), f'executor={task.executor!r}: "process" or "inline"'
-    yield not all(map(_is_text, task.ignore_in_hash)), "ignore_in_hash holds dotted paths, such as client.name"
-    yield not all(map(_is_text, task.tags)), "tags are texts of 1 to 255 printable characters"
-    yield not isinstance(task.resources, Mapping | None), "resources are a mapping, such as {'cpu': 2}"
+    yield not bounded, f"timeout={timeout!r} must be a positive timedelta of at most 30 years"
+    yield not isinstance(task.retry, Retry | None), f"retry={task.retry!r} must be a Retry(...)"
+    yield not _is_dedupe(task.dedupe), f'dedupe={task.dedupe!r} must be "off", "active", or a positive window'
+    yield task.executor not in (None, "process", "inline"), f'executor={task.executor!r} must be "process" or "inline"'
+    yield not all(map(_is_text, task.ignore_in_hash)), "ignore_in_hash must contain dotted paths, such as client.name"
+    yield not all(map(_is_text, task.tags)), "tags must be strings of 1 to 255 printable characters"
+    yield not isinstance(task.resources, Mapping | None), "resources must be a mapping, such as {'cpu': 2}"
 
 
 def _is_module_name(value: Any) -> bool:

@@ -1,6 +1,6 @@
-"""Bounds of stored times and durations: every reader can represent the values within them.
+"""Limits of stored times and durations: every client can represent the values within them.
 
-The range of Postgres is larger than that of Python's datetime, and an addition can exceed both.
+Postgres has a larger range than Python's datetime, and adding a duration can exceed both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(9998, 12, 31, tzinfo=UTC)
 FURTHEST = timedelta(days=36_525)
-# The longest duration in seconds, about 30 years: time limits, windows, how long a key is kept.
+# The longest duration in seconds, about 30 years: timeouts, dedupe windows, lifetimes of keys.
 LONGEST_SECONDS = 1e9
 START = "must be a time with its zone, from 1900 to 9998, or a timedelta of at most 100 years"
 

@@ -1,7 +1,7 @@
 """Tokens of the HTTP API: `hf_` + 256 random bits + `_` + a checksum, all in letters and digits.
 
-The prefix lets secret scanners find a token that leaked. The checksum tells a mistyped token from a revoked one without
-asking the database. There is no hyphen in it, so a double click selects it whole.
+The prefix lets secret scanners find a leaked token. The checksum distinguishes a mistyped token from a revoked one
+without a database query. A token contains no hyphen, so a double click selects all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHECKSUM_LENGTH = 6
 
 
 class NewToken(NamedTuple):
-    """A token that is to be stored: everything but the secret."""
+    """A token to be stored: everything but the secret."""
 
     id: str
     name: str
@@ -38,7 +38,7 @@ class NewToken(NamedTuple):
 def mint(
     secret: bytes, token_id: str, name: str, scopes: Sequence[str], *, by: str, days: float | None = None
 ) -> tuple[str, NewToken]:
-    """Make a token of 32 random bytes: its text, to be shown once, and what is stored of it."""
+    """Create a token from 32 random bytes. Return its text, to be shown once, and the record to store."""
     problems = []
     if not 1 <= len(name) <= 64 or not name.isprintable():
         problems.append(Problem("/name", "must be 1 to 64 printable characters"))
@@ -54,13 +54,13 @@ def mint(
 
 
 def write_token(secret: bytes) -> str:
-    """The token for these random bytes."""
+    """Return the token for these random bytes."""
     body = _base62(int.from_bytes(secret), _SECRET_LENGTH)
     return f"{PREFIX}_{body}_{_checksum(body)}"
 
 
 def is_token(text: str) -> bool:
-    """Say whether this has the form and the checksum of a token; whether it is one, only the database knows."""
+    """Whether the text has the format and checksum of a token. Only the database can tell whether it is valid."""
     prefix, _, rest = text.partition("_")
     body, _, checksum = rest.partition("_")
     return prefix == PREFIX and len(body) == _SECRET_LENGTH and body.isalnum() and checksum == _checksum(body)
@@ -71,12 +71,12 @@ def digest_of(token: str) -> bytes:
 
 
 def hint_of(token: str) -> str:
-    """The last four characters of the secret, which tell tokens apart in a list."""
+    """Return the last four characters of the secret, which identify the token in a list."""
     return token.split("_")[1][-4:]
 
 
 def allows(held: frozenset[str], wanted: str) -> bool:
-    """Say whether these scopes cover that one. `admin` covers everything; no other scope implies another."""
+    """Whether these scopes include `wanted`. `admin` includes everything; no other scope implies another."""
     return wanted in held or "admin" in held
 
 

@@ -1,7 +1,8 @@
-"""The values that travel between operations, workers and clients."""
+"""Values passed between operations, workers and clients."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ class AttemptRef(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A run handed to a worker under a lease: everything needed to execute it and to judge how it ends."""
+    """A run leased to a worker, with everything needed to execute it and to settle its outcome."""
 
     run_id: str
     number: int
@@ -42,13 +43,13 @@ class Claim(NamedTuple):
 
     @property
     def spent(self) -> int:
-        """How many attempts of the budget this one brings it to."""
+        """How many attempts count toward the limit, including this one."""
         return self.number - self.excused
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """A result kept outside Postgres."""
+    """A result stored outside Postgres."""
 
     ref: str
     size: int
@@ -56,14 +57,14 @@ class StoredResult:
 
 
 class Settlement(NamedTuple):
-    """What an attempt's end means: for the attempt, for its run, and for the attempts still to come."""
+    """How an attempt ended, and what follows for its run: the outcome, or a retry and its delay."""
 
     ref: AttemptRef
     status: AttemptStatus
     outcome: Status | None
     task: str = ""
     elapsed: float | None = 0.0
-    """How many seconds the attempt took; None if they were not measured, and then the time since its claim counts."""
+    """The attempt's duration in seconds; None if it was not measured: then it is the time since the claim."""
     lag: float | None = None
     delay: float = 0.0
     excuse: bool = False
@@ -85,7 +86,7 @@ RELEASED = "RELEASED"
 class Acknowledgement(NamedTuple):
     """How the database settled an attempt; `accepted` is False if the attempt no longer held its lease.
 
-    Its status is RELEASED if the attempt was never begun and the run is ready again, under the same number.
+    Its status is RELEASED if the attempt never started and the run is ready again, with the same number.
     """
 
     ref: AttemptRef
@@ -95,17 +96,17 @@ class Acknowledgement(NamedTuple):
     job_id: str | None = None
     map_id: str | None = None
     elapsed: float = 0.0
-    """How many seconds the attempt took, by the times that were stored; not set for a success, which is measured."""
+    """The attempt's duration in seconds, from the stored times; not set for a success, which the worker measures."""
 
 
 class Acknowledgements(list[Acknowledgement]):
-    """Acknowledgements in the order asked. `released` names the queues in which runs became ready because of them."""
+    """Acknowledgements in the order requested. `released` names the queues in which runs became ready."""
 
     released: frozenset[str] = frozenset()
 
 
 class Dependency(NamedTuple):
-    """That a run waits for another run, or for a map, to end: in success, in failure, or in any way."""
+    """A run waits for another run, or for a map, to end: with success, with failure, or either."""
 
     on_id: str
     policy: str = "success"
@@ -120,7 +121,7 @@ class KnownAs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where the last claim in a queue stopped: the next one need not look before it."""
+    """Where the last claim in a queue stopped; the next claim starts there."""
 
     queue: str
     ord: int = -32768
@@ -130,7 +131,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """What a worker tells about itself when it starts."""
+    """What a worker records about itself when it starts."""
 
     id: str
     hostname: str
@@ -142,11 +143,13 @@ class WorkerInfo:
     lease: timedelta
     queues: tuple[str, ...] | None = None
     tasks: tuple[str, ...] | None = None
+    environment: Mapping[str, Any] | None = None
+    """Versions of Python, packages and task code, recorded for the provenance of results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """The answer to a renewal: the leases still held, those asked to stop, and whether to drain."""
+    """The result of a renewal: the leases still held, those to be stopped, and whether to drain."""
 
     held: frozenset[AttemptRef]
     cancelled: frozenset[AttemptRef]
@@ -155,7 +158,7 @@ class Renewal:
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run to be: everything `submit` writes. `id` is made by the caller, so asking twice is harmless."""
+    """A run to be created: everything `submit` writes. The caller generates `id`, so submitting twice is harmless."""
 
     id: str
     task: str
@@ -180,13 +183,13 @@ class NewRun:
     map_id: str | None = None
     depends_on: tuple[Dependency, ...] = ()
     ring: bool = False
-    """Whether to ring for its queue with the very statement that makes it, if it is due at once."""
+    """Whether the statement that creates the run also rings for its queue, if the run is due immediately."""
     known_as: KnownAs | None = None
-    """Its name within the run or job that it is added to; the id is then only a proposal, see ops.children."""
+    """Its name within the run or job that it is added to; a run that already has this name keeps its id."""
 
 
 class Payload(NamedTuple):
-    """What tells one run of a batch from the others."""
+    """The part of a run that differs within a batch."""
 
     id: str
     parameters: str
@@ -194,7 +197,7 @@ class Payload(NamedTuple):
 
 
 class RunRecord(NamedTuple):
-    """A run as it is read: what was asked, where it stands, and how it ended."""
+    """A run as stored: the request, its status, and its outcome."""
 
     id: str
     task: str
@@ -227,23 +230,23 @@ class RunRecord(NamedTuple):
     tags: tuple[str, ...] = ()
     version: str = ""
     worker_id: str | None = None
-    """The worker that has the run, or had it last; only read for tasks of jobs."""
+    """The worker that holds the run, or held it last; only set for tasks of jobs."""
 
     @property
     def attempts(self) -> str:
-        """How many attempts there were, of how many. A run that was reopened, or lost by no fault of its own, may have
-        had more than its policy allows at a time; then just how many."""
+        """Attempts made of attempts allowed, such as `2 of 3`. A run that was reopened or handed back may have had more
+        attempts than its policy allows; then only the number made."""
         within = self.attempt_count <= self.max_attempts
         return f"{self.attempt_count} of {self.max_attempts}" if within else f"{self.attempt_count}"
 
     def alike(self, payload: Payload) -> RunRecord:
-        """Another run that differs in nothing else. For runs by the thousand: `_replace` takes six times as long."""
+        """Return this run with another payload, six times as fast as `_replace`: there may be thousands of them."""
         id_, parameters, payload_hash = payload
         return tuple.__new__(RunRecord, (id_, *self[1:3], orjson.loads(parameters), payload_hash, *self[5:]))
 
 
 class Submitted(NamedTuple):
-    """The answer to a submission: the run, whether this submission made it, and whether it rang for it."""
+    """The result of a submission: the run, whether it was created, and whether the doorbell rang for it."""
 
     run: RunRecord
     created: bool

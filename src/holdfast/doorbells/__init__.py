@@ -1,12 +1,12 @@
-"""Doorbells: hints that there is work. They shorten the wait, may be lost, and are never the truth.
+"""Doorbells: hints that there is work. They only shorten the time until a run starts.
 
-    poll     no hints: workers look by themselves
+    poll     no hints: workers poll
     listen   LISTEN and NOTIFY, coalesced, and never inside the transaction that writes
-    redis    the same hints on a channel of Redis
-    rq       those, and a message for each run that a worker of RQ may take
+    redis    the same hints on a Redis channel
+    rq       the same hints, and a message for each run that an RQ worker may execute
 
-A hint may be lost, doubled or late. Workers look by themselves anyway; only the pause between two looks depends on
-whether they can hear.
+A hint may be lost, duplicated or late. Workers poll in any case; only the poll interval depends on whether hints can
+reach them.
 """
 
 from holdfast.doorbells.bell import Bell, open_bell

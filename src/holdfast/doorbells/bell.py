@@ -1,7 +1,7 @@
 """The client's side of a doorbell: hints that there may be work, sent after the commit and never one per run.
 
-A hint is the name of a queue, or `stop:` and a worker's id. Losing one costs waiting time and nothing else. Those who
-ring also say which runs it is about: most bells have no use for that, and one that leaves messages does.
+A hint is the name of a queue, or `stop:` and a worker's id. A lost hint only delays the run. Callers also pass the runs
+that a hint is about, which only the RQ doorbell uses, because it sends one message per run.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ Send = Callable[[Iterable[str]], None]
 
 QUIET = 0.01
 LATER = (0.03, 0.2, 1.0)
-# So long no hint rides after the server had no room for one.
+# For so many seconds after the server's notification queue was full, statements send no notifications.
 NO_ROOM = 30.0
 
 
 class Bell(Protocol):
-    """Rings workers up."""
+    """Sends hints to workers."""
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        """Hint now: what it is about has been committed."""
+        """Send hints about runs that have been committed."""
 
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        """Hint soon, and again: somebody else will commit what it is about."""
+        """Send hints soon, repeatedly: the caller's transaction has not committed yet."""
 
     def rides(self, hint: str) -> bool:
-        """True if the caller is to send this hint through Postgres itself, with what it is about."""
+        """Return True if the caller should send this hint itself, with the statement that writes the run."""
 
     def suspend_riding(self) -> None:
         """Send no notifications with statements for a while: the server's notification queue is full."""
 
     def close(self) -> None:
-        """Send what is still to be sent, and end."""
+        """Send pending hints, and stop."""
 
 
 class SilentBell:
-    """Nobody listens; workers poll."""
+    """Sends nothing; workers poll."""
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         pass
@@ -62,10 +62,10 @@ class SilentBell:
 
 
 class CoalescingBell:
-    """Sends the first hint at once and gathers those that follow within `QUIET` seconds into one more.
+    """Sends the first hint immediately, and combines those that follow within `QUIET` seconds into one more.
 
-    With `riding` the first may be sent by whoever commits what it is about. Not all of them may: everybody who commits
-    with a notification waits for everybody else who does.
+    With `riding`, the caller may send the first hint in the transaction that writes the run. It must not send all of
+    them so, because Postgres serializes transactions that notify.
     """
 
     def __init__(self, send: Send, *, riding: bool = False) -> None:
@@ -153,13 +153,13 @@ class CoalescingBell:
                 self._try_send(ripe)
 
     def _try_send(self, hints: list[str]) -> None:
-        # A hint that cannot be sent is a hint lost: workers look by themselves anyway.
+        # A hint that cannot be sent is lost; workers poll anyway.
         with contextlib.suppress(Exception):
             self._send(hints)
 
 
 class BackgroundBell:
-    """Rings another bell from a thread of its own, for callers that must not wait for a server to answer."""
+    """Rings another bell from a thread, for callers that must not wait for a server."""
 
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
@@ -168,12 +168,12 @@ class BackgroundBell:
         self._thread.start()
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        told, about = list(hints), list(runs)
-        self._calls.put(lambda: self._bell.ring(told, about))
+        sent, about = list(hints), list(runs)
+        self._calls.put(lambda: self._bell.ring(sent, about))
 
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        told, about = list(hints), list(runs)
-        self._calls.put(lambda: self._bell.ring_later(told, about))
+        sent, about = list(hints), list(runs)
+        self._calls.put(lambda: self._bell.ring_later(sent, about))
 
     def rides(self, hint: str) -> bool:
         return False
@@ -192,5 +192,5 @@ class BackgroundBell:
 
 
 def open_bell(kind: str, notify: Send) -> Bell:
-    """The bell for a doorbell setting; `notify` sends hints through Postgres."""
+    """Return the bell for a doorbell setting; `notify` sends hints through Postgres."""
     return SilentBell() if kind == "poll" else CoalescingBell(notify, riding=True)

@@ -1,8 +1,9 @@
-"""LISTEN: a worker hears hints over a connection of its own.
+"""LISTEN: a worker receives hints over a separate connection.
 
-It reconnects for ever. A connection that is half open, or a pooler that lets LISTEN pass without meaning it, looks the
-same as silence, so the listener rings itself when it connects and asks the server for a sign of life when it has heard
-nothing for a while. As long as it is not sure that it can hear, it says so, and the worker looks more often.
+The listener reconnects forever. A half-open connection, or a pooler that accepts LISTEN without forwarding
+notifications, looks the same as no hints. So the listener sends itself a notification when it connects, and queries the
+server after a while without notifications. While it is not sure that hints arrive, `live` is False and the worker polls
+more often.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ PAUSES = (0.1, 5.0)
 DEAF_PAUSE = 60.0
 
 
-class Deaf(Exception):
-    """The connection works, but notifications do not come through."""
+class NotificationsBlocked(Exception):
+    """The connection works, but notifications do not arrive."""
 
 
 class NotifyListener:
-    """Hears what is sent with `pg_notify('holdfast', hint)`."""
+    """Receives hints sent with `pg_notify('holdfast', hint)`."""
 
     def __init__(self, connect: Callable[[], Awaitable[psycopg.AsyncConnection[Any] | None]]) -> None:
-        """`connect` returns None if there is only a pooler, which does not forward notifications."""
+        """`connect` returns None if all connections go through a pooler, which does not forward notifications."""
         self._connect = connect
         self._said_deaf = False
         self.live = False
 
-    async def listen(self, heard: Callable[[frozenset[str]], None]) -> None:
+    async def listen(self, on_hints: Callable[[frozenset[str]], None]) -> None:
         pause = PAUSES[0]
         while True:
             try:
-                await self._session(heard)
-            except Deaf as error:
+                await self._session(on_hints)
+            except NotificationsBlocked as error:
                 if not self._said_deaf:
                     emit("listener.deaf", error=str(error))
                     self._said_deaf = True
@@ -58,34 +59,36 @@ class NotifyListener:
             await asyncio.sleep(pause * uniform(0.5, 1.0))
             pause = min(pause * 2, PAUSES[1])
 
-    async def _session(self, heard: Callable[[frozenset[str]], None]) -> None:
+    async def _session(self, on_hints: Callable[[frozenset[str]], None]) -> None:
         async with asyncio.timeout(ANSWER_WITHIN):
             connection = await self._connect()
         if connection is None:
-            raise Deaf("a pooler in transaction mode does not forward notifications; polling instead")
+            raise NotificationsBlocked("a pooler in transaction mode does not forward notifications; polling instead")
         try:
             async with asyncio.timeout(ANSWER_WITHIN):
                 await connection.execute(f"listen {CHANNEL}")
-            await self._test(connection, heard)
+            await self._test(connection, on_hints)
             self.live = True
             self._said_deaf = False
-            heard(frozenset())
+            on_hints(frozenset())
             while True:
                 async for notify in connection.notifies(timeout=CHECK_EVERY):
                     if not notify.payload.startswith(TEST):
-                        heard(frozenset((notify.payload,)))
+                        on_hints(frozenset((notify.payload,)))
                 async with asyncio.timeout(ANSWER_WITHIN):
                     await connection.execute("select 1")
         finally:
             await connection.close()
 
-    async def _test(self, connection: psycopg.AsyncConnection[Any], heard: Callable[[frozenset[str]], None]) -> None:
-        """Ring once and hear it."""
+    async def _test(self, connection: psycopg.AsyncConnection[Any], on_hints: Callable[[frozenset[str]], None]) -> None:
+        """Send a notification and wait for it to arrive."""
         sign = TEST + new_id()
         await connection.execute("select pg_notify(%s, %s)", [CHANNEL, sign])
         async for notify in connection.notifies(timeout=TEST_WITHIN):
             if notify.payload == sign:
                 return
             if not notify.payload.startswith(TEST):
-                heard(frozenset((notify.payload,)))
-        raise Deaf("LISTEN is accepted but nothing is heard, as behind a pooler in transaction mode; polling instead")
+                on_hints(frozenset((notify.payload,)))
+        raise NotificationsBlocked(
+            "LISTEN is accepted but no notification arrives, as behind a pooler in transaction mode; polling instead"
+        )

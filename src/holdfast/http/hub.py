@@ -127,7 +127,7 @@ class Hub:
             watches = list(self._watches)
         ids = sorted({watch.watched for watch in watches})
         try:
-            marks = self._database.perform(lambda: iter(changes.marks(ids)))
+            marks = self._database.perform(lambda: iter(changes.versions(ids)))
         except (HoldfastError, psycopg.Error):
             return  # whoever waits finds out for itself, and the next look may succeed
         for watch in watches:

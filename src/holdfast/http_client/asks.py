@@ -222,7 +222,7 @@ def attempts(run: object) -> Ask[list[AttemptRecord]]:
 
 def why(run: object) -> Ask[list[Reason]]:
     """The exact thing that a run waits for."""
-    return _items(f"/runs/{run_id(run)}/why", lambda item: Reason(item["code"], item["detail"]))
+    return _items(f"/runs/{run_id(run)}/why", records.reason)
 
 
 def workers() -> Ask[list[WorkerRecord]]:

@@ -9,7 +9,7 @@ from holdfast import ops
 from holdfast.domain.errors import DatabaseUnreachable, SchemaMismatch
 from holdfast.jobs.here import Here
 from holdfast.jobs.procedures import Procedure
-from holdfast.ops.health import Figures
+from holdfast.sql.figures import Overview
 
 # A lease that passed longer ago than this should have been rescued.
 STALE_AFTER = 30.0
@@ -21,7 +21,7 @@ def health_check(here: Here) -> Procedure[dict[str, Any]]:
     The database answers and has our schema; a worker lives; no task was left behind by a worker that stopped.
     """
     try:
-        found: Figures = yield partial(ops.figures, STALE_AFTER)
+        found: Overview = yield partial(ops.overview, STALE_AFTER)
     except (DatabaseUnreachable, SchemaMismatch):
         return unhealthy()
     checks = {"database": True, "workers": found.workers_alive > 0, "stale_tasks": found.stale_tasks == 0}

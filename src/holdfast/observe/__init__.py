@@ -1,7 +1,7 @@
-"""One seam for logs, metrics, traces and test probes: whatever happens is emitted once, and subscribers take it.
+"""One interface for logs, metrics, traces and test probes: events are emitted once, and subscribers receive them.
 
-An event has a name, such as `run.settled`, and fields. Subscribers say which names they want, so that what nobody wants
-costs a look into a dictionary; whoever emits in a hot loop asks `heard` first.
+An event has a name, such as `run.settled`, and fields. Subscribers choose names, so an event without subscribers costs
+a dictionary lookup; code in a hot loop calls `heard` before it computes fields.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _wanted: dict[str, tuple[Subscriber, ...]] = {}
 
 
 def subscribe(subscriber: Subscriber, wants: Callable[[str], bool] | None = None) -> Callable[[], None]:
-    """Hear what is emitted from now on, of the names that are wanted; call what is returned to stop."""
+    """Receive events whose names are wanted, from now on. Call the returned function to stop."""
     entry = (subscriber, wants or (lambda event: True))
     _subscribers.append(entry)
     _wanted.clear()
@@ -39,19 +39,19 @@ def _listeners(event: str) -> tuple[Subscriber, ...]:
 
 
 def heard(event: str) -> bool:
-    """Whether anyone wants this event; ask before making costly fields."""
+    """Whether this event has a subscriber; check this before computing expensive fields."""
     return bool(_listeners(event))
 
 
 def emit(event: str, **fields: Any) -> None:
-    """Say that something happened. A subscriber that fails is passed over: telling must never undo what is told."""
+    """Emit an event. Errors of subscribers are ignored: logging must never break what it logs."""
     for subscriber in _listeners(event):
         with suppress(Exception):
             subscriber(event, fields)
 
 
 class Span:
-    """Something that takes time; set fields on it while it goes on."""
+    """A timed block; set fields on it while it runs."""
 
     fields: dict[str, Any]
 
@@ -64,7 +64,7 @@ class Span:
 
 @contextmanager
 def span(event: str, **fields: Any) -> Iterator[Span]:
-    """Emit the event with `seconds` when the block ends, and with `error` if it ended badly."""
+    """Emit the event when the block ends, with its duration in `seconds`, and with `error` if it raised."""
     one = Span(fields)
     started = perf_counter()
     try:

@@ -1,4 +1,4 @@
-"""Capture: what a process prints, logs and warns about becomes lines of the log.
+"""Capture: everything that a process prints, logs and warns about becomes log lines.
 
 Libraries, user code and Python itself write to `sys.stdout` and `sys.stderr` or use `logging`. In a process that
 belongs to Holdfast (a worker, its children, the API) each such line becomes an event: `run.printed` and `run.logged`
@@ -25,7 +25,7 @@ LONGEST = 1 << 16
 
 _BY_NUMBER = sorted(((number, name) for name, number in LEVELS.items()), reverse=True)
 _format: LogFormat | None = None
-# Begun lines by stream and thread. Empty as a rule, so that the end of a run costs one look at it.
+# Unfinished lines by stream and thread. Usually empty, so that the end of a run costs one lookup.
 _begun: dict[tuple[int, int], _Begun] = {}
 
 
@@ -56,7 +56,7 @@ class Output:
 
 
 class _Begun:
-    """A line without its end, in the pieces that it was written in."""
+    """An unfinished line, in the pieces in which it was written."""
 
     __slots__ = ("length", "pieces", "stream")
 
@@ -66,7 +66,7 @@ class _Begun:
         self.length = len(text)
 
     def takes(self, text: str) -> bool:
-        """Append a piece that ends nothing. So a line of many small pieces is put together once."""
+        """Append a piece without a line end. A line of many small pieces is joined only once."""
         if self.length + len(text) > LONGEST or "\n" in text or "\r" in text:
             return False
         self.pieces.append(text)
@@ -176,7 +176,7 @@ class LogHandler(logging.Handler):
             if record.stack_info:
                 fields["stack"] = record.stack_info
             self.output.write(_level_name(record.levelno), "logged", fields)
-        except Exception:  # noqa: BLE001 - as every handler does: a message that cannot be made ends no program
+        except Exception:  # noqa: BLE001 - like every handler: a message that cannot be formatted must not stop the program
             self.handleError(record)
 
 
@@ -231,7 +231,7 @@ def capture(output: Output) -> Callable[[], None]:
 
 
 def _forget(output: Output, streams: Iterable[LineStream], stderr: TextIO) -> None:
-    """Remove our handler, and restore the original streams of other handlers."""
+    """Remove the handler of this module, and restore the original streams of other handlers."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, LogHandler) and handler.output is output:

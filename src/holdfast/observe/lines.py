@@ -1,4 +1,4 @@
-"""Lines of the log: the format of an event, as JSON or for people, and where it is written."""
+"""Log lines: how an event is formatted, as JSON or for people, and where it is written."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from holdfast.observe import subscribe
 from holdfast.observe.lines import LEVELS, Lines, LogFormat, to_stream
 
-# How loud an event is; what is not listed here is information.
+# The level of each event; events not listed here have the level info.
 _LOUDNESS = {
     "run.claimed_inline": "debug",
     "run.settled_inline": "debug",
@@ -50,7 +50,7 @@ def level_of(event: str) -> int:
 
 
 def open_lines(json: bool | None = None, level: str = "info", stream: TextIO | None = None) -> Lines:
-    """Lines on `stream` (standard error). `json` decides the form; None means JSON unless the stream is a terminal."""
+    """Return lines on `stream` (standard error), as JSON or for people; None means JSON unless it is a terminal."""
     stream = stream or sys.stderr
     terminal = stream.isatty()
     form = LogFormat(json=not terminal if json is None else json, colour=terminal, level=level)

@@ -1,4 +1,4 @@
-"""The log of a process that belongs to Holdfast: events, and whatever it prints, logs and warns about."""
+"""The log of a Holdfast process: events, and everything that the process prints, logs and warns about."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def take_over_log(log_format: str, level: str, about: About = _no_run) -> tuple[
 
 @contextmanager
 def process_log(log_format: str, level: str, about: About = _no_run) -> Iterator[Output]:
-    """The same for a block. If the log is JSON, an error that ends the block is logged as JSON too."""
+    """Do the same for a block. If the log is JSON, an error that ends the block is logged as JSON too."""
     output, undo = take_over_log(log_format, level, about)
     try:
         yield output

@@ -1,8 +1,8 @@
-"""The operations: what can be done to runs, written once and without I/O.
+"""The operations on runs and jobs, written once and without I/O.
 
-Each is a generator of statements. Drive it on any connection; drive it inside your own transaction, and it happens if
-and only if that transaction commits. Operations that settle a run lock in one order: its live row first (ready, waiting
-or leases), then the rows they add.
+Each is a generator that yields statements, and can be run on any connection by a driver. Inside a caller's transaction,
+it takes effect if and only if that transaction commits. Operations that settle a run lock rows in one order: its live
+row first (ready, waiting or leases), then the rows they add.
 """
 
 from holdfast.ops.cancel import cancel
@@ -20,8 +20,8 @@ from holdfast.ops.create import (
 )
 from holdfast.ops.depend import heal_dependencies
 from holdfast.ops.explain import explain
+from holdfast.ops.figures import metrics, overview
 from holdfast.ops.finish import finish
-from holdfast.ops.health import figures, metrics
 from holdfast.ops.jobs import get_job, get_task, list_jobs, list_tasks, ready_queues, show_job
 from holdfast.ops.listing import list_runs
 from holdfast.ops.prune import make_partitions, prune, results_not_removed, results_removed, results_to_remove
@@ -51,7 +51,6 @@ __all__ = [
     "end_held_jobs",
     "events",
     "explain",
-    "figures",
     "find_blocked",
     "find_orphans",
     "find_tasks",
@@ -70,6 +69,7 @@ __all__ = [
     "make_partitions",
     "metrics",
     "next_place",
+    "overview",
     "promote",
     "prune",
     "ready_queues",

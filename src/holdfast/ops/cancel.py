@@ -1,4 +1,4 @@
-"""Cancel: a pending run ends at once; a running one is asked to stop and can then only end CANCELLED."""
+"""Cancel: a pending run ends immediately; a running one is requested to stop and can then only end CANCELLED."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ ROUNDS = 10
 
 
 def cancel(run_id: str, reason: str) -> Op[RunRecord]:
-    """Cancel a run, wherever it is. Its status tells how it went: CANCELLED, or RUNNING and asked to stop.
+    """Cancel a run. The returned run is CANCELLED, or RUNNING with a cancel request.
 
-    Between two statements the run may move from one place to the next, so the places are tried again until one of them
-    had it.
+    The run may move to another table between two statements, so the statements are repeated until one of them finds it.
     """
     for _ in range(ROUNDS):
         ended = yield from ready.withdraw([run_id], reason)
         if ended:
             yield from conclude(ended)
-        elif (yield from leases.ask_to_stop(run_id, reason)):
+        elif (yield from leases.request_stop(run_id, reason)):
             yield from events.cancel_requested(run_id, reason)
         run = yield from runs.read(run_id)
         if run is None:
@@ -31,4 +30,4 @@ def cancel(run_id: str, reason: str) -> Op[RunRecord]:
             return run
         if run.status.final:
             raise RunEnded(f"run {run_id} already ended {run.status}; it cannot be cancelled")
-    raise HoldfastError(f"run {run_id} moved on {ROUNDS} times while it was being cancelled; ask again")
+    raise HoldfastError(f"run {run_id} changed state {ROUNDS} times while it was being cancelled; try again")

@@ -1,7 +1,7 @@
-"""Children: what a run adds has a name, so that a later attempt finds it again. A name never changes its meaning.
+"""Children: each child that a run adds has a name, so that a later attempt finds it again.
 
-What the first attempt stored is kept. A later attempt that requests the same gets the stored child; one that requests
-something else under the same name gets an error with the differences. Nothing is replaced or dropped.
+A stored child is never replaced. A later attempt that requests the same child gets the stored one; an attempt that
+requests something else under the same name gets an error that lists the differences.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def require_same_run(new: NewRun, stored: RunRecord) -> Op[None]:
 
 
 def require_same(new: NewRun, before: NewRun) -> None:
-    """The same for a run that is created only when the run that adds it succeeds."""
+    """Raise ChildDiffers unless two requests for a run that is created with its parent's success are the same."""
     edges = sorted((on_id, policy) for on_id, policy in before.depends_on)
     parameters = orjson.loads(before.parameters)
     _require_same(new, f"run {before.id}", before.task, before.payload_hash, parameters, edges)
@@ -68,9 +68,9 @@ def _require_same(
         different.append(f"task: stored {task}, requested {new.task}")
     elif payload_hash != new.payload_hash:
         different += diff({"kwargs": parameters}, {"kwargs": orjson.loads(new.parameters)})
-    asked = sorted((on_id, policy) for on_id, policy in new.depends_on)
-    if list(edges) != asked:
-        different.append(f"depends_on: stored {_edges(edges)}, requested {_edges(asked)}")
+    requested = sorted((on_id, policy) for on_id, policy in new.depends_on)
+    if list(edges) != requested:
+        different.append(f"depends_on: stored {_edges(edges)}, requested {_edges(requested)}")
     if different:
         raise differs(new.known_as.name if new.known_as is not None else f"key {new.child_key}", stored, different)
 
@@ -82,15 +82,15 @@ def take_map_name(new: NewMap, task: str, by: AttemptRef | None) -> Op[tuple[str
         return new.id, True
     place = (yield from next_place(new.job_id)) - 1
     id_ = map_id_after(place, new.job_id, f"{known_as.origin} {known_as.name}")
-    what = {"map": id_, "task": task, "asked": dict(new.asked)}
+    what = {"map": id_, "task": task, "asked": dict(new.request)}
     if (yield from children.record(known_as, by.number if by else 0, what)):
         return id_, True
     stored = yield from children.find(known_as)
     if stored is None:
         return id_, True
     map_id = str(stored.what["map"])
-    if stored.what["asked"] != new.asked:
-        raise differs(known_as.name, f"map {map_id}", diff(stored.what["asked"], new.asked))
+    if stored.what["asked"] != new.request:
+        raise differs(known_as.name, f"map {map_id}", diff(stored.what["asked"], new.request))
     return map_id, False
 
 
@@ -102,21 +102,21 @@ def require_same_map(new: NewMap, task: str, stored: MapRecord) -> None:
         raise differs(f"map {stored.id}", "a map that an earlier attempt created", diff(found, mine))
 
 
-def diff(stored: Any, asked: Any) -> list[str]:
-    """Where two JSON values differ, with what stands there. Addresses and secrets are not shown."""
+def diff(stored: Any, requested: Any) -> list[str]:
+    """Describe the differences between two JSON values. Addresses and secrets are not shown."""
     lines = []
-    for pointer in differences(stored, asked):
+    for pointer in differences(stored, requested):
         if pointer.endswith("/url"):
             lines.append(f"{pointer}: another address")
         elif is_secret(pointer):
             lines.append(f"{pointer}: another value")
         else:
-            lines.append(f"{pointer}: stored {_shown(stored, pointer)}, requested {_shown(asked, pointer)}")
+            lines.append(f"{pointer}: stored {_shown(stored, pointer)}, requested {_shown(requested, pointer)}")
     return lines
 
 
 def stored_children(run_id: str) -> Op[dict[str, str]]:
-    """Return what the attempts of a run have added, by name, each with a short description."""
+    """Return the children that the attempts of a run have added, by name, each with a short description."""
     stored = yield from children.of_run(run_id)
     return {
         one.known_as.name: f"{one.known_as.name} ({one.what['task']}, added by attempt {one.attempt})" for one in stored

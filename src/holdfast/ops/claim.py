@@ -12,14 +12,14 @@ from holdfast.sql.statement import Op
 
 
 def claim(worker_id: str, positions: Sequence[Position], tasks: Sequence[str], limit: int) -> Op[list[Claim]]:
-    """Claim up to `limit` runs of these tasks, looking in each queue from the given position on."""
+    """Claim up to `limit` runs of these tasks, from the given position in each queue."""
     return (yield from ready.claim(worker_id, positions, tasks, limit))
 
 
 def claim_by_id(worker_id: str, run_id: str, tasks: Sequence[str], random: float) -> Op[Claim | None]:
-    """Claim this run if no worker holds it and it is of one of these tasks.
+    """Claim this run if no worker holds it and its task is one of these.
 
-    A lease that has passed is settled as LOST first.
+    An expired lease is settled as LOST first.
     """
     dead = yield from leases.orphan(run_id)
     yield from rescue(dead, random)
@@ -29,10 +29,10 @@ def claim_by_id(worker_id: str, run_id: str, tasks: Sequence[str], random: float
 
 
 def find_blocked(run_ids: Sequence[str]) -> Op[list[Blocked]]:
-    """Return the leased runs whose end would have to wait for another transaction. Only a hint."""
+    """Return the leased runs that cannot be ended without waiting for another transaction. This is only a hint."""
     return (yield from locks.blocked(run_ids))
 
 
 def promote(limit: int) -> Op[tuple[int, float | None]]:
-    """Make runs ready whose time has come."""
+    """Make due runs ready. Return their number, and the seconds until the next run is due."""
     return (yield from waiting.promote(limit))

@@ -1,57 +1,56 @@
-"""Conclude: what follows for others when runs end. Maps and jobs count it; whoever waited for it is decided.
+"""Conclude: update maps, jobs and dependents after runs have ended.
 
-Every operation that ends runs calls it in its own transaction, after the runs' own rows: so the counters cannot drift,
-and no dependent starts before, or is forgotten after, what it waited for.
+Every operation that ends runs calls this in its own transaction, after it has changed the runs' own rows. So counters
+never drift, no dependent starts too early, and none is left waiting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.domain.jobs import Ending
+from holdfast.domain.jobs import Ended
 from holdfast.sql import dependencies, jobs, maps
 from holdfast.sql.dependencies import Decision
 from holdfast.sql.jobs import Move
 from holdfast.sql.statement import Op
 
 
-def conclude(endings: Sequence[Ending], added: Sequence[str] = (), *, awaited: bool = True) -> Op[frozenset[str]]:
-    """Draw the conclusions of these endings; tells the queues in which runs became ready.
+def conclude(ended: Sequence[Ended], added: Sequence[str] = (), *, awaited: bool = True) -> Op[frozenset[str]]:
+    """Update maps, dependents and jobs of ended runs. Return the queues in which runs became ready.
 
-    `added` are the jobs of runs that came with them, one entry for each. `awaited=False`: the caller looked, and nobody
-    waits for these runs.
+    `added` has the jobs of runs created at the same time, one entry for each. `awaited=False` means that the caller has
+    checked that no run depends on these.
     """
-    everything, released = list(endings), set[str]()
-    mapped = yield from _count_maps(endings)
+    everything, released = list(ended), set[str]()
+    mapped = yield from _count_maps(ended)
     if awaited or mapped:
-        decisions = yield from dependencies.decide([*endings, *mapped])
-        ended = yield from _follow(decisions, released)
-        everything += ended
+        decisions = yield from dependencies.decide([*ended, *mapped])
+        everything += yield from _follow(decisions, released)
     moves = yield from _moves(everything, added)
     if moves:
         yield from jobs.settle(moves)
     return frozenset(released)
 
 
-def recount(run_ids: Sequence[str]) -> Op[list[Ending]]:
-    """Decide from the rows about runs that wait, which this transaction must hold, and carry it out.
+def recount(run_ids: Sequence[str]) -> Op[list[Ended]]:
+    """Decide about waiting runs from the rows, and apply the decisions. This transaction must have locked them.
 
-    Tells which ended by that; the caller has them counted, as the last thing it does: see `count_jobs`.
+    Return the runs that ended. The caller passes them to `count_jobs` as its last step.
     """
     decisions = yield from dependencies.recount(run_ids)
     return (yield from _follow(decisions, set()))
 
 
-def count_jobs(endings: Sequence[Ending]) -> Op[None]:
-    """Let jobs count what ended."""
-    moves = yield from _moves(endings)
+def count_jobs(ended: Sequence[Ended]) -> Op[None]:
+    """Count ended runs in their jobs."""
+    moves = yield from _moves(ended)
     if moves:
         yield from jobs.settle(moves)
 
 
-def _follow(decisions: Sequence[Decision], released: set[str]) -> Op[list[Ending]]:
-    """Carry out what was decided. Edges that were added meanwhile were not seen, so look again until none is left."""
-    everything: list[Ending] = []
+def _follow(decisions: Sequence[Decision], released: set[str]) -> Op[list[Ended]]:
+    """Apply decisions. Edges added concurrently were not seen, so recount the dependents until nothing changes."""
+    everything: list[Ended] = []
     while decisions:
         applied = yield from dependencies.apply(decisions)
         released |= applied.released
@@ -59,37 +58,38 @@ def _follow(decisions: Sequence[Decision], released: set[str]) -> Op[list[Ending
         if not applied.ended:
             break
         mapped = yield from _count_maps(applied.ended)
-        held = yield from dependencies.hold_dependents([ending.id for ending in [*applied.ended, *mapped]])
+        held = yield from dependencies.hold_dependents([one.id for one in [*applied.ended, *mapped]])
         decisions = (yield from dependencies.recount(held)) if held else []
     return everything
 
 
-def _count_maps(endings: Iterable[Ending]) -> Op[list[Ending]]:
+def _count_maps(ended: Iterable[Ended]) -> Op[list[Ended]]:
     counts: dict[str, tuple[int, int]] = {}
-    for ending in endings:
-        if ending.map_id is not None:
-            ended, unsuccessful = counts.get(ending.map_id, (0, 0))
-            counts[ending.map_id] = (ended + 1, unsuccessful + (ending.outcome != "SUCCEEDED"))
+    for run in ended:
+        if run.map_id is not None:
+            amount, unsuccessful = counts.get(run.map_id, (0, 0))
+            counts[run.map_id] = (amount + 1, unsuccessful + (run.outcome != "SUCCEEDED"))
     return (yield from maps.settle(counts)) if counts else []
 
 
-def _moves(endings: Iterable[Ending], added: Iterable[str] = ()) -> Op[dict[str, Move]]:
-    """How the counters of jobs move. A critical run that failed, or was cancelled for its own sake, breaks its job."""
+def _moves(ended: Iterable[Ended], added: Iterable[str] = ()) -> Op[dict[str, Move]]:
+    """Return the changes to the counters of jobs. A critical run that fails or is cancelled breaks its job, unless it
+    was cancelled as unreachable."""
     moves: dict[str, Move] = {}
     blamed = []
-    for ending in endings:
-        if ending.job_id is None:
+    for run in ended:
+        if run.job_id is None:
             continue
-        move = moves.setdefault(ending.job_id, Move())
-        match ending.outcome:
+        move = moves.setdefault(run.job_id, Move())
+        match run.outcome:
             case "SUCCEEDED":
                 move.succeeded += 1
             case "FAILED":
                 move.failed += 1
             case _:
                 move.cancelled += 1
-        if ending.outcome != "SUCCEEDED" and not ending.unreachable:
-            blamed.append(ending.id)
+        if run.outcome != "SUCCEEDED" and not run.unreachable:
+            blamed.append(run.id)
     for job_id in (yield from jobs.critical(blamed)) if blamed else []:
         moves[job_id].broken += 1
     for job_id in added:

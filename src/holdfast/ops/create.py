@@ -66,9 +66,9 @@ def create_keyed_job(new: NewJob, tasks: Sequence[NewRun], key: NewKey) -> Op[Jo
 
 
 def find_tasks(job_id: str, candidates: Mapping[str, Sequence[KnownAs]]) -> Op[dict[str, str]]:
-    """The tasks of a job by their keys; `candidates` are the names that each may have, the job's own last.
+    """Return the tasks of a job by their keys; `candidates` are the possible names of each, the job's own last.
 
-    A key means the nearest task: one that the caller's run made, one made with the job, one added to it.
+    A key refers to the nearest task: one that the caller's run added, one created with the job, one added to the job.
     """
     job = yield from get_job(job_id)
     names = [name for ways in candidates.values() for name in ways]
@@ -118,11 +118,11 @@ def add_tasks(tasks: Sequence[NewRun], by: AttemptRef | None) -> Op[list[Submitt
 def add_map(
     new: NewMap, head: NewRun, slices: Callable[[str], Sequence[Slice]], by: AttemptRef | None, job: NewJob | None
 ) -> Op[Mapped]:
-    """Make a map and its runs, one per slice, all or none, with a job of its own if it needs one.
+    """Create a map and its runs, one per slice, all or none, and its job if it has none yet.
 
     A map that was created before with the same name is returned; raises ChildDiffers if it differs.
-    The runs are those of `head` with the parameters of their slices. They are counted last: the job's row is then held
-    for a moment only, however many there are.
+    The runs are copies of `head` with the parameters of their slices. They are counted last, so that the job's row is
+    locked only for a moment, however many there are.
     """
     if job is not None:
         yield from jobs.insert(job, 0)
@@ -154,13 +154,13 @@ def get_map(map_id: str) -> Op[MapRecord]:
 
 
 def add_join(join: NewRun, by: AttemptRef | None) -> Op[Submitted]:
-    """Add the task that runs after a map; its job need no longer be kept open for it."""
+    """Add the task that runs after a map. The job is no longer kept open for it."""
     (made,) = yield from add_tasks([join], by)
     if by is not None and join.known_as is not None:
         what = {"run": made.run.id, "task": join.task}
         yield from children.record(KnownAs(by.run_id, join_name(join.known_as)), by.number, what)
     if made.created and join.job_id is not None:
-        yield from jobs.let_go(join.job_id)
+        yield from jobs.stop_holding(join.job_id)
     return made
 
 
@@ -170,8 +170,8 @@ def join_name(known_as: KnownAs) -> str:
 
 
 def end_held_jobs(limit: int = 100) -> Op[int]:
-    """End jobs that were kept open for a join which never came."""
-    held = yield from jobs.held_for_nothing(limit)
+    """End jobs that were kept open for a join that was never added."""
+    held = yield from jobs.no_longer_held(limit)
     if held:
         yield from jobs.settle({job_id: Move() for job_id in held})
     return len(held)
@@ -179,4 +179,4 @@ def end_held_jobs(limit: int = 100) -> Op[int]:
 
 def _require_all(made: int, wanted: int) -> None:
     if made != wanted:
-        raise HoldfastError(f"{wanted - made} of {wanted} runs have ids that exist already; ask again with a new key")
+        raise HoldfastError(f"{wanted - made} of {wanted} runs have ids that already exist; try again with a new key")

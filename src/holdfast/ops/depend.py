@@ -17,9 +17,9 @@ FIRST = "00000000-0000-0000-0000-000000000000"
 
 
 def hold_awaited(many: Sequence[NewRun]) -> Op[dict[str, str | None]]:
-    """How those stand that new runs will wait for; none of them can end before this transaction does.
+    """Lock the runs and maps that new runs depend on, so that none of them ends first. Return their states.
 
-    Those that are among the new runs themselves may not exist yet. Raises RunNotFound for any other that does not.
+    Dependencies among the new runs themselves need not exist yet. Raises RunNotFound for any other that does not.
     """
     wanted = {dependency.on_id for new in many for dependency in new.depends_on}
     return (yield from hold(wanted, {new.id for new in many}))
@@ -28,10 +28,10 @@ def hold_awaited(many: Sequence[NewRun]) -> Op[dict[str, str | None]]:
 def hold(
     wanted: AbstractSet[str], own: AbstractSet[str] = frozenset(), *, pruned: bool = False
 ) -> Op[dict[str, str | None]]:
-    """How these runs and maps stand; none of them can end before this transaction does.
+    """Lock these runs and maps, so that none of them ends before this transaction does. Return their states.
 
-    Whoever counts how many of them are open has to hold them first, or an ending slips in between. Raises RunNotFound
-    for those that do not exist, unless they are one's `own`. With `pruned`, those that are gone are PRUNED instead.
+    Do this before counting how many are open: otherwise one could end in between. Raises RunNotFound for those that do
+    not exist, unless they are in `own`. With `pruned`, the state of those is PRUNED instead.
     """
     states: dict[str, str | None] = {}
     missing = set(wanted)
@@ -50,7 +50,7 @@ def hold(
 
 
 def link(new: Sequence[NewRun], states: dict[str, str | None]) -> Op[None]:
-    """Write the edges of new runs, and decide about those that depend on something that ended before."""
+    """Insert the edges of new runs, and decide about those whose dependencies have already ended."""
     edges = [(one.id, on_id, policy) for one in new for on_id, policy in one.depends_on]
     if not edges:
         return
@@ -62,9 +62,9 @@ def link(new: Sequence[NewRun], states: dict[str, str | None]) -> Op[None]:
 
 
 def heal_dependencies(after: str = FIRST, limit: int = 1000) -> Op[tuple[int, str | None]]:
-    """Find runs that wait for nothing any more, or in vain, and decide about them from the rows.
+    """Find waiting runs whose count of blockers is wrong, and decide about them from the rows.
 
-    Looks at up to `limit` blocked runs with ids greater than `after`; tells how many were wrong, and where to go on.
+    Checks up to `limit` blocked runs with ids above `after`. Returns how many were wrong, and the last id checked.
     """
     stalled, last = yield from dependencies.stalled(after, limit)
     if not stalled:

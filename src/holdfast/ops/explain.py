@@ -1,4 +1,4 @@
-"""Explain: the exact thing that a run waits for."""
+"""Explain: why a run is in its state, and what it is waiting for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from holdfast.domain.records import Reason
 from holdfast.domain.states import Status
-from holdfast.domain.times import written
 from holdfast.domain.values import RunRecord
 from holdfast.ops.read import get
 from holdfast.sql import dependencies
@@ -19,7 +18,7 @@ NAMED = 5
 
 
 def explain(run_id: str) -> Op[list[Reason]]:
-    """Why the run is where it is, the decisive reason first."""
+    """Return why the run is in its state, the decisive reason first."""
     run = yield from get(run_id)
     if run.status is not Status.PENDING:
         return [_settled(run)]
@@ -32,38 +31,33 @@ def explain(run_id: str) -> Op[list[Reason]]:
 
 def _settled(run: RunRecord) -> Reason:
     if run.status is Status.RUNNING and run.cancel_requested_at:
-        return Reason("stopping", f"asked to stop at {written(run.cancel_requested_at)}: {run.reason}")
+        return Reason("stopping", {"requested_at": run.cancel_requested_at, "reason": run.reason})
     if run.status is Status.RUNNING:
-        until = f", lease until {written(run.lease_expires_at)}" if run.lease_expires_at else ""
-        return Reason("running", f"attempt {run.attempt_count} runs on worker {run.lease_owner}{until}")
-    detail = run.reason or run.last_error
-    return Reason("ended", f"it ended {run.status}" + (f": {detail}" if detail else ""))
+        lease = {"worker_id": run.lease_owner, "lease_expires_at": run.lease_expires_at}
+        return Reason("running", {"attempt": run.attempt_count, **lease})
+    return Reason("ended", {"status": str(run.status), "detail": run.reason or run.last_error})
 
 
 def _pending(at: Situation, awaited: Sequence[Awaited]) -> list[Reason]:
     reasons: list[Reason] = []
     if at.blockers:
-        named = ", ".join(f"{one.id} ({one.what}, {one.status})" for one in awaited)
-        more = ", ..." if at.blockers > len(awaited) else ""
-        reasons.append(Reason("dependencies", f"waits for {at.blockers} others to end: {named}{more}"))
+        waits_for = [{"id": one.id, "what": one.what, "status": one.status} for one in awaited]
+        reasons.append(Reason("dependencies", {"count": at.blockers, "waits_for": waits_for}))
     if at.due_in is not None and at.due_in > 0 and at.due_at is not None:
-        word = "the next attempt" if at.waiting_for == "retry" else "its time"
-        reasons.append(Reason(at.waiting_for or "scheduled", f"waits for {word} at {written(at.due_at)}"))
+        code = at.waiting_for if at.waiting_for not in (None, "dependencies") else "scheduled"
+        reasons.append(Reason(str(code), {"due_at": at.due_at}))
     if at.paused_at is not None:
-        why = f" ({at.pause_reason})" if at.pause_reason else ""
-        paused = f"queue {at.queue} was paused by {at.paused_by} at {written(at.paused_at)}{why}"
-        reasons.append(Reason("paused", paused))
+        paused = {"paused_by": at.paused_by, "paused_at": at.paused_at, "reason": at.pause_reason}
+        reasons.append(Reason("paused", {"queue": at.queue, **paused}))
     if at.workers == 0:
-        reasons.append(Reason("no-worker", "no worker is alive; start one with: holdfast worker"))
+        reasons.append(Reason("no-worker"))
     elif at.workers_of_queue == 0:
-        reasons.append(Reason("no-worker-for-queue", f"none of {at.workers} live workers serves queue {at.queue}"))
+        reasons.append(Reason("no-worker-for-queue", {"queue": at.queue, "workers": at.workers}))
     elif at.workers_of_task == 0:
-        reasons.append(
-            Reason("no-worker-for-task", f"no live worker of queue {at.queue} has the task {at.task} registered")
-        )
+        reasons.append(Reason("no-worker-for-task", {"queue": at.queue, "task": at.task}))
     if at.ahead:
-        amount = f"{at.ahead}" if at.ahead < AHEAD_AT_MOST else f"{AHEAD_AT_MOST} or more"
-        reasons.append(Reason("behind", f"{amount} ready runs of queue {at.queue} are ahead of it"))
+        more = at.ahead >= AHEAD_AT_MOST
+        reasons.append(Reason("behind", {"queue": at.queue, "ahead": at.ahead, "or_more": more}))
     if not reasons and at.free_slots <= 0:
-        reasons.append(Reason("busy", "every slot of the workers that could take it is busy"))
-    return reasons or [Reason("next", "ready; it will be claimed at the next poll")]
+        reasons.append(Reason("busy"))
+    return reasons or [Reason("next")]

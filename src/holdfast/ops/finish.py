@@ -1,11 +1,11 @@
-"""Finish: settle attempts. Each is accepted, or refused because its lease is gone."""
+"""Finish: settle attempts. Each is accepted, or rejected because its lease is gone."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
-from holdfast.domain.jobs import Ending
+from holdfast.domain.jobs import Ended
 from holdfast.domain.states import AttemptStatus
 from holdfast.domain.values import RELEASED, Acknowledgement, Acknowledgements, Settlement
 from holdfast.ops.conclude import conclude
@@ -15,10 +15,10 @@ from holdfast.sql.statement import Op
 
 
 def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Acknowledgements]:
-    """Settle attempts of one worker; the acks come in the order asked.
+    """Settle attempts of one worker. The acknowledgements are in the order of the settlements.
 
-    Runs that a task left to be added with its own success are made here, and those that waited for an ending are
-    decided. A claim that was never begun leaves no attempt: its run is ready again.
+    This also creates the runs that a successful attempt adds, and releases or ends dependents. A claim whose attempt
+    never started leaves no attempt row: its run is ready again.
     """
     quick: list[Settlement] = []
     other: list[Settlement] = []
@@ -31,7 +31,7 @@ def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Acknowledgem
         released = yield from leases.release(worker_id, unbegun)
         ready_again = [one.queue for one in released]
         accepted += [one.ack for one in released]
-        # A run that was not released was asked to stop, or another worker holds it.
+        # A run that was not released has a cancel request, or another worker holds it.
         back = {ack.ref for ack in accepted}
         left = [settlement for settlement in unbegun if settlement.ref not in back]
         settlements = yield from _with_tasks(settlements, left)
@@ -61,7 +61,7 @@ def _is_quick(settlement: Settlement) -> bool:
 
 
 def record(settlements: Sequence[Settlement], accepted: Iterable[Acknowledgement]) -> Op[Acknowledgements]:
-    """Count what was accepted, note what was refused, and draw the conclusions, in the same transaction."""
+    """Count accepted settlements, record rejected ones, and update maps, jobs and dependents, in one transaction."""
     by_ref = {ack.ref: ack for ack in accepted}
     acks = Acknowledgements(
         by_ref.get(s.ref) or Acknowledgement(s.ref, False, s.status, s.outcome) for s in settlements
@@ -77,8 +77,8 @@ def record(settlements: Sequence[Settlement], accepted: Iterable[Acknowledgement
         added = [new for s, v in zip(settlements, acks, strict=True) if _adds(s, v) for new in s.adds]
         made = (yield from add_to_jobs(added)) if added else []
         if awaited or made or any(v.job_id is not None for v in ended):
-            endings = [Ending(v.ref.run_id, str(v.outcome), v.job_id, v.map_id) for v in ended]
-            released = yield from conclude(endings, made, awaited=awaited)
+            runs_ended = [Ended(v.ref.run_id, str(v.outcome), v.job_id, v.map_id) for v in ended]
+            released = yield from conclude(runs_ended, made, awaited=awaited)
             acks.released = released.union(new.queue for new in added)
     return acks
 

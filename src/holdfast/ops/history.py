@@ -1,4 +1,4 @@
-"""What happened to a run, read so that it can be told whether more may come."""
+"""The history of a run, read in an order that shows whether more can follow."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from holdfast.sql.statement import Op
 
 
 def events_and_run(run_id: str, after: int = 0) -> Op[tuple[RunRecord, list[EventRecord]]]:
-    """The run and its events. The run is read first: if it had ended, all events of its end are there."""
+    """Return the run and its events. The run is read first: if it has ended, no events are missing."""
     run = yield from get(run_id)
     return run, (yield from events_sql.of_run(run_id, after))
 
 
 def logs_and_run(run_id: str, after: int = 0, limit: int = 1000) -> Op[tuple[RunRecord, list[LogRecord]]]:
-    """The run and its log. Only a live attempt adds lines, so a run that had ended has no more to come."""
+    """Return the run and its log lines. Only a live attempt adds lines: if the run has ended, none are missing."""
     run = yield from get(run_id)
     return run, (yield from logs_sql.of_run(run_id, after, limit))
 

@@ -1,4 +1,4 @@
-"""Jobs as they are read, and the two things that whoever adds to one has to ask first."""
+"""Reading jobs, and the checks before anything is added to one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def show_job(job_id: str) -> Op[JobRecord]:
 
 
 def list_jobs(status: str | None, before: str, limit: int, name: str | None = None) -> Op[list[JobRecord]]:
-    """Jobs newest first, older than `before`."""
+    """Return jobs older than `before`, newest first."""
     return [_with_reason(job) for job in (yield from jobs.listing(status, before, limit, name))]
 
 
@@ -54,7 +54,7 @@ def list_tasks(job_id: str, after: str | None, limit: int) -> Op[list[RunRecord]
 
 
 def get_task(run_id: str) -> Op[RunRecord]:
-    """Return a run with the worker that has it, or had it last."""
+    """Return a run with the worker that holds it, or held it last."""
     (run,) = yield from _with_workers([(yield from get(run_id))])
     return run
 
@@ -66,22 +66,22 @@ def _with_workers(found: Sequence[RunRecord]) -> Op[list[RunRecord]]:
 
 
 def ready_queues(job_id: str) -> Op[list[str]]:
-    """The queues in which runs of this job are ready."""
+    """Return the queues in which runs of this job are ready."""
     return (yield from jobs.ready_queues(job_id))
 
 
 def grow(job_id: str, amount: int) -> Op[None]:
-    """Count runs that are added. Raises JobEnded if the job takes no more."""
+    """Count added runs. Raises JobEnded if nothing can be added to the job any more."""
     if not (yield from jobs.grow(job_id, amount)):
         job = yield from get_job(job_id)
-        state = f"ended {job.status}" if job.status.final else f"was asked to stop ({job.reason})"
+        state = f"ended {job.status}" if job.status.final else f"is being stopped ({job.reason})"
         raise JobEnded(f"job {job_id} ({job.name}) {state}; nothing can be added to it")
 
 
 def hold_attempt(ref: AttemptRef) -> Op[None]:
-    """Keep this attempt from ending before the transaction does. Raises LeaseLost or RunCancelled if it may not add."""
+    """Keep this attempt from ending before the transaction does. Raises LeaseLost or RunCancelled."""
     stopping = yield from leases.hold(ref)
     if stopping is None:
-        raise LeaseLost(f"attempt {ref.number} of run {ref.run_id} no longer holds its lease; it can add nothing")
+        raise LeaseLost(f"attempt {ref.number} of run {ref.run_id} no longer holds its lease, so it cannot add runs")
     if stopping:
-        raise RunCancelled(f"run {ref.run_id} was asked to stop; it can add nothing")
+        raise RunCancelled(f"run {ref.run_id} is being cancelled, so it cannot add runs")

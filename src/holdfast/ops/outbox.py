@@ -1,7 +1,7 @@
 """Publishing: committed events become deliveries, and deliveries leave in order, at least once.
 
-What is sent is sent between these operations, outside of any transaction. A publisher that dies between sending and
-saying so leaves the delivery as it was: another one sends it again, under the same event id.
+Events are sent between these operations, outside any transaction. If a publisher dies after sending and before it has
+recorded that, the delivery is still pending, and another publisher sends it again with the same event id.
 """
 
 from __future__ import annotations
@@ -16,48 +16,48 @@ from holdfast.sql.statement import Op
 from holdfast.sql.subscriptions import NewSubscription, SubscriptionState
 
 FANNED_OUT_AT_ONCE = 1000
-# How often a new subscription looks whether transactions that may not see it are over, each time after a moment.
+# How often to check whether transactions that may not see a new subscription are over, after a short wait each time.
 LOOKS = 500
 
 
 def fan_out(limit: int = FANNED_OUT_AT_ONCE) -> Op[int]:
-    """Turn committed events into deliveries; tells how many events there were."""
+    """Convert committed events to deliveries. Return how many events there were."""
     return (yield from outbox.fan_out(limit))
 
 
 def hold(holder: str, seconds: float, limit: int) -> Op[tuple[Held, list[Delivery]] | None]:
-    """Take a subscription that has something due, and what is to be sent to it, oldest first."""
+    """Hold a subscription with due deliveries. Return it with those deliveries, oldest first."""
     held = yield from deliveries.hold(holder, seconds)
     if held is None:
         return None
     return held, (yield from deliveries.next_of(held.id, limit))
 
 
-def let_go(holder: str, held: Held) -> Op[int]:
-    return (yield from deliveries.let_go(holder, held.id))
+def release(holder: str, held: Held) -> Op[int]:
+    return (yield from deliveries.release(holder, held.id))
 
 
 def delivered(holder: str, ids: Sequence[int], tried: Try, *, keep: bool, hold_seconds: float) -> Op[bool]:
-    """Say that these arrived. False if the hold was lost: send nothing more."""
+    """Record that these were delivered. Return False if the hold was lost: then send nothing more."""
     count = yield from deliveries.delivered(holder, ids, tried, keep=keep, hold_seconds=hold_seconds)
     return count == len(ids)
 
 
 def put_off(holder: str, delivery: Delivery, tried: Try, delay: float) -> Op[bool]:
-    """Say that this did not arrive; it, and all behind it, wait for `delay` seconds."""
+    """Record a failed attempt. This delivery, and all after it, wait for `delay` seconds."""
     return bool((yield from deliveries.put_off(holder, delivery.id, tried, delay)))
 
 
 def give_up(holder: str, held: Held, delivery: Delivery, tried: Try, reason: str) -> Op[bool]:
-    """Say that this will never arrive. The subscription is paused until somebody has looked at it."""
+    """Record that this delivery failed permanently. The subscription is paused until an operator resumes it."""
     if not (yield from deliveries.give_up(holder, delivery.id, tried)):
         return False
     yield from subscriptions.pause(held.name, reason)
     return True
 
 
-def stand_still(holder: str, held: Held, delivery: Delivery, tried: Try, reason: str) -> Op[bool]:
-    """The receiver wants nothing more. The delivery stays where it is, and the subscription is paused."""
+def pause_undelivered(holder: str, held: Held, delivery: Delivery, tried: Try, reason: str) -> Op[bool]:
+    """Pause a subscription whose receiver accepts no more events. The delivery stays pending."""
     if not (yield from deliveries.put_off(holder, delivery.id, tried, 0.0)):
         return False
     yield from subscriptions.pause(held.name, reason)
@@ -65,14 +65,14 @@ def stand_still(holder: str, held: Held, delivery: Delivery, tried: Try, reason:
 
 
 def add_subscription(new: NewSubscription) -> Op[SubscriptionRecord]:
-    """Add a subscription: it delivers the ends of runs that are committed from now on.
+    """Add a subscription to the ends of runs that are committed from now on.
 
-    Who ended a run before it could see the subscription, and has not committed, writes no event. So the subscription is
-    committed first and acknowledged when those transactions are over; nothing else waits for that.
+    An open transaction that ended a run before it could see the subscription writes no event. So the subscription is
+    committed first, and this returns when those transactions are over; nothing else waits for them.
     """
     made = yield from subscriptions.add(new)
     if made is None:
-        raise SubscriptionExists(f"there is a subscription named {new.name!r} already; remove it first")
+        raise SubscriptionExists(f"a subscription named {new.name!r} already exists; remove it first")
     own, waited_for = yield from subscriptions.unaware()
     for _ in range(0 if own else LOOKS):
         if not waited_for:
@@ -91,7 +91,7 @@ def add_subscription(new: NewSubscription) -> Op[SubscriptionRecord]:
 
 
 def remove_subscription(name: str) -> Op[None]:
-    """Unsubscribe; what was not delivered is forgotten."""
+    """Delete a subscription and its pending deliveries."""
     _found(name, (yield from subscriptions.remove(name)))
 
 
@@ -118,9 +118,11 @@ def list_deliveries(
 
 
 def redeliver(delivery_id: int) -> Op[None]:
-    """Deliver once more what was delivered or given up."""
+    """Send a delivery again that was delivered or has failed."""
     if not (yield from deliveries.redeliver(delivery_id)):
-        raise SubscriptionNotFound(f"no delivery has the number {delivery_id}; it may be past its retention")
+        raise SubscriptionNotFound(
+            f"no delivery has the number {delivery_id}; it may have been deleted after its retention period"
+        )
 
 
 def forget_deliveries(older_than_days: float, limit: int = FANNED_OUT_AT_ONCE) -> Op[int]:

@@ -1,7 +1,7 @@
-"""Prune: remove what is past its retention. Live runs, and runs of keys that have not expired, are never removed.
+"""Prune: remove data past its retention. Live runs, and runs of keys that have not expired, are never removed.
 
-Each call does a bounded amount, statement by statement; `more` says that there is something left to do now. A month is
-dropped first, which is quick, and what its runs left in other tables is removed afterwards, a step at a time.
+Each call does a bounded amount of work; `more` says whether there is more to do now. A month of runs is dropped first,
+which is fast; rows that its runs left in other tables are removed afterwards, in steps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STEPS = 10
 
 
 class Pruned(NamedTuple):
-    """How much was removed, and whether there is more to remove."""
+    """What was removed, and whether there is more to remove."""
 
     keys: int
     workers: int
@@ -63,5 +63,5 @@ def results_not_removed(run_ids: Sequence[str]) -> Op[None]:
 
 
 def make_partitions(ahead: timedelta = timedelta(days=62)) -> Op[int]:
-    """Make the tables of the months to come."""
+    """Create the tables of the coming months."""
     return (yield from partitions.make(ahead))

@@ -1,4 +1,4 @@
-"""Queues: pause and resume them, and say how they stand afterwards."""
+"""Queues: read, pause and resume them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.sql.statement import Op
 
 
 def read_queue(name: str) -> Op[QueueRecord]:
-    """One queue. A name that nothing is known of is a queue without runs."""
+    """Return one queue. An unused name is a queue without runs."""
     found = yield from queues.read(name)
     if found is None:
         raise NotFound(f"no queue is named {name!r}")
@@ -17,12 +17,12 @@ def read_queue(name: str) -> Op[QueueRecord]:
 
 
 def pause_queue(name: str, by: str, reason: str | None) -> Op[QueueRecord]:
-    """Let no run of this queue start. Running ones go on."""
+    """Pause a queue: no run of it starts. Running ones continue."""
     yield from queues.pause(name, by, reason)
     return (yield from read_queue(name))
 
 
 def resume_queue(name: str) -> Op[QueueRecord]:
-    """Let the runs of this queue start again."""
+    """Resume a queue: its runs start again."""
     yield from queues.resume(name)
     return (yield from read_queue(name))

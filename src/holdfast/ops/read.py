@@ -1,4 +1,4 @@
-"""Reading runs. Nothing here changes anything."""
+"""Reading runs, without changing anything."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def get(run_id: str) -> Op[RunRecord]:
 
 
 def result(run_id: str) -> Op[ResultRecord]:
-    """Where the result is. Raises what says why there is none."""
+    """Return where the result is. Raises an error that says why there is none."""
     run = yield from get(run_id)
     match run.status:
         case Status.SUCCEEDED:
             found = yield from attempts_sql.result(run_id)
             if found is None:
-                raise ResultPruned(f"the result of run {run_id} is past its retention")
+                raise ResultPruned(f"the result of run {run_id} was removed after its retention period")
             return found
         case Status.FAILED:
             raise RunFailed(f"run {run_id} failed: {run.last_error}", run.error)

@@ -1,4 +1,4 @@
-"""Renew: a worker says that it lives, and learns which of its runs were asked to stop."""
+"""Renew: extend a worker's leases, and return which of its runs have to stop."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from holdfast.sql.statement import Op
 
 
 def renew(worker_id: str, completed: int = 0, failed: int = 0) -> Op[Renewal]:
-    """Push the worker's leases out. Raises LeaseLost if they have passed: the worker must stop its runs."""
+    """Extend the worker's leases. Raises LeaseLost if they have expired: the worker must stop its runs."""
     renewal = yield from workers.renew(worker_id, completed, failed)
     if renewal is None:
         raise LeaseLost(
-            f"worker {worker_id} did not renew in time: its leases have passed, and its runs may be elsewhere by now"
+            f"worker {worker_id} did not renew in time: its leases have expired, and its runs may be on other workers"
         )
     return renewal

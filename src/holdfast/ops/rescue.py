@@ -1,4 +1,4 @@
-"""Rescue: attempts whose worker is gone become LOST, and their runs go back or fail. Any process may do it."""
+"""Rescue: attempts whose worker is dead become LOST, and their runs are retried or fail. Any process may do it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from holdfast.sql.statement import Op
 
 
 def find_orphans(limit: int) -> Op[list[Orphan]]:
-    """Leases that have passed. What is found is only a hint: `rescue` asks again as it writes."""
+    """Return expired leases. This is only a hint: `rescue` checks again when it writes."""
     return (yield from leases.orphans(limit))
 
 
 def rescue(orphans: Sequence[Orphan], random: float) -> Op[Acknowledgements]:
-    """Settle these leases as LOST, if they are still the same and their worker is still gone.
+    """Settle these leases as LOST, if they still exist and their worker is still dead.
 
-    Runs that their worker left behind without beginning them go back to their queue instead.
+    Runs whose worker stopped before it started them return to their queue instead.
     """
     if not orphans:
         return Acknowledgements()
     settlements = []
-    unbegun = [leases.never_begun(orphan) for orphan in orphans if not orphan.begun]
+    unbegun = [leases.not_started(orphan) for orphan in orphans if not orphan.begun]
     released = (yield from leases.release_orphans(unbegun)) if unbegun else []
     back = {one.ack.ref for one in released}
     for orphan in orphans:
@@ -40,7 +40,7 @@ def rescue(orphans: Sequence[Orphan], random: float) -> Op[Acknowledgements]:
         settlements.append(leases.lost(orphan, outcome, delay))
     accepted = (yield from leases.settle_orphans(settlements)) if settlements else []
     refs = {ack.ref for ack in accepted}
-    # What was not accepted was finished, renewed or rescued by somebody else in between: nothing of ours was refused.
+    # Leases that were not settled have been finished, renewed or rescued in the meantime; there is nothing to record.
     acks = yield from record([s for s in settlements if s.ref in refs], accepted)
     acks += [one.ack for one in released]
     return acks

@@ -1,4 +1,4 @@
-"""Resources: what is removed when its job has ended."""
+"""Resources: external data to be removed after its job has ended."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from holdfast.sql.statement import Op
 
 
 def add_resource(job_id: str, resource: str, keep_for_retry: bool) -> Op[None]:
-    """Note something that has to be removed with a job. Raises JobEnded if that has happened already."""
+    """Record a resource to be removed after a job has ended. Raises JobEnded if it already has."""
     if not (yield from resources.add(job_id, resource, keep_for_retry)):
         job = yield from get_job(job_id)
         raise JobEnded(f"job {job_id} ({job.name}) ended {job.status}; remove the resource yourself")
 
 
 def resources_to_remove(limit: int = 100) -> Op[list[Resource]]:
-    """Resources of jobs that have ended. Whoever asked removes them, and says how it went."""
+    """Return resources of jobs that have ended. The caller removes them and records the result."""
     return (yield from resources.to_remove(limit))
 
 
 def resource_removed(resource: Resource, error: str | None = None) -> Op[None]:
-    """A resource was removed, or could not be."""
+    """Record that a resource was removed, or why it could not be."""
     if error is None:
         yield from resources.removed(resource.job_id, resource.name)
     else:

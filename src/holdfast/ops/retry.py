@@ -1,4 +1,4 @@
-"""Retry: a person reopens runs that FAILED or were CANCELLED. The only way out of a final state."""
+"""Retry: reopen runs that FAILED or were CANCELLED, on request. Nothing else leaves a final state."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from holdfast.sql.statement import Op
 
 
 def retry(run_id: str, by: str) -> Op[RunRecord]:
-    """Reopen the run: PENDING, due now, its attempts budget whole again, its attempt numbers going on.
+    """Reopen the run: PENDING, due now, with the full number of attempts; attempt numbers continue.
 
-    Runs that could not start because of it are open again as well, and so is its job.
+    Runs that could not start because of it are reopened as well, and so is its job.
     """
     undecidable: set[str] = set()
     reopened = yield from _reopen([run_id], by, undecidable)
@@ -50,9 +50,9 @@ def retry(run_id: str, by: str) -> Op[RunRecord]:
 
 
 def retry_failed_tasks(job_id: str, by: str) -> Op[int]:
-    """Reopen the runs of a job that failed or were cancelled with it, those they kept from starting, and the job.
+    """Reopen a job, its runs that failed or were cancelled, and those that could not start because of them.
 
-    What succeeded is not done again. Tells how many runs were reopened.
+    Runs that succeeded are not repeated. Return how many runs were reopened.
     """
     job = yield from get_job(job_id)
     if job.status is Status.SUCCEEDED:
@@ -74,19 +74,19 @@ def _reopen(run_ids: Sequence[str], by: str, undecidable: set[str] | None = None
     undecidable = set() if undecidable is None else undecidable
     back: list[Reopened] = []
     opened: set[str] = set()
-    asked, fresh = set(run_ids), list(run_ids)
+    seen, fresh = set(run_ids), list(run_ids)
     while fresh:
         part = yield from _reopen_these(fresh, by, undecidable)
         back += part
         mapped = Counter(run.map_id for run in part if run.map_id is not None)
         if mapped:
             opened.update((yield from maps.unsettle(mapped)))
-        # Somebody may have found them unreachable just now; so one looks until there are none.
+        # Another transaction may just have ended more of them as unreachable, so repeat until there are none.
         kept = yield from dependencies.kept_from_starting([*(run.run_id for run in part), *mapped])
         fresh = [
-            run_id for run_id in _reachable(kept, {run.run_id for run in back} | set(mapped)) if run_id not in asked
+            run_id for run_id in _reachable(kept, {run.run_id for run in back} | set(mapped)) if run_id not in seen
         ]
-        asked.update(fresh)
+        seen.update(fresh)
     if back:
         dependents = yield from dependencies.hold_dependents([*(run.run_id for run in back), *opened])
         uncounted = sorted({run.run_id for run in back if run.waits}.union(dependents))
@@ -98,10 +98,10 @@ def _reopen(run_ids: Sequence[str], by: str, undecidable: set[str] | None = None
 
 
 def _reopen_these(run_ids: Sequence[str], by: str, undecidable: set[str]) -> Op[list[Reopened]]:
-    held = yield from attempts.hold_endings(run_ids)
+    held = yield from attempts.hold_ended(run_ids)
     if not held:
         return []
-    # What they wait for must not end while it is counted. What is about to be reopened itself has ended, and stays.
+    # Their dependencies must not end while they are counted. Those about to be reopened have ended and are locked.
     awaited = yield from dependencies.targets(held)
     states = yield from hold(set(awaited) - set(held), pruned=True)
     gone = sorted(on_id for on_id, state in states.items() if state == PRUNED)
@@ -112,7 +112,7 @@ def _reopen_these(run_ids: Sequence[str], by: str, undecidable: set[str]) -> Op[
 
 
 def _reachable(kept: Sequence[Kept], opened: AbstractSet[str]) -> list[str]:
-    """Those that may start after all, now that these are open again: nothing else stands in their way."""
+    """Return the runs that can start again now that `opened` are open, because nothing else prevents it."""
     possible = {edge.run_id for edge in kept}
     while True:
         open_again = opened | possible

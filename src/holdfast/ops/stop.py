@@ -1,8 +1,8 @@
-"""Stop: a job takes nothing more, what is pending of it ends, and what runs is asked to stop.
+"""Stop: nothing can be added to a job, its pending runs end, and its running runs are cancelled.
 
-Each step is an operation of its own, in a transaction of its own, so that a job of any size is stopped in bounded ones;
-and each can be done again, so that anybody can go on where somebody was cut off. Only when `stop_some` finds nothing
-left that could start is the stop acknowledged.
+Each step is a separate operation in its own transaction, so that a job of any size is stopped in bounded steps. Each
+step can be repeated, so that another process can continue after an interruption. The stop is acknowledged only when
+`stop_some` finds no run that could still start.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from holdfast.sql.stopping import Stopping
 
 AT_ONCE = 1000
 ROUNDS = 10
-# What an ending says of a run that was stopped with its job.
+# Stored with a run that was stopped together with its job.
 STOPPED = '{"stopped": true}'
 
 
 def stop_job(job_id: str, outcome: Status, reason: str) -> Op[JobRecord]:
-    """Mark a job as stopping, so that nothing can be added. Raises JobEnded if it ended in another way.
+    """Mark a job as stopping, so that nothing can be added. Raises JobEnded if it has ended with another status.
 
-    A job that had ended when it was to be marked may be reopened before it is read, so it is marked again until it
-    either has ended or is being stopped.
+    A job that had already ended may be reopened before it is read, so this repeats until it has ended or is stopping.
     """
     for _ in range(ROUNDS):
         yield from stopping.stop(job_id, outcome, reason)
@@ -41,23 +40,23 @@ def stop_job(job_id: str, outcome: Status, reason: str) -> Op[JobRecord]:
 
 
 class Stopped(NamedTuple):
-    """What a step of stopping did: whether that was all, and the workers whose runs were asked to stop."""
+    """The effect of one step: whether it was the last, and the workers whose runs have to stop."""
 
     done: bool
     workers: list[str]
 
 
 def stop_some(job_id: str, reason: str) -> Op[Stopped]:
-    """End pending runs of a job, a bounded number, and ask its running ones to stop."""
+    """End a bounded number of a job's pending runs; when there are none left, cancel its running ones."""
     held = yield from stopping.hold(job_id, AT_ONCE)
     if held:
         ended = yield from ready.withdraw(held, reason, STOPPED)
         yield from conclude(ended)
         return Stopped(False, [])
-    workers = yield from stopping.ask_to_stop(job_id, reason)
+    workers = yield from stopping.request_stop(job_id, reason)
     return Stopped(not (yield from stopping.startable(job_id)), workers)
 
 
 def jobs_to_stop(limit: int = 100) -> Op[list[Stopping]]:
-    """Jobs whose time is over, and jobs whose stopping was cut off."""
+    """Return jobs past their deadline, and jobs whose stop was interrupted."""
     return (yield from stopping.to_stop(limit))

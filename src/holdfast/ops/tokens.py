@@ -1,4 +1,4 @@
-"""Tokens: make, list, revoke, and find out whose one is."""
+"""Tokens: create, list, revoke and authenticate them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from holdfast.sql.tokens import LiveToken
 
 
 def create_token(token: NewToken) -> Op[TokenRecord]:
-    """Store a token. Its secret is the caller's to show, once."""
+    """Store a token. The caller shows its secret, once."""
     yield from tokens.create(token)
     made = yield from tokens.read(token.id)
     if made is None:
-        raise NotFound(f"token {token.id} was gone as soon as it was made; make another one")
+        raise NotFound(f"token {token.id} was deleted immediately after it was created; create another one")
     return made
 
 
 def authenticate(digest: bytes) -> Op[LiveToken | None]:
-    """Whose token this is, if it may be used now. Its use is recorded, at most once a minute."""
+    """Return the token with this digest if it is valid, and update its time of last use, at most once a minute."""
     found = yield from tokens.find(digest)
     if found is None or not compare_digest(found.digest, digest):
         return None
@@ -36,7 +36,7 @@ def list_tokens() -> Op[list[TokenRecord]]:
 
 
 def revoke_token(token_id: str) -> Op[TokenRecord]:
-    """Let a token be used no more. Revoking twice does nothing."""
+    """Revoke a token. Revoking it twice has no effect."""
     yield from tokens.revoke(token_id)
     found = yield from tokens.read(token_id)
     if found is None:

@@ -1,4 +1,4 @@
-"""Workers that are not ours: they enter, say that they live, and leave."""
+"""External workers: register, send heartbeats, and deregister."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def register_worker(info: WorkerInfo) -> Op[WorkerRecord]:
 
 
 def heartbeat(worker_id: str) -> Op[WorkerRecord]:
-    """Push the worker's leases out. Raises LeaseLost if they have passed."""
+    """Extend the worker's leases. Raises LeaseLost if they have expired."""
     yield from renew(worker_id)
     return (yield from _get(worker_id))
 

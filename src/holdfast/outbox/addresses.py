@@ -1,8 +1,8 @@
 """Which hosts a webhook may call.
 
-A subscriber's URL must not become a way into the network that Holdfast stands in. So only https to public addresses is
-called, every address that the name resolves to is looked at, and the connection is made to an address that was looked
-at: a name that answers differently the second time gains nothing.
+A subscriber's URL must not give access to the network that Holdfast runs in. So only https URLs with public addresses
+are called, every address that the name resolves to is checked, and the connection is made to a checked address: a name
+that resolves differently the second time has no effect.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 from holdfast.domain.errors import BadInput, Problem
 
-# Networks whose addresses hold an IPv4 address in their last 32 bits: NAT64, IPv4-compatible, IPv4-translated.
+# Networks whose addresses contain an IPv4 address in their last 32 bits: NAT64, IPv4-compatible, IPv4-translated.
 _WRAPPING = [ipaddress.IPv6Network(network) for network in ("64:ff9b::/96", "::/96", "::ffff:0:0:0/96")]
 _LONGEST = 2048
 
 
 class Endpoint(NamedTuple):
-    """A webhook's URL, taken apart."""
+    """The parts of a webhook's URL."""
 
     tls: bool
     host: str
@@ -29,11 +29,11 @@ class Endpoint(NamedTuple):
 
 
 class AddressRefused(Exception):
-    """The URL leads to where webhooks may not go."""
+    """The URL resolves to an address that webhooks may not call."""
 
 
 def endpoint_of(url: str, *, allow_private: bool) -> Endpoint:
-    """Take a URL apart. Raises BadInput if webhooks cannot go there, as far as the URL itself tells."""
+    """Parse a URL. Raises BadInput if webhooks may not call it, as far as the URL itself shows."""
     problem = _problem(url, allow_private)
     if problem:
         raise BadInput(f"the webhook's URL cannot be used: it {problem}", [Problem("/target", problem)])
@@ -63,7 +63,7 @@ def _problem(url: str, allow_private: bool) -> str | None:
 
 
 def _literal(host: str) -> bool | None:
-    """Whether this address is public; None if it is a name."""
+    """Whether this address is public; None if it is a host name."""
     try:
         return is_public(host)
     except ValueError:
@@ -71,7 +71,7 @@ def _literal(host: str) -> bool | None:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is one of the public internet, whatever it is wrapped in. Raises ValueError."""
+    """Whether an address, or the IPv4 address embedded in it, is on the public internet. Raises ValueError."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
@@ -85,7 +85,7 @@ def is_public(address: str) -> bool:
 
 
 def resolve(endpoint: Endpoint, *, allow_private: bool) -> list[str]:
-    """The addresses that may be connected to. Raises AddressRefused if any of them may not, and OSError."""
+    """Return the addresses of an endpoint. Raises AddressRefused if any of them is not allowed, and OSError."""
     found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     for address in addresses:

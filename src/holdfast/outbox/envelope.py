@@ -1,4 +1,4 @@
-"""The event as a CloudEvent 1.0 in structured JSON: thin, with links to where the rest can be asked for."""
+"""The event as a CloudEvent 1.0 in structured JSON: small, with links to the run and its result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TYPES = {"RunCompleted": "holdfast.run.completed"}
 
 
 def cloud_event(delivery: Delivery, source: str) -> dict[str, Any]:
-    """The event's document. It is the same for every try of a delivery."""
+    """Return the event's document, which is the same for every attempt of a delivery."""
     data = dict(delivery.data)
     traceparent = data.pop("traceparent", None)
     run = f"/runs/{delivery.run_id}"

@@ -1,7 +1,7 @@
 """The publisher: fans events out and sends deliveries, a few subscriptions at a time.
 
-Every process that does upkeep may have one. A receiver that is slow keeps one lane busy and its own subscription
-waiting, nothing else.
+Every process that does upkeep may have one. A slow receiver delays only its own subscription, and occupies one of the
+concurrent senders.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from holdfast.domain.ids import new_id
 from holdfast.observe import emit
 from holdfast.ops import outbox
+from holdfast.outbox.responses import GONE, Answer, readable
 from holdfast.outbox.stream import StreamSink
-from holdfast.outbox.verdicts import GONE, Answer, readable
 from holdfast.outbox.webhook import WebhookSink
 from holdfast.runtime.settings import Settings
 from holdfast.sql.deliveries import Delivery, Held, Try
@@ -32,13 +32,13 @@ TAKEN_AT_ONCE = 500
 
 
 class Transact(Protocol):
-    """Drives an operation on a connection of one's own."""
+    """Runs an operation in a transaction on the publisher's connection."""
 
     def __call__(self, make_op: Callable[[], Op[T]], /) -> Awaitable[T]: ...
 
 
 class Sink(Protocol):
-    """Where deliveries go. `send` blocks and is called in a thread; it takes up to `batch` deliveries, all or none."""
+    """Sends deliveries. `send` blocks and is called in a thread; it sends up to `batch` deliveries, all or none."""
 
     batch: int
     keep: bool
@@ -46,13 +46,13 @@ class Sink(Protocol):
     def send(self, held: Held, deliveries: Sequence[Delivery]) -> Answer: ...
 
     def delay(self, attempts: int, answer: Answer, random: float) -> float | None:
-        """Seconds until the next try; None to give up."""
+        """Return the seconds until the next attempt; None to give up."""
 
     def close(self) -> None: ...
 
 
 class Taken(NamedTuple):
-    """A subscription, held, and what is to be sent to it."""
+    """A held subscription, and the deliveries to be sent to it."""
 
     holder: str
     held: Held
@@ -60,17 +60,17 @@ class Taken(NamedTuple):
 
 
 class Publisher:
-    """Sends what is due. `sinks` are by kind of subscription."""
+    """Sends due deliveries. `sinks` are by kind of subscription."""
 
     def __init__(self, settings: Settings, sinks: Mapping[str, Sink] | None = None) -> None:
         self._sinks = sinks or {"redis": StreamSink(settings), "webhook": WebhookSink(settings)}
         self._days = settings.delivery_days
-        # Longer than a name may take to resolve and a receiver to answer.
+        # Longer than it may take to resolve a name and receive a response.
         self._hold_seconds = settings.webhook_seconds * 2 + 30.0
         self._round: asyncio.Task[int] | None = None
 
     def start_round(self, transact: Transact) -> None:
-        """Have everything that is due sent, in the background, unless that is under way already."""
+        """Send all due deliveries in the background, unless that is already in progress."""
         if self._round is None or self._round.done():
             self._round = asyncio.get_running_loop().create_task(self._attempt_round(transact))
 
@@ -82,33 +82,33 @@ class Publisher:
             return 0
 
     async def publish(self, transact: Transact) -> int:
-        """Fan out, and send everything that is due; tells how many deliveries arrived. Bounded in time."""
+        """Fan out, and send due deliveries for a bounded time. Return how many were delivered."""
         ends = monotonic() + ROUND_SECONDS
         while await transact(outbox.fan_out) >= outbox.FANNED_OUT_AT_ONCE and monotonic() < ends:
             continue
         taken = await self._take(transact)
         if taken is None:
             return 0
-        others = [self._lane(transact, ends, None) for _ in range(LANES - 1)]
-        return sum(await asyncio.gather(self._lane(transact, ends, taken), *others))
+        others = [self._serve(transact, ends, None) for _ in range(LANES - 1)]
+        return sum(await asyncio.gather(self._serve(transact, ends, taken), *others))
 
     async def _take(self, transact: Transact) -> Taken | None:
         holder = new_id()
         found = await transact(lambda: outbox.hold(holder, self._hold_seconds, TAKEN_AT_ONCE))
         return Taken(holder, *found) if found else None
 
-    async def _lane(self, transact: Transact, ends: float, first: Taken | None) -> int:
-        """Serve one subscription after the other until none is left or the time is over."""
+    async def _serve(self, transact: Transact, ends: float, first: Taken | None) -> int:
+        """Serve one subscription after another until none is left or the time is over."""
         arrived = 0
         taken = first or await self._take(transact)
         while taken is not None:
             arrived += await self._deliver(transact, taken, ends)
-            await transact(partial(outbox.let_go, taken.holder, taken.held))
+            await transact(partial(outbox.release, taken.holder, taken.held))
             taken = await self._take(transact) if monotonic() < ends else None
         return arrived
 
     async def _deliver(self, transact: Transact, taken: Taken, ends: float) -> int:
-        """Send these in order, until one does not arrive, the hold is lost, or the time is over."""
+        """Send these in order, until one fails, the hold is lost, or the time is over."""
         sink = self._sinks[taken.held.kind]
         arrived = 0
         for start in range(0, len(taken.deliveries), sink.batch):
@@ -118,21 +118,21 @@ class Publisher:
             began = monotonic()
             answer = await in_thread(partial(sink.send, taken.held, batch))
             tried = Try(monotonic() - began, answer.code, readable(answer.error) if answer.error else None)
-            self._tell(taken.held, batch, tried)
+            self._log(taken.held, batch, tried)
             if not await transact(partial(self._settle, taken, sink, batch, answer, tried)):
                 break
             arrived += len(batch)
         return arrived
 
     def _settle(self, taken: Taken, sink: Sink, batch: Sequence[Delivery], answer: Answer, tried: Try) -> Op[bool]:
-        """Write down what an answer came to. True if the next delivery may be sent."""
+        """Record the result of a response. Return True if the next delivery may be sent."""
         holder, held, head = taken.holder, taken.held, batch[0]
         if answer.ok:
             ids = [delivery.id for delivery in batch]
             return (yield from outbox.delivered(holder, ids, tried, keep=sink.keep, hold_seconds=self._hold_seconds))
         delay = sink.delay(head.attempts, answer, random())
         if answer.code == GONE:
-            yield from outbox.stand_still(holder, held, head, tried, "the receiver answered 410 Gone")
+            yield from outbox.pause_undelivered(holder, held, head, tried, "the receiver answered 410 Gone")
         elif delay is None:
             reason = f"delivery {head.id} failed {head.attempts + 1} times, at last with: {tried.error}"
             yield from outbox.give_up(holder, held, head, tried, reason)
@@ -140,7 +140,7 @@ class Publisher:
             yield from outbox.put_off(holder, head, tried, delay)
         return False
 
-    def _tell(self, held: Held, batch: Sequence[Delivery], tried: Try) -> None:
+    def _log(self, held: Held, batch: Sequence[Delivery], tried: Try) -> None:
         emit(
             "delivery.failed" if tried.error else "delivery.made",
             subscription=held.name,
@@ -153,11 +153,11 @@ class Publisher:
         )
 
     async def forget(self, transact: Transact) -> int:
-        """Forget deliveries past their time."""
+        """Delete deliveries past their retention."""
         return await transact(lambda: outbox.forget_deliveries(self._days))
 
     async def close(self) -> None:
-        """Stop. What is being sent may be sent again by another, once the hold has passed."""
+        """Stop. Another publisher may repeat a delivery in progress once the hold has expired."""
         if self._round is not None:
             self._round.cancel()
             await asyncio.gather(self._round, return_exceptions=True)
@@ -166,7 +166,7 @@ class Publisher:
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Await a blocking call. The thread is left behind if nobody waits any more: a process can end in spite of it."""
+    """Await a blocking call in a daemon thread, which does not keep the process alive if the wait is cancelled."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

@@ -1,7 +1,7 @@
-"""Signatures as Standard Webhooks has them: HMAC-SHA256 over id, timestamp and body, one for each secret.
+"""Signatures according to Standard Webhooks: HMAC-SHA256 over id, timestamp and body, one for each secret.
 
-A secret is `whsec_` and the base64 of 24 to 64 bytes. While one is being replaced a subscription has two, and sends a
-signature for each, so that receivers may change over when it suits them.
+A secret is `whsec_` followed by the base64 of 24 to 64 bytes. While it is being replaced, a subscription has two
+secrets and sends a signature for each, so that receivers can switch at any time.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ def new_secret() -> str:
 
 
 def check_secret(text: str) -> str:
-    """The secret, if it is one. Raises BadInput."""
+    """Return the secret if it is valid. Raises BadInput."""
     try:
         key = base64.b64decode(text.removeprefix(PREFIX), validate=True) if text.startswith(PREFIX) else b""
     except binascii.Error:
         key = b""
     if len(key) not in LENGTHS:
         raise BadInput(
-            f"a webhook's secret is {PREFIX} and the base64 of {LENGTHS[0]} to {LENGTHS[-1]} bytes; "
-            "leave it out to have one made",
+            f"a webhook's secret must be {PREFIX} followed by the base64 of {LENGTHS[0]} to {LENGTHS[-1]} bytes; "
+            "omit it to have one generated",
             [Problem("/secret", "is not a Standard Webhooks secret")],
         )
     return text
 
 
 def headers(secret: str, event_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers that let a receiver check who sent this and when."""
+    """Return the headers by which a receiver verifies the sender and the time."""
     signed = f"{event_id}.{timestamp}.".encode() + body
     signatures = [
         base64.b64encode(hmac.new(base64.b64decode(one.removeprefix(PREFIX)), signed, hashlib.sha256).digest()).decode()

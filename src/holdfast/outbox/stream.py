@@ -1,4 +1,4 @@
-"""The sink that adds to a Redis stream: a whole batch in one exchange, the stream trimmed to about its length."""
+"""The sink that adds to a Redis stream: a batch in one round trip, trimming the stream to about its length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.doorbells.redis import open_redis
 from holdfast.outbox.envelope import cloud_event
-from holdfast.outbox.verdicts import Answer, stream_delay_of
+from holdfast.outbox.responses import Answer, stream_delay_of
 from holdfast.runtime.settings import Settings, masked
 from holdfast.sql.deliveries import Delivery, Held
 
@@ -15,7 +15,7 @@ IO_SECONDS = 5.0
 
 
 class StreamSink:
-    """Adds many events at once; those that arrived leave no row behind."""
+    """Adds many events at once. Delivered events are deleted from the database."""
 
     batch = 500
     keep = False

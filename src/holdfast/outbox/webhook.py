@@ -1,4 +1,4 @@
-"""The sink that posts to a webhook: one request per event, no redirects, a bound on the whole of it."""
+"""The sink that posts to a webhook: one request per event, no redirects, and a timeout for the whole request."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from holdfast.domain.errors import BadInput
 from holdfast.outbox import signing
 from holdfast.outbox.addresses import AddressRefused, Endpoint, endpoint_of, resolve
 from holdfast.outbox.envelope import CONTENT_TYPE, encoded
-from holdfast.outbox.verdicts import Answer, delay_of, retry_after_of
+from holdfast.outbox.responses import Answer, delay_of, retry_after_of
 from holdfast.runtime.settings import Settings
 from holdfast.sql.deliveries import Delivery, Held
 
 
 class WebhookSink:
-    """Posts one event at a time and keeps a log of it."""
+    """Posts one event at a time and keeps a log of deliveries."""
 
     batch = 1
     keep = True
@@ -33,7 +33,7 @@ class WebhookSink:
         self._agent = f"holdfast/{metadata.version('holdfast')}"
 
     def send(self, held: Held, deliveries: Sequence[Delivery]) -> Answer:
-        """Post one event and tell what was answered. Never raises on account of the receiver."""
+        """Post one event and return the response. Never raises because of the receiver."""
         delivery = deliveries[0]
         try:
             endpoint = endpoint_of(held.target, allow_private=self._allow_private)
@@ -61,7 +61,7 @@ class WebhookSink:
 
     def _post(self, endpoint: Endpoint, addresses: Sequence[str], body: bytes, headers: dict[str, str]) -> Answer:
         connection = _Pinned(endpoint, addresses, self._seconds)
-        # A timeout bounds each wait; a receiver that sends a byte now and then would never run into it.
+        # A socket timeout limits each wait; a receiver that sends a byte now and then would never exceed it.
         watchdog = threading.Timer(self._seconds, connection.abort)
         watchdog.daemon = True
         watchdog.start()
@@ -83,11 +83,11 @@ class WebhookSink:
             connection.close()
 
     def _too_slow(self) -> Answer:
-        return Answer(False, error=f"no answer within {self._seconds:g} s")
+        return Answer(False, error=f"no response within {self._seconds:g} s")
 
 
 class _Pinned(http.client.HTTPConnection):
-    """A connection to one of these addresses and no other, whatever the name means by now."""
+    """A connection to one of these addresses, regardless of what the name resolves to now."""
 
     def __init__(self, endpoint: Endpoint, addresses: Sequence[str], seconds: float) -> None:
         super().__init__(endpoint.host, endpoint.port, timeout=seconds)
@@ -115,7 +115,7 @@ class _Pinned(http.client.HTTPConnection):
         return max(0.05, self._ends - time.monotonic())
 
     def abort(self) -> None:
-        """Called by the watchdog: whoever waits on the socket gets an error."""
+        """Called by the watchdog: a call waiting on the socket gets an error."""
         self.aborted = True
         if self.sock is not None:
             try:

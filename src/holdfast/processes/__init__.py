@@ -1,1 +1,1 @@
-"""Operating system processes: their descendants, the signals that stop them, and programs that are kept running."""
+"""Operating system processes: descendants, stop signals, supervised programs, and the environment they run in."""

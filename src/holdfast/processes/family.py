@@ -1,4 +1,4 @@
-"""Processes: who descends from whom, ending a whole family, and ending with one's parent."""
+"""Processes and their descendants: finding and killing them, and stopping together with the parent."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LOOK_EVERY = 0.02
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process started and that still are its."""
+    """Return the child processes of a process."""
     return [child for child, parent in _parents().items() if parent == pid]
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that descend from it, parents first."""
+    """Return a process and all its descendants, parents first."""
     parents = _parents()
     found = [pid]
     for one in found:
@@ -34,7 +34,7 @@ def family(pid: int) -> list[int]:
 
 
 def kill_family(pid: int) -> list[int]:
-    """Kill a process and all its descendants without warning; returns who they were."""
+    """Kill a process and all its descendants with SIGKILL. Return their ids."""
     members = family(pid)
     for member in members:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -43,13 +43,13 @@ def kill_family(pid: int) -> list[int]:
 
 
 def alive(pids: Iterable[int]) -> list[int]:
-    """Those of the processes that still run; one that only waits to be reaped does not."""
+    """Return those of the processes that are still running; zombies do not count."""
     states = _states()
     return [pid for pid in pids if states.get(pid, "Z") != "Z"]
 
 
 def wait_gone(pids: Iterable[int], seconds: float) -> list[int]:
-    """Wait until none of the processes runs; returns those that still do."""
+    """Wait until none of the processes is running. Return those that still are."""
     ends = time.monotonic() + seconds
     left = alive(pids)
     while left and time.monotonic() < ends:
@@ -60,7 +60,7 @@ def wait_gone(pids: Iterable[int], seconds: float) -> list[int]:
 
 @contextlib.contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Let SIGINT and SIGTERM wait until the block is done: what it begins must not be left half-way."""
+    """Delay SIGINT and SIGTERM until the block is done, because it must not be interrupted."""
     came: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -100,9 +100,9 @@ def loop_signals(call: Callable[[], None]) -> Iterator[None]:
 
 
 def stop_with_parent(parent: int) -> None:
-    """Have this process told to stop (SIGTERM) as soon as `parent`, which started it, is gone, however it went.
+    """Send this process SIGTERM as soon as `parent`, which started it, has ended for any reason.
 
-    The id comes from the parent itself: by the time this is called it may be gone already.
+    The parent passes its own id, because it may already have ended when this is called.
     """
 
     def watch() -> None:
@@ -122,7 +122,7 @@ def _states() -> Mapping[int, str]:
 
 
 def _table() -> list[tuple[int, int, str]]:
-    """Each process with its parent and its state."""
+    """Return each process with its parent and its state."""
     if Path("/proc/self/stat").exists():
         return [row for entry in Path("/proc").iterdir() if entry.name.isdecimal() for row in _row(entry)]
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True)  # noqa: S607
@@ -131,7 +131,7 @@ def _table() -> list[tuple[int, int, str]]:
 
 def _row(entry: Path) -> list[tuple[int, int, str]]:
     with contextlib.suppress(OSError):
-        # The command's name comes in parentheses and may hold anything, parentheses and spaces too.
+        # The command name is in parentheses and may itself contain parentheses and spaces.
         state, parent = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
         return [(int(entry.name), int(parent), state)]
     return []

@@ -1,8 +1,8 @@
-"""Keeping programs running: what `holdfast up` does.
+"""Keep programs running: the supervisor of `holdfast up`.
 
-Each program is a `holdfast` command in a process of its own. One that ends is started again, after a pause that grows
-while it keeps ending. SIGTERM or SIGINT stops all of them, the second one at once, and nothing of them is left. They
-also stop by themselves if their supervisor is killed.
+Each program is a `holdfast` command in a separate process. A program that ends is restarted, after a pause that grows
+while it keeps ending. SIGTERM or SIGINT stops all programs; a second signal kills them. They also stop if the
+supervisor is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from time import monotonic
 from holdfast.processes.family import kill_family, loop_signals
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
-# A program that lived this long is sound: its next end is not one in a row.
+# A program that has run this long is healthy: its next end does not count as one in a row.
 SOUND_SECONDS = 30.0
 
 Tell = Callable[[str], None]
@@ -27,7 +27,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Program:
-    """A command to keep running: its name for people, and the arguments of `holdfast`. It ends with its parent."""
+    """A command to keep running: its display name, and the arguments of `holdfast`. It ends with its parent."""
 
     name: str
     arguments: tuple[str, ...]
@@ -43,7 +43,7 @@ def keep_running(programs: Sequence[Program], *, grace: float, tell: Tell) -> No
 
 
 class Supervisor:
-    """Starts programs, starts them again, and stops them."""
+    """Starts, restarts and stops programs."""
 
     def __init__(self, programs: Sequence[Program], grace: float, tell: Tell) -> None:
         self.programs = programs
@@ -53,14 +53,14 @@ class Supervisor:
         self._hurrying = asyncio.Event()
 
     async def serve(self) -> None:
-        """Keep all programs running until told to stop; return once all have ended."""
+        """Keep all programs running until `stop` is called; return once all have ended."""
         with loop_signals(self.stop):
             async with asyncio.TaskGroup() as group:
                 for program in self.programs:
                     group.create_task(self._keep(program))
 
     def stop(self) -> None:
-        """Ask all programs to stop; asked again, kill them."""
+        """Stop all programs; on a second call, kill them."""
         if self._stopping.is_set():
             self._hurrying.set()
         else:
@@ -76,13 +76,13 @@ class Supervisor:
                 return
             if monotonic() - started > SOUND_SECONDS:
                 pause = FIRST_PAUSE
-            self._tell(f"{program.name} ended ({_told(code)}); it starts again in {pause:g} s")
+            self._tell(f"{program.name} ended ({_describe(code)}); it starts again in {pause:g} s")
             await self._unless_stopping(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _run(self, program: Program) -> int:
-        """Start the program and wait for its end, which comes soon after stopping began."""
-        # A group of its own: a Ctrl-C at the terminal is ours to pass on, once and in order.
+        """Start the program and wait until it ends. After `stop`, it ends within the grace period."""
+        # A separate process group, so that only the supervisor receives Ctrl-C and stops the programs in order.
         process = await asyncio.create_subprocess_exec(
             *program.command, stdin=asyncio.subprocess.DEVNULL, process_group=0
         )
@@ -96,13 +96,13 @@ class Supervisor:
         finally:
             if not ending.done():
                 kill_family(process.pid)
-            # Whatever it started and did not end itself is in its group.
+            # Processes that it started and left behind are in its group.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
         return await ending
 
     async def _first(self, ending: asyncio.Task[int], event: asyncio.Event, seconds: float | None = None) -> None:
-        """Wait for the end of a process, or for an event, or until the time is over."""
+        """Wait for a process to end, for an event, or for the timeout."""
         happening = asyncio.create_task(event.wait())
         try:
             await asyncio.wait({ending, happening}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -114,5 +114,5 @@ class Supervisor:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
 
-def _told(code: int) -> str:
+def _describe(code: int) -> str:
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,4 +1,4 @@
-"""Result stores: where results go that are too large for a row. A store is a directory or an object store's URL."""
+"""Result stores for results that are too large for a database row: a directory or an object store."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ OBJECT_STORES = ("s3://", "gs://", "az://")
 
 
 class ResultStore(Protocol):
-    """Keeps results under a reference. What `put` returned can be read back whole, or reading says it is damaged."""
+    """Stores results under references. A stored result is read back unchanged, or reading raises DamagedResult."""
 
     def put(self, run_id: str, attempt: int, text: bytes) -> StoredResult: ...
 
     def get(self, stored: StoredResult) -> bytes: ...
 
     def chunks(self, stored: StoredResult) -> Iterator[bytes]:
-        """The same piece by piece, never whole in memory; the last piece comes only if all were what was stored."""
+        """Yield a result in pieces. The last piece is yielded only if all of them match the stored hash."""
 
     def remove(self, run_id: str) -> None:
         """Remove all stored results of a run. Do nothing if there are none."""
 
 
 def open_store(location: str) -> ResultStore:
-    """The store at a directory, or at an s3://, gs:// or az:// URL."""
+    """Return the store at a directory, or at an s3://, gs:// or az:// URL."""
     if location.startswith(OBJECT_STORES):
         from holdfast.results.blob import BlobStore
 

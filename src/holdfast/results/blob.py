@@ -13,7 +13,7 @@ from holdfast.results.files import CHUNK, DamagedResult, verified
 
 
 class BlobStore:
-    """Keeps results at an s3://, gs:// or az:// URL. Object stores publish an object whole or not at all."""
+    """Stores results at an s3://, gs:// or az:// URL. Object stores write an object completely or not at all."""
 
     def __init__(self, url: str) -> None:
         try:

@@ -1,7 +1,7 @@
 """Results as files: `{run_id}/{attempt}.json` under one directory.
 
-A result is written aside, flushed to disk, and only then given its name, so a file at its final name is always whole.
-The directories that lead to it are flushed as well: a result that was acknowledged outlives a crash of the machine.
+A result is written to a temporary file, flushed to disk and then renamed, so a file with the final name is always
+complete. Its directories are flushed as well: an acknowledged result survives a crash of the machine.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ CHUNK = 256 * 1024
 
 
 class DamagedResult(HoldfastError):
-    """A stored result is missing or is not what was stored."""
+    """A stored result is missing, or differs from what was stored."""
 
 
 class FileStore:
-    """Keeps results in a directory."""
+    """Stores results in a directory."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory).absolute()
@@ -103,7 +103,7 @@ def _read(file: BinaryIO, stored: StoredResult) -> Iterator[bytes]:
 
 
 def verified(pieces: Iterable[bytes], stored: StoredResult) -> Iterator[bytes]:
-    """Hand the pieces on; the last one only once all of them together are what was stored."""
+    """Yield the pieces, the last one only after checking that all of them match the stored hash."""
     digest = hashlib.sha256()
     held = b""
     for piece in pieces:

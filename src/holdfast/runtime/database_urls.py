@@ -1,7 +1,7 @@
-"""What may be said about a database URL that does not work.
+"""Error messages about database URLs that do not reveal passwords.
 
-The messages of libpq quote parts of the URL, and if a password contains characters that mean something in a URL, some
-of these parts belong to the password. Such messages are replaced by our own.
+The messages of libpq quote parts of the URL. If a password contains characters with a meaning in URLs, some of these
+parts belong to the password. Such messages are replaced.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ ENCODE = "in a user name or password, write % as %25, @ as %40, / as %2F, # as %
 
 
 def why_unusable(url: str, said: str) -> str:
-    """The reason why libpq cannot read this URL; `said` is its own message."""
+    """Return why libpq cannot parse this URL; `said` is libpq's message."""
     if "://" not in url:
         return "it must be postgresql://user:password@host:port/name, or name=value pairs such as host=db dbname=name"
     if mask_address(url) == url:
         return said
     if re.search(r"%(?![0-9A-Fa-f]{2})", url):
-        return f"it contains a % that begins no escape; {ENCODE}"
+        return f"it contains a % that is not part of an escape; {ENCODE}"
     if re.search(r"\s", url):
         return f"it contains a space; {ENCODE}"
     return f"its host, port or parameters are not valid; {ENCODE}"
 
 
 def quotable(url: str, said: str) -> str:
-    """The message of libpq or of the server, if no part of it can come from the password; else one of our own."""
+    """Return the message of libpq or the server if no part of it can come from the password, or else a replacement."""
     try:
         known = conninfo_to_dict(url)
     except ProgrammingError:
         return why_unusable(url, said)
     password = str(known.get("password") or "")
     if "://" in url and not _is_read_as_written(url, password):
-        return f"the URL may be read in more than one way; {ENCODE}"
+        return f"the URL is ambiguous; {ENCODE}"
     return said.replace(password, HIDDEN) if len(password) > 3 else said
 
 
 def _is_read_as_written(url: str, password: str) -> bool:
-    """Whether libpq takes for the password what precedes the last @."""
+    """Whether libpq uses the text before the last @ as the password."""
     if mask_address(url) == HIDDEN:
         return False
     user, at, _ = url.partition("://")[2].rpartition("@")

@@ -2,7 +2,7 @@
 
 A forked process inherits its parent's sockets and locks, but not the threads that use them. If two processes use one
 socket, each reads answers meant for the other, and a lock that another thread held at the fork is never released. So a
-process opens its own connections and never uses, closes or locks what its parent opened.
+process opens its own connections, and never uses, closes or locks those of its parent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ os.register_at_fork(after_in_child=_replace_lock)
 
 
 class PerProcess(Generic[T]):
-    """A resource that is opened at once, and again in each forked process that uses it."""
+    """A resource that is opened immediately, and again in each forked process that uses it."""
 
     def __init__(self, open_one: Callable[[], T]) -> None:
         self._open_one = open_one

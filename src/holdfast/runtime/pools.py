@@ -51,7 +51,7 @@ def fresh(pool: ConnectionPool[OwnConnection]) -> Iterator[OwnConnection]:
 
 @asynccontextmanager
 async def fresh_async(pool: AsyncConnectionPool[AsyncOwnConnection]) -> AsyncIterator[AsyncOwnConnection]:
-    """The same, awaiting."""
+    """Do the same asynchronously."""
     for left in reversed(range(LOOKS)):
         async with pool.connection() as connection:
             if not (left and await connection.is_stale()):

@@ -1,4 +1,4 @@
-"""The submitter's bell: a message for each run that was just made, hints for our own workers, and a sweeper."""
+"""The bell of a client with an RQ doorbell: a message for each new run, hints for Holdfast workers, and a sweeper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.runtime.rq_sweeper import Sweeper
 
 
 class RqBell:
-    """Rings for runs by name. What it cannot send, the next sweep sends."""
+    """Sends a message for each run. The next sweep sends those that fail."""
 
     def __init__(self, redis_url: str, connect: Callable[[], psycopg.Connection[Any]], again_after: float) -> None:
         self._ringer = RunRinger(redis_url, again_after)
@@ -30,7 +30,7 @@ class RqBell:
         self._hints.ring(hints)
 
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        """Somebody else will commit: a message now would find nothing, so it is left to the sweep that does."""
+        """Leave the messages to the next sweep: the caller has not committed, so the runs could not be claimed yet."""
         self._hints.ring_later(hints)
 
     def rides(self, hint: str) -> bool:

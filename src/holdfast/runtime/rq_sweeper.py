@@ -1,7 +1,8 @@
-"""The sweeper: rings again for runs whose message was lost, and for those that were made ready since.
+"""The sweeper: sends messages for ready runs that have none, because it was lost or was never sent.
 
-Every process with an RQ doorbell has one: each client (and with it the API), each of our workers, `holdfast sweep`, and
-each work-horse when its run has ended. They take turns through Redis, so that one of them sweeps about once a second.
+Every process with an RQ doorbell has one: each client (including the API), each Holdfast worker, `holdfast sweep`, and
+each RQ work-horse when its run has ended. They take turns through Redis, so that one of them sweeps about once a
+second.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = logging.getLogger("holdfast.rq")
 
 
 class Sweeper:
-    """Sweeps on a connection of its own, by itself once started."""
+    """Sweeps on its own connection; `start` makes it sweep periodically."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]], ringer: RunRinger) -> None:
         self._connect = connect
@@ -41,7 +42,7 @@ class Sweeper:
         self._thread: threading.Thread | None = None
 
     def sweep(self) -> int:
-        """If it is our turn: rescue, promote, and ring. Tells how many messages were left."""
+        """If it is this process's turn, rescue, promote and ring. Return how many messages were sent."""
         if not self._ringer.turn(SWEEP_EVERY * 0.9):
             return 0
         for orphan in self._do(lambda: ops.find_orphans(RESCUED_AT_ONCE)):
@@ -56,21 +57,17 @@ class Sweeper:
         return driver.transact(self._connection, make_op)
 
     def try_sweep(self) -> int:
-        """Sweep; a database that does not answer is none of the caller's business."""
+        """Sweep, ignoring database errors."""
         try:
             return self.sweep()
         except psycopg.Error as error:
-            log.debug("sweep put off: %s", error)
+            log.debug("sweep postponed: %s", error)
             self._disconnect()
             return 0
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="holdfast-sweep", daemon=True)
         self._thread.start()
-
-    def poke(self) -> None:
-        """Something may be ready soon: sweep a little earlier."""
-        self._wake.set()
 
     def _run(self) -> None:
         while not self._closing:

@@ -1,4 +1,4 @@
-"""What a client or a worker stands on: settings, a database that is there and fits, a place for results."""
+"""The runtime of a client or worker: settings, a checked database, and a result store."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _NO_DATABASE = re.compile(r'database "(.+)" does not exist|no such database: (\S
 
 
 class Runtime:
-    """Opened once per process; holds the embedded server, if that is what the settings lead to.
+    """Opened once per process; starts the embedded server if no database is configured.
 
-    With `lasting` that server is started again if it dies: for processes that are there to stay. With a `purpose`, the
-    role must have the privileges that `holdfast db grants` lists for it.
+    With `lasting`, that server is restarted if it dies, for long-running processes. With a `purpose`, the role must
+    have the privileges that `holdfast db grants` lists for it.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Runtime:
         self._pid = os.getpid()
 
     def enter_process(self) -> None:
-        """In a fork of the process that opened this, use the embedded server in its own right."""
+        """In a fork of the process that opened this, register as a separate user of the embedded server."""
         if self._pid == os.getpid():
             return
         if self._server is not None:
@@ -99,15 +99,15 @@ class Runtime:
         return self._store
 
     def load_result(self, found: ResultRecord) -> bytes:
-        """The bytes of a result, from where it is kept."""
+        """Return the bytes of a result, from the database or the result store."""
         if found.ref is not None:
             return self.store.get(StoredResult(found.ref, found.size or 0, found.sha256 or ""))
         return (found.text or "null").encode()
 
     def open_bell(self, notify: Callable[[Iterable[str]], None], *, waiting: bool = True) -> Bell:
-        """The bell that the settings ask for; `notify` sends hints through Postgres.
+        """Return the configured bell; `notify` sends hints through Postgres.
 
-        With `waiting` False ringing never waits for Redis.
+        With `waiting=False`, ringing never waits for Redis.
         """
         url = self.settings.redis_url
         if self.settings.doorbell not in ("redis", "rq") or not url:
@@ -124,7 +124,7 @@ class Runtime:
         return bell if waiting else BackgroundBell(bell)
 
     def connect_for_sweep(self) -> OwnConnection:
-        """A connection for a sweeper. Raises psycopg's errors, which a sweep survives."""
+        """Return a connection for a sweeper. Raises psycopg's errors, which a sweep ignores."""
         return OwnConnection.connect(self.database_url, session=sessions.SWEEP, pooler=self.settings.pooler)
 
     def close(self) -> None:
@@ -142,11 +142,11 @@ class Runtime:
 
 
 def connect(url: str, pooler: str = "auto") -> OwnConnection:
-    """A connection of one's own, or one clear line why there is none."""
+    """Open a connection, or raise an error that says in one line why it failed."""
     try:
         return OwnConnection.connect(url, session=sessions.CLIENT, pooler=pooler, connect_timeout=CONNECT_TIMEOUT)
     except psycopg.ProgrammingError as error:
-        why = why_unusable(url, _said(error))
+        why = why_unusable(url, _message(error))
         raise ConfigurationError(f"the database URL {masked(url)} cannot be used: {why}") from None
     except psycopg.OperationalError as error:
         cause = error if quotable(url, str(error)) == str(error) else None
@@ -154,10 +154,10 @@ def connect(url: str, pooler: str = "auto") -> OwnConnection:
 
 
 def learn_server(connection: psycopg.Connection[Any]) -> bool:
-    """Learn the server's time, and return whether the server takes writes, which a standby does not.
+    """Learn the server's time, and return whether the server accepts writes, which a standby does not.
 
     Runs are sorted and pruned by id, so ids are generated from the database's time if this machine's clock is far off.
-    Our sessions and transactions are read-write whatever the role or the database sets, so only a standby is read-only.
+    Holdfast's transactions are read-write regardless of role and database settings, so only a standby is read-only.
     """
     found = connection.execute(
         "select (extract(epoch from clock_timestamp()) * 1000000)::bigint, not pg_is_in_recovery()"
@@ -169,7 +169,7 @@ def learn_server(connection: psycopg.Connection[Any]) -> bool:
 
 
 def read_only(url: str) -> DatabaseReadOnly:
-    """Return the error to raise for a server that takes no writes."""
+    """Return the error to raise for a server that accepts no writes."""
     return DatabaseReadOnly(f"Postgres at {masked(url)} {TAKES_NO_WRITES}. Point HOLDFAST_DATABASE_URL to the primary.")
 
 
@@ -179,7 +179,7 @@ def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
         return read_only(url)
     if isinstance(error, psycopg.Error) and not is_lost(error):
         return DatabaseUnreachable(refused(url, error))
-    said = quotable(url, _said(error))
+    said = quotable(url, _message(error))
     missing = _NO_DATABASE.search(said)
     if missing is not None:
         name = missing[1] or missing[2]
@@ -187,7 +187,7 @@ def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
             f"the database {name!r} does not exist on the server at {masked(url)}. Create it (createdb {name}, or "
             f'create database "{name}") and run holdfast db upgrade, or correct HOLDFAST_DATABASE_URL.'
         )
-    # Messages from the server contain FATAL: the server answered and rejected the connection.
+    # Messages from the server contain FATAL: the server responded and rejected the connection.
     how = "rejected the connection" if "FATAL:" in said else "does not answer"
     return DatabaseUnreachable(
         f"Postgres at {masked(url)} {how}: {said}. Check HOLDFAST_DATABASE_URL and that the server runs."
@@ -195,10 +195,10 @@ def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
 
 
 def refused(url: str, error: BaseException) -> str:
-    """The message for a server that answers but cannot do this now."""
+    """Return the message for a server that responds but cannot do this now."""
     why = " because of a conflict with another transaction" if fault_of(error) is Fault.BUSY else ""
-    return f"Postgres at {masked(url)} cannot do this now{why}: {quotable(url, _said(error))}. Try again later."
+    return f"Postgres at {masked(url)} cannot do this now{why}: {quotable(url, _message(error))}. Try again later."
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return " ".join(str(error).split()).rstrip(".?") or type(error).__name__

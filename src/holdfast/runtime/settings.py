@@ -1,6 +1,6 @@
-"""Settings: from the environment, else from `holdfast.toml`, else the default. Each value knows where it came from.
+"""Settings: from the environment, else from `holdfast.toml`, else the default. The origin of each value is recorded.
 
-An unknown or unusable setting stops the start with one line that says what to do.
+An unknown or invalid setting prevents the start, with one line that says what to do.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _port(value: str) -> int:
 
 
 def _postgres(value: str) -> str:
-    """An address for libpq; the driver that SQLAlchemy's way of writing names is left out."""
+    """Return an address for libpq, without the driver that a SQLAlchemy URL may name."""
     scheme, separator, rest = value.partition("://")
     if not separator:
         if value and "=" not in value:
@@ -104,7 +104,7 @@ BOUNDED = (_seconds, _days, _attempts)
 
 
 class Source(NamedTuple):
-    """How one setting is read: its parser, and names from elsewhere that mean the same."""
+    """How one setting is read: its parser and its aliases."""
 
     parse: Callable[[str], Any]
     aliases: tuple[tuple[str, Callable[[str], Any]], ...] = ()
@@ -190,7 +190,7 @@ class Settings:
             raise ConfigurationError(f"HOLDFAST_PAGE ({self.page}) exceeds HOLDFAST_MAX_PAGE ({self.max_page})")
 
     def given_database_url(self) -> str | None:
-        """The database URL, or None for the embedded server. An empty URL is most likely a mistake and is refused."""
+        """Return the database URL, or None for the embedded server. An empty URL, probably a mistake, is rejected."""
         if self.database_url == "":
             origin = self.origins.get("database_url", "setting database_url").removeprefix("environment ")
             raise ConfigurationError(
@@ -200,7 +200,7 @@ class Settings:
         return self.database_url
 
     def shown(self) -> list[tuple[str, str, str]]:
-        """Each setting as (name, value, origin), secrets masked."""
+        """Return each setting as (name, value, origin), with secrets masked."""
         return [
             (name, masked(value) if source.secret else _written(value), self.origins.get(name, "default"))
             for name, source in _sources().items()
@@ -215,7 +215,7 @@ def _written(value: Any) -> str:
 
 
 def masked(value: str | None) -> str:
-    """A URL without its passwords, or another secret without itself."""
+    """Return a URL without its passwords; other secrets are hidden completely."""
     return mask_address(value) if value else ""
 
 
@@ -246,7 +246,7 @@ def load(environment: Mapping[str, str] | None = None, directory: Path | None = 
                 origins[name] = str(path)
     if "database_url" not in values and environment.get("POSTGRES_HOST"):
         values["database_url"], origins["database_url"] = _from_parts(environment), "environment POSTGRES_*"
-    # An empty variable counts as unset, but must not start another database than the one that was meant.
+    # An empty variable counts as unset, but must not lead to another database than intended.
     empty = [key for key in (f"{PREFIX}DATABASE_URL", "DATABASE_URL") if key in environment]
     if "database_url" not in values and empty:
         values["database_url"], origins["database_url"] = "", f"environment {empty[0]}"
@@ -260,7 +260,7 @@ def load(environment: Mapping[str, str] | None = None, directory: Path | None = 
 
 
 def _from_parts(environment: Mapping[str, str]) -> str:
-    """The address that the variables of the postgres image describe; the host may be a socket's directory."""
+    """Return the address from the variables of the postgres image; the host may be the directory of a socket."""
 
     def part(name: str, default: str) -> str:
         return quote(environment.get(f"POSTGRES_{name}") or default, safe="")
@@ -307,6 +307,6 @@ def _refuse_unknown(
 
 
 def _nearest(name: str, known: Iterable[str]) -> list[str]:
-    """The known name that this one misspells, if there is one. The prefix, which all share, does not count."""
+    """Return the known name closest to this one, if there is one, ignoring the common prefix."""
     bare = {other.removeprefix(PREFIX): other for other in known}
     return [bare[one] for one in difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1, cutoff=0.7)]

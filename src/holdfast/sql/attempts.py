@@ -11,9 +11,9 @@ from holdfast.domain.records import AttemptRecord, ResultRecord
 from holdfast.domain.values import AttemptRef
 from holdfast.sql.statement import Row, Statement, each, first, plain_array
 
-# The lowest number among a run's attempts, for endings that need the next one below it. A statement that asks a
-# partitioned table for each of its rows, as this does, must not also lock rows that others change, though it may delete
-# them: PostgreSQL 18 would read freed memory (docs/decisions/0007). Lock them in a statement before it.
+# The lowest number of a run's attempts: a run that ends without an attempt gets the next lower one. A statement that
+# queries a partitioned table for each of its rows, as this does, may delete rows that other transactions change, but
+# must not lock them: PostgreSQL 18 would read freed memory (docs/decisions/0007). Lock them in an earlier statement.
 LOWEST = """
             left join lateral (
                 select attempts.number from holdfast.attempts
@@ -27,7 +27,7 @@ def _attempt(row: Row) -> AttemptRecord:
 
 
 def of_run(run_id: str) -> Statement[list[AttemptRecord]]:
-    """The attempts of a run in order, the live one included."""
+    """Return the attempts of a run in order, including the live one."""
     return Statement(
         """
         select attempts.number, attempts.status, attempts.outcome, attempts.worker_id::text,
@@ -53,12 +53,12 @@ def of_run(run_id: str) -> Statement[list[AttemptRecord]]:
 
 
 def ended_by(worker_id: str, refs: Sequence[AttemptRef]) -> Statement[set[AttemptRef]]:
-    """Those of these attempts whose ending this worker itself has written."""
+    """Return those of these attempts whose result this worker itself has stored."""
     return Statement(
         """
         select attempts.run_id::text, attempts.number
-        from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[]) as told (run_id, number)
-        join holdfast.attempts on attempts.run_id = told.run_id and attempts.number = told.number
+        from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[]) as given (run_id, number)
+        join holdfast.attempts on attempts.run_id = given.run_id and attempts.number = given.number
         where attempts.worker_id = %(worker_id)s::uuid and attempts.status <> 'LOST'
         """,
         {
@@ -82,7 +82,7 @@ def result(run_id: str) -> Statement[ResultRecord | None]:
 
 
 class Reopened(NamedTuple):
-    """A run whose ending was taken back: how it had ended, who counts it, and whether it has dependencies."""
+    """A run that was reopened: its former outcome, the job and map that count it, and whether it has dependencies."""
 
     run_id: str
     outcome: str
@@ -92,8 +92,8 @@ class Reopened(NamedTuple):
     waits: bool
 
 
-def hold_endings(run_ids: Sequence[str]) -> Statement[list[str]]:
-    """Those of these runs whose ending could be taken back, locked so that nobody else does."""
+def hold_ended(run_ids: Sequence[str]) -> Statement[list[str]]:
+    """Lock those of these runs that can be reopened, and return them."""
     return Statement(
         """
         select run_id::text from holdfast.attempts
@@ -108,10 +108,10 @@ def hold_endings(run_ids: Sequence[str]) -> Statement[list[str]]:
 
 
 def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
-    """Take back the endings of runs that this transaction holds (`hold_endings`), with their whole budget again.
+    """Reopen runs that this transaction has locked (`hold_ended`), with the full number of attempts.
 
-    A run without dependencies is ready; the others wait until somebody counts what they wait for. A run whose job
-    succeeded without it, or is being stopped, stays as it is.
+    A run without dependencies becomes ready; the others wait until their dependencies are counted again. A run whose
+    job succeeded without it, or is being stopped, is not changed.
     """
     return Statement(
         """
@@ -151,7 +151,7 @@ def reopen(run_ids: Sequence[str], by: str) -> Statement[list[Reopened]]:
 
 
 def last_workers(run_ids: Sequence[str]) -> Statement[dict[str, str]]:
-    """The workers of the last attempts of these runs, of those that have ended one."""
+    """Return the worker of the last ended attempt of each of these runs, by run."""
     return Statement(
         """
         select distinct on (run_id) run_id::text, worker_id::text from holdfast.attempts

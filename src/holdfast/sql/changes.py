@@ -1,4 +1,4 @@
-"""Whether runs or jobs changed: a mark for each, which differs whenever anything that can be read about it does."""
+"""Change detection: a version text for each run or job, which differs whenever any of its public fields does."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from holdfast.sql.statement import Statement, plain_array
 
 
-def marks(ids: Sequence[str]) -> Statement[dict[str, str]]:
-    """The marks of the runs and jobs with these ids; what does not exist has none."""
+def versions(ids: Sequence[str]) -> Statement[dict[str, str]]:
+    """Return the version texts of the runs and jobs with these ids, by id; missing ones are left out."""
     return Statement(
         """
         select runs.id::text,
@@ -16,8 +16,8 @@ def marks(ids: Sequence[str]) -> Statement[dict[str, str]]:
                    leases.cancel_requested_at, leases.progress::text, workers.expires_at, ending.number,
                    (select max(logs.seq) from holdfast.logs where logs.run_id = runs.id),
                    (select count(*) from holdfast.events where events.run_id = runs.id))::text
-        from unnest(%(ids)s::uuid[]) as told (id)
-        join holdfast.runs on runs.id = told.id
+        from unnest(%(ids)s::uuid[]) as given (id)
+        join holdfast.runs on runs.id = given.id
         left join holdfast.ready on ready.run_id = runs.id
         left join holdfast.waiting on waiting.run_id = runs.id
         left join holdfast.leases on leases.run_id = runs.id

@@ -1,4 +1,4 @@
-"""What a run, a job or a map has added, by name: kept as steps, so that whoever asks again finds what is stored."""
+"""The children that a run, a job or a map has added, stored as steps by name, so that a repeated request finds them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast.domain.values import KnownAs
 from holdfast.sql.runs import loaded
 from holdfast.sql.statement import Row, Statement, count, each, first, plain_array, text_array
 
-# No step of a user has such a name.
+# Names of user steps cannot start with this.
 PREFIX = "holdfast:"
 
 
 class Stored(NamedTuple):
-    """What is known under a name: the attempt that added it (0: added from outside of a run), and what it is."""
+    """A stored child: its name, the attempt that added it (0 if added from outside a run), and its description."""
 
     known_as: KnownAs
     attempt: int
@@ -28,7 +28,7 @@ def _stored(row: Row) -> Stored:
 
 
 def record(known_as: KnownAs, attempt: int, what: dict[str, Any]) -> Statement[int]:
-    """Take a name, for good. 0 if it is taken; whoever is about to take it is waited for."""
+    """Reserve a name permanently. Return 0 if it is taken; wait for a concurrent transaction that is reserving it."""
     return Statement(
         """
         with taken as (
@@ -76,7 +76,7 @@ def find_many(names: Sequence[KnownAs]) -> Statement[list[Stored]]:
 
 
 def of_run(run_id: str) -> Statement[list[Stored]]:
-    """Everything that the attempts of a run have added, in order."""
+    """Return all children that the attempts of a run have added, in order."""
     return Statement(
         """
         select run_id::text, name, attempt, result::text from holdfast.steps
@@ -88,7 +88,7 @@ def of_run(run_id: str) -> Statement[list[Stored]]:
 
 
 def edges(run_id: str) -> Statement[list[tuple[str, str]]]:
-    """What a run depends on, each with its policy."""
+    """Return the dependencies of a run, each with its policy."""
     return Statement(
         "select on_id::text, policy from holdfast.dependencies where run_id = %(run_id)s::uuid order by on_id",
         {"run_id": run_id},

@@ -1,9 +1,9 @@
-"""Chores: which of the things that every worker does for all are due now. One look, so that idling is cheap."""
+"""Which upkeep services are due now, in a single query, so that idle workers cost little."""
 
 from __future__ import annotations
 
 from holdfast.sql.deliveries import DUE
-from holdfast.sql.jobs import HELD_FOR_NOTHING
+from holdfast.sql.jobs import NO_LONGER_HELD
 from holdfast.sql.resources import TO_REMOVE
 from holdfast.sql.statement import Statement, each
 from holdfast.sql.stopping import TO_STOP
@@ -15,14 +15,14 @@ _CHORES = {
     "publish": "from holdfast.outbox",
     "publish again": DUE,
     "stop_overdue_jobs": TO_STOP,
-    "end_held_jobs": HELD_FOR_NOTHING,
+    "end_held_jobs": NO_LONGER_HELD,
     "remove_resources": TO_REMOVE,
 }
 NAMES = frozenset(name.partition(" ")[0] for name in _CHORES)
 
 
 def due() -> Statement[list[str]]:
-    """The names of the services that have something to do now."""
+    """Return the names of the services that have work to do now."""
     return Statement(
         " union all ".join(
             f"select '{name.partition(' ')[0]}' where exists (select {sql})" for name, sql in _CHORES.items()

@@ -1,7 +1,7 @@
-"""Deliveries: one event for one subscription. They leave in order, and whoever sends holds the subscription meanwhile.
+"""Deliveries: one event for one subscription. They are sent in order, by the publisher that holds the subscription.
 
-Sending happens outside of any transaction. What it came to is written only while the subscription is still held by the
-same holder: one that was too slow is refused, and another sends the event again under the same id.
+Sending happens outside any transaction. The result is stored only if the same publisher still holds the subscription:
+if its hold has expired, the write is rejected, and another publisher sends the event again with the same id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MINE = """
 
 
 class Held(NamedTuple):
-    """A subscription that the holder now delivers for."""
+    """A subscription that a publisher holds."""
 
     id: str
     name: str
@@ -32,7 +32,7 @@ class Held(NamedTuple):
     secret: str | None
 
 
-# Subscriptions whose next delivery, `head`, is due and that nobody holds.
+# Subscriptions whose next delivery, `head`, is due and that no publisher holds.
 DUE = """
             from holdfast.subscriptions
             cross join lateral (select deliveries.due_at from holdfast.deliveries
@@ -46,7 +46,7 @@ DUE = """
 
 
 def hold(holder: str, seconds: float) -> Statement[Held | None]:
-    """Take a subscription whose next delivery is due and that nobody else holds."""
+    """Hold a subscription whose next delivery is due and that no other publisher holds."""
     return Statement(
         """
         with due as (
@@ -70,7 +70,7 @@ def hold(holder: str, seconds: float) -> Statement[Held | None]:
     )
 
 
-def let_go(holder: str, subscription_id: str) -> Statement[int]:
+def release(holder: str, subscription_id: str) -> Statement[int]:
     return Statement(
         """
         with freed as (
@@ -86,7 +86,7 @@ def let_go(holder: str, subscription_id: str) -> Statement[int]:
 
 
 class Delivery(NamedTuple):
-    """What is to be sent."""
+    """An event to be sent to a subscriber."""
 
     id: int
     run_id: str
@@ -98,7 +98,7 @@ class Delivery(NamedTuple):
 
     @property
     def event_id(self) -> str:
-        """The same for every subscription and every try, so receivers can tell a repetition."""
+        """The same for every subscription and every attempt, so that receivers can recognize duplicates."""
         return f"evt_{self.run_id}_{self.number}"
 
 
@@ -107,7 +107,7 @@ def _delivery(row: Row) -> Delivery:
 
 
 def next_of(subscription_id: str, limit: int) -> Statement[list[Delivery]]:
-    """The oldest deliveries still to be made, up to the first that has to wait."""
+    """Return the oldest pending deliveries, up to the first that is not due yet."""
     return Statement(
         """
         select id, run_id::text, number, type, created_at, attempts, event::text from (
@@ -123,7 +123,7 @@ def next_of(subscription_id: str, limit: int) -> Statement[list[Delivery]]:
 
 
 class Try(NamedTuple):
-    """One attempt to deliver: how long it took, what was answered, and what went wrong, if anything did."""
+    """One attempt to deliver: its duration, the response code, and the error, if any."""
 
     seconds: float = 0.0
     code: int | None = None
@@ -131,7 +131,7 @@ class Try(NamedTuple):
 
 
 def delivered(holder: str, ids: Sequence[int], tried: Try, *, keep: bool, hold_seconds: float) -> Statement[int]:
-    """These arrived. They stay as a log if `keep`, else they are gone. The hold is prolonged."""
+    """Record that these were delivered, and extend the hold. They are deleted unless `keep` is set."""
     end = (
         """
         update holdfast.deliveries
@@ -165,7 +165,7 @@ def delivered(holder: str, ids: Sequence[int], tried: Try, *, keep: bool, hold_s
 
 
 def put_off(holder: str, id_: int, tried: Try, delay: float) -> Statement[int]:
-    """This did not arrive; try again after `delay` seconds. Everything behind it waits."""
+    """Record a failed attempt; try again after `delay` seconds. Later deliveries wait for this one."""
     return Statement(
         """
         with later as (
@@ -179,14 +179,14 @@ def put_off(holder: str, id_: int, tried: Try, delay: float) -> Statement[int]:
         )
         select count(*) from later
         """,
-        {"holder": holder, "id": id_, "delay": delay} | _told(tried),
+        {"holder": holder, "id": id_, "delay": delay} | _parameters(tried),
         count,
         together=True,
     )
 
 
 def give_up(holder: str, id_: int, tried: Try) -> Statement[int]:
-    """This will not arrive."""
+    """Record that this delivery failed permanently."""
     return Statement(
         """
         with lost as (
@@ -200,18 +200,18 @@ def give_up(holder: str, id_: int, tried: Try) -> Statement[int]:
         )
         select count(*) from lost
         """,
-        {"holder": holder, "id": id_} | _told(tried),
+        {"holder": holder, "id": id_} | _parameters(tried),
         count,
         together=True,
     )
 
 
-def _told(tried: Try) -> dict[str, object]:
+def _parameters(tried: Try) -> dict[str, object]:
     return {"seconds": tried.seconds, "code": tried.code, "error": tried.error}
 
 
 def redeliver(id_: int) -> Statement[int]:
-    """Deliver this once more, before anything that is newer."""
+    """Deliver this once more, before all newer deliveries."""
     return Statement(
         """
         with again as (
@@ -230,7 +230,7 @@ def redeliver(id_: int) -> Statement[int]:
 def log(
     subscription: str | None, status: str | None, before: int | None, limit: int
 ) -> Statement[list[DeliveryRecord]]:
-    """The deliveries, newest first."""
+    """Return deliveries, newest first."""
     return Statement(
         """
         select deliveries.id, subscriptions.name, 'evt_' || deliveries.run_id || '_' || deliveries.number,
@@ -249,7 +249,7 @@ def log(
 
 
 def forget(older_than_days: float, limit: int) -> Statement[int]:
-    """Forget deliveries past their time, those of paused subscriptions included."""
+    """Delete deliveries past their retention, including those of paused subscriptions."""
     return Statement(
         """
         with gone as (

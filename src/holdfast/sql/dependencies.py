@@ -1,8 +1,7 @@
-"""Dependencies: who waits for whom, and what an ending means for those who waited.
+"""Dependencies between runs, and what happens to the dependents of a run or map that ends.
 
-An edge is open while the run or map it points to has not ended. `waiting.blockers` counts a run's open edges, so that
-nobody has to look them up; the count moves in the transaction that makes it true, and `stalled` finds any that does not
-agree with the rows.
+An edge is open until the run or map it points to has ended. `waiting.blockers` stores the number of a run's open edges;
+it is updated in the transaction that ends the run, and `stalled` finds counts that do not match the rows.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.domain.jobs import Ending
+from holdfast.domain.jobs import Ended
 from holdfast.sql.attempts import LOWEST
 from holdfast.sql.statement import Rows, Statement, each, nothing, plain_array, text_array
 
@@ -23,10 +22,10 @@ def _states(found: Rows) -> dict[str, str | None]:
 
 
 def hold(ids: Sequence[str]) -> Statement[dict[str, str | None]]:
-    """How these runs and maps stand: OPEN, how they ended, or None for one that is nowhere to be found.
+    """Return the state of these runs and maps: OPEN, the outcome, or None for one that was not found.
 
-    They stay as they stand until the transaction ends: whoever would end or reopen them waits. One that was just on its
-    way from one place to the next is nowhere; ask again.
+    The rows are locked, so that no other transaction ends or reopens them before this one is over. A run that another
+    transaction was just moving between tables is not found; call this again.
     """
     return Statement(
         """
@@ -49,8 +48,8 @@ def hold(ids: Sequence[str]) -> Statement[dict[str, str | None]]:
                       from mapped
             union all select run_id, outcome from ended
         )
-        select asked.id::text, found.state
-        from unnest(%(ids)s::uuid[]) as asked (id) left join found on found.id = asked.id
+        select requested.id::text, found.state
+        from unnest(%(ids)s::uuid[]) as requested (id) left join found on found.id = requested.id
         """,
         {"ids": plain_array(sorted(ids))},
         _states,
@@ -59,12 +58,12 @@ def hold(ids: Sequence[str]) -> Statement[dict[str, str | None]]:
 
 
 def gone(ids: Sequence[str]) -> Statement[set[str]]:
-    """Those of these that are neither a run nor a map, since they were pruned."""
+    """Return those of these ids that belong to neither a run nor a map, because they were pruned."""
     return Statement(
         """
-        select asked.id::text from unnest(%(ids)s::uuid[]) as asked (id)
-        where not exists (select from holdfast.runs where runs.id = asked.id)
-          and not exists (select from holdfast.maps where maps.id = asked.id)
+        select requested.id::text from unnest(%(ids)s::uuid[]) as requested (id)
+        where not exists (select from holdfast.runs where runs.id = requested.id)
+          and not exists (select from holdfast.maps where maps.id = requested.id)
         """,
         {"ids": plain_array(ids)},
         lambda found: {str(row[0]) for row in found},
@@ -73,9 +72,9 @@ def gone(ids: Sequence[str]) -> Statement[set[str]]:
 
 
 def undecidable(run_ids: Sequence[str], gone: Sequence[str]) -> Statement[set[str]]:
-    """Those of these runs that never started and depend on the success or failure of one that is `gone`.
+    """Return those of these runs that never started and depend on the success or failure of a run that is `gone`.
 
-    Whatever a run that started depends on had ended as it should. Of the others that is not known any more.
+    If a run has started, its dependencies were met. For the others this can no longer be determined.
     """
     return Statement(
         """
@@ -92,7 +91,7 @@ def undecidable(run_ids: Sequence[str], gone: Sequence[str]) -> Statement[set[st
 
 
 def targets(run_ids: Sequence[str]) -> Statement[list[str]]:
-    """What these runs depend on."""
+    """Return the runs and maps that these runs depend on."""
     return Statement(
         "select distinct on_id::text from holdfast.dependencies where run_id = any(%(run_ids)s::uuid[])",
         {"run_ids": plain_array(run_ids)},
@@ -102,7 +101,7 @@ def targets(run_ids: Sequence[str]) -> Statement[list[str]]:
 
 
 def link(edges: Sequence[tuple[str, str, str]]) -> Statement[None]:
-    """Write edges, each (run that waits, run or map it waits for, policy)."""
+    """Insert edges, each (waiting run, run or map it waits for, policy)."""
     return Statement(
         """
         insert into holdfast.dependencies (run_id, on_id, policy)
@@ -120,7 +119,7 @@ def link(edges: Sequence[tuple[str, str, str]]) -> Statement[None]:
 
 
 class Decision(NamedTuple):
-    """What is to become of a run that waits: a reason ends it, no blockers release it, else the count is noted."""
+    """What to do with a waiting run: end it for a reason, release it if it has no blockers, or update its count."""
 
     run_id: str
     reason: str | None
@@ -128,15 +127,15 @@ class Decision(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What became of those who waited: runs that ended since they can never start, and the queues of those that can."""
+    """The effect of decisions: runs that ended because they can never start, and the queues of released runs."""
 
-    ended: list[Ending]
+    ended: list[Ended]
     released: set[str]
 
 
 def _applied(found: Rows) -> Applied:
     return Applied(
-        [Ending(row[0], "CANCELLED", row[2], row[3], True) for row in found if row[4]],
+        [Ended(row[0], "CANCELLED", row[2], row[3], True) for row in found if row[4]],
         {row[1] for row in found if not row[4]},
     )
 
@@ -144,11 +143,11 @@ def _applied(found: Rows) -> Applied:
 _UNREACHABLE = "format('unreachable: %%s ended %%s, not in %%s', "
 
 
-def decide(endings: Sequence[Ending]) -> Statement[list[Decision]]:
-    """Count these endings for those who wait for them, and hold those: some become ready, some can never start.
+def decide(ended: Sequence[Ended]) -> Statement[list[Decision]]:
+    """Lock the dependents of ended runs and maps, and decide about each: released, unreachable, or still waiting.
 
-    What depends on a run that can never start is decided in the same breath, however deep it goes; all of them are
-    locked in one order. Edges that others add meanwhile are not seen: `recount` whoever depends on what ended.
+    Dependents of a run that can never start are decided in the same statement, to any depth; all are locked in one
+    order. Edges that other transactions add concurrently are not seen: `recount` the dependents afterwards.
     """
     return Statement(
         """
@@ -186,8 +185,8 @@ def decide(endings: Sequence[Ending]) -> Statement[list[Decision]]:
         from held left join over on over.run_id = held.run_id left join met on met.run_id = held.run_id
         """,
         {
-            "ids": plain_array([ending.id for ending in endings]),
-            "outcomes": plain_array([ending.outcome for ending in endings]),
+            "ids": plain_array([one.id for one in ended]),
+            "outcomes": plain_array([one.outcome for one in ended]),
         },
         each(Decision._make),
         together=True,
@@ -195,7 +194,7 @@ def decide(endings: Sequence[Ending]) -> Statement[list[Decision]]:
 
 
 def hold_dependents(ids: Sequence[str]) -> Statement[list[str]]:
-    """Those who wait for one of these, locked so that they can be recounted."""
+    """Lock the runs that wait for one of these, so that they can be recounted, and return them."""
     return Statement(
         """
         select waiting.run_id::text from holdfast.waiting
@@ -210,7 +209,7 @@ def hold_dependents(ids: Sequence[str]) -> Statement[list[str]]:
 
 
 def hold_blocked(run_ids: Sequence[str]) -> Statement[list[str]]:
-    """Those of these that still wait for somebody, locked so that they can be recounted."""
+    """Lock those of these runs that still have blockers, so that they can be recounted, and return them."""
     return Statement(
         """
         select run_id::text from holdfast.waiting
@@ -223,7 +222,7 @@ def hold_blocked(run_ids: Sequence[str]) -> Statement[list[str]]:
 
 
 def recount(run_ids: Sequence[str]) -> Statement[list[Decision]]:
-    """Decide about runs from the rows alone. This transaction must have locked or made them in an earlier statement."""
+    """Decide about runs from the rows alone. An earlier statement of this transaction must have locked or made them."""
     return Statement(
         """
         select waiting.run_id::text, edges.reason, edges.blockers
@@ -245,9 +244,9 @@ def recount(run_ids: Sequence[str]) -> Statement[list[Decision]]:
 
 
 def apply(decisions: Sequence[Decision]) -> Statement[Applied]:
-    """Carry out what was decided about runs that this transaction holds.
+    """Apply decisions about runs that this transaction has locked.
 
-    Apart from deciding: a statement that waits for rows which others change must not ask partitioned tables as well
+    This is a separate statement because one that locks rows must not also query partitioned tables for each of them
     (see `attempts.LOWEST`).
     """
     return Statement(
@@ -299,7 +298,7 @@ def apply(decisions: Sequence[Decision]) -> Statement[Applied]:
 
 
 class Kept(NamedTuple):
-    """An edge of a run that could not start because of what it depended on, and how that has ended, if it has."""
+    """An edge of a run that could not start because of its dependencies, and the outcome of its target, if it ended."""
 
     run_id: str
     on_id: str
@@ -308,7 +307,7 @@ class Kept(NamedTuple):
 
 
 def kept_from_starting(ids: Sequence[str]) -> Statement[list[Kept]]:
-    """The runs that ended as unreachable and depend on these runs or maps, directly or through others: their edges."""
+    """Return the edges of runs that ended as unreachable and depend on these, directly or indirectly."""
     return Statement(
         """
         with recursive kept (run_id) as (
@@ -343,7 +342,7 @@ class Awaited(NamedTuple):
 
 
 def awaited_by(run_id: str, limit: int = 5) -> Statement[list[Awaited]]:
-    """What a run waits for, as far as it has not ended."""
+    """Return the runs and maps that a run waits for and that have not ended."""
     return Statement(
         """
         select on_id::text, coalesce(runs.task, 'map of ' || maps.task, 'unknown'), dependencies.policy,
@@ -366,7 +365,7 @@ def _stalled(found: Rows) -> tuple[list[str], str | None]:
 
 
 def stalled(after: str, limit: int) -> Statement[tuple[list[str], str | None]]:
-    """Of up to `limit` blocked runs with ids greater than `after`, those whose count is wrong; and the last id."""
+    """Check up to `limit` blocked runs with ids above `after`; return those with a wrong count, and the last id."""
     return Statement(
         """
         select blocked.run_id::text, edges.open <> blocked.blockers or coalesce(edges.doomed, false)

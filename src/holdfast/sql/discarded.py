@@ -1,7 +1,7 @@
 """Results of pruned runs that have to be removed from the result store.
 
-A run is noted here in the statement that forgets it, or afterwards, never before: no result of a run that is there is
-removed, and a removal that was cut off is done again.
+A run is recorded here in the statement that deletes it, or later, never earlier: so the result of an existing run is
+never removed, and an interrupted removal is repeated.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from holdfast.sql.statement import Statement, each, nothing, plain_array
 
 
 def listing(limit: int) -> Statement[list[str]]:
-    """Runs that are gone and whose results may still be stored."""
+    """Return deleted runs whose results may still be stored."""
     return Statement(
         """
         select discarded_results.run_id::text from holdfast.discarded_results
@@ -25,7 +25,7 @@ def listing(limit: int) -> Statement[list[str]]:
 
 
 def removed(run_ids: Sequence[str]) -> Statement[None]:
-    """Nothing of these runs is stored any more."""
+    """Record that the results of these runs have been removed."""
     return Statement(
         "delete from holdfast.discarded_results where run_id = any(%(run_ids)s::uuid[])",
         {"run_ids": plain_array(run_ids)},
@@ -34,7 +34,7 @@ def removed(run_ids: Sequence[str]) -> Statement[None]:
 
 
 def put_off(run_ids: Sequence[str]) -> Statement[None]:
-    """The results of these runs could not be removed now."""
+    """Record that the results of these runs could not be removed, so that others are tried first."""
     return Statement(
         "update holdfast.discarded_results set tried_at = holdfast.now() where run_id = any(%(run_ids)s::uuid[])",
         {"run_ids": plain_array(run_ids)},

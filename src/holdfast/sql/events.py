@@ -1,7 +1,7 @@
 """Events: what happened to a run, in order.
 
-Most events are read off the rows that made them true: the run was submitted, an attempt was claimed, it ended, the run
-was reopened. Only what leaves no such row is stored: a write refused by the fence, a cancel that was asked for.
+Most events are derived from the rows that record them: the run was submitted, an attempt was claimed or ended, the run
+was reopened. Only events that leave no such row are stored: a write rejected by the fence, and a cancel request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.sql.statement import Statement, each, nothing, plain_array
 
 
 def hold_runs(run_ids: Sequence[str]) -> Statement[set[str]]:
-    """Keep these runs from moving on until this transaction ends; tells which are held. Never waits."""
+    """Lock these runs in their current state, without waiting, and return those that could be locked."""
     return Statement(
         """
         with queued as (
@@ -42,23 +42,23 @@ def hold_runs(run_ids: Sequence[str]) -> Statement[set[str]]:
 
 
 def fenced(refs: Sequence[AttemptRef], reason: str, held: AbstractSet[str]) -> Statement[None]:
-    """Record that attempts tried to write after their lease was gone.
+    """Record that attempts tried to write after they had lost their lease.
 
-    The event of a run that is `held` comes after what has happened to it so far: nothing more can, until this is
-    committed. Where another transaction is moving the run on, the event comes after the run's next ending.
+    For a run that is `held`, the event comes after all events so far; no others can happen until this commits. If
+    another transaction is changing the run, the event comes after the run's next end.
     """
     return Statement(
         """
         insert into holdfast.events (run_id, at, attempt, type, reason, position)
-        select told.run_id, holdfast.now(), told.number, 'FENCED', %(reason)s,
-               case when told.run_id = any(%(held)s::uuid[]) then
-                   1 + (select count(*) from holdfast.leases where leases.run_id = told.run_id)
+        select given.run_id, holdfast.now(), given.number, 'FENCED', %(reason)s,
+               case when given.run_id = any(%(held)s::uuid[]) then
+                   1 + (select count(*) from holdfast.leases where leases.run_id = given.run_id)
                      + (select count(*) + count(*) filter (where number >= 1) + count(reopened_at)
-                        from holdfast.attempts where attempts.run_id = told.run_id)
+                        from holdfast.attempts where attempts.run_id = given.run_id)
                      + (select count(*) from holdfast.events
-                        where events.run_id = told.run_id and events.type <> 'FENCED') end
-        from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[]) as told (run_id, number)
-        join holdfast.runs on runs.id = told.run_id
+                        where events.run_id = given.run_id and events.type <> 'FENCED') end
+        from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[]) as given (run_id, number)
+        join holdfast.runs on runs.id = given.run_id
         """,
         {
             "run_ids": plain_array([ref.run_id for ref in refs]),
@@ -72,7 +72,7 @@ def fenced(refs: Sequence[AttemptRef], reason: str, held: AbstractSet[str]) -> S
 
 
 def cancel_requested(run_id: str, reason: str) -> Statement[None]:
-    """Record that the running attempt was asked to stop."""
+    """Record that cancellation of the running attempt was requested."""
     return Statement(
         """
         insert into holdfast.events (run_id, at, attempt, type, reason)
@@ -87,13 +87,13 @@ def cancel_requested(run_id: str, reason: str) -> Statement[None]:
 
 
 def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
-    """The events of a run with `seq` greater than `after`.
+    """Return the events of a run with `seq` greater than `after`.
 
-    A run moves on by one transaction at a time, so its moves have an order in which nothing is ever put between two
-    others: by attempt, and within an attempt claimed, asked to stop, ended, reopened. Endings without an attempt come
-    after the attempts that were claimed before them. Times do not decide: a statement that had to wait has an earlier
-    one than what it waited for. A FENCED event comes after as many moves as it says; if it does not say, after the
-    first ending that was in force at its time or later, and is not shown before.
+    Only one transaction at a time changes a run, so its transitions have a stable order: by attempt, and within an
+    attempt claimed, cancel requested, ended, reopened. A run that ends without an attempt does so after the attempts
+    claimed before. Times do not determine the order: a statement that had to wait has an earlier time than the one it
+    waited for. A FENCED event comes after as many transitions as its `position` says; without one, it comes after the
+    first end that was in force at its time or later, and is not shown before that.
     """
     return Statement(
         """
@@ -135,7 +135,7 @@ def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
             where reopened_at is not null
         ), placed as (
             select row_number() over (order by attempt, rank, turn) as place, * from story
-        ), told as (
+        ), complete as (
             select place, 0 as late, at, type, from_status, to_status, reason, number from placed
             union all
             select coalesce(events.position, next.place), 1, events.at, events.type, null, null, events.reason,
@@ -148,7 +148,7 @@ def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
             where events.run_id = %(run_id)s::uuid and events.type = 'FENCED'
               and coalesce(events.position, next.place) is not null
         ), numbered as (
-            select row_number() over (order by place, late, at, number) as seq, * from told
+            select row_number() over (order by place, late, at, number) as seq, * from complete
         )
         select seq, type, from_status, to_status, reason, holdfast.readable(at), greatest(number, 0)
         from numbered where seq > %(after)s order by seq

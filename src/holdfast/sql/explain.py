@@ -1,4 +1,4 @@
-"""Why a run waits: the predicates of the claim, asked of one run."""
+"""Why a run is waiting: the conditions of a claim, evaluated for one run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AHEAD_AT_MOST = 1000
 
 
 class Situation(NamedTuple):
-    """Everything that decides whether a pending run would be claimed now."""
+    """The conditions that determine whether a pending run can be claimed now."""
 
     queue: str
     task: str

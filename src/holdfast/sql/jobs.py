@@ -1,4 +1,4 @@
-"""Jobs: their rows and their counters, which move in the transaction that makes them true."""
+"""Jobs and their counters, which are updated in the transaction that changes the runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.sql.tallies import BOUNDS
 
 
 def insert(new: NewJob, first_tasks: int) -> Statement[int]:
-    """Make the row, counting the tasks that are made with it; nothing if it is there already."""
+    """Insert a job, counting the tasks created with it. Return 0 if it already exists."""
     return Statement(
         """
         with made as (
@@ -42,7 +42,7 @@ def insert(new: NewJob, first_tasks: int) -> Statement[int]:
 
 
 def grow(job_id: str, amount: int) -> Statement[int]:
-    """Count runs that were added. 0 if the job has ended or was asked to stop: then nothing may be added."""
+    """Count added runs. Return 0 if the job has ended or is being stopped, so that nothing may be added."""
     return Statement(
         """
         with grown as (
@@ -59,7 +59,7 @@ def grow(job_id: str, amount: int) -> Statement[int]:
 
 
 def hold(job_id: str, lasting: timedelta) -> Statement[None]:
-    """Keep a job from ending for a while, although nothing of it may be open."""
+    """Keep a job from ending for a while, even if it has no open runs."""
     return Statement(
         "update holdfast.jobs set held_until = holdfast.now() + %(lasting)s::interval where id = %(job_id)s::uuid",
         {"job_id": job_id, "lasting": lasting},
@@ -68,8 +68,8 @@ def hold(job_id: str, lasting: timedelta) -> Statement[None]:
     )
 
 
-def let_go(job_id: str) -> Statement[None]:
-    """Let a job end with the last of its runs again."""
+def stop_holding(job_id: str) -> Statement[None]:
+    """Stop keeping a job from ending."""
     return Statement(
         "update holdfast.jobs set held_until = null where id = %(job_id)s::uuid and held_until is not null",
         {"job_id": job_id},
@@ -79,9 +79,9 @@ def let_go(job_id: str) -> Statement[None]:
 
 
 def start_late(limit: int) -> Statement[int]:
-    """Start jobs that could not be started with the first claim of one of their runs; tells how many notes were done.
+    """Mark jobs as started that were locked when their first run was claimed. Return how many were processed.
 
-    Those that another transaction still holds are left for the next time.
+    Jobs that another transaction still has locked are left for the next call.
     """
     return Statement(
         """
@@ -107,17 +107,17 @@ def start_late(limit: int) -> Statement[int]:
     )
 
 
-HELD_FOR_NOTHING = """
+NO_LONGER_HELD = """
         from holdfast.jobs
         where finished_at is null and held_until <= holdfast.now() and total = succeeded + failed + cancelled
 """
 
 
-def held_for_nothing(limit: int) -> Statement[list[str]]:
-    """Jobs that were kept from ending, and whose maker added nothing any more."""
+def no_longer_held(limit: int) -> Statement[list[str]]:
+    """Return jobs that were kept from ending, and to which nothing more was added in time."""
     return Statement(
         f"""
-        select id::text {HELD_FOR_NOTHING}
+        select id::text {NO_LONGER_HELD}
         order by id limit %(limit)s
         """,
         {"limit": limit},
@@ -127,7 +127,7 @@ def held_for_nothing(limit: int) -> Statement[list[str]]:
 
 @dataclass(slots=True)
 class Move:
-    """How a job's counters move."""
+    """Changes to a job's counters."""
 
     succeeded: int = 0
     failed: int = 0
@@ -137,7 +137,7 @@ class Move:
 
 
 def critical(run_ids: Sequence[str]) -> Statement[list[str]]:
-    """The jobs of those of these runs that are critical, one entry for each run."""
+    """Return the jobs of the critical runs among these, one entry for each run."""
     return Statement(
         """
         select job_id::text from holdfast.runs
@@ -151,36 +151,36 @@ def critical(run_ids: Sequence[str]) -> Statement[list[str]]:
 
 
 def settle(moves: Mapping[str, Move]) -> Statement[None]:
-    """Move the counters of jobs. A job of which nothing is open has ended, FAILED if anything critical is broken.
+    """Update the counters of jobs. A job without open runs ends: FAILED if a critical run failed or was cancelled.
 
-    A job that has ended has no run left that could end; whoever comes second to end it changes nothing.
+    A job that has already ended is not changed.
     """
     ids = sorted(moves)
     return Statement(
         """
-        with told as (
+        with given as (
             select * from unnest(%(ids)s::uuid[], %(succeeded)s::integer[], %(failed)s::integer[],
                                  %(cancelled)s::integer[], %(broken)s::integer[], %(added)s::integer[])
-                          as told (id, succeeded, failed, cancelled, broken, added)
+                          as given (id, succeeded, failed, cancelled, broken, added)
         ), held as (
             select id from holdfast.jobs
             where id = any(%(ids)s::uuid[]) and finished_at is null order by id for update
         ), moved as (
             update holdfast.jobs
-            set total = jobs.total + told.added, succeeded = jobs.succeeded + told.succeeded,
-                failed = jobs.failed + told.failed, cancelled = jobs.cancelled + told.cancelled,
-                broken = jobs.broken + told.broken,
-                finished_at = case when jobs.total + told.added = jobs.succeeded + told.succeeded + jobs.failed
-                                        + told.failed + jobs.cancelled + told.cancelled
+            set total = jobs.total + given.added, succeeded = jobs.succeeded + given.succeeded,
+                failed = jobs.failed + given.failed, cancelled = jobs.cancelled + given.cancelled,
+                broken = jobs.broken + given.broken,
+                finished_at = case when jobs.total + given.added = jobs.succeeded + given.succeeded + jobs.failed
+                                        + given.failed + jobs.cancelled + given.cancelled
                                         and coalesce(jobs.held_until <= holdfast.now(), true)
                                    then holdfast.now() end,
-                outcome = case when jobs.total + told.added = jobs.succeeded + told.succeeded + jobs.failed
-                                    + told.failed + jobs.cancelled + told.cancelled
+                outcome = case when jobs.total + given.added = jobs.succeeded + given.succeeded + jobs.failed
+                                    + given.failed + jobs.cancelled + given.cancelled
                                     and coalesce(jobs.held_until <= holdfast.now(), true)
-                               then coalesce(jobs.stop_outcome, case when jobs.broken + told.broken > 0 then 'FAILED'
+                               then coalesce(jobs.stop_outcome, case when jobs.broken + given.broken > 0 then 'FAILED'
                                                                      else 'SUCCEEDED' end) end
-            from told join held on held.id = told.id
-            where jobs.id = told.id
+            from given join held on held.id = given.id
+            where jobs.id = given.id
             returning jobs.outcome,
                       extract(epoch from holdfast.now() - coalesce(jobs.started_at, jobs.created_at))::float8 as seconds
         )
@@ -203,9 +203,9 @@ def settle(moves: Mapping[str, Move]) -> Statement[None]:
 
 
 def reopen(moves: Mapping[str, Move]) -> Statement[int]:
-    """Take back the endings of jobs whose runs were reopened, with their whole time again; `moves` says how many runs.
+    """Reopen jobs whose runs were reopened, with their full timeout; `moves` has the number of runs.
 
-    A job that succeeded, or is being stopped, is left as it is: tells how many were not.
+    A job that succeeded, or is being stopped, is not changed. Return how many were reopened.
     """
     ids = sorted(moves)
     return Statement(
@@ -217,12 +217,12 @@ def reopen(moves: Mapping[str, Move]) -> Statement[int]:
             order by id for update
         ), moved as (
             update holdfast.jobs
-            set failed = jobs.failed - told.failed, cancelled = jobs.cancelled - told.cancelled,
-                broken = jobs.broken - told.broken, finished_at = null, outcome = null, cancel_requested_at = null,
+            set failed = jobs.failed - given.failed, cancelled = jobs.cancelled - given.cancelled,
+                broken = jobs.broken - given.broken, finished_at = null, outcome = null, cancel_requested_at = null,
                 cancel_reason = null, stop_outcome = null, deadline_at = holdfast.now() + jobs.timeout
             from unnest(%(ids)s::uuid[], %(failed)s::integer[], %(cancelled)s::integer[], %(broken)s::integer[])
-                 as told (id, failed, cancelled, broken)
-            where jobs.id = told.id and jobs.id in (select id from held)
+                 as given (id, failed, cancelled, broken)
+            where jobs.id = given.id and jobs.id in (select id from held)
             returning jobs.id
         )
         select count(*) from moved
@@ -239,7 +239,7 @@ def reopen(moves: Mapping[str, Move]) -> Statement[int]:
 
 
 def to_retry(job_id: str) -> Statement[list[str]]:
-    """The runs of a job that failed or were cancelled, but for those that only could not start because of others."""
+    """Return the runs of a job that failed or were cancelled, except those cancelled as unreachable."""
     return Statement(
         """
         select attempts.run_id::text
@@ -257,7 +257,7 @@ def to_retry(job_id: str) -> Statement[list[str]]:
 
 
 def first_blamed(job_id: str) -> Statement[str | None]:
-    """The first critical task that failed or was cancelled for its own sake, and why, in a few words."""
+    """Describe the first critical task that failed or was cancelled, ignoring tasks cancelled as unreachable."""
     return Statement(
         """
         select coalesce(runs.child_key, runs.id::text) || ' (' || runs.task || ')'
@@ -305,7 +305,7 @@ _WITH_STATUS = {
 
 
 def listing(status: str | None, before: str, limit: int, name: str | None = None) -> Statement[list[JobRecord]]:
-    """Jobs newest first, older than `before`."""
+    """Return jobs older than `before`, newest first."""
     return Statement(
         _COLUMNS
         + "where id < %(before)s::uuid "
@@ -317,7 +317,7 @@ def listing(status: str | None, before: str, limit: int, name: str | None = None
 
 
 def first_keys(first_id: str, last_id: str, keys: Sequence[str]) -> Statement[dict[str, str]]:
-    """The ids of those tasks made with a job that have one of these keys."""
+    """Return the ids of the tasks created with a job, by key, for these keys."""
     return Statement(
         """
         select child_key, id::text from holdfast.runs
@@ -329,7 +329,7 @@ def first_keys(first_id: str, last_id: str, keys: Sequence[str]) -> Statement[di
 
 
 def existing(ids: Sequence[str]) -> Statement[set[str]]:
-    """Those of these ids that runs have."""
+    """Return those of these ids that belong to a run."""
     return Statement(
         "select id::text from holdfast.runs where id = any(%(ids)s::uuid[])",
         {"ids": plain_array(ids)},
@@ -338,7 +338,7 @@ def existing(ids: Sequence[str]) -> Statement[set[str]]:
 
 
 def ready_queues(job_id: str) -> Statement[list[str]]:
-    """The queues in which runs of this job are ready."""
+    """Return the queues in which runs of this job are ready."""
     return Statement(
         """
         select distinct queue from holdfast.ready
@@ -351,7 +351,7 @@ def ready_queues(job_id: str) -> Statement[list[str]]:
 
 
 def task_ids(job_id: str, after: str | None, limit: int) -> Statement[list[str]]:
-    """The ids of a job's runs, in order: those made with it first."""
+    """Return the ids of a job's runs in order; those created with the job come first."""
     return Statement(
         """
         select id::text from holdfast.runs
@@ -366,7 +366,7 @@ def task_ids(job_id: str, after: str | None, limit: int) -> Statement[list[str]]
 
 
 def last_task(job_id: str) -> Statement[str | None]:
-    """The run of a job that comes last in order."""
+    """Return the last run in the order of a job's runs."""
     return Statement(
         """
         select id::text from holdfast.runs

@@ -1,4 +1,4 @@
-"""Leases: the right of one attempt to write. Every ending deletes the lease it relies on, or does nothing."""
+"""Leases: the right of one attempt to write. Every statement that ends an attempt deletes its lease or does nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import RELEASED, Acknowledgement, AttemptRef, Settlement
 from holdfast.sql.statement import Row, Statement, count, each, first, plain_array, text_array
 
-# The two fences. A worker's own ending needs its lease and its own life; a rescue needs the holder's death.
+# The two fences: a worker must hold the lease and be alive to end an attempt; a rescue requires that it has expired.
 HELD = """
         and leases.worker_id = %(worker_id)s::uuid
         and exists (select from holdfast.workers
@@ -23,18 +23,18 @@ _ORPHANED = """
 """
 
 _SUCCEED = """
-with told as (
+with given as (
     select * from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[], %(results)s::text[], %(elapsed)s::float8[])
-                  as told (run_id, number, result, elapsed)
+                  as given (run_id, number, result, elapsed)
 ), gone as (
-    delete from holdfast.leases using told
-    where leases.run_id = told.run_id and leases.number = told.number
+    delete from holdfast.leases using given
+    where leases.run_id = given.run_id and leases.number = given.number
 """
 _SUCCEED_TAIL = """
     returning leases.run_id, leases.number, leases.worker_id, leases.claimed_at, leases.progress, leases.executor,
               leases.cancel_requested_at is not null as stopped, leases.cancel_reason,
-              greatest(leases.claimed_at, holdfast.now() - told.elapsed * interval '1 second') as started_at,
-              told.result, leases.job_id, leases.map_id
+              greatest(leases.claimed_at, holdfast.now() - given.elapsed * interval '1 second') as started_at,
+              given.result, leases.job_id, leases.map_id
 ), ended as (
     insert into holdfast.attempts (run_id, worker_id, claimed_at, started_at, finished_at, number,
                                    status, outcome, result, reason, progress, executor)
@@ -55,31 +55,31 @@ from gone
 """
 
 _SETTLE = """
-with told as (
+with given as (
     select * from unnest(
         %(run_ids)s::uuid[], %(numbers)s::integer[], %(statuses)s::text[], %(outcomes)s::text[], %(delays)s::float8[],
         %(excuses)s::integer[], %(elapsed)s::float8[], %(results)s::text[], %(refs)s::text[], %(sizes)s::bigint[],
         %(hashes)s::text[], %(reasons)s::text[], %(errors)s::text[], %(exit_codes)s::integer[], %(executors)s::text[])
-        as told (run_id, number, status, outcome, delay, excuse, elapsed, result, ref, size, hash, reason, error,
+        as given (run_id, number, status, outcome, delay, excuse, elapsed, result, ref, size, hash, reason, error,
                  exit_code, executor)
 ), gone as (
-    delete from holdfast.leases using told
-    where leases.run_id = told.run_id and leases.number = told.number
+    delete from holdfast.leases using given
+    where leases.run_id = given.run_id and leases.number = given.number
 """
 _SETTLE_TAIL = """
     returning leases.run_id, leases.number, leases.worker_id, leases.claimed_at, leases.progress, leases.details,
-              leases.excused + told.excuse as excused, told.delay,
-              case when told.elapsed is null then coalesce(leases.started_at, leases.claimed_at)
-                   else greatest(leases.claimed_at, holdfast.now() - told.elapsed * interval '1 second')
+              leases.excused + given.excuse as excused, given.delay,
+              case when given.elapsed is null then coalesce(leases.started_at, leases.claimed_at)
+                   else greatest(leases.claimed_at, holdfast.now() - given.elapsed * interval '1 second')
                    end as started_at,
-              case when leases.cancel_requested_at is not null and told.status = 'SUCCEEDED' then 'CANCELLED'
-                   else told.status end as status,
-              case when leases.cancel_requested_at is not null then 'CANCELLED' else told.outcome end as outcome,
-              case when leases.cancel_requested_at is not null then null else told.result end as result,
-              case when leases.cancel_requested_at is not null then null else told.ref end as ref,
-              told.size, told.hash, told.error, told.exit_code,
-              coalesce(leases.cancel_reason, told.reason) as reason,
-              coalesce(told.executor, leases.executor) as executor, leases.job_id, leases.map_id
+              case when leases.cancel_requested_at is not null and given.status = 'SUCCEEDED' then 'CANCELLED'
+                   else given.status end as status,
+              case when leases.cancel_requested_at is not null then 'CANCELLED' else given.outcome end as outcome,
+              case when leases.cancel_requested_at is not null then null else given.result end as result,
+              case when leases.cancel_requested_at is not null then null else given.ref end as ref,
+              given.size, given.hash, given.error, given.exit_code,
+              coalesce(leases.cancel_reason, given.reason) as reason,
+              coalesce(given.executor, leases.executor) as executor, leases.job_id, leases.map_id
 ), ended as (
     insert into holdfast.attempts (run_id, worker_id, claimed_at, started_at, finished_at, number, exit_code,
                                    result_size, status, outcome, result, result_ref, result_sha256, reason, error,
@@ -111,18 +111,18 @@ from gone
 """
 
 
-def _verdict(row: Row) -> Acknowledgement:
+def _acknowledgement(row: Row) -> Acknowledgement:
     return Acknowledgement(AttemptRef(row[0], row[1]), True, *row[2:])
 
 
-def _success_verdict(row: Row) -> Acknowledgement:
+def _success(row: Row) -> Acknowledgement:
     run_id, number, status, job_id, map_id = row
     ref = tuple.__new__(AttemptRef, (run_id, number))
     return tuple.__new__(Acknowledgement, (ref, True, status, status, job_id, map_id, 0.0))
 
 
 def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Acknowledgement]]:
-    """End attempts with inline results: the common case of `settle`, with as little on the wire as it needs."""
+    """End successful attempts with inline results: the common case of `settle`, with the fewest parameters."""
     return Statement(
         _SUCCEED + HELD + _SUCCEED_TAIL,
         {
@@ -132,15 +132,18 @@ def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list
             "results": text_array([s.result for s in settlements]),
             "elapsed": plain_array([s.elapsed for s in settlements]),
         },
-        each(_success_verdict),
+        each(_success),
         together=True,
     )
 
 
 def settle(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Acknowledgement]]:
-    """End attempts in any way; a run that goes on is ready or waiting for its next attempt afterwards."""
+    """End attempts with any outcome. A run to be retried becomes ready, or waits for its next attempt."""
     return Statement(
-        _SETTLE + HELD + _SETTLE_TAIL, {"worker_id": worker_id} | _told(settlements), each(_verdict), together=True
+        _SETTLE + HELD + _SETTLE_TAIL,
+        {"worker_id": worker_id} | _arrays(settlements),
+        each(_acknowledgement),
+        together=True,
     )
 
 
@@ -164,15 +167,15 @@ _RELEASE_TAIL = """
 )
 select run_id::text, number, queue from back
 """
-# Only a worker that settled all it was given has left leases behind that were never begun.
-_NEVER_BEGUN = """
+# Only the leases of a worker that settled every claim it had received belong to attempts that never started.
+_NOT_STARTED = """
         and exists (select from holdfast.workers
                     where workers.id = leases.worker_id and workers.settled_at is not null)
 """
 
 
 class Released(NamedTuple):
-    """A claim that was given back unbegun: its run is ready again in this queue."""
+    """A claim that was released before the attempt started: its run is ready again in this queue."""
 
     run_id: str
     number: int
@@ -184,29 +187,29 @@ class Released(NamedTuple):
 
 
 def release(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Released]]:
-    """Give claims back that were never begun: each run is ready again under the same number, without a trace.
+    """Release claims whose attempts never started: each run is ready again, with the same attempt number.
 
-    One that was asked to stop stays leased; it has to be settled.
+    A run whose cancellation was requested stays leased; it has to be settled.
     """
     return Statement(
         _RELEASE + HELD + _RELEASE_TAIL,
-        {"worker_id": worker_id} | _given_back(settlements),
+        {"worker_id": worker_id} | _returned(settlements),
         each(Released._make),
         together=True,
     )
 
 
 def release_orphans(settlements: Sequence[Settlement]) -> Statement[list[Released]]:
-    """Put runs back whose worker left without having begun them."""
+    """Make runs ready again whose worker stopped before it started them."""
     return Statement(
-        _RELEASE + _ORPHANED + _NEVER_BEGUN + _RELEASE_TAIL,
-        _given_back(settlements),
+        _RELEASE + _ORPHANED + _NOT_STARTED + _RELEASE_TAIL,
+        _returned(settlements),
         each(Released._make),
         together=True,
     )
 
 
-def _given_back(settlements: Sequence[Settlement]) -> dict[str, object]:
+def _returned(settlements: Sequence[Settlement]) -> dict[str, object]:
     return {
         "run_ids": plain_array([s.ref.run_id for s in settlements]),
         "numbers": plain_array([s.ref.number for s in settlements]),
@@ -215,11 +218,11 @@ def _given_back(settlements: Sequence[Settlement]) -> dict[str, object]:
 
 
 def settle_orphans(settlements: Sequence[Settlement]) -> Statement[list[Acknowledgement]]:
-    """End attempts whose worker let its lease pass."""
-    return Statement(_SETTLE + _ORPHANED + _SETTLE_TAIL, _told(settlements), each(_verdict), together=True)
+    """End attempts whose worker's lease has expired."""
+    return Statement(_SETTLE + _ORPHANED + _SETTLE_TAIL, _arrays(settlements), each(_acknowledgement), together=True)
 
 
-def _told(settlements: Sequence[Settlement]) -> dict[str, object]:
+def _arrays(settlements: Sequence[Settlement]) -> dict[str, object]:
     return {
         "run_ids": plain_array([s.ref.run_id for s in settlements]),
         "numbers": plain_array([s.ref.number for s in settlements]),
@@ -240,7 +243,7 @@ def _told(settlements: Sequence[Settlement]) -> dict[str, object]:
 
 
 class Orphan(NamedTuple):
-    """A lease whose worker is dead, with what is needed to decide how its run goes on."""
+    """A lease whose worker is dead, with what is needed to decide whether its run is retried."""
 
     run_id: str
     number: int
@@ -265,7 +268,7 @@ _ORPHAN = """
 
 
 def orphans(limit: int) -> Statement[list[Orphan]]:
-    """Leases whose worker has not renewed in time, oldest first."""
+    """Return leases whose worker has not renewed in time, oldest first."""
     return Statement(
         _ORPHAN
         + """
@@ -279,7 +282,7 @@ def orphans(limit: int) -> Statement[list[Orphan]]:
 
 
 def orphan(run_id: str) -> Statement[list[Orphan]]:
-    """This run's lease, if its worker has not renewed in time."""
+    """Return this run's lease if its worker has not renewed in time."""
     return Statement(
         _ORPHAN
         + """
@@ -292,18 +295,18 @@ def orphan(run_id: str) -> Statement[list[Orphan]]:
     )
 
 
-def ask_to_stop(run_id: str, reason: str) -> Statement[int]:
-    """Ask the running attempt to stop. From now on the run can only end CANCELLED."""
+def request_stop(run_id: str, reason: str) -> Statement[int]:
+    """Request that the running attempt stops. From now on, the run can only end CANCELLED."""
     return Statement(
         """
-        with asked as (
+        with requested as (
             update holdfast.leases
             set cancel_requested_at = coalesce(cancel_requested_at, holdfast.now()),
                 cancel_reason = coalesce(cancel_reason, %(reason)s)
             where run_id = %(run_id)s::uuid
             returning run_id
         )
-        select count(*) from asked
+        select count(*) from requested
         """,
         {"run_id": run_id, "reason": reason},
         count,
@@ -312,8 +315,7 @@ def ask_to_stop(run_id: str, reason: str) -> Statement[int]:
 
 
 def hold(ref: AttemptRef) -> Statement[bool | None]:
-    """Keep an attempt from ending before this transaction does; tells whether it was asked to stop, or None if it is
-    over or its worker gone."""
+    """Lock the lease of an attempt. Return whether its cancellation was requested, or None if it has no valid lease."""
     return Statement(
         """
         select leases.cancel_requested_at is not null from holdfast.leases
@@ -329,7 +331,7 @@ def hold(ref: AttemptRef) -> Statement[bool | None]:
 
 
 def stops(worker_id: str) -> Statement[list[AttemptRef]]:
-    """The attempts of this worker that were asked to stop."""
+    """Return the attempts of this worker whose cancellation was requested."""
     return Statement(
         """
         select run_id::text, number from holdfast.leases
@@ -341,7 +343,7 @@ def stops(worker_id: str) -> Statement[list[AttemptRef]]:
 
 
 def held(worker_id: str) -> Statement[list[AttemptRef]]:
-    """Every lease of this worker, those it never heard about included."""
+    """Return all leases of this worker, including claims whose response it never received."""
     return Statement(
         "select run_id::text, number from holdfast.leases where worker_id = %(worker_id)s::uuid",
         {"worker_id": worker_id},
@@ -350,18 +352,18 @@ def held(worker_id: str) -> Statement[list[AttemptRef]]:
 
 
 def progress(worker_id: str, reports: Sequence[tuple[AttemptRef, str]]) -> Statement[list[AttemptRef]]:
-    """Record how far attempts have come, and return those that were recorded.
+    """Store the progress of attempts, and return those that were stored.
 
-    Refused for those that lost their lease. A lease that another transaction has locked is not waited for.
+    Attempts that lost their lease are left out, and so are leases that another transaction has locked.
     """
     return Statement(
         """
-        with told as (
+        with given as (
             select * from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[], %(reports)s::text[])
-                          as told (run_id, number, report)
+                          as given (run_id, number, report)
         ), free as (
-            select leases.run_id, told.report from told join holdfast.leases
-                on leases.run_id = told.run_id and leases.number = told.number
+            select leases.run_id, given.report from given join holdfast.leases
+                on leases.run_id = given.run_id and leases.number = given.number
         """
         + HELD
         + """
@@ -383,13 +385,13 @@ def progress(worker_id: str, reports: Sequence[tuple[AttemptRef, str]]) -> State
     )
 
 
-def never_begun(orphan: Orphan) -> Settlement:
-    """The settlement of a claim that its worker left behind unbegun."""
+def not_started(orphan: Orphan) -> Settlement:
+    """Return the settlement of a claim whose worker stopped before it started the attempt."""
     return Settlement(AttemptRef(orphan.run_id, orphan.number), AttemptStatus.CANCELLED, None, begun=False)
 
 
 def lost(orphan: Orphan, outcome: Status | None, delay: float) -> Settlement:
-    """The settlement of an attempt whose worker is gone."""
+    """Return the settlement of an attempt whose worker is dead."""
     return Settlement(
         ref=AttemptRef(orphan.run_id, orphan.number),
         status=AttemptStatus.LOST,

@@ -1,10 +1,11 @@
-"""Lists of runs, found by index and in bounded time.
+"""Lists of runs, read by index and in bounded time.
 
-A list is walked: a statement looks at so many rows of one index, newest first, and keeps those that pass every filter.
-The index is that of a status, a queue, a task, or the primary key. Where several filters have an index, each is walked
-in turn, and goes on from where the one that came furthest got to. So no statement takes long, whatever the table holds.
+Each statement examines a fixed number of rows of one index, newest first, and returns those that match every filter.
+The index is that of a status, a queue or a task, or the primary key. If several filters have an index, each is read in
+turn, and the next step continues from the furthest position reached. So no statement takes long, however large the
+tables are.
 
-A set that may be small is read whole instead: the runs with a tag, the pending runs of a queue.
+Sets that may be small are read completely instead: the runs with a tag, the pending runs of a queue.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ OLDEST = "00000000-0000-0000-0000-000000000000"
 
 
 class Filters(NamedTuple):
-    """Which runs are listed: those that pass every filter, with ids from `floor` on and below `before`."""
+    """Which runs to list: those that match every filter, with ids of at least `floor` and below `before`."""
 
     status: str | None = None
     task: str | None = None
@@ -31,24 +32,24 @@ class Filters(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The ids that passed, newest first; how many rows were looked at, and the id of the last of them."""
+    """The matching ids, newest first; the number of rows examined, and the id of the last of them."""
 
     ids: list[str]
     rows: int
     reached: str | None
 
 
-# The sizes of a look are written out: with a parameter the planner would not know that it is about few rows.
+# The limits are literals: with a parameter, the planner would not expect few rows.
 SHORT, LONG = 500, 8000
 _SIZES: dict[bool, LiteralString] = {False: "limit 500", True: "limit 8000"}
-# Sets of more rows than this are not small. The pending runs of a queue have to be looked up one by one.
+# The most rows of a small set. It is lower for queues because their pending runs are looked up one by one.
 SMALL_TAG, SMALL_QUEUE = 25_000, 5_000
 
 _COLUMNS: LiteralString = "select id, task, queue, tags, job_id from holdfast.runs where "
 
-# Each walk has one index to go by. The ranges are those of its whole key, and so is the order: of a queue that is known
-# to be one value the planner would drop the order, and walk the primary key past a million others. For the same reason
-# it does not get to see the value, which would make it expect few rows and sort them.
+# Each walk uses one index. Range and order cover the whole index key: if the planner knew that the queue is a single
+# value, it would drop it from the order and scan the primary key past a million other rows. The value is hidden in a
+# subquery for the same reason: knowing it, the planner would expect few rows and sort them.
 _RUN_WALKS: dict[str, LiteralString] = {
     "runs": _COLUMNS + "id < %(before)s::uuid order by id desc ",
     "queue": _COLUMNS
@@ -62,9 +63,9 @@ _RUN_WALKS: dict[str, LiteralString] = {
         and (task collate "C", id) >= ((select %(task)s::text), %(floor)s::uuid)
         order by task collate "C" desc, id desc """,
 }
-_ENDINGS: LiteralString = "select run_id as id, outcome from holdfast.attempts where reopened_at is null and "
+_ENDED: LiteralString = "select run_id as id, outcome from holdfast.attempts where reopened_at is null and "
 _UNSUCCESSFUL: LiteralString = (
-    _ENDINGS
+    _ENDED
     + """
         outcome in ('FAILED', 'CANCELLED')
         and (outcome, run_id) < ((select %(status)s::text), %(before)s::uuid)
@@ -77,11 +78,11 @@ _STATUS_WALKS: dict[str, LiteralString] = {
             select run_id from holdfast.ready union all select run_id from holdfast.waiting) as pending
         where run_id < %(before)s::uuid order by run_id desc """,
     "RUNNING": "select run_id as id from holdfast.leases where run_id < %(before)s::uuid order by run_id desc ",
-    "SUCCEEDED": _ENDINGS + "outcome is not null and run_id < %(before)s::uuid order by run_id desc ",
+    "SUCCEEDED": _ENDED + "outcome is not null and run_id < %(before)s::uuid order by run_id desc ",
     "FAILED": _UNSUCCESSFUL,
     "CANCELLED": _UNSUCCESSFUL,
 }
-# Asked for each row that was looked at: as a join, or with exists, the planner might read all of the other table.
+# A subquery for each examined row: with a join or with exists, the planner might read the whole other table.
 _OUTCOME: LiteralString = """
     and (select attempts.outcome from holdfast.attempts
          where attempts.run_id = seen.id and attempts.outcome is not null and attempts.reopened_at is null)"""
@@ -113,7 +114,7 @@ select array(select id::text from passed), (select count(*) from looked),
 
 
 def walk(name: Walk, filters: Filters, limit: int, *, long: bool = False) -> Statement[Look]:
-    """Look at the next rows of an index, newest first, and tell which runs pass."""
+    """Examine the next rows of an index, newest first, and return the matching runs."""
     if name in _STATUS_WALKS:
         looked = _STATUS_WALKS[name] + _SIZES[long]
         passed = _LOOKED_UP + _PASSES + ("and looked.outcome = 'SUCCEEDED'" if name == "SUCCEEDED" else "")
@@ -128,7 +129,7 @@ def walk(name: Walk, filters: Filters, limit: int, *, long: bool = False) -> Sta
 
 
 def tagged(filters: Filters, limit: int) -> Statement[list[str] | None]:
-    """The first runs that pass, out of all runs with the tag; None if those are too many to read."""
+    """Return the first matching runs among all runs with the tag, or None if there are too many of those."""
     return Statement(
         "with looked as materialized ("
         + _COLUMNS
@@ -145,7 +146,7 @@ def tagged(filters: Filters, limit: int) -> Statement[list[str] | None]:
 
 
 def queued(filters: Filters, limit: int) -> Statement[list[str] | None]:
-    """The first runs that pass, out of all pending runs of the queue; None if those, or all waiting, are too many."""
+    """Return the first matching runs among all pending runs of the queue, or None if there are too many of those."""
     return Statement(
         """
         with ready as materialized (

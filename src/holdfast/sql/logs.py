@@ -1,4 +1,4 @@
-"""The lines that runs write into their logs."""
+"""Log lines written by runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.sql.statement import Statement, count, each, plain_array, text_arr
 
 
 class LogLine(NamedTuple):
-    """A line as it is written: whose it is, its level, its text, and how many seconds ago it was said."""
+    """A log line to be stored: its attempt, level and message, and its age in seconds."""
 
     ref: AttemptRef
     level: str
@@ -26,15 +26,16 @@ def add(worker_id: str, lines: Sequence[LogLine]) -> Statement[int]:
         """
         with added as (
             insert into holdfast.logs (run_id, at, attempt, level, message)
-            select told.run_id, holdfast.now() - told.age * interval '1 second', told.number, told.level, told.message
+            select given.run_id, holdfast.now() - given.age * interval '1 second', given.number, given.level,
+                   given.message
             from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[], %(levels)s::text[], %(messages)s::text[],
                         %(ages)s::float8[]) with ordinality
-                 as told (run_id, number, level, message, age, place)
-            join holdfast.leases on leases.run_id = told.run_id and leases.number = told.number
+                 as given (run_id, number, level, message, age, place)
+            join holdfast.leases on leases.run_id = given.run_id and leases.number = given.number
         """
         + HELD
         + """
-            order by told.place
+            order by given.place
             returning run_id
         )
         select count(*) from added

@@ -1,4 +1,4 @@
-"""Maps: one row for all the runs made of one dataset, so that whoever waits for them waits for one thing."""
+"""Maps: one row for all runs created from one dataset, so that a dependent waits for one thing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import orjson
 
-from holdfast.domain.jobs import Ending, MapRecord, NewMap, Slice
+from holdfast.domain.jobs import Ended, MapRecord, NewMap, Slice
 from holdfast.domain.values import NewRun
 from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, text_array
 
 
 def insert(new: NewMap, task: str) -> Statement[int]:
-    """Make the row, or nothing if it is there already."""
+    """Insert a map. Return 0 if it already exists."""
     return Statement(
         """
         with made as (
@@ -38,7 +38,7 @@ def insert(new: NewMap, task: str) -> Statement[int]:
 
 
 def insert_runs(head: NewRun, ids: Sequence[str], slices: Sequence[Slice]) -> Statement[int]:
-    """Make the runs of a map: each has its slice, and all else from `head`."""
+    """Insert the runs of a map: each has the parameters of its slice, and everything else from `head`."""
     delayed = isinstance(head.run_after, timedelta)
     return Statement(
         """
@@ -47,12 +47,12 @@ def insert_runs(head: NewRun, ids: Sequence[str], slices: Sequence[Slice]) -> St
         ), made as (
             insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, map_id, priority, payload_hash,
                                        task, queue, parameters, policy, tags, submitted_by, traceparent)
-            select told.id, holdfast.now(), coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
+            select given.id, holdfast.now(), coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
                    %(job_id)s::uuid, %(parent_id)s::uuid, %(map_id)s::uuid,
-                   %(priority)s::smallint, decode(told.payload_hash, 'hex'), %(task)s, %(queue)s,
-                   told.parameters::json, %(policy)s::json, %(tags)s::text[], %(submitted_by)s, %(traceparent)s
+                   %(priority)s::smallint, decode(given.payload_hash, 'hex'), %(task)s, %(queue)s,
+                   given.parameters::json, %(policy)s::json, %(tags)s::text[], %(submitted_by)s, %(traceparent)s
             from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[])
-                 as told (id, parameters, payload_hash)
+                 as given (id, parameters, payload_hash)
             returning id, run_after
         ), queued as (
             insert into holdfast.ready (run_id, rank_at, number, ord, queue, job_id, map_id, task)
@@ -91,12 +91,12 @@ def insert_runs(head: NewRun, ids: Sequence[str], slices: Sequence[Slice]) -> St
     )
 
 
-def _ended(found: Rows) -> list[Ending]:
-    return [Ending(row[0], row[1]) for row in found]
+def _ended(found: Rows) -> list[Ended]:
+    return [Ended(row[0], row[1]) for row in found]
 
 
-def settle(moves: Mapping[str, tuple[int, int]]) -> Statement[list[Ending]]:
-    """Count runs that ended, by map: (how many, how many of them without success). Tells which maps ended by that."""
+def settle(moves: Mapping[str, tuple[int, int]]) -> Statement[list[Ended]]:
+    """Count ended runs by map: (ended, of those unsuccessful). Return the maps that ended."""
     ids = sorted(moves)
     return Statement(
         """
@@ -104,11 +104,11 @@ def settle(moves: Mapping[str, tuple[int, int]]) -> Statement[list[Ending]]:
             select id from holdfast.maps where id = any(%(ids)s::uuid[]) order by id for update
         ), moved as (
             update holdfast.maps
-            set open = maps.open - told.ended, unsuccessful = maps.unsuccessful + told.unsuccessful
+            set open = maps.open - given.ended, unsuccessful = maps.unsuccessful + given.unsuccessful
             from unnest(%(ids)s::uuid[], %(ended)s::integer[], %(unsuccessful)s::integer[])
-                 as told (id, ended, unsuccessful)
-            join held on held.id = told.id
-            where maps.id = told.id
+                 as given (id, ended, unsuccessful)
+            join held on held.id = given.id
+            where maps.id = given.id
             returning maps.id, maps.open, maps.unsuccessful
         )
         select id::text, case when unsuccessful > 0 then 'FAILED' else 'SUCCEEDED' end from moved where open = 0
@@ -124,16 +124,17 @@ def settle(moves: Mapping[str, tuple[int, int]]) -> Statement[list[Ending]]:
 
 
 def unsettle(moves: Mapping[str, int]) -> Statement[list[str]]:
-    """Count runs that were reopened, by map; none of them had succeeded. Tells which maps are open again by that."""
+    """Count reopened runs by map; none of them had succeeded. Return the maps that are open again."""
     ids = sorted(moves)
     return Statement(
         """
         with held as (
             select id, open from holdfast.maps where id = any(%(ids)s::uuid[]) order by id for update
         ), moved as (
-            update holdfast.maps set open = maps.open + told.reopened, unsuccessful = maps.unsuccessful - told.reopened
-            from unnest(%(ids)s::uuid[], %(reopened)s::integer[]) as told (id, reopened)
-            where maps.id = told.id and maps.id in (select id from held)
+            update holdfast.maps
+            set open = maps.open + given.reopened, unsuccessful = maps.unsuccessful - given.reopened
+            from unnest(%(ids)s::uuid[], %(reopened)s::integer[]) as given (id, reopened)
+            where maps.id = given.id and maps.id in (select id from held)
         )
         select id::text from held where open = 0
         """,
@@ -158,19 +159,8 @@ def read(map_id: str) -> Statement[MapRecord | None]:
     )
 
 
-def of_job(job_id: str) -> Statement[list[MapRecord]]:
-    return Statement(
-        """
-        select id::text, job_id::text, parent_id::text, created_at, total, open, unsuccessful, task, dataset::text
-        from holdfast.maps where job_id = %(job_id)s::uuid order by created_at, id
-        """,
-        {"job_id": job_id},
-        each(_record),
-    )
-
-
 def results(run_ids: Sequence[str]) -> Statement[Rows]:
-    """Where the results of these runs are, in order of their ids: id, text, ref, size, sha256."""
+    """Return where the results of these runs are, ordered by id: id, text, ref, size, sha256."""
     return Statement(
         """
         select run_id::text, result::text, result_ref, result_size, encode(result_sha256, 'hex')

@@ -1,4 +1,4 @@
-"""The outbox: events that were committed together with what they tell, on their way to deliveries."""
+"""The outbox: events committed together with the changes they report, until they become deliveries."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 from holdfast.sql.statement import Statement, count
 
-# Whoever fans out holds this for the length of its transaction, so that deliveries are numbered in one order.
+# The advisory lock that a fan-out holds until its transaction ends, so that deliveries are numbered in one order.
 _ORDER = 7_226_311_053
 
 
 def fan_out(limit: int) -> Statement[int]:
-    """Turn the oldest events into deliveries, one for each subscription that wants it; tells how many were turned.
+    """Convert the oldest events to deliveries, one for each matching subscription. Return how many events there were.
 
-    An event leaves the outbox in the statement that makes its deliveries: neither can happen twice or alone. One that
-    was committed late, under a lower number, is found all the same, because nothing is remembered but what is left.
-    A subscription wants what was committed after it, even if the ending's statement began before it.
+    The statement that creates the deliveries removes the event from the outbox: neither happens twice or alone. An
+    event that commits late, with a lower number, is not missed, because no position is stored. A subscription receives
+    every event committed after it, even if the statement that wrote the event began earlier.
     """
     return Statement(
         """
@@ -54,14 +54,14 @@ def fan_out(limit: int) -> Statement[int]:
 
 
 class Backlog(NamedTuple):
-    """What has not been delivered yet: events, and the age in seconds of the oldest."""
+    """The number of undelivered events, and the age of the oldest in seconds."""
 
     pending: int
     oldest_seconds: float
 
 
 def backlog() -> Statement[Backlog]:
-    """How far publishing is behind, those of paused subscriptions left out."""
+    """Return the backlog, without deliveries of paused subscriptions."""
     return Statement(
         """
         select count(*), coalesce(extract(epoch from holdfast.now() - min(waiting.at)), 0)::float8

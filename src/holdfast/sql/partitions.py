@@ -1,4 +1,4 @@
-"""Partitions: one set of tables per month of runs, made ahead of time and dropped when their time is over."""
+"""Partitions: one set of tables per month of runs, created in advance and dropped after the retention period."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.sql.statement import Statement, count, each
 
 
 def isolation() -> Statement[str]:
-    """The isolation level of the transaction that the next statement is in."""
+    """Return the isolation level of the current transaction."""
     return Statement("select current_setting('transaction_isolation')", {}, lambda found: str(found[0][0]))
 
 
@@ -17,7 +17,7 @@ def make(ahead: timedelta) -> Statement[int]:
 
 
 def drop(older_than: timedelta) -> Statement[list[str]]:
-    """Drop the oldest month that ended longer ago than this and of which nothing is live; tells which."""
+    """Drop the oldest month that ended longer ago than this and has no live runs. Return its name."""
     return Statement(
         "select holdfast.drop_partitions(holdfast.now() - %(older_than)s::interval)",
         {"older_than": older_than},
@@ -26,12 +26,12 @@ def drop(older_than: timedelta) -> Statement[list[str]]:
 
 
 def sweep(limit: int) -> Statement[bool]:
-    """Remove a bounded part of what pruned runs left: edges, maps, jobs, attempts. Tells whether there is more."""
+    """Remove a bounded number of rows that pruned runs left in other tables. Return whether there are more."""
     return Statement("select holdfast.sweep_pruned(%(limit)s)", {"limit": limit}, lambda found: bool(found[0][0]))
 
 
 def strays(older_than: timedelta, limit: int) -> Statement[int]:
-    """Delete ended runs whose ids lie outside every month, which only a clock that is far off makes."""
+    """Delete ended runs whose ids belong to no month, which only a very wrong client clock produces."""
     return Statement(
         """
         with gone as (

@@ -1,4 +1,4 @@
-"""Who executed a run, as far as it is still known: workers are forgotten some time after they stopped."""
+"""The workers that executed a run, as long as they are stored: stopped workers are deleted after the retention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues: pauses. A queue needs no row to exist; one that has none is open."""
+"""Queues and their pauses. A queue without a row exists and is not paused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def resume(name: str) -> Statement[None]:
 
 
 def listing() -> Statement[list[QueueRecord]]:
-    """Every queue that has live runs or a row of its own."""
+    """Return every queue that has live runs or a row."""
     return Statement(
         """
         with ready as (select queue, count(*) as amount, min(rank_at) as oldest from holdfast.ready group by queue),
@@ -56,18 +56,18 @@ def listing() -> Statement[list[QueueRecord]]:
 
 
 def read(name: str) -> Statement[QueueRecord | None]:
-    """One queue, with zeros if nothing is known of it; only its own runs are counted."""
+    """Return one queue, with zeros if it has no runs; only its own runs are counted."""
     return Statement(
         """
-        select told.name,
-               (select count(*) from holdfast.ready where ready.queue = told.name),
-               (select count(*) from holdfast.waiting where waiting.queue = told.name),
+        select given.name,
+               (select count(*) from holdfast.ready where ready.queue = given.name),
+               (select count(*) from holdfast.waiting where waiting.queue = given.name),
                (select count(*) from holdfast.leases join holdfast.runs on runs.id = leases.run_id
-                where runs.queue = told.name),
-               (select holdfast.readable(min(rank_at)) from holdfast.ready where ready.queue = told.name),
+                where runs.queue = given.name),
+               (select holdfast.readable(min(rank_at)) from holdfast.ready where ready.queue = given.name),
                holdfast.readable(queues.paused_at), queues.paused_by, queues.pause_reason
-        from (values (%(name)s::text)) as told (name)
-        left join holdfast.queues on queues.name = told.name
+        from (values (%(name)s::text)) as given (name)
+        left join holdfast.queues on queues.name = given.name
         """,
         {"name": name},
         first(QueueRecord._make),

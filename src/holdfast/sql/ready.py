@@ -1,18 +1,17 @@
-"""The claimable set. A claim deletes from it; whatever is deleted here is leased in the same statement."""
+"""Ready runs. A claim deletes them from this table and leases them in the same statement."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.domain.jobs import Ending
+from holdfast.domain.jobs import Ended
 from holdfast.domain.values import Claim, Position
 from holdfast.sql.attempts import LOWEST
 from holdfast.sql.statement import Row, Statement, count, each, nothing, plain_array, text_array
 
-# `ctid = any(array(...))` evaluates the picking subquery exactly once, whatever the plan: a claim for k never takes
-# more than k. The lower bound keeps it from walking over entries of runs that were claimed before, which stay in the
-# index for as long as anyone's snapshot holds vacuum back. The runs of each task that the worker knows are read in
-# order and merged; those of other tasks are never looked at.
+# `ctid = any(array(...))` evaluates the subquery exactly once, whatever the plan: a claim for k runs never takes more.
+# The lower bound skips index entries of runs claimed before, which remain while an old snapshot holds vacuum back. The
+# runs of each task that the worker has registered are read in order and merged; runs of other tasks are not read.
 _PICK_NEXT = """
     select picked.ctid
     from unnest(%(queues)s::text[], %(ords)s::smallint[], %(ranks)s::timestamptz[], %(ids)s::uuid[])
@@ -94,7 +93,7 @@ def claim(worker_id: str, positions: Sequence[Position], tasks: Sequence[str], l
 
 
 def claim_one(worker_id: str, run_id: str, tasks: Sequence[str]) -> Statement[list[Claim]]:
-    """Lease this run if it is ready and of one of these tasks."""
+    """Lease this run if it is ready and its task is one of these."""
     return Statement(
         _TAKE_HEAD + _PICK_ONE + _TAKE_TAIL,
         {"worker_id": worker_id, "run_id": run_id, "tasks": text_array(tasks)},
@@ -102,8 +101,8 @@ def claim_one(worker_id: str, run_id: str, tasks: Sequence[str]) -> Statement[li
     )
 
 
-def withdraw(run_ids: Sequence[str], reason: str, details: str | None = None) -> Statement[list[Ending]]:
-    """End pending runs CANCELLED. An ending without an attempt gets the next number below 1."""
+def withdraw(run_ids: Sequence[str], reason: str, details: str | None = None) -> Statement[list[Ended]]:
+    """End pending runs CANCELLED. Each gets an attempt row with the next number below 1."""
     return Statement(
         """
         with idle as (
@@ -127,35 +126,35 @@ def withdraw(run_ids: Sequence[str], reason: str, details: str | None = None) ->
         select run_id::text, 'CANCELLED', job_id::text, map_id::text from gone
         """,
         {"run_ids": plain_array(run_ids), "reason": reason, "details": details},
-        each(lambda row: Ending(*row)),
+        each(lambda row: Ended(*row)),
         together=True,
     )
 
 
-# Which tasks have ready runs in which queues, found by jumping from one to the next in the index.
+# The pairs of queue and task that have ready runs, found by skipping from one to the next in the index.
 BY_TASK = """
-        with recursive lane (queue, task) as (
+        with recursive queued_task (queue, task) as (
             (select queue, task from holdfast.ready order by queue, task limit 1)
             union all
-            select next.queue, next.task from lane cross join lateral (
+            select next.queue, next.task from queued_task cross join lateral (
                 select ready.queue, ready.task from holdfast.ready
-                where (ready.queue, ready.task) > (lane.queue, lane.task)
+                where (ready.queue, ready.task) > (queued_task.queue, queued_task.task)
                 order by ready.queue, ready.task limit 1) as next
         )
 """
 
 
 def by_task() -> Statement[list[tuple[str, str]]]:
-    """The queues that have ready runs, each with every task that it has runs of."""
-    return Statement(BY_TASK + "select queue, task from lane", {}, each(lambda row: (str(row[0]), str(row[1]))))
+    """Return the pairs of queue and task that have ready runs."""
+    return Statement(BY_TASK + "select queue, task from queued_task", {}, each(lambda row: (str(row[0]), str(row[1]))))
 
 
 def look(tasks: Sequence[str]) -> Statement[tuple[list[str], float | None]]:
-    """The queues that have ready runs of these tasks, and in how many seconds the next waiting run is due."""
+    """Return the queues that have ready runs of these tasks, and the seconds until the next waiting run is due."""
     return Statement(
         BY_TASK
         + """
-        select array(select distinct queue from lane where task = any(%(tasks)s::text[]) order by queue),
+        select array(select distinct queue from queued_task where task = any(%(tasks)s::text[]) order by queue),
                (select extract(epoch from holdfast.readable(min(due_at)) - holdfast.now())::float8 from holdfast.waiting
                 where blockers = 0)
         """,
@@ -165,7 +164,7 @@ def look(tasks: Sequence[str]) -> Statement[tuple[list[str], float | None]]:
 
 
 def name_tasks(limit: int) -> Statement[int]:
-    """Fill in the tasks of ready runs that code of the previous version placed; tells how many there were."""
+    """Set the task of ready runs written by the previous version. Return how many there were."""
     return Statement(
         """
         with unnamed as (
@@ -184,7 +183,7 @@ def name_tasks(limit: int) -> Statement[int]:
 
 
 def ring(queues: Iterable[str]) -> Statement[None]:
-    """Tell workers that listen that these queues have runs."""
+    """Notify listening workers that these queues have runs."""
     return Statement(
         "select pg_notify('holdfast', queue) from unnest(%(queues)s::text[]) as queue",
         {"queues": text_array(queues)},

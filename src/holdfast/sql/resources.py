@@ -1,4 +1,4 @@
-"""Resources: what is removed when its job has ended."""
+"""Resources: external data to be removed after its job has ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.sql.statement import Statement, count, each, nothing
 
 
 def add(job_id: str, resource: str, keep_for_retry: bool) -> Statement[int]:
-    """Note a resource of a job that has not ended; the same one is noted once. 0 if there is no such job."""
+    """Record a resource of a job, once. Return 0 if there is no such job or it has ended."""
     return Statement(
         """
         with job as (
@@ -31,7 +31,7 @@ class Resource(NamedTuple):
     resource: str
 
 
-# Resources of jobs that have ended; one that could not be removed is tried again after a while.
+# Resources of jobs that have ended; a failed removal is retried after a minute.
 TO_REMOVE = """
             from holdfast.resources
             join holdfast.jobs on jobs.id = resources.job_id
@@ -42,7 +42,7 @@ TO_REMOVE = """
 
 
 def to_remove(limit: int) -> Statement[list[Resource]]:
-    """Take up to `limit` resources of jobs that have ended, each at most once in a minute."""
+    """Return up to `limit` resources of jobs that have ended, each at most once a minute."""
     return Statement(
         f"""
         with due as (
@@ -67,7 +67,7 @@ def removed(job_id: str, name: str) -> Statement[None]:
 
 
 def not_removed(job_id: str, name: str, error: str) -> Statement[None]:
-    """Note why a resource is still there; it is tried again later."""
+    """Record why a resource could not be removed; the removal is retried later."""
     return Statement(
         "update holdfast.resources set error = %(error)s where job_id = %(job_id)s::uuid and name = %(name)s",
         {"job_id": job_id, "name": name, "error": error},

@@ -1,4 +1,4 @@
-"""Runs that are ready, for a doorbell that names each of them."""
+"""Ready runs, for the RQ doorbell, which sends one message per run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.sql.statement import Statement, count, each
 
 
 class ReadyRun(NamedTuple):
-    """A run that is ready, and the number of its attempt to come."""
+    """A ready run, and the number of its next attempt."""
 
     run_id: str
     number: int
@@ -17,18 +17,18 @@ class ReadyRun(NamedTuple):
 
 
 def ready(per_queue: int, limit: int) -> Statement[list[ReadyRun]]:
-    """The first runs of every queue that is not paused, in the order in which they should start."""
+    """Return the first runs of every queue that is not paused, in the order in which they should start."""
     return Statement(
         BY_TASK
         + """
         select first.run_id::text, first.number, first.queue
-        from (select distinct queue from lane) as queues
+        from (select distinct queue from queued_task) as queues
         cross join lateral (
-            select of_task.* from lane cross join lateral (
+            select of_task.* from queued_task cross join lateral (
                 select ready.run_id, ready.number, ready.ord, ready.rank_at, ready.queue from holdfast.ready
-                where ready.queue = lane.queue and ready.task = lane.task
+                where ready.queue = queued_task.queue and ready.task = queued_task.task
                 order by ready.ord, ready.rank_at, ready.run_id limit %(per_queue)s) as of_task
-            where lane.queue = queues.queue
+            where queued_task.queue = queues.queue
             order by of_task.ord, of_task.rank_at, of_task.run_id limit %(per_queue)s) as first
         where not exists (select from holdfast.queues as known
                           where known.name = first.queue and known.paused_at is not null)
@@ -40,7 +40,7 @@ def ready(per_queue: int, limit: int) -> Statement[list[ReadyRun]]:
 
 
 def claimable(run_id: str) -> Statement[bool]:
-    """Whether a claim of this run might succeed now: it is ready or due, or its lease has passed."""
+    """Return whether a claim of this run may succeed now: it is ready or due, or its lease has expired."""
     return Statement(
         """
         select exists (select from holdfast.ready where run_id = %(run_id)s::uuid)
@@ -57,7 +57,7 @@ def claimable(run_id: str) -> Statement[bool]:
 
 
 def forget_single_workers(hours: float, limit: int) -> Statement[int]:
-    """Delete workers that were made for one run and are long dead: there is one for every run that RQ executed."""
+    """Delete old worker rows that were created for one run: there is one for every run that RQ executed."""
     return Statement(
         """
         with gone as (

@@ -1,4 +1,4 @@
-"""Runs, read: what was asked, joined with where the run is now."""
+"""Reading runs: the submitted run joined with its current state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import orjson
 
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
-from holdfast.sql.statement import Row, Statement, count, each, first, plain_array
+from holdfast.sql.statement import Row, Statement, each, first, plain_array
 
 _COLUMNS = """
     select id::text, task, status, parameters::text, payload_hash, queue, priority, created_at, run_after, due_at,
@@ -21,7 +21,7 @@ _COLUMNS = """
 
 
 def loaded(text: str | None) -> Any:
-    """What a JSON column holds. Postgres keeps some values that Python cannot load; those are shown as text."""
+    """Parse a JSON column. Postgres stores some values that Python cannot parse; those are returned as text."""
     if text is None:
         return None
     try:
@@ -70,7 +70,7 @@ def read(run_id: str) -> Statement[RunRecord | None]:
 
 
 def read_many(run_ids: Sequence[str]) -> Statement[list[RunRecord]]:
-    """These runs, newest first, each read by key: for all of them at once the planner may read whole tables."""
+    """Return these runs, newest first. Each is read by key: for all at once, the planner may read whole tables."""
     return Statement(
         "select listed.* from unnest(%(run_ids)s::uuid[]) as given (id) cross join lateral ("
         + _COLUMNS
@@ -89,16 +89,3 @@ def status(run_id: str) -> Statement[Status | None]:
 
 
 EVERYTHING = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-
-
-def live_between(low: str, high: str) -> Statement[int]:
-    """How many runs with ids in this range have not ended."""
-    return Statement(
-        """
-        select (select count(*) from holdfast.ready where run_id >= %(low)s::uuid and run_id < %(high)s::uuid)
-             + (select count(*) from holdfast.waiting where run_id >= %(low)s::uuid and run_id < %(high)s::uuid)
-             + (select count(*) from holdfast.leases where run_id >= %(low)s::uuid and run_id < %(high)s::uuid)
-        """,
-        {"low": low, "high": high},
-        count,
-    )

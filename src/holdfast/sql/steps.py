@@ -1,4 +1,4 @@
-"""Durable steps: what a run has done once is kept for its later attempts."""
+"""Durable steps: the result of a step is stored for later attempts of the run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.sql.statement import Statement, count, first
 
 
 def find(run_id: str, name: str) -> Statement[str | None]:
-    """The result of a step that some attempt of this run has done."""
+    """Return the stored result of a step, or None."""
     return Statement(
         "select result::text from holdfast.steps where run_id = %(run_id)s::uuid and name = %(name)s",
         {"run_id": run_id, "name": name},
@@ -17,9 +17,9 @@ def find(run_id: str, name: str) -> Statement[str | None]:
 
 
 def record(worker_id: str, ref: AttemptRef, name: str, result: str) -> Statement[int]:
-    """Keep a step's result, if the attempt still holds its lease; a result that is already there stays.
+    """Store the result of a step, if the attempt still holds its lease. An existing result is kept.
 
-    The lease is locked, so it cannot end between the look and the write.
+    The lease is locked, so it cannot end between the check and the write.
     """
     return Statement(
         """

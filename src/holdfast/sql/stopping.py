@@ -1,4 +1,4 @@
-"""Stopping jobs: what is pending ends, what runs is asked to stop, and nothing starts any more."""
+"""Stopping jobs: pending runs end, running runs are cancelled, and no more runs start."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from holdfast.sql.statement import Statement, count, each, nothing
 
 
 def stop(job_id: str, outcome: str, reason: str) -> Statement[None]:
-    """Mark a job: nothing can be added to it from now on, and it ends as `outcome`.
+    """Mark a job as stopping: nothing can be added to it any more, and it ends with `outcome`.
 
-    A job that was stopped before keeps its first reason, and one that has ended stays as it is. Read afterwards which
-    it is: this statement may have waited for the ending, which it then does not see.
+    A job that is already stopping keeps its first reason, and one that has ended is not changed. Read the job
+    afterwards to see which: if this statement waited for a transaction that ended the job, it does not see that end.
     """
     return Statement(
         """
@@ -32,9 +32,8 @@ def stop(job_id: str, outcome: str, reason: str) -> Statement[None]:
     )
 
 
-# Somebody may have retried the job since it was found; then it is open again, and its runs are left alone. A job is
-# reopened together with its runs, and only after the last of them has ended: while those that were found are locked, it
-# stays as it was found.
+# The job may have been retried since it was found; then it is open again, and its runs must not be stopped. A job is
+# reopened together with its runs, and only after the last of them has ended: while its runs are locked, it cannot be.
 _STOPPING = """
               and exists (select from holdfast.jobs where jobs.id = %(job_id)s::uuid
                           and jobs.cancel_requested_at is not null and jobs.finished_at is null)
@@ -42,7 +41,7 @@ _STOPPING = """
 
 
 def hold(job_id: str, limit: int) -> Statement[list[str]]:
-    """Up to `limit` pending runs of a job that is being stopped from each place, locked so that they can be ended."""
+    """Lock up to `limit` ready and `limit` waiting runs of a job that is being stopped, and return them."""
     return Statement(
         """
         with queued as (
@@ -68,8 +67,8 @@ def hold(job_id: str, limit: int) -> Statement[list[str]]:
     )
 
 
-def ask_to_stop(job_id: str, reason: str) -> Statement[list[str]]:
-    """Ask the running attempts of a job that is being stopped to stop, each once; tells whose they are."""
+def request_stop(job_id: str, reason: str) -> Statement[list[str]]:
+    """Request cancellation of the running attempts of a job that is being stopped. Return their workers."""
     return Statement(
         """
         with held as (
@@ -79,15 +78,15 @@ def ask_to_stop(job_id: str, reason: str) -> Statement[list[str]]:
         + _STOPPING
         + """
             order by run_id for update of leases
-        ), asked as (
+        ), requested as (
             update holdfast.leases set cancel_requested_at = holdfast.now(), cancel_reason = %(reason)s
             from held where leases.run_id = held.run_id
             returning leases.run_id, leases.number, leases.worker_id
         ), noted as (
             insert into holdfast.events (run_id, at, attempt, type, reason, data)
-            select run_id, holdfast.now(), number, 'CANCEL_REQUESTED', %(reason)s, '{"stopped": true}' from asked
+            select run_id, holdfast.now(), number, 'CANCEL_REQUESTED', %(reason)s, '{"stopped": true}' from requested
         )
-        select distinct worker_id::text from asked
+        select distinct worker_id::text from requested
         """,
         {"job_id": job_id, "reason": reason},
         each(lambda row: str(row[0])),
@@ -96,10 +95,9 @@ def ask_to_stop(job_id: str, reason: str) -> Statement[list[str]]:
 
 
 def startable(job_id: str) -> Statement[int]:
-    """How many runs of a job that is being stopped could still start: pending ones, and running ones that nobody asked
-    to stop.
+    """Count the runs of a job that is being stopped which are pending, or running without a cancel request.
 
-    One look at one moment: a run is always in exactly one of these places.
+    One statement sees one snapshot, in which each run is in exactly one of these tables.
     """
     return Statement(
         """
@@ -119,7 +117,7 @@ def startable(job_id: str) -> Statement[int]:
     )
 
 
-# Jobs that were asked to stop and have runs that could still start, and jobs whose time is over.
+# Jobs that are being stopped and have runs that could still start, and jobs past their deadline.
 TO_STOP = """
         from holdfast.jobs
         where finished_at is null and (
@@ -136,7 +134,7 @@ TO_STOP = """
 
 
 class Stopping(NamedTuple):
-    """A job that was asked to stop and has not ended, or whose time is over."""
+    """A job that is being stopped, or is past its deadline; `marked` if it is already marked as stopping."""
 
     id: str
     reason: str
@@ -144,11 +142,11 @@ class Stopping(NamedTuple):
 
 
 def to_stop(limit: int) -> Statement[list[Stopping]]:
-    """Jobs that were asked to stop and have runs that could still start, and jobs whose time is over."""
+    """Return jobs that are being stopped and have runs that could still start, and jobs past their deadline."""
     return Statement(
         """
         select jobs.id::text,
-               coalesce(jobs.cancel_reason, format('timed out: not ended %%s after it was made', timeout)),
+               coalesce(jobs.cancel_reason, format('timed out: not ended %%s after it was created', timeout)),
                jobs.cancel_requested_at is not null"""
         + TO_STOP
         + """

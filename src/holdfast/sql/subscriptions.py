@@ -1,4 +1,4 @@
-"""Subscriptions: who wants to hear that runs ended. While there is none, endings write no event."""
+"""Subscriptions to the ends of runs. While there are none, no events are written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLUMNS = """
 
 
 class NewSubscription(NamedTuple):
-    """A subscription to be. `filter` maps model, queue or status to the values that are wanted."""
+    """A subscription to be created. `filter` maps model, queue or status to the accepted values."""
 
     id: str
     name: str
@@ -33,7 +33,7 @@ def _subscription(row: Row) -> SubscriptionRecord:
 
 
 def add(new: NewSubscription) -> Statement[SubscriptionRecord | None]:
-    """Make a subscription; nothing if the name is taken."""
+    """Insert a subscription. Return None if the name is taken."""
     return Statement(
         "insert into holdfast.subscriptions (id, name, kind, target, secret, filter, created_at)"
         " values (%(id)s::uuid, %(name)s, %(kind)s, %(target)s, %(secret)s, %(filter)s::json, holdfast.now())"
@@ -44,13 +44,13 @@ def add(new: NewSubscription) -> Statement[SubscriptionRecord | None]:
 
 
 class Unaware(NamedTuple):
-    """Transactions that may end runs without seeing a subscription; `own` if it is in a transaction still open here."""
+    """Transactions that may end runs without seeing a subscription; `own` if the subscription itself is uncommitted."""
 
     own: bool
     transactions: list[str]
 
 
-# Whoever ends a run writes to this table, and has this lock before it looks for subscriptions, until it commits.
+# A transaction that ends a run writes to this table: it gets this lock before it reads subscriptions, until it commits.
 _ENDING = """
     relation = 'holdfast.attempts'::regclass and mode = 'RowExclusiveLock' and granted
     and pid is distinct from pg_backend_pid()
@@ -58,7 +58,7 @@ _ENDING = """
 
 
 def unaware() -> Statement[Unaware]:
-    """Those who may have looked for subscriptions before the one that was just committed."""
+    """Return the transactions that may have read subscriptions before the new one was committed."""
     return Statement(
         "select pg_current_xact_id_if_assigned() is not null,"
         " array(select distinct virtualtransaction from pg_locks where" + _ENDING + ")",
@@ -68,7 +68,7 @@ def unaware() -> Statement[Unaware]:
 
 
 def still_unaware(transactions: Sequence[str]) -> Statement[list[str]]:
-    """Those of these transactions that are still open, told after a moment."""
+    """Return those of these transactions that are still open after a short wait."""
     return Statement(
         """
         with moment as materialized (select pg_sleep(0.02))
@@ -84,7 +84,7 @@ def still_unaware(transactions: Sequence[str]) -> Statement[list[str]]:
 
 
 def remove(name: str) -> Statement[int]:
-    """Forget a subscription and its deliveries."""
+    """Delete a subscription and its deliveries."""
     return Statement(
         """
         with gone as (delete from holdfast.subscriptions where name = %(name)s returning id)
@@ -104,7 +104,7 @@ def read(name: str) -> Statement[SubscriptionRecord | None]:
 
 
 class SubscriptionState(NamedTuple):
-    """A subscription and what waits to be delivered to it."""
+    """A subscription and its pending deliveries."""
 
     subscription: SubscriptionRecord
     pending: int
@@ -128,7 +128,7 @@ def listing() -> Statement[list[SubscriptionState]]:
 
 
 def pause(name: str, reason: str) -> Statement[int]:
-    """Deliver nothing more for now; events go on being collected."""
+    """Stop delivering; events are still collected."""
     return Statement(
         """
         with paused as (
@@ -145,7 +145,7 @@ def pause(name: str, reason: str) -> Statement[int]:
 
 
 def resume(name: str) -> Statement[int]:
-    """Go on where the deliveries stopped, at once."""
+    """Continue delivering, immediately."""
     return Statement(
         """
         with resumed as (
@@ -163,7 +163,7 @@ def resume(name: str) -> Statement[int]:
 
 
 def rotate(name: str, secret: str) -> Statement[int]:
-    """Sign with a new secret from now on, and for the receivers' convenience still with the one before."""
+    """Sign with a new secret from now on, and also with the previous one, so that receivers can switch."""
     return Statement(
         """
         with rotated as (

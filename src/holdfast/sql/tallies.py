@@ -1,4 +1,4 @@
-"""Counters that are exact: added to in the transaction that makes them true, folded together by upkeep."""
+"""Exact counters: written in the transaction they count, and summed up by upkeep."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.sql.statement import Row, Rows, Statement, count, plain_array, text_array
 
-# The upper bounds, in seconds, of the buckets that durations are counted in; the last bucket has none.
+# The upper bounds of the duration buckets, in seconds; the last bucket has none.
 BOUNDS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
 
 Tally = tuple[str, str, int]
 
 
 def add(tallies: Mapping[Tally, tuple[int, float]], ended: Sequence[str]) -> Statement[bool]:
-    """Add amounts and seconds by (task, kind, bucket); tells whether any run waits for those that `ended`.
+    """Add amounts and seconds by (task, kind, bucket), and return whether any run depends on those that `ended`.
 
-    The two have nothing to do with each other but the moment: after the endings, in their transaction.
+    The two are one statement only to save a round trip: both follow the end of runs, in the same transaction.
     """
     keys = list(tallies)
     return Statement(
@@ -40,7 +40,7 @@ def add(tallies: Mapping[Tally, tuple[int, float]], ended: Sequence[str]) -> Sta
 
 
 def fold(limit: int) -> Statement[int]:
-    """Move tallies into the summary. Safe to run anywhere at any time: a tally is deleted where it is added."""
+    """Move tallies into the summary. Safe to run concurrently: the statement that adds a tally deletes it."""
     return Statement(
         """
         with gone as (
@@ -73,7 +73,7 @@ def _amount(row: Row) -> tuple[int, float]:
 
 
 def totals() -> Statement[dict[Tally, tuple[int, float]]]:
-    """Every counter, what is not folded yet included."""
+    """Return every counter, including tallies not yet moved."""
     return Statement(
         """
         select task, kind, bucket, sum(amount), sum(seconds) from (

@@ -1,4 +1,4 @@
-"""Tokens of the HTTP API, known by their digest only."""
+"""Tokens of the HTTP API; only their digests are stored."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from holdfast.domain.records import TokenRecord
 from holdfast.domain.tokens import NewToken
 from holdfast.sql.statement import Row, Statement, count, each, first, nothing, text_array
 
-# How long a token's last use may go unrecorded: a busy token then costs one write a minute.
+# The time of last use is updated at most this often, so that a busy token costs one write a minute.
 USE_SECONDS = 60
 
 
 class LiveToken(NamedTuple):
-    """A token that may be used now. `stale` means that its last use is due to be recorded."""
+    """A valid token. `stale` if its time of last use should be updated."""
 
     id: str
     name: str
@@ -66,7 +66,7 @@ def read(token_id: str) -> Statement[TokenRecord | None]:
 
 
 def find(digest: bytes) -> Statement[LiveToken | None]:
-    """The token with this digest, if it may be used now."""
+    """Return the token with this digest, if it is valid."""
     return Statement(
         """
         select id::text, name, digest, scopes,
@@ -94,12 +94,12 @@ def use(token_id: str) -> Statement[None]:
 
 
 def listing() -> Statement[list[TokenRecord]]:
-    """Every token, newest first; those that were revoked included."""
+    """Return every token, newest first, including revoked ones."""
     return Statement(_COLUMNS + "order by created_at desc, id desc", {}, each(_token))
 
 
 def revoke(token_id: str) -> Statement[int]:
-    """Let a token be used no more; counts it if it could be used until now."""
+    """Revoke a token. Return 0 if it was already revoked or does not exist."""
     return Statement(
         """
         with gone as (
@@ -114,7 +114,7 @@ def revoke(token_id: str) -> Statement[int]:
 
 
 def usable() -> Statement[int]:
-    """How many tokens may be used now."""
+    """Return the number of valid tokens."""
     return Statement(
         """
         select count(*) from holdfast.tokens

@@ -1,4 +1,4 @@
-"""Runs whose time or dependencies have not come. They are kept apart, so that the claim never sees them."""
+"""Runs that wait for a time or for dependencies, in a table that claims do not read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def _moved_and_next(found: Rows) -> tuple[int, float | None]:
 
 
 def promote(limit: int) -> Statement[tuple[int, float | None]]:
-    """Move runs that are due to ready; also tells in how many seconds the next one will be due."""
+    """Move due runs to ready. Return their number, and the seconds until the next run is due."""
     return Statement(
         """
         with due as (

@@ -1,6 +1,8 @@
-"""Workers: who may hold leases, and for how long."""
+"""Workers: they hold leases until they expire."""
 
 from __future__ import annotations
+
+import orjson
 
 from holdfast.domain.records import WorkerRecord
 from holdfast.domain.values import AttemptRef, Renewal, WorkerInfo
@@ -8,14 +10,14 @@ from holdfast.sql.statement import Rows, Statement, count, each, first, nothing,
 
 
 def register(worker: WorkerInfo) -> Statement[None]:
-    """Enter a worker. Its id is fresh for every boot, so a name that comes back never inherits leases."""
+    """Register a worker. Every start has a new id, so a restarted worker never inherits leases."""
     return Statement(
         """
         insert into holdfast.workers (id, started_at, heartbeat_at, expires_at, pid, slots, lease, hostname, name,
-                                      executor, version, queues, tasks)
+                                      executor, version, queues, tasks, statistics)
         values (%(id)s::uuid, holdfast.now(), holdfast.now(), holdfast.now() + %(lease)s::interval, %(pid)s, %(slots)s,
                 %(lease)s::interval, %(hostname)s, %(name)s, %(executor)s, %(version)s, %(queues)s::text[],
-                %(tasks)s::text[])
+                %(tasks)s::text[], %(statistics)s::json)
         on conflict (id) do nothing
         """,
         {
@@ -29,6 +31,7 @@ def register(worker: WorkerInfo) -> Statement[None]:
             "version": worker.version,
             "queues": text_array(worker.queues) if worker.queues is not None else None,
             "tasks": text_array(worker.tasks) if worker.tasks is not None else None,
+            "statistics": orjson.dumps(worker.environment).decode() if worker.environment is not None else None,
         },
         nothing,
     )
@@ -46,7 +49,7 @@ def _renewal(found: Rows) -> Renewal | None:
 
 
 def renew(worker_id: str, completed: int = 0, failed: int = 0) -> Statement[Renewal | None]:
-    """Push the worker's expiry out. A lease that has passed is never revived, and a live one never shortened."""
+    """Extend the worker's leases. An expired worker is never revived, and a lease is never shortened."""
     return Statement(
         """
         with me as (
@@ -66,10 +69,10 @@ def renew(worker_id: str, completed: int = 0, failed: int = 0) -> Statement[Rene
 
 
 def deregister(worker_id: str, completed: int = 0, failed: int = 0, *, settled: bool = False) -> Statement[None]:
-    """The worker is gone: whatever it still holds may be rescued at once.
+    """Mark a worker as stopped, so that its remaining leases can be rescued immediately.
 
-    With `settled`, it has settled all that it was given, and what it still holds was never begun. A worker whose lease
-    has passed cannot say so: what it settled may have been refused.
+    With `settled`, it has settled every claim it received, so its remaining leases belong to attempts that never
+    started. This is ignored if the worker has expired: its results may have been rejected.
     """
     return Statement(
         """
@@ -86,15 +89,15 @@ def deregister(worker_id: str, completed: int = 0, failed: int = 0, *, settled: 
 
 
 def drain(worker_id: str) -> Statement[int]:
-    """Ask a worker to take nothing more and to stop when its runs have ended."""
+    """Request that a worker claims no more runs, and stops when its runs have ended."""
     return Statement(
         """
-        with asked as (
+        with requested as (
             update holdfast.workers set drain_requested_at = coalesce(drain_requested_at, holdfast.now())
             where id = %(worker_id)s::uuid and expires_at > holdfast.now()
             returning id
         )
-        select count(*) from asked
+        select count(*) from requested
         """,
         {"worker_id": worker_id},
         count,
@@ -121,7 +124,7 @@ def read(worker_id: str) -> Statement[WorkerRecord | None]:
 
 
 def listing(since_hours: float = 24.0) -> Statement[list[WorkerRecord]]:
-    """Workers that live, and those that stopped lately."""
+    """Return live workers, and those that stopped recently."""
     return Statement(
         _COLUMNS
         + """
@@ -134,7 +137,7 @@ def listing(since_hours: float = 24.0) -> Statement[list[WorkerRecord]]:
 
 
 def forget(older_than_hours: float) -> Statement[int]:
-    """Delete workers long dead. One that still has leases stays until they are rescued."""
+    """Delete workers that expired long ago. One that still has leases is kept until they are rescued."""
     return Statement(
         """
         with gone as (

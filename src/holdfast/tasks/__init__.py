@@ -1,4 +1,4 @@
-"""The tasks that come with Holdfast: a mock to try things with, and a real forecast. Importing registers them."""
+"""The tasks that are shipped with Holdfast: a mock for trials, and a forecast. Importing this registers them."""
 
 from holdfast.tasks import forecast, mock
 

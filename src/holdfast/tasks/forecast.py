@@ -1,7 +1,7 @@
-"""`baseline_forecast_v1`: where an index may stand in the coming months, by Monte-Carlo simulation.
+"""`baseline_forecast_v1`: the possible values of an index in the coming months, by Monte Carlo simulation.
 
 Each path is a geometric Brownian motion, month by month, with a yearly season on top. A scenario sets drift,
-volatility and season; a region scales them. Equal inputs give equal results: the seed is made of them unless given.
+volatility and season; a region scales them. Equal inputs give equal results: the default seed is derived from them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_PATHS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """Of an index over a year: expected growth, volatility, and how far the season moves it."""
+    """Yearly growth, volatility and seasonal amplitude of an index."""
 
     drift: float
     volatility: float
@@ -43,7 +43,7 @@ SCENARIOS = {
     "stagflation": Assumptions(drift=-0.030, volatility=0.23, season=0.020),
 }
 
-# How a region's drift differs, how much it swings against the others, and the month in which its season peaks.
+# For each region: the difference in drift, the factor of volatility, and the month of the seasonal peak.
 REGIONS = {
     "AU": (0.004, 1.05, 12),
     "CA": (0.002, 1.00, 6),
@@ -73,7 +73,7 @@ def forecast(
 ) -> dict[str, Any]:
     """Simulate the months ahead and return their quantiles, the distribution at the end, and the risk of a loss.
 
-    `requested_at` and `client` are notes of the caller: they change neither the payload's identity nor the result.
+    `requested_at` and `client` are notes of the caller: they affect neither the payload hash nor the result.
     """
     _check(scenario, horizon_months, region, paths, seed)
     run = current_run()
@@ -95,11 +95,11 @@ def _check(scenario: str, horizon_months: int, region: str, paths: int, seed: in
     if region not in REGIONS:
         raise ValueError(f"unknown region {region!r}; known: {', '.join(REGIONS)}")
     if not 1 <= horizon_months <= MAX_HORIZON:
-        raise ValueError(f"horizon_months is {horizon_months}; it goes from 1 to {MAX_HORIZON}")
+        raise ValueError(f"horizon_months is {horizon_months}; it must be from 1 to {MAX_HORIZON}")
     if not 1 <= paths <= MAX_PATHS:
-        raise ValueError(f"paths is {paths}; it goes from 1 to {MAX_PATHS}")
+        raise ValueError(f"paths is {paths}; it must be from 1 to {MAX_PATHS}")
     if seed is not None and seed < 0:
-        raise ValueError(f"seed is {seed}; it is a whole number from 0 on")
+        raise ValueError(f"seed is {seed}; it must be a whole number of at least 0")
 
 
 def _seed(*inputs: Any) -> int:
@@ -128,9 +128,9 @@ def _summary(values: Values) -> dict[str, float]:
 
 
 def _outlook(values: Values) -> dict[str, Any]:
-    """What the last month says: its distribution, and the risk, as fractions of the start.
+    """Return the distribution of the last month and the risk, as fractions of the start value.
 
-    The objective is the expected growth less half the value at risk: what a cautious planner would maximise.
+    The objective is the expected growth less half the value at risk: a cautious planner's objective.
     """
     np = _numpy()
     worst = float(np.quantile(values, 0.05))

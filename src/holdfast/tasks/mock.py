@@ -1,4 +1,4 @@
-"""A model that only pretends: it takes time, tells its progress, and fails as often as it is told to."""
+"""A mock model: it takes time, reports progress, and fails as often as requested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_NAP = 0.05
 
 
 class SimulatedFailure(Exception):
-    """The failure that the mock was asked for."""
+    """The requested failure of the mock."""
 
 
 @task("mock")
@@ -46,18 +46,18 @@ def mock(
 
 
 def _nap_until(end: float, run: RunContext, done: int, steps: int) -> None:
-    """Sleep in short naps: between them a request to stop is noticed."""
+    """Sleep in short intervals, so that cancellation is noticed in between."""
     while (left := end - monotonic()) > 0:
         sleep(min(left, LONGEST_NAP))
         run.progress(done, steps, unit="steps")
 
 
 def _failure(attempt: int, fail_times: int, fatal: bool) -> Exception:
-    told = f"simulated failure: attempt {attempt} of {fail_times} that were to fail"
-    return Fatal(told) if fatal else SimulatedFailure(told)
+    message = f"simulated failure: attempt {attempt} of {fail_times} that were to fail"
+    return Fatal(message) if fatal else SimulatedFailure(message)
 
 
 def _objective(inputs: Any) -> float:
-    """A number from 0 to 1 that depends on the inputs alone."""
+    """Return a number from 0 to 1 that depends only on the inputs."""
     _, digest = canonicalize(inputs)
     return round(int.from_bytes(sha256(digest.encode()).digest()[:4]) / 2**32, 4)

@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from holdfast.domain.ids import new_id
+from holdfast.domain.tasks import registry
 from holdfast.domain.values import AttemptRef, Claim, Renewal, WorkerInfo
+from holdfast.processes.environment import describe_environment
 from holdfast.worker.options import WorkerOptions
 
 
@@ -25,6 +27,7 @@ class WorkerSession:
         self._strange: frozenset[AttemptRef] = frozenset()
 
     def info(self, options: WorkerOptions, tasks: Iterable[str], version: str) -> WorkerInfo:
+        names = tuple(sorted(tasks))
         return WorkerInfo(
             id=self.id,
             hostname=options.hostname,
@@ -35,7 +38,8 @@ class WorkerSession:
             slots=options.executor.slots,
             lease=timedelta(seconds=options.lease),
             queues=options.queues,
-            tasks=tuple(sorted(tasks)),
+            tasks=names,
+            environment=describe_environment(registry.get(name).fn.__module__ for name in names),
         )
 
     def unknown_leases(self, renewal: Renewal) -> frozenset[AttemptRef]:

@@ -10,7 +10,7 @@ from holdfast.http.answers import Answer, answer
 from holdfast.http.call import Call
 from holdfast.http.openapi.parts import operation, ref, says
 from holdfast.http.routes import Noun, Route
-from holdfast.ops.summary import summarize
+from holdfast.ops.figures import summarize
 
 COUNTED = ("created", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "retried", "lost")
 

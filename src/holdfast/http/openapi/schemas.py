@@ -224,7 +224,7 @@ LOG_LINE = record(
     {"seq": COUNT, "at": TIME, "attempt": COUNT, "level": TEXT, "message": TEXT},
 )
 
-REASON = record("The reason for the state of a run.", {"code": TEXT, "detail": TEXT})
+REASON = record("The reason for the state of a run.", {"code": TEXT, "detail": TEXT, "fields": OBJECT})
 
 PROVENANCE = record(
     "The provenance of a result.",

@@ -1,4 +1,4 @@
-"""What an answer means for a delivery: done, later, never, or the receiver wants nothing more."""
+"""What a response means for a delivery: delivered, retry later, give up, or pause the subscription."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import email.utils
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-# Seconds before the second, third, ... try of a webhook: over three days in all, as Standard Webhooks suggests.
+# Seconds before the second, third, ... attempt of a webhook: over three days in total, as Standard Webhooks suggests.
 SCHEDULE = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
 JITTER = 0.1
 LONGEST = 86_400.0
@@ -14,7 +14,7 @@ GONE = 410
 
 
 class Answer(NamedTuple):
-    """What a sink met. `retry_after` is how many seconds the receiver asked to be left alone."""
+    """The result of sending. `retry_after` is the number of seconds the receiver requested to wait."""
 
     ok: bool
     code: int | None = None
@@ -23,12 +23,12 @@ class Answer(NamedTuple):
 
 
 def readable(text: str) -> str:
-    """What a receiver said, with a space for each character that nobody can read: the database refuses some of them."""
+    """Replace unprintable characters of a receiver's message by spaces: the database rejects some of them."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def delay_of(attempts: int, answer: Answer, random: float) -> float | None:
-    """Seconds until a webhook is tried again after `attempts` earlier tries; None when it is time to give up."""
+    """Return the seconds until the next attempt of a webhook after `attempts` attempts; None to give up."""
     if attempts >= len(SCHEDULE):
         return None
     own = SCHEDULE[attempts] * (1 + JITTER * (2 * random - 1))
@@ -36,12 +36,12 @@ def delay_of(attempts: int, answer: Answer, random: float) -> float | None:
 
 
 def stream_delay_of(attempts: int, random: float) -> float:
-    """Seconds until a stream is tried again: Redis comes back, however long it takes."""
+    """Return the seconds until the next attempt of a stream, which is never given up."""
     return float(min(60, 2 ** min(attempts, 6))) * (1 + JITTER * (2 * random - 1))
 
 
 def retry_after_of(header: str | None, now: datetime) -> float | None:
-    """Seconds that a Retry-After header asks for, given as a number or as a date."""
+    """Return the seconds that a Retry-After header requests, as a number or as a date."""
     if header is None:
         return None
     text = header.strip()

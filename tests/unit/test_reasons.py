@@ -1,0 +1,90 @@
+"""The sentences of `why`: one for each code, from its fields."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from holdfast.documents import reading
+from holdfast.documents.others import reason_document
+from holdfast.domain.reasons import describe
+from holdfast.domain.records import Reason
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+WRITTEN = "2026-03-01T12:00:00Z"
+FIRST = {"id": "1", "what": "load", "status": "RUNNING"}
+
+SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "running": (
+        "running",
+        {"attempt": 2, "worker_id": "w", "lease_expires_at": AT},
+        f"attempt 2 is running on worker w, lease until {WRITTEN}",
+    ),
+    "running without a lease time": (
+        "running",
+        {"attempt": 2, "worker_id": "w", "lease_expires_at": None},
+        "attempt 2 is running on worker w",
+    ),
+    "stopping": (
+        "stopping",
+        {"requested_at": AT, "reason": "by ada"},
+        f"cancellation was requested at {WRITTEN}: by ada",
+    ),
+    "ended": ("ended", {"status": "FAILED", "detail": "ValueError: 1"}, "it ended FAILED: ValueError: 1"),
+    "ended without a detail": ("ended", {"status": "SUCCEEDED", "detail": None}, "it ended SUCCEEDED"),
+    "one dependency": (
+        "dependencies",
+        {"count": 1, "waits_for": [FIRST]},
+        "waits for 1 other to end: 1 (load, RUNNING)",
+    ),
+    "more dependencies than are named": (
+        "dependencies",
+        {"count": 2, "waits_for": [FIRST]},
+        "waits for 2 others to end: 1 (load, RUNNING), ...",
+    ),
+    "retry": ("retry", {"due_at": AT}, f"waits for the next attempt at {WRITTEN}"),
+    "scheduled": ("scheduled", {"due_at": AT}, f"scheduled to start at {WRITTEN}"),
+    "paused": (
+        "paused",
+        {"queue": "a", "paused_by": "ada", "paused_at": AT, "reason": "upgrade"},
+        f"queue a was paused by ada at {WRITTEN} (upgrade)",
+    ),
+    "no worker for the queue": (
+        "no-worker-for-queue",
+        {"queue": "a", "workers": 3},
+        "none of 3 live workers serves queue a",
+    ),
+    "no worker for the task": (
+        "no-worker-for-task",
+        {"queue": "a", "task": "load"},
+        "no live worker of queue a has the task load registered",
+    ),
+    "behind many": (
+        "behind",
+        {"queue": "a", "ahead": 1000, "or_more": True},
+        "1000 or more ready runs of queue a are ahead of it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "fields", "sentence"), SENTENCES.values(), ids=SENTENCES)
+def test_reason_is_rendered_from_its_fields(code: str, fields: dict[str, Any], sentence: str) -> None:
+    assert Reason(code, fields).detail == sentence
+
+
+@pytest.mark.parametrize("code", ["no-worker", "busy", "next"])
+def test_reason_without_fields_has_a_sentence(code: str) -> None:
+    assert Reason(code).detail != code
+
+
+@pytest.mark.parametrize(("code", "fields", "sentence"), SENTENCES.values(), ids=SENTENCES)
+def test_reason_survives_the_http_api(code: str, fields: dict[str, Any], sentence: str) -> None:
+    received = reading.reason(reason_document(Reason(code, fields)))
+    assert (received.code, received.fields, received.detail) == (code, fields, sentence)
+
+
+def test_unknown_code_shows_the_sentence_of_the_server() -> None:
+    assert reading.reason({"code": "new", "detail": "the server says so"}).detail == "the server says so"
+    assert describe("new", {}) is None
