@@ -1,11 +1,12 @@
-"""Documents of the API, read back into the records that the other clients hand out."""
+"""Documents of the API, read back into the records that clients return."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from holdfast.domain.records import AttemptRecord, EventRecord, LogRecord, QueueRecord, WorkerRecord
+from holdfast.domain.jobs import JobRecord
+from holdfast.domain.records import AttemptRecord, EventRecord, LogRecord, QueueRecord, Reason, WorkerRecord
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
 
@@ -15,33 +16,59 @@ def _time(text: str | None) -> datetime | None:
 
 
 def run(document: dict[str, Any]) -> RunRecord:
-    told = dict(document)
     return RunRecord(
-        id=told["run_id"],
-        task=told["model"],
-        status=Status(told["status"]),
-        parameters=told["parameters"],
-        payload_hash=told["payload_hash"],
-        queue=told["queue"],
-        priority=told["priority"],
-        created_at=datetime.fromisoformat(told["created_at"]),
-        run_after=_time(told.get("run_after")),
-        started_at=_time(told["started_at"]),
-        finished_at=_time(told["finished_at"]),
-        attempt_count=told["attempt_count"],
-        max_attempts=told["max_attempts"],
-        reason=told.get("reason"),
-        progress=told["progress"],
-        last_error=told["last_error"],
-        result_ref=told["result_ref"],
-        lease_owner=told["lease_owner"],
-        lease_expires_at=_time(told["lease_expires_at"]),
-        cancel_requested_at=_time(told.get("cancel_requested_at")),
-        job_id=told["job_id"],
-        parent_id=told.get("parent_id"),
-        concurrency_key=told.get("concurrency_key"),
-        tags=tuple(told["tags"]),
+        id=document["run_id"],
+        task=document["model"],
+        status=Status(document["status"]),
+        parameters=document["parameters"],
+        payload_hash=document["payload_hash"],
+        queue=document["queue"],
+        priority=document["priority"],
+        created_at=datetime.fromisoformat(document["created_at"]),
+        run_after=_time(document.get("run_after")),
+        started_at=_time(document["started_at"]),
+        finished_at=_time(document["finished_at"]),
+        attempt_count=document["attempt_count"],
+        max_attempts=document["max_attempts"],
+        reason=document.get("reason"),
+        progress=document["progress"],
+        last_error=document["last_error"],
+        result_ref=document["result_ref"],
+        lease_owner=document["lease_owner"],
+        lease_expires_at=_time(document["lease_expires_at"]),
+        cancel_requested_at=_time(document.get("cancel_requested_at")),
+        job_id=document["job_id"],
+        parent_id=document.get("parent_id"),
+        concurrency_key=document.get("concurrency_key"),
+        tags=tuple(document["tags"]),
     )
+
+
+def job(document: dict[str, Any]) -> JobRecord:
+    """A job. `broken` and `first_tasks`, which only operations need, are not in the document."""
+    return JobRecord(
+        id=document["job_id"],
+        name=document["name"],
+        status=Status(document["status"]),
+        description=document["description"],
+        created_at=datetime.fromisoformat(document["created_at"]),
+        started_at=_time(document["started_at"]),
+        finished_at=_time(document["finished_at"]),
+        deadline_at=_time(document["deadline_at"]),
+        cancel_requested_at=_time(document["cancel_requested_at"]),
+        reason=document["reason"],
+        total=document["total_tasks"],
+        succeeded=document["completed_tasks"],
+        failed=document["failed_tasks"],
+        cancelled=document["cancelled_tasks"],
+        broken=0,
+        first_tasks=0,
+        submitted_by=document["submitted_by"],
+    )
+
+
+def reason(document: dict[str, Any]) -> Reason:
+    return Reason(document["code"], document["detail"])
 
 
 def event(document: dict[str, Any]) -> EventRecord:
@@ -63,19 +90,19 @@ def log_line(document: dict[str, Any]) -> LogRecord:
 
 def attempt(document: dict[str, Any]) -> AttemptRecord:
     times = {name: _time(document[name]) for name in ("claimed_at", "started_at", "finished_at")}
-    return AttemptRecord(**_told(AttemptRecord, document | times))
+    return AttemptRecord(**_fields(AttemptRecord, document | times))
 
 
 def worker(document: dict[str, Any]) -> WorkerRecord:
     times = {name: _time(document[name]) for name in ("started_at", "heartbeat_at", "expires_at", "stopped_at")}
-    return WorkerRecord(**_told(WorkerRecord, document | times))
+    return WorkerRecord(**_fields(WorkerRecord, document | times))
 
 
 def queue(document: dict[str, Any]) -> QueueRecord:
     times = {name: _time(document[name]) for name in ("oldest_ready_at", "paused_at")}
-    return QueueRecord(**_told(QueueRecord, document | times))
+    return QueueRecord(**_fields(QueueRecord, document | times))
 
 
-def _told(kind: Any, document: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a record, as the document says them; what it does not say is None."""
+def _fields(kind: Any, document: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a record, as the document has them; a field that it lacks is None."""
     return {name: document.get(name) for name in kind._fields}
