@@ -1,4 +1,4 @@
-"""The HTTP clients: the names of the others, keys of their own, and patience."""
+"""The HTTP clients: the calls of the others, keys of their own, and retries."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ import pytest
 
 import holdfast
 from holdfast import AsyncHttpClient, HttpClient, Submission
-from holdfast.client.asynchronous import AsyncAsking
-from holdfast.client.blocking import Asking
 from holdfast.domain.errors import (
     BadInput,
     BadParameters,
@@ -32,8 +30,9 @@ from holdfast.domain.errors import (
     UnknownTask,
     WaitTimeout,
 )
-from holdfast.http_client.patience import asked_for, rest
+from holdfast.http_client.retry_policy import pause_before_next_wait, retry_after
 from holdfast.runtime.settings import Settings
+from holdfast.verbs.facades import AsyncCalls, Calls
 from tests.http.api_tasks import mirror
 from tests.http.conftest import Server
 from tests.http.hands import Hands
@@ -46,13 +45,11 @@ def client(server: Server, settings: Settings) -> Iterator[HttpClient]:
 
 
 def test_it_has_every_name_that_the_others_have() -> None:
-    names = {name for name in vars(Asking) if not name.startswith("_")} - {"perform", "ring", "totals", "borrowed"}
-    names -= {name for name in names if "subscription" in name or name in ("deliveries", "redeliver", "rotate_secret")}
-    assert names <= set(dir(HttpClient))
-    assert {name for name in vars(HttpClient) if not name.startswith("_")} == {
-        name for name in vars(AsyncHttpClient) if not name.startswith("_")
+    assert issubclass(HttpClient, Calls)
+    assert issubclass(AsyncHttpClient, AsyncCalls)
+    assert {name for name in dir(HttpClient) if not name.startswith("_")} | {"blocking_client"} == {
+        name for name in dir(AsyncHttpClient) if not name.startswith("_")
     }
-    assert "result_record" in vars(AsyncAsking)
     assert holdfast.HttpClient is HttpClient
 
 
@@ -307,9 +304,9 @@ async def test_the_asynchronous_one_pauses_too(moody: Any, settings: Settings, m
 
 
 def test_a_wait_that_was_whole_is_followed_by_no_pause() -> None:
-    assert rest(1.0, monotonic()) == 0.0
-    assert rest(None, monotonic() + 60) == 1.0
-    assert rest(5.0, monotonic() + 60) == 5.0
+    assert pause_before_next_wait(1.0, monotonic()) == 0.0
+    assert pause_before_next_wait(None, monotonic() + 60) == 1.0
+    assert pause_before_next_wait(5.0, monotonic() + 60) == 5.0
 
 
 def test_a_submission_is_repeated_with_its_key(moody: Any, settings: Settings) -> None:
@@ -337,12 +334,12 @@ def test_what_cannot_be_repeated_is_not(moody: Any, settings: Settings) -> None:
     assert len(moody.asked) == 2
 
 
-def test_patience_ends(moody: Any, settings: Settings) -> None:
+def test_requests_are_not_repeated_for_longer_than_retry_seconds(moody: Any, settings: Settings) -> None:
     moody.script[:] = [lambda it: it.say(503, {"detail": "long gone"}, Retry_After="3600")]
-    busy = HttpClient(moody.url, settings=settings, patience=5)
+    busy = HttpClient(moody.url, settings=settings, retry_seconds=5)
     with busy, pytest.raises(ServerUnreachable, match="long gone"):
         busy.get(RUN["run_id"])
-    gone = HttpClient("http://127.0.0.1:1", settings=settings, patience=0.2)
+    gone = HttpClient("http://127.0.0.1:1", settings=settings, retry_seconds=0.2)
     with gone, pytest.raises(ServerUnreachable, match="does not answer"):
         gone.queues()
 
@@ -387,10 +384,10 @@ def test_a_stream_is_resumed_where_it_broke_off(moody: Any, settings: Settings) 
 
 
 def test_retry_after_is_seconds_or_a_date() -> None:
-    assert asked_for("7") == 7
-    assert asked_for("Wed, 01 Jan 2020 00:00:00 GMT") == 0
-    assert asked_for(None) is None
-    assert asked_for("soon") is None
+    assert retry_after({"retry-after": "7"}) == 7
+    assert retry_after({"retry-after": "Wed, 01 Jan 2020 00:00:00 GMT"}) == 0
+    assert retry_after({}) is None
+    assert retry_after({"retry-after": "soon"}) is None
 
 
 def test_an_address_is_needed(settings: Settings) -> None:

@@ -29,7 +29,7 @@ def read(client: HttpClient, ids: list[str]) -> Counter[str]:
 
 
 def test_http_client_works_in_parent_and_child_until_each_closes_it(server: Server, settings: Settings) -> None:
-    with HttpClient(server.url, settings=settings, patience=2.0) as client:
+    with HttpClient(server.url, settings=settings, retry_seconds=2.0) as client:
         ids = [client.submit("mirror", {"n": n}, dedupe="off").id for n in range(6)]
 
         def use() -> Counter[str]:
@@ -47,7 +47,7 @@ def test_http_client_works_in_parent_and_child_until_each_closes_it(server: Serv
 
 
 def test_stream_of_the_parent_is_rejected_in_the_child(server: Server, settings: Settings) -> None:
-    with HttpClient(server.url, settings=settings, patience=2.0) as client:
+    with HttpClient(server.url, settings=settings, retry_seconds=2.0) as client:
         run = client.submit("mirror", {}, dedupe="off")
         events = client.follow_events(run)
         assert next(events).to_status == "PENDING"

@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from holdfast.http.app import NOUNS
+from holdfast.http.nouns import NOUNS
 
 CHECKS = [
     not_a_server_error,

@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from holdfast.domain.tasks import registry
-from holdfast.http.app import NOUNS
+from holdfast.http.nouns import NOUNS
 from holdfast.http.problems import KINDS
 
 

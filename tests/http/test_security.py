@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 
 from holdfast import AsyncHttpClient, HttpClient
 from holdfast.domain.errors import ConfigurationError
-from holdfast.http.app import NOUNS
+from holdfast.http.nouns import NOUNS
 from holdfast.runtime.settings import Settings
 from tests.http.conftest import Server
 from tests.http.test_submit import problem

@@ -12,7 +12,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from holdfast.domain.canonical import canonicalize
-from holdfast.http.app import NOUNS
+from holdfast.http.nouns import NOUNS
 from tests.http.hands import Hands
 
 BODY = {"model": "typed", "parameters": {"scenario": "high", "months": 24}}

@@ -17,7 +17,7 @@ from holdfast.domain.ids import new_id
 from holdfast.domain.tokens import SCOPES, is_token, mint
 from holdfast.drivers.psycopg import transact
 from holdfast.http import principals
-from holdfast.http.app import NOUNS
+from holdfast.http.nouns import NOUNS
 from holdfast.ops.tokens import create_token, list_tokens, revoke_token
 from holdfast.runtime.settings import Settings
 from tests.http.hands import Hands

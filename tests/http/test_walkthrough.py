@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.http.app import NOUNS
+from holdfast.http.nouns import NOUNS
 from holdfast.runtime.settings import Settings
 from tests.http.conftest import ROOT, Server
 

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 from holdfast.assembly.services import services
-from holdfast.jobs import ambient, sync
+from holdfast.client import shared
+from holdfast.jobs import sync
 from holdfast.runtime.runtime import Runtime
 from tests.integration.jobs_support import disagreements
 from tests.integration.worker_support import Stage
@@ -28,7 +29,7 @@ def stage(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     stage = Stage(database_url, tmp_path, tasks=(TASKS,))
     yield stage
     stage.close()
-    ambient.close()
+    shared.close()
     with psycopg.connect(database_url) as connection:
         assert disagreements(connection) == []
 

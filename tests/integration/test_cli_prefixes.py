@@ -12,7 +12,7 @@ from holdfast import Client
 from holdfast.cli import prefixes
 from holdfast.client.requests import prepare
 from holdfast.domain.errors import BadInput, RunNotFound
-from holdfast.jobs.faces import Jobs
+from holdfast.jobs.facades import Jobs
 from holdfast.ops import submit
 from holdfast.runtime.settings import Settings
 from tests.integration.cli_support import Inside

@@ -14,13 +14,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_sessi
 from sqlalchemy.orm import Session
 
 from holdfast import AsyncClient, Client, task
-from holdfast.client.asynchronous import AsyncAsking
 from holdfast.client.requests import Submission
 from holdfast.domain.errors import BadInput, ConfigurationError, KeyReused, RunNotFinished
 from holdfast.drivers import asyncpg
 from holdfast.jobs import View
-from holdfast.jobs.faces import AsyncJobs
+from holdfast.jobs.facades import AsyncJobs
 from holdfast.runtime.settings import Settings
+from holdfast.verbs.facades import AsyncCalls, AsyncDatabaseCalls
 from tests.conformance.drivers import async_engine
 
 DRIVERS = ("psycopg", "asyncpg")
@@ -221,8 +221,13 @@ async def test_every_allowed_call_works_over_asyncpg(database_url: str, client: 
         "rotate_secret",
         "redeliver",
     }
-    internal = {"perform", "ring", "here", "add_task_to_current_job"}
-    offered = {name for kind in (AsyncAsking, AsyncJobs) for name, value in vars(kind).items() if callable(value)}
+    internal = {"execute", "load_result", "blocking_client", "add_task_to_current_job"}
+    offered = {
+        name
+        for kind in (AsyncCalls, AsyncDatabaseCalls, AsyncJobs)
+        for name, value in vars(kind).items()
+        if callable(value)
+    }
     assert {name for name in offered if not name.startswith("_")} - refused - internal == done
 
 

@@ -18,7 +18,7 @@ from holdfast.domain.errors import BadInput, KeyReused
 from holdfast.drivers import psycopg as psycopg_driver
 from holdfast.drivers import psycopg_async as async_driver
 from holdfast.drivers import sqlalchemy as sqlalchemy_driver
-from holdfast.jobs.faces import Jobs
+from holdfast.jobs.facades import Jobs
 from holdfast.ops import submit
 from holdfast.runtime.settings import Settings
 from holdfast.sql.statement import Op

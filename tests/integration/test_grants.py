@@ -15,13 +15,13 @@ import pytest
 from psycopg import sql
 
 from holdfast import ops
-from holdfast.client import AsyncClient, Client
+from holdfast.client import AsyncClient, Client, shared
 from holdfast.domain.errors import PrivilegeMissing
 from holdfast.domain.states import Status
 from holdfast.drivers.psycopg import transact
 from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
-from holdfast.jobs import ambient, sync
+from holdfast.jobs import sync
 from holdfast.runtime.settings import Settings
 from holdfast.schema import grants
 from tests.integration.cli_support import Cli, Inside
@@ -152,7 +152,7 @@ def test_a_worker_and_a_client_without_ownership_do_everything(
         with Client(stage.settings) as reading:
             assert len(reading.list(limit=50)) > 20
     finally:
-        ambient.close()
+        shared.close()
         stage.close()
 
 

@@ -8,8 +8,9 @@ import psycopg
 import pytest
 
 from holdfast import AsyncClient, Settings
+from holdfast.client import shared
 from holdfast.domain.errors import BadInput, HoldfastError, JobNotFound, LeaseLost, RunNotFound, UnknownTask
-from holdfast.jobs import AsyncJobs, View, ambient, sync
+from holdfast.jobs import AsyncJobs, View, sync
 from tests.integration.jobs_api_support import stage, worker
 from tests.integration.worker_support import Stage
 
@@ -152,7 +153,7 @@ class TestAsking:
 
     def test_health_says_what_is_wrong(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         assert sync.health_check()["checks"] == {"database": True, "workers": False, "stale_tasks": True}
-        ambient.close()
+        shared.close()
         monkeypatch.setenv("HOLDFAST_DATABASE_URL", "postgresql://127.0.0.1:1/none")
         assert sync.health_check() == {
             "healthy": False,

@@ -16,7 +16,8 @@ import pytest
 
 import holdfast.jobs as jobs
 from holdfast import HoldfastError, Retry, current_run, task
-from holdfast.jobs import View, ambient, sync
+from holdfast.client import shared
+from holdfast.jobs import View, sync
 from holdfast.jobs.datasets import PostgresTable
 from holdfast.testing.databases import scratch
 from tests.integration.jobs_support import disagreements
@@ -129,7 +130,7 @@ def stage(server_url: str, template_database: str, tmp_path_factory: pytest.Temp
         with stage.worker("inline", slots=4):
             yield stage
         stage.close()
-        ambient.close()
+        shared.close()
         with psycopg.connect(url) as connection:
             assert disagreements(connection) == []
 
@@ -145,7 +146,7 @@ def checked(job: Any) -> Any:
     for one in job.tasks:
         if one.entrypoint == "retried.join" and one.status == "SUCCEEDED":
             of_map = one.kwargs["results"]["$results"]
-            with psycopg.connect(ambient.client().runtime.database_url) as connection:
+            with psycopg.connect(shared.client().runtime.database_url) as connection:
                 query = "select count(*) from holdfast.runs where map_id = %s"
                 (stored,) = connection.execute(query, [of_map["map"]]).fetchone() or (None,)
             assert len(one.result()) == stored + 1, "the join missed slices"

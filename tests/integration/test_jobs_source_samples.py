@@ -16,8 +16,9 @@ import psycopg
 import pytest
 
 from holdfast import task
+from holdfast.client import shared
 from holdfast.domain.errors import ConfigurationError
-from holdfast.jobs import ambient, sync
+from holdfast.jobs import sync
 from holdfast.runtime.settings import load
 from tests.integration.cli_support import FOREIGN
 from tests.integration.jobs_support import disagreements
@@ -151,7 +152,7 @@ def stage(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with stage.worker("inline", slots=4):
         yield stage
     stage.close()
-    ambient.close()
+    shared.close()
     with psycopg.connect(database_url) as connection:
         assert disagreements(connection) == []
 

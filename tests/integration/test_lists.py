@@ -97,7 +97,7 @@ def test_a_client_returns_an_empty_page_only_at_the_end_of_the_list(database_url
 
 def test_runs_of_a_job_are_listed_without_those_made_in_the_same_millisecond(database_url: str) -> None:
     with Client(Settings(database_url=database_url)) as client:
-        from holdfast.jobs.faces import Jobs
+        from holdfast.jobs.facades import Jobs
 
         job = Jobs(client).create_job("a", tasks=[{"entrypoint": "mock", "kwargs": {"seconds": 0}} for _ in range(3)])
         other = Jobs(client).create_job("b", tasks=[{"entrypoint": "mock", "kwargs": {"seconds": 0}}])

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from holdfast import AsyncClient, Client
 from holdfast.domain.errors import BadInput, ClientClosed, DatabaseUnreachable, UnknownTask
 from holdfast.http_client import AsyncHttpClient, HttpClient
-from holdfast.jobs.faces import Jobs
+from holdfast.jobs.facades import Jobs
 from holdfast.results.files import DamagedResult
 from holdfast.runtime.settings import Settings
 from tests.integration.cli_support import Cli

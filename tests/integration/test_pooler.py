@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from holdfast import observe
 from holdfast.assembly.worker import listen_to
-from holdfast.client import AsyncClient, Client
+from holdfast.client import AsyncClient, Client, shared
 from holdfast.doctor.database import Patient, doorbell, pooler
 from holdfast.doctor.finding import State
 from holdfast.domain.states import Status
@@ -25,7 +25,7 @@ from holdfast.drivers import sessions
 from holdfast.drivers.sessions import OwnConnection
 from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
-from holdfast.jobs import ambient, sync
+from holdfast.jobs import sync
 from holdfast.rq import execute_run
 from holdfast.schema import migrate
 from holdfast.sql import ready
@@ -146,7 +146,7 @@ def test_a_job_ends_through_a_pooler(stage: Stage, monkeypatch: pytest.MonkeyPat
     with stage.worker("inline"):
         job = sync.create_job("pooled", [{**note, "key": "a"}, {**note, "depends_on": ["a"]}])
         assert sync.wait_for_job(job, 60).status == "SUCCEEDED"
-    ambient.close()
+    shared.close()
 
 
 async def test_an_asynchronous_client_works_through_a_pooler(stage: Stage) -> None:

@@ -14,10 +14,10 @@ from holdfast import ops
 from holdfast.assembly.services import remove_results
 from holdfast.domain.ids import new_id
 from holdfast.domain.settling import Succeeded
-from holdfast.jobs.procedures import follow
 from holdfast.results import ResultStore
 from holdfast.results.blob import BlobStore
 from holdfast.results.files import FileStore
+from holdfast.verbs.procedures import follow
 from tests.conformance.drivers import Psycopg
 from tests.conformance.test_prune import RETENTION, make_month, old_id
 from tests.timeline import Timeline

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.domain.errors import KeyReused
-from holdfast.jobs.faces import Jobs
+from holdfast.jobs.facades import Jobs
 from tests.integration.value_tasks import Invoice, Period, bill, bill_inline, bill_slice, parent, parent_inline
 from tests.integration.worker_support import Stage
 

@@ -17,7 +17,7 @@ from holdfast.drivers import psycopg as driver
 from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
 from holdfast.http_client import asks
-from holdfast.jobs.faces import Jobs
+from holdfast.jobs.facades import Jobs
 from holdfast.ops import promote
 from holdfast.runtime.settings import Settings
 from holdfast.sql import figures

@@ -17,7 +17,17 @@ from holdfast.jobs import AsyncJobs, Jobs
 PROGRAM = Path(__file__).parents[1] / "typing" / "program.py"
 CLIENTS = (Client, AsyncClient, HttpClient, AsyncHttpClient, Jobs, AsyncJobs, Run)
 # For our own modules: what carries an operation, and what a handle reads through.
-INTERNAL = {"perform", "ring", "ring_later", "require_open", "here", "load_tasks", "load_result", "result_record"}
+INTERNAL = {
+    "execute",
+    "perform",
+    "ring",
+    "ring_later",
+    "require_open",
+    "send",
+    "load_tasks",
+    "load_result",
+    "blocking_client",
+}
 ANYTHING = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
 

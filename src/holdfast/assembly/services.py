@@ -10,12 +10,12 @@ from functools import partial
 
 from holdfast import ops
 from holdfast.jobs import upkeep as jobs
-from holdfast.jobs.procedures import Elsewhere, Procedure, follow_async
 from holdfast.observe import emit
 from holdfast.ops import ring
 from holdfast.outbox.publisher import Publisher, in_thread
 from holdfast.results import ResultStore
 from holdfast.runtime.runtime import Runtime
+from holdfast.verbs.procedures import Elsewhere, Procedure, follow_async
 from holdfast.worker.upkeep import ONLY_WHEN_CALLED, Service, Upkeep, every
 
 PUBLISH_EVERY = 1.0

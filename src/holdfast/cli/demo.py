@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli import exits, output
-from holdfast.cli.telling import Teller
+from holdfast.cli.narration import TerminalNarrator
 
 
 @click.command()
@@ -21,10 +21,10 @@ def demo() -> int:
     from holdfast.demo import play
 
     began = time.monotonic()
-    teller = Teller()
-    teller.opening()
-    kept = play(teller, Path.cwd())
-    teller.closing(time.monotonic() - began)
+    narrator = TerminalNarrator()
+    narrator.opening()
+    kept = play(narrator, Path.cwd())
+    narrator.closing(time.monotonic() - began)
     if not kept:
         output.error("not every promise was kept; see above")
     return exits.OK if kept else exits.ERROR

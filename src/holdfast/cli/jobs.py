@@ -11,11 +11,10 @@ import click
 
 from holdfast.cli import exits, output, prefixes
 from holdfast.cli.output import Column
-from holdfast.cli.retelling import retold, worker_names
+from holdfast.cli.rendering import rendered, worker_names
 from holdfast.cli.session import json_option, open_client
 
 if TYPE_CHECKING:
-    from holdfast.cli.jobs_remote import ApiJobs
     from holdfast.domain.records import Reason
     from holdfast.domain.values import RunRecord
     from holdfast.jobs import Job, Jobs
@@ -53,11 +52,11 @@ JOBS: list[Column[Job]] = [
 @json_option
 def list_jobs(limit: int, as_json: bool, **filters: str | None) -> None:
     """List jobs, newest first."""
-    from holdfast.cli.jobs_remote import jobs_of
     from holdfast.documents.others import job_document
+    from holdfast.jobs import Jobs
 
     with open_client() as client:
-        found = jobs_of(client).list_jobs(limit=limit, **filters)
+        found = Jobs(client).list_jobs(limit=limit, **filters)
     more = found[-1].id if len(found) == limit else None
     if as_json:
         output.document({"items": [job_document(job.record) for job in found], "next_cursor": more})
@@ -68,7 +67,7 @@ def list_jobs(limit: int, as_json: bool, **filters: str | None) -> None:
 
 
 class Shown(NamedTuple):
-    """A task of a job, and what it waits for, if it does and somebody looked."""
+    """A task of a job, and what it waits for, if it does and that was read."""
 
     run: RunRecord
     reasons: Sequence[Reason] = ()
@@ -80,13 +79,13 @@ class Shown(NamedTuple):
 @json_option
 def show(job_id: str, everything: bool, as_json: bool) -> None:
     """Show a job, its tasks, and what each of them waits for."""
-    from holdfast.cli.jobs_remote import jobs_of
     from holdfast.documents.others import job_document
+    from holdfast.jobs import Jobs
 
     with open_client() as client:
-        asked = jobs_of(client)
-        job = asked.get_job(prefixes.job_id(client, job_id))
-        tasks = _with_reasons(client, asked.load_tasks(job.id, None, EVERY if everything else SHOWN))
+        api = Jobs(client)
+        job = api.get_job(prefixes.job_id(client, job_id))
+        tasks = _with_reasons(client, api.load_tasks(job.id, None, EVERY if everything else SHOWN))
         names = {} if as_json else worker_names(client)
     if as_json:
         output.document(job_document(job.record) | {"tasks": [_document(task) for task in tasks]})
@@ -100,7 +99,7 @@ def show(job_id: str, everything: bool, as_json: bool) -> None:
 
 
 def _with_reasons(client: Any, tasks: Sequence[RunRecord]) -> list[Shown]:
-    """The tasks, the first that wait with their reasons: each is a question, so a job of thousands is not asked out."""
+    """The tasks, the first that wait with their reasons: each costs a call, so only the first are read."""
     waiting = [task.id for task in tasks if task.status == "PENDING"][:SHOWN]
     reasons: dict[str, list[Reason]] = {id_: client.why(id_) for id_ in waiting}
     return [Shown(task, reasons.get(task.id, ())) for task in tasks]
@@ -110,7 +109,7 @@ def _document(task: Shown) -> dict[str, Any]:
     from holdfast.documents.runs import run_document
 
     reasons = [
-        {"code": reason.code, "detail": retold(reason.detail, {}, output.exact)}
+        {"code": reason.code, "detail": rendered(reason.detail, {}, output.exact)}
         for reason in task.reasons
         # What has started meanwhile waits for nothing.
         if reason.code not in ("running", "stopping", "ended")
@@ -143,8 +142,8 @@ def _columns(tasks: Sequence[Shown], names: Mapping[str, str]) -> list[Column[Sh
     keys = {task.run.id: task.run.child_key for task in tasks if task.run.child_key}
 
     def remark(task: Shown) -> str:
-        told = _remark(task)
-        return retold(_ID.sub(lambda found: keys.get(found[0], found[0]), told), names)
+        text = _remark(task)
+        return rendered(_ID.sub(lambda found: keys.get(found[0], found[0]), text), names)
 
     return [
         Column("TASK", lambda task: task.run.id, is_id=True),
@@ -167,20 +166,20 @@ def _remark(task: Shown) -> str:
     return "" if run.status == "SUCCEEDED" else run.last_error or run.reason or ""
 
 
-@jobs.command()
+@jobs.command("cancel")
 @click.argument("job_ids", nargs=-1, required=True, metavar="JOB_ID...")
 @click.option("--reason", help="Stored with the job and its tasks.")
 @json_option
-def cancel(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
+def cancel_jobs(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
     """Cancel jobs: pending tasks end at once, running tasks are asked to stop."""
     from holdfast.documents.others import job_document
 
-    def ask(asked: Jobs | ApiJobs, job_id: str) -> None:
-        job = asked.cancel_job(job_id, reason=reason)
+    def call(api: Jobs, job_id: str) -> None:
+        job = api.cancel_job(job_id, reason=reason)
         said = job.status if job.status.final else "asked to stop"
         output.document(job_document(job.record)) if as_json else output.data(f"{job.id}  {said}")
 
-    return _each(job_ids, ask)
+    return _each(job_ids, call)
 
 
 @jobs.command()
@@ -190,28 +189,28 @@ def retry(job_ids: tuple[str, ...], as_json: bool) -> int:
     """Retry the failed tasks of jobs, and those that could not start because of them. Other results are kept."""
     from holdfast.documents.others import job_document
 
-    def ask(asked: Jobs | ApiJobs, job_id: str) -> None:
-        reopened = asked.retry_failed_tasks(job_id)
-        job = asked.get_job(job_id)
+    def call(api: Jobs, job_id: str) -> None:
+        reopened = api.retry_failed_tasks(job_id)
+        job = api.get_job(job_id)
         if as_json:
             output.document(job_document(job.record) | {"reopened": reopened})
         else:
             output.data(f"{job.id}  {job.status}  {reopened} task{'s' * (reopened != 1)} reopened")
 
-    return _each(job_ids, ask)
+    return _each(job_ids, call)
 
 
-def _each(job_ids: tuple[str, ...], ask: Callable[[Jobs | ApiJobs, str], None]) -> int:
-    """Ask the same of each job. One that refuses does not keep the others; the first refusal is the exit code."""
-    from holdfast.cli.jobs_remote import jobs_of
+def _each(job_ids: tuple[str, ...], call: Callable[[Jobs, str], None]) -> int:
+    """Make a call about each job, whether or not one fails. The first error decides about the exit code."""
     from holdfast.domain.errors import DatabaseUnreachable, HoldfastError, ServerUnreachable
+    from holdfast.jobs import Jobs
 
     code = exits.OK
     with open_client() as client:
-        asked = jobs_of(client)
+        api = Jobs(client)
         for job_id in job_ids:
             try:
-                ask(asked, prefixes.job_id(client, job_id))
+                call(api, prefixes.job_id(client, job_id))
             except (DatabaseUnreachable, ServerUnreachable):
                 raise
             except HoldfastError as error:

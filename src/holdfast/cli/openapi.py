@@ -16,7 +16,7 @@ def openapi() -> None:
 
     settings = load()
     try:
-        from holdfast.http.app import NOUNS
+        from holdfast.http.nouns import NOUNS
         from holdfast.http.openapi import build
     except ImportError as error:
         raise ConfigurationError(f"the API needs the extra: pip install 'holdfast[server]' ({error})") from error

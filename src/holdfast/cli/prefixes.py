@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.domain.errors import BadInput, JobNotFound, NotFound, RunNotFound
 
 if TYPE_CHECKING:
-    from holdfast.client import Client
+    from holdfast.verbs.facades import Calls
 
 LEAST = 4
 LENGTH = 36
@@ -22,7 +22,7 @@ NAMED = 5
 _PREFIX = re.compile(rf"[0-9a-f]{{{LEAST},}}")
 
 
-def run_id(client: Client, given: str) -> str:
+def run_id(client: Calls, given: str) -> str:
     """Return the id of the run that `given` refers to."""
     prefix = _prefix(given)
     if prefix is None:
@@ -31,18 +31,18 @@ def run_id(client: Client, given: str) -> str:
     return _only(((run.id, f"{run.id} ({run.model}, {run.status})") for run in runs), "run", given, RunNotFound)
 
 
-def job_id(client: Client, given: str) -> str:
+def job_id(client: Calls, given: str) -> str:
     """Return the id of the job that `given` refers to."""
     prefix = _prefix(given)
     if prefix is None:
         return given
-    from holdfast.cli.jobs_remote import jobs_of
+    from holdfast.jobs import Jobs
 
-    jobs = _beginning(prefix, lambda cursor: jobs_of(client).list_jobs(cursor=cursor, limit=NAMED + 1))
+    jobs = _beginning(prefix, lambda cursor: Jobs(client).list_jobs(cursor=cursor, limit=NAMED + 1))
     return _only(((job.id, f"{job.id} ({job.name}, {job.status})") for job in jobs), "job", given, JobNotFound)
 
 
-def worker_id(client: Client, given: str) -> str:
+def worker_id(client: Calls, given: str) -> str:
     """Return the id of the worker that `given` refers to."""
     prefix = _prefix(given)
     if prefix is None:

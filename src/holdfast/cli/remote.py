@@ -1,17 +1,15 @@
-"""Commands over HTTP: with `--url`, or HOLDFAST_URL, they ask an API instead of a database."""
+"""Commands over HTTP: with `--url`, or HOLDFAST_URL, they use an API instead of a database."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from holdfast.domain.records import LogRecord
-    from holdfast.domain.values import RunRecord
     from holdfast.runtime.settings import Settings
+    from holdfast.verbs.facades import Calls
 
 
 def url_option(command: Any) -> Any:
@@ -27,7 +25,7 @@ def chosen(settings: Settings) -> tuple[str | None, str | None]:
     return given.get("url") or settings.url, given.get("token") or settings.token
 
 
-def open_remote(settings: Settings) -> AbstractContextManager[Any] | None:
+def open_remote(settings: Settings) -> AbstractContextManager[Calls] | None:
     """A client of the API, if one was chosen."""
     url, token = chosen(settings)
     if url is None:
@@ -35,14 +33,3 @@ def open_remote(settings: Settings) -> AbstractContextManager[Any] | None:
     from holdfast.http_client import HttpClient
 
     return HttpClient(url, token, settings=settings)
-
-
-def logs_and_run(client: Any, run_id: str, after: int) -> tuple[RunRecord, list[LogRecord]]:
-    """A run, and its log from there on; the run is read first, so one that had ended has no more to come."""
-    if hasattr(client, "logs"):
-        return client.get(run_id).record, client.logs(run_id, after)
-    from holdfast.client.calls import run_id as checked
-    from holdfast.ops import history
-
-    found: tuple[RunRecord, list[LogRecord]] = client.perform(partial(history.logs_and_run, checked(run_id), after))
-    return found

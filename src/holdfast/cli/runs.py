@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, prefixes, runs_check, runs_steer
+from holdfast.cli import output, prefixes, runs_check, steering
 from holdfast.cli.output import Column
-from holdfast.cli.retelling import retold, worker, worker_names
+from holdfast.cli.rendering import rendered, worker, worker_names
 from holdfast.cli.runs_logs import logs
 from holdfast.cli.session import json_option, open_client
 
@@ -25,7 +25,7 @@ def runs() -> None:
     """List, follow, cancel and retry runs."""
 
 
-for command in (logs, *runs_steer.COMMANDS, *runs_check.COMMANDS):
+for command in (logs, *steering.commands(), *runs_check.COMMANDS):
     runs.add_command(command)
 
 
@@ -86,7 +86,7 @@ def show(run_id: str, as_json: bool) -> None:
         return
     output.fields(_shown(run, names))
     if run.status == "FAILED":
-        output.note(runs_steer.where_it_failed(run.id))
+        output.note(steering.where_it_failed(run.id))
 
 
 def _shown(run: Run, names: Mapping[str, str]) -> list[tuple[str, object]]:
@@ -193,10 +193,10 @@ def attempts(run_id: str, traceback: bool, as_json: bool) -> None:
     output.table(_attempt_columns(names), found)
     failed = [attempt for attempt in found if attempt.error]
     for attempt in failed if traceback else ():
-        told = (attempt.error or {}).get("traceback") or _error(attempt) or ""
-        output.data(f"\nattempt {attempt.number}:\n{output.visible(told.rstrip())}")
+        traceback_text = (attempt.error or {}).get("traceback") or _error(attempt) or ""
+        output.data(f"\nattempt {attempt.number}:\n{output.visible(traceback_text.rstrip())}")
     if not traceback and any((attempt.error or {}).get("traceback") for attempt in failed):
-        output.hint(runs_steer.where_it_failed(run_id))
+        output.hint(steering.where_it_failed(run_id))
 
 
 WHY: list[Column[dict[str, Any]]] = [
@@ -216,7 +216,7 @@ def why(run_id: str, as_json: bool) -> None:
         found = client.why(prefixes.run_id(client, run_id))
         names = worker_names(client) if any(reason.code == "running" for reason in found) else {}
     when = output.exact if as_json else output.when
-    shown = [reason_document(reason) | {"detail": retold(reason.detail, names, when)} for reason in found]
+    shown = [reason_document(reason) | {"detail": rendered(reason.detail, names, when)} for reason in found]
     if as_json:
         output.document({"items": shown})
     else:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import output, prefixes
-from holdfast.cli.remote import logs_and_run
 from holdfast.cli.session import json_option, open_client
 
 if TYPE_CHECKING:
-    from holdfast.client import Client
     from holdfast.domain.records import LogRecord
+    from holdfast.verbs.facades import Calls
 
 LOOK_EVERY = 0.3
 COLOURS = {"debug": "blue", "warning": "yellow", "error": "red"}
@@ -32,15 +31,17 @@ def logs(run_id: str, follow: bool, as_json: bool) -> None:
             output.document({"items": [_document(line) for line in lines]})
             return
         for line in lines:
-            output.line(_document(line)) if as_json else output.data(_told(line))
+            output.line(_document(line)) if as_json else output.data(_shown(line))
             output.flush()
 
 
-def _lines(client: Client, run_id: str, follow: bool) -> Iterator[LogRecord]:
+def _lines(client: Calls, run_id: str, follow: bool) -> Iterator[LogRecord]:
     """The lines so far, and those to come until the run has ended."""
     after = 0
     while True:
-        run, found = logs_and_run(client, run_id, after)
+        # The run is read first: if it had ended by then, its log is complete.
+        run = client.get(run_id)
+        found = client.logs(run_id, after)
         yield from found
         if found:
             after = found[-1].seq
@@ -56,6 +57,6 @@ def _document(line: LogRecord) -> dict[str, Any]:
     return line._asdict() | {"at": written(line.at)}
 
 
-def _told(line: LogRecord) -> str:
+def _shown(line: LogRecord) -> str:
     level = output.styled(f"{line.level:<7}", fg=COLOURS.get(line.level))
     return f"{output.when(line.at)}  {line.attempt}  {level}  {output.visible(line.message)}"

@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from holdfast.client import Client
+    from holdfast.verbs.facades import Calls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,8 +21,8 @@ def json_option(command: F) -> F:
 
 
 @contextmanager
-def open_client() -> Iterator[Client]:
-    """A client by the settings, of the API if one was chosen; raises what says why there can be none."""
+def open_client() -> Iterator[Calls]:
+    """A client of the API if one was chosen, else of the database. Raises the reason if there can be none."""
     from holdfast.cli.remote import open_remote
     from holdfast.runtime.settings import load
 
@@ -35,7 +36,7 @@ def open_database() -> Iterator[Client]:
     """A client on the database, whether or not an API was chosen."""
     from holdfast.client import Client
 
-    # The pool tells of every attempt to connect; the command tells once how it ended.
+    # The pool logs every attempt to connect; the command reports once how it ended.
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     with Client() as client:
         yield client

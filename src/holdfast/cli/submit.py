@@ -78,7 +78,7 @@ def submit(
 
 
 def _wait(client: Any, run: Any, timeout: float | None) -> int:
-    from holdfast.cli.runs_steer import where_it_failed
+    from holdfast.cli.steering import where_it_failed
     from holdfast.cli.watching import follow
 
     output.note(f"run {run.id}")

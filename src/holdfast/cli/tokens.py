@@ -54,10 +54,10 @@ def create(name: str, scopes: str, expires: float | None, as_json: bool) -> None
     """Create a token and print it once; it cannot be shown again."""
     import secrets
 
-    from holdfast.client.calls import person
     from holdfast.domain.ids import new_id
     from holdfast.domain.tokens import SECRET_BYTES, mint
     from holdfast.ops.tokens import create_token
+    from holdfast.verbs.caller import person
 
     wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     days = expires / DAY if expires is not None else None

@@ -8,16 +8,16 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.cli import output
-from holdfast.cli.retelling import retold
+from holdfast.cli.rendering import rendered
 
 if TYPE_CHECKING:
-    from holdfast.client import Client, Run
-    from holdfast.client.handles import RunFields
+    from holdfast.verbs.facades import Calls
+    from holdfast.verbs.handles import Run, RunFields
 
 ASK_EVERY = 0.2
 DRAW_EVERY = 0.1
-# After this long without a start, the reason is worth a question.
-PATIENCE = 1.5
+# The reason is shown for a run that has not started after so many seconds.
+EXPLAIN_AFTER = 1.5
 
 
 class Board(Protocol):
@@ -28,7 +28,7 @@ class Board(Protocol):
     def close(self) -> None: ...
 
 
-def follow(client: Client, run: Run, timeout: float | None = None) -> Run:
+def follow(client: Calls, run: Run, timeout: float | None = None) -> Run:
     """Show how the run gets on until it has ended; raises WaitTimeout after `timeout` seconds."""
     from holdfast.client.waiting import timed_out
 
@@ -41,8 +41,8 @@ def follow(client: Client, run: Run, timeout: float | None = None) -> Run:
             elapsed = time.monotonic() - began
             if run.status != "PENDING":
                 hint = None
-            elif elapsed - asked_why > PATIENCE:
-                hint, asked_why = retold(client.why(run)[0].detail, {}), elapsed
+            elif elapsed - asked_why > EXPLAIN_AFTER:
+                hint, asked_why = rendered(client.why(run)[0].detail, {}), elapsed
             board.show(run, hint)
             if run.status.final:
                 return run

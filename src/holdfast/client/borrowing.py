@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 import psycopg
 
-from holdfast import ops
-from holdfast.client import calls
-from holdfast.client import subscriptions as subscribing
 from holdfast.domain.errors import BadInput, ConfigurationError
 from holdfast.drivers import psycopg as psycopg_driver
 from holdfast.drivers import psycopg_async as async_driver
 from holdfast.sql.statement import Op
-
-_WORKER = "an open transaction that locks a worker's row prevents the worker from renewing its leases"
-_SUBSCRIPTION = "deliveries depend on committed data and would wait for your transaction"
-_UNSEEN = "the secret would be returned before it is committed, and a rollback would make it invalid"
-
-_REFUSED: dict[Callable[..., Any], tuple[str, str]] = {
-    calls.drain_worker: ("drain_worker", _WORKER),
-    ops.register_worker: ("register_worker", _WORKER),
-    ops.heartbeat: ("worker_heartbeat", _WORKER),
-    ops.deregister_worker: ("deregister_worker", _WORKER),
-    subscribing.add_subscription: ("add_subscription", _UNSEEN),
-    subscribing.rotate_secret: ("rotate_secret", _UNSEEN),
-    subscribing.remove_subscription: ("remove_subscription", _SUBSCRIPTION),
-    subscribing.pause_subscription: ("pause_subscription", _SUBSCRIPTION),
-    subscribing.resume_subscription: ("resume_subscription", _SUBSCRIPTION),
-    subscribing.redeliver: ("redeliver", _SUBSCRIPTION),
-}
+from holdfast.verbs.verb import Verb
 
 
-def check_offered(make_op: object) -> None:
+def check_offered(verb: Verb[..., Any]) -> None:
     """Raise BadInput for a call that is not allowed in the caller's transaction."""
-    refused = _REFUSED.get(make_op.func) if isinstance(make_op, partial) else None
-    if refused is not None:
-        name, why = refused
-        raise BadInput(f"{name} cannot be called in your transaction: {why}; call it on the client itself")
+    if verb.refused_in_transaction is not None:
+        raise BadInput(
+            f"{verb.name} cannot be called in your transaction: {verb.refused_in_transaction}; "
+            "call it on the client itself"
+        )
 
 
 def driver_for(connection: Any) -> Callable[[Any, Op[Any]], Any]:

@@ -9,7 +9,8 @@ from holdfast.domain.canonical import differences
 from holdfast.domain.states import Status
 
 if TYPE_CHECKING:
-    from holdfast.client import Client, Run
+    from holdfast.verbs.facades import Calls
+    from holdfast.verbs.handles import Run
 
 AT_MOST = 1000
 
@@ -29,7 +30,7 @@ class Difference:
         return shown | ({"a": self.a} if self.in_a else {}) | ({"b": self.b} if self.in_b else {})
 
 
-def compare(client: Client, first: str, second: str) -> list[Difference]:
+def compare(client: Calls, first: str, second: str) -> list[Difference]:
     """Where two runs differ."""
     a, b = _described(client, first), _described(client, second)
     if "result" not in a or "result" not in b:
@@ -43,7 +44,7 @@ def compare(client: Client, first: str, second: str) -> list[Difference]:
     return found
 
 
-def _described(client: Client, run_id: str) -> dict[str, Any]:
+def _described(client: Calls, run_id: str) -> dict[str, Any]:
     run: Run = client.get(run_id)
     described: dict[str, Any] = {
         "model": run.model,

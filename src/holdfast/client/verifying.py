@@ -12,8 +12,9 @@ from holdfast.domain.states import MOVES, Status
 from holdfast.domain.tasks import registry
 
 if TYPE_CHECKING:
-    from holdfast.client import Client, Run
     from holdfast.domain.records import AttemptRecord, EventRecord
+    from holdfast.verbs.facades import Calls
+    from holdfast.verbs.handles import Run
 
 
 class Check(NamedTuple):
@@ -24,7 +25,7 @@ class Check(NamedTuple):
     detail: str
 
 
-def verify(client: Client, run_id: str) -> list[Check]:
+def verify(client: Calls, run_id: str) -> list[Check]:
     """Look at everything that is stored about a run."""
     run = client.get(run_id)
     events, attempts = client.events(run), client.attempts(run)
@@ -99,7 +100,7 @@ def ended_once(run: Run, attempts: Sequence[AttemptRecord]) -> Check:
     return Check("success", True, "no two attempts overlap, and at most one succeeded")
 
 
-def _result(client: Client, run: Run) -> Check:
+def _result(client: Calls, run: Run) -> Check:
     """Whether the result can be read; reading one that is kept outside compares its SHA-256."""
     try:
         client.result(run)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from holdfast.client.handles import RunFields
     from holdfast.domain.records import EventRecord
+    from holdfast.verbs.handles import RunFields
 
 
 class Narrator(Protocol):

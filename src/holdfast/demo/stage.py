@@ -19,7 +19,6 @@ from holdfast.processes.family import alive, deferred_signals
 if TYPE_CHECKING:
     from holdfast.client import Client, Run
     from holdfast.http_client import HttpClient
-    from holdfast.http_client.runs import HttpRun
     from holdfast.jobs import Job, Jobs
 
 PATIENCE = 30.0
@@ -73,14 +72,12 @@ class Stage:
         """Whether no process and no file is left after the end."""
         return not self.directory.exists() and not any(alive(program.seen) for program in self.programs.values())
 
-    def worker_of(self, run: Run | HttpRun) -> DemoProgram:
+    def worker_of(self, run: Run) -> DemoProgram:
         """Return the worker that holds the run's lease."""
         names = {worker.id: worker.name for worker in self.client.workers()}
         return self.programs[names[run.record.lease_owner or ""]]
 
-    def until(
-        self, run: Run | HttpRun, holds: Callable[[Run | HttpRun], bool], seconds: float = PATIENCE, name: str = ""
-    ) -> Run | HttpRun:
+    def until(self, run: Run, holds: Callable[[Run], bool], seconds: float = PATIENCE, name: str = "") -> Run:
         """Show the run's progress until a condition holds."""
         ends = time.monotonic() + seconds
         while True:

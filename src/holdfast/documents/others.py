@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -16,11 +17,13 @@ from holdfast.domain.records import (
     QueueRecord,
     Reason,
     ResultRecord,
+    TaskSummary,
     WorkerFacts,
     WorkerRecord,
 )
 from holdfast.domain.tasks import Task
 
+COUNTED = ("created", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "retried", "lost")
 HASHED_AS = "sha-256 of RFC 8785 JSON"
 
 
@@ -112,6 +115,27 @@ def task_document(task: Task) -> dict[str, Any]:
         "executor": task.executor,
         "tags": list(task.tags),
         "parameters": task.schema(),
+    }
+
+
+def summary_document(tasks: Iterable[TaskSummary]) -> dict[str, Any]:
+    """The counts of each task, and their sums."""
+    shown = [_summary(task) for task in tasks]
+    return {"items": shown, "total": {name: sum(document[name] for document in shown) for name in COUNTED}}
+
+
+def _summary(task: TaskSummary) -> dict[str, Any]:
+    return {
+        "model": task.task,
+        "created": task.created,
+        "PENDING": task.pending,
+        "RUNNING": task.running,
+        "SUCCEEDED": task.succeeded,
+        "FAILED": task.failed,
+        "CANCELLED": task.cancelled,
+        "retried": task.retried,
+        "lost": task.lost,
+        "mean_seconds": task.mean_seconds,
     }
 
 

@@ -1,10 +1,11 @@
-"""Documents of the API converted back to the records that the other clients return."""
+"""Documents of the API, read back into the records that clients return."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
+from holdfast.domain.jobs import JobRecord
 from holdfast.domain.records import AttemptRecord, EventRecord, LogRecord, QueueRecord, Reason, WorkerRecord
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
@@ -15,32 +16,54 @@ def _time(text: str | None) -> datetime | None:
 
 
 def run(document: dict[str, Any]) -> RunRecord:
-    found = dict(document)
     return RunRecord(
-        id=found["run_id"],
-        task=found["model"],
-        status=Status(found["status"]),
-        parameters=found["parameters"],
-        payload_hash=found["payload_hash"],
-        queue=found["queue"],
-        priority=found["priority"],
-        created_at=datetime.fromisoformat(found["created_at"]),
-        run_after=_time(found.get("run_after")),
-        started_at=_time(found["started_at"]),
-        finished_at=_time(found["finished_at"]),
-        attempt_count=found["attempt_count"],
-        max_attempts=found["max_attempts"],
-        reason=found.get("reason"),
-        progress=found["progress"],
-        last_error=found["last_error"],
-        result_ref=found["result_ref"],
-        lease_owner=found["lease_owner"],
-        lease_expires_at=_time(found["lease_expires_at"]),
-        cancel_requested_at=_time(found.get("cancel_requested_at")),
-        job_id=found["job_id"],
-        parent_id=found.get("parent_id"),
-        concurrency_key=found.get("concurrency_key"),
-        tags=tuple(found["tags"]),
+        id=document["run_id"],
+        task=document["model"],
+        status=Status(document["status"]),
+        parameters=document["parameters"],
+        payload_hash=document["payload_hash"],
+        queue=document["queue"],
+        priority=document["priority"],
+        created_at=datetime.fromisoformat(document["created_at"]),
+        run_after=_time(document.get("run_after")),
+        started_at=_time(document["started_at"]),
+        finished_at=_time(document["finished_at"]),
+        attempt_count=document["attempt_count"],
+        max_attempts=document["max_attempts"],
+        reason=document.get("reason"),
+        progress=document["progress"],
+        last_error=document["last_error"],
+        result_ref=document["result_ref"],
+        lease_owner=document["lease_owner"],
+        lease_expires_at=_time(document["lease_expires_at"]),
+        cancel_requested_at=_time(document.get("cancel_requested_at")),
+        job_id=document["job_id"],
+        parent_id=document.get("parent_id"),
+        concurrency_key=document.get("concurrency_key"),
+        tags=tuple(document["tags"]),
+    )
+
+
+def job(document: dict[str, Any]) -> JobRecord:
+    """A job. `broken` and `first_tasks`, which only operations need, are not in the document."""
+    return JobRecord(
+        id=document["job_id"],
+        name=document["name"],
+        status=Status(document["status"]),
+        description=document["description"],
+        created_at=datetime.fromisoformat(document["created_at"]),
+        started_at=_time(document["started_at"]),
+        finished_at=_time(document["finished_at"]),
+        deadline_at=_time(document["deadline_at"]),
+        cancel_requested_at=_time(document["cancel_requested_at"]),
+        reason=document["reason"],
+        total=document["total_tasks"],
+        succeeded=document["completed_tasks"],
+        failed=document["failed_tasks"],
+        cancelled=document["cancelled_tasks"],
+        broken=0,
+        first_tasks=0,
+        submitted_by=document["submitted_by"],
     )
 
 

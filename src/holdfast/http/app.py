@@ -9,28 +9,14 @@ from flask import Flask
 from flask.globals import request_ctx
 
 from holdfast.domain.tasks import load_modules
+from holdfast.http.audit import log_failure
 from holdfast.http.guard import Guard
-from holdfast.http.nouns import health, history, jobs, meta, metrics, outcomes, queues, runs, summary, tasks, workers
+from holdfast.http.nouns import NOUNS
 from holdfast.http.openapi import build
 from holdfast.http.problems import answer_to
 from holdfast.http.routes import Noun
 from holdfast.http.service import EXTENSION, Service
-from holdfast.http.telling import tell_failure
 from holdfast.runtime.settings import Settings, load
-
-NOUNS: list[Noun] = [
-    runs.NOUN,
-    outcomes.NOUN,
-    history.NOUN,
-    jobs.NOUN,
-    queues.NOUN,
-    workers.NOUN,
-    tasks.NOUN,
-    summary.NOUN,
-    health.NOUN,
-    metrics.NOUN,
-    meta.NOUN,
-]
 
 
 class Api(Flask):
@@ -75,7 +61,7 @@ class Api(Flask):
         except Exception as error:  # noqa: BLE001 - this is where every error ends, in an answer
             answered = answer_to(error, call.request_id)
             if answered.status >= 500:
-                tell_failure(error, call.request_id, ours=answered.status == 500)
+                log_failure(error, call.request_id, ours=answered.status == 500)
         return guard.finish(call, answered, route)
 
     def _page(self) -> Any:

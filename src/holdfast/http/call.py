@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
+from holdfast.client.requests import Asker
+from holdfast.domain.tokens import allows
 from holdfast.http.bridge import ON_LEAVE
 from holdfast.http.principals import ANYONE, Principal
 from holdfast.http.service import Service
 from holdfast.runtime.settings import Settings
+from holdfast.verbs.caller import Caller
 
 MOST_PARAMETERS = 50
 
@@ -28,6 +31,17 @@ class Call:
         self.traceparent = traceparent
         self.began = began
         self.principal: Principal = ANYONE
+
+    @property
+    def caller(self) -> Caller:
+        """The caller of verbs: the token, and the trace that the request belongs to."""
+        who = self.principal
+        return Caller(self.service.settings, Asker(who.scope, who.name, self.traceparent))
+
+    @property
+    def may_read(self) -> bool:
+        """Whether the token may read runs; one that may only change them learns what came of its own requests."""
+        return allows(self.principal.scopes, "runs:read")
 
     @property
     def settings(self) -> Settings:

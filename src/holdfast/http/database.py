@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from holdfast.client.blocking import Asking
+from holdfast.client.blocking import DatabaseClient
 from holdfast.domain.errors import DatabaseUnreachable
 from holdfast.domain.values import RunRecord
 from holdfast.doorbells.bell import Bell, CoalescingBell
@@ -30,6 +30,7 @@ from holdfast.runtime.pools import REFUSED, fresh
 from holdfast.runtime.runtime import Runtime, learn_server, read_only, refused, unreachable
 from holdfast.schema import grants, migrate
 from holdfast.sql.statement import Op
+from holdfast.verbs.caller import Caller
 
 T = TypeVar("T")
 
@@ -43,12 +44,13 @@ class DatabaseBusy(DatabaseUnreachable):
     """Every connection, or the statement itself, took longer than a request may wait."""
 
 
-class Database(Asking):
-    """Everything a client can ask, on the pool of this process."""
+class Database(DatabaseClient):
+    """Every call of a client, on the pool of this process."""
 
     def __init__(self, runtime: Runtime, size: int) -> None:
         self.runtime = runtime
         self.settings = runtime.settings
+        self.caller = Caller(self.settings)
         self.url = runtime.database_url
         self._arguments: dict[str, Any] = {
             "session": sessions.API,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from holdfast.domain.errors import BadInput, Problem, RunNotFound
+from holdfast.domain.errors import BadInput, JobNotFound, Problem, RunNotFound
 from holdfast.domain.ids import parse_id
 from holdfast.domain.strict_json import parse
 from holdfast.domain.times import is_start
@@ -197,6 +197,32 @@ def run_id(text: str) -> str:
     if found is None:
         raise RunNotFound("no run has this id: an id is a UUID such as 01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b")
     return found
+
+
+def job_id(text: str) -> str:
+    found = parse_id(text)
+    if found is None:
+        raise JobNotFound("no job has this id: an id is a UUID")
+    return found
+
+
+def queue_name(text: str) -> str:
+    if not 1 <= len(text) <= 255 or "\0" in text:
+        raise refused([Problem("/name", "must be 1 to 255 characters")])
+    return text
+
+
+# How each part of a path is read.
+SUBJECTS: dict[str, Callable[[str], str]] = {"run_id": run_id, "job_id": job_id, "name": queue_name}
+
+
+def field(value: Any, name: str, schema: Mapping[str, Any]) -> Any:
+    """An optional field of a body, as its schema describes it."""
+    if value is None:
+        return None
+    if schema.get("format") == "date-time":
+        return instant(value, f"/{name}")
+    return short_text(value, f"/{name}", schema.get("maxLength", 255)) if "minLength" in schema else value
 
 
 def instant(value: Any, pointer: str) -> datetime:

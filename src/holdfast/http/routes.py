@@ -1,17 +1,24 @@
 """Routes as data: a path, a method, the scope it needs and what the OpenAPI document says about it.
 
-Flask's rules, the check of scopes and the document are all made from the same tables, so none can forget a route.
+Flask's rules, the check of scopes and the document are all made from the same tables, so none can forget a route. The
+routes of verbs are made from their declarations; a verb whose answer is a stream, waits, or depends on more of the
+request than its arguments has a view of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from flask import Blueprint
 
-from holdfast.http.answers import Answer
+from holdfast.http import reading
+from holdfast.http.answers import Answer, answer
+from holdfast.http.audit import log_event
+from holdfast.http.call import Call
+from holdfast.verbs.verb import Http, Verb, declared
 
 # Called with the Call, and with the parts of the path by name.
 View = Callable[..., Answer]
@@ -20,7 +27,7 @@ View = Callable[..., Answer]
 class Route(NamedTuple):
     """One operation. `scope` is None where no token is asked for.
 
-    `always` lets a request pass while Postgres is away and nobody can say whose it is: as a stranger's.
+    `always` lets a request pass while Postgres is away and no token can be checked: as a stranger's.
     """
 
     method: str
@@ -54,3 +61,40 @@ class Noun:
                 provide_automatic_options=False,
             )
         return made
+
+
+def routes(verbs: ModuleType, views: Mapping[Verb[..., Any], View] | None = None) -> list[Route]:
+    """The routes of the verbs that a module declares; `views` are those that are not made from the declaration."""
+    return [
+        Route(
+            verb.http.method,
+            verb.http.path,
+            (views or {}).get(verb) or view_of(verb, verb.http),
+            verb.http.scope,
+            verb.http.operation,
+        )
+        for verb in declared(verbs)
+        if verb.http is not None
+    ]
+
+
+def view_of(verb: Verb[..., Any], http: Http) -> View:
+    """The view that makes a call and answers with its document."""
+
+    def view(call: Call, **parts: str) -> Answer:
+        reading.query(call)
+        subjects = tuple(reading.SUBJECTS[name](text) for name, text in parts.items())
+        given: dict[str, Any] = {}
+        if http.method != "GET":
+            body = reading.optional_object(call, tuple(http.body))
+            given = {name: reading.field(body.get(name), name, schema) for name, schema in http.body.items()}
+        found = call.service.database.execute(verb, subjects, given, call.caller)
+        if http.method != "GET" and subjects:
+            call.service.hub.wake(subjects[0])
+        if http.event is not None:
+            log_event(call, *http.event(found))
+        form = http.answer
+        write = form.write if form.restricted is None or call.may_read else form.restricted
+        return answer(write(found), http.status(found))
+
+    return view

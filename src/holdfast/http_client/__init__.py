@@ -1,7 +1,7 @@
-"""Clients for the HTTP API, with the names of `Client` and `AsyncClient`: code written for one runs on the other.
+"""Clients for the HTTP API, with the calls of `Client` and `AsyncClient`: code written for one runs on the other.
 
-What is asked and how the answer is read is written once, as values (`asks`); so is when to ask again (`patience`) and
-what a problem document means (`refusals`). The two clients only send.
+Requests and answers follow from the declarations in `holdfast.verbs`. Here is how requests are sent: when one is sent
+again (`retry_policy`), and which error a problem document stands for (`refusals`).
 """
 
 from holdfast.http_client.asynchronous import AsyncHttpClient

@@ -1,64 +1,40 @@
-"""The asynchronous client of the HTTP API: the same asks, awaited."""
+"""The asynchronous client of the HTTP API: the same calls, awaited."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar
 
-from holdfast.client.calls import run_id
-from holdfast.client.methods import signed
 from holdfast.client.waiting import timed_out
 from holdfast.documents import reading as records
 from holdfast.domain.errors import ClientClosed, ConfigurationError
-from holdfast.domain.records import EventRecord, LogRecord, Page
-from holdfast.domain.values import RunRecord, Submitted
-from holdfast.http_client import asks
-from holdfast.http_client.asks import MAX_WAIT, Ask, Reply, RunFilters
-from holdfast.http_client.patience import PASSING, Patience, rest
+from holdfast.domain.records import EventRecord, LogRecord, Page, ResultRecord
+from holdfast.http_client.blocking import HttpClient
 from holdfast.http_client.refusals import error_from
-from holdfast.http_client.runs import AsyncHttpRun
+from holdfast.http_client.retry_policy import PASSING, Retries, pause_before_next_wait, retry_after
 from holdfast.http_client.sse import Reader
 from holdfast.http_client.transport import BROKEN, NOT_SENT, headers_for, open_async, unreachable
 from holdfast.runtime.forking import PerProcess, require_process
 from holdfast.runtime.settings import Settings, load
+from holdfast.verbs import runs
+from holdfast.verbs.facades import AsyncCalls
+from holdfast.verbs.forms import Reply
+from holdfast.verbs.handles import AsyncRun
+from holdfast.verbs.requests import Request, read, request_of
+from holdfast.verbs.subjects import run_id
+from holdfast.verbs.verb import Verb
 
-P = ParamSpec("P")
 T = TypeVar("T")
-R = TypeVar("R")
+
+MAX_WAIT = 20.0
 
 
-def awaiting(
-    ask: Callable[P, Ask[T]], wrap: Callable[[AsyncHttpClient, T], R]
-) -> Callable[Concatenate[AsyncHttpClient, P], Awaitable[R]]:
-    """A method that asks and wraps the answer."""
-
-    async def method(self: AsyncHttpClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return wrap(self, await self.perform(ask(*args, **kwargs)))
-
-    return signed(method, ask, wrap, hides=0)
-
-
-def _as_is(client: AsyncHttpClient, value: T) -> T:
-    return value
-
-
-def _run(client: AsyncHttpClient, record: RunRecord) -> AsyncHttpRun:
-    return AsyncHttpRun(client, record)
-
-
-def _submitted(client: AsyncHttpClient, answer: Submitted) -> AsyncHttpRun:
-    return AsyncHttpRun(client, answer.run, answer.created)
-
-
-def _submitted_many(client: AsyncHttpClient, answers: list[Submitted]) -> list[AsyncHttpRun]:
-    return [AsyncHttpRun(client, answer.run, answer.created) for answer in answers]
-
-
-class AsyncHttpClient:
+class AsyncHttpClient(AsyncCalls):
     """Submits runs, waits for them and steers them over HTTP, for code that awaits. Use it as `async with`."""
 
     def __init__(
@@ -68,46 +44,22 @@ class AsyncHttpClient:
         *,
         settings: Settings | None = None,
         timeout: float = 30.0,
-        patience: float = 30.0,
+        retry_seconds: float = 30.0,
     ) -> None:
         self.settings = settings or load()
         self.url = (url or self.settings.url or "").rstrip("/")
         if not self.url:
             raise ConfigurationError("the API's address is not known; give a url, or set HOLDFAST_URL")
-        headers = headers_for(token or self.settings.token)
+        token = token or self.settings.token
+        headers = headers_for(token)
         self._http = PerProcess(lambda: open_async(self.url, headers, timeout))
+        self._blocking = PerProcess(
+            lambda: HttpClient(self.url, token, settings=self.settings, timeout=timeout, retry_seconds=retry_seconds)
+        )
         self._closed = False
-        self._patience = patience
+        self._retry_seconds = retry_seconds
 
-    submit = awaiting(asks.submit, _submitted)
-    submit_many = awaiting(asks.submit_many, _submitted_many)
-    get = awaiting(asks.get, _run)
-    result = awaiting(asks.result, _as_is)
-    cancel = awaiting(asks.cancel, _run)
-    retry = awaiting(asks.retry, _run)
-    events = awaiting(asks.events, _as_is)
-    logs = awaiting(asks.logs, _as_is)
-    attempts = awaiting(asks.attempts, _as_is)
-    why = awaiting(asks.why, _as_is)
-    workers = awaiting(asks.workers, _as_is)
-    drain_worker = awaiting(asks.drain_worker, _as_is)
-    queues = awaiting(asks.queues, _as_is)
-    pause_queue = awaiting(asks.pause_queue, _as_is)
-    resume_queue = awaiting(asks.resume_queue, _as_is)
-    summary = awaiting(asks.summary, _as_is)
-
-    async def list(self, **filters: Unpack[RunFilters]) -> Page[AsyncHttpRun]:
-        """Read runs, newest first; go on with `cursor=page.next_cursor`, which is None at the end of the list.
-
-        A page may have fewer than `limit` runs although there are more. It is empty only if there are none.
-        """
-        page = await self.perform(asks.list_runs(**filters))
-        while not page and page.next_cursor is not None:
-            page = await self.perform(asks.list_runs(**(filters | RunFilters(cursor=page.next_cursor))))
-        return Page((AsyncHttpRun(self, record) for record in page), page.next_cursor)
-
-    async def wait(self, run: object, timeout: float | None = None) -> AsyncHttpRun:
-        """Return the run once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+    async def wait(self, run: object, timeout: float | None = None) -> AsyncRun:
         ends = None if timeout is None else time.monotonic() + timeout
         found = await self.get(run)
         while not found.status.final:
@@ -115,11 +67,14 @@ class AsyncHttpClient:
             left = MAX_WAIT if ends is None else min(MAX_WAIT, ends - now)
             if left <= 0:
                 raise timed_out(run_id(run), timeout)
-            record, told = await self.perform(asks.awaited(run, left))
-            found = AsyncHttpRun(self, record)
+            request = request_of(runs.get, (run,), {})
+            reply = await self.send(replace(request, query={"wait": f"{left:.3f}"}))
+            found = AsyncRun(self, records.run(reply.json()))
             if not found.status.final:
-                await asyncio.sleep(rest(told, now + left))
+                await asyncio.sleep(pause_before_next_wait(retry_after(reply.headers), now + left))
         return found
+
+    wait.__doc__ = AsyncCalls.wait.__doc__
 
     def follow_events(self, run: object, after: int = 0) -> AsyncIterator[EventRecord]:
         """Events as they happen, until the run has ended. A stream that breaks off is resumed where it was."""
@@ -129,33 +84,51 @@ class AsyncHttpClient:
         """Lines of the log as they are written, until the run has ended."""
         return self._follow(f"/runs/{run_id(run)}/logs", after, records.log_line)
 
-    async def perform(self, ask: Ask[T]) -> T:
-        """Send a request, again where that does no harm, and read the answer."""
+    async def execute(self, verb: Verb[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
+        request = request_of(verb, args, kwargs)
+        answer: Any = read(verb, await self.send(request))
+        while isinstance(answer, Page) and not answer and answer.next_cursor is not None:
+            answer = read(verb, await self.send(request.after(answer.next_cursor)))
+        found: T = answer
+        return found
+
+    def load_result(self, found: ResultRecord) -> bytes:
+        return (found.text or "null").encode()
+
+    def blocking_client(self) -> HttpClient:
+        return self._blocking.get()
+
+    async def send(self, request: Request) -> Reply:
+        """Send a request, again where that does no harm. Raises the error that a problem document stands for."""
         self._require_open()
-        patience = Patience(self._patience)
+        retries = Retries(self._retry_seconds)
         while True:
             try:
                 sent = await self._http.get().request(
-                    ask.method, ask.path, params=dict(ask.query), headers=dict(ask.headers), content=ask.body
+                    request.method,
+                    request.path,
+                    params=dict(request.query),
+                    headers=dict(request.headers),
+                    content=request.body,
                 )
-                reply = Reply(sent.status_code, sent.headers, sent.content)
             except BROKEN as error:
-                pause = patience.pause() if ask.repeatable or isinstance(error, NOT_SENT) else None
+                pause = retries.pause() if request.repeatable or isinstance(error, NOT_SENT) else None
                 if pause is None:
                     raise unreachable(self.url, error) from error
             else:
-                if reply.status < 300:
-                    return ask.read(reply)
-                pause = patience.pause(reply.headers) if reply.status in PASSING and ask.repeatable else None
+                if sent.status_code < 300:
+                    return Reply(sent.status_code, sent.headers, sent.content)
+                passing = sent.status_code in PASSING and request.repeatable
+                pause = retries.pause(sent.headers) if passing else None
                 if pause is None:
-                    raise error_from(reply.status, reply.body)
+                    raise error_from(sent.status_code, sent.content)
             await asyncio.sleep(pause)
 
     async def _follow(self, path: str, after: int, read: Callable[[dict[str, Any]], T]) -> AsyncIterator[T]:
         self._require_open()
         pid = os.getpid()
         reader = Reader(after)
-        patience = Patience(self._patience)
+        retries = Retries(self._retry_seconds)
         while not reader.ended:
             headers = {"Accept": "text/event-stream", "Last-Event-ID": str(reader.last)}
             pause: float | None = None
@@ -165,18 +138,18 @@ class AsyncHttpClient:
                     if answer.status_code == 204:
                         return
                     if answer.status_code != 200:
-                        pause = patience.pause(answer.headers) if answer.status_code in PASSING else None
+                        pause = retries.pause(answer.headers) if answer.status_code in PASSING else None
                         if pause is None:
                             raise error_from(answer.status_code, await answer.aread())
                     else:
-                        patience = Patience(self._patience)
+                        retries = Retries(self._retry_seconds)
                         async for line in answer.aiter_lines():
                             for message in reader.feed(line):
                                 yield read(message.data)
                                 require_process(pid, "this stream", "follow the run again after the fork")
-                        pause = patience.pause()
+                        pause = retries.pause()
             except BROKEN as error:
-                pause = patience.pause()
+                pause = retries.pause()
                 if pause is None:
                     raise unreachable(self.url, error) from error
             if pause:
@@ -188,6 +161,9 @@ class AsyncHttpClient:
 
     async def close(self) -> None:
         self._closed = True
+        blocking = self._blocking.opened()
+        if blocking is not None:
+            blocking.close()
         opened = self._http.opened()
         if opened is not None:
             await opened.aclose()

@@ -4,62 +4,39 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar
 
-from holdfast.client.calls import run_id
-from holdfast.client.methods import signed
 from holdfast.client.waiting import timed_out
 from holdfast.documents import reading as records
 from holdfast.domain.errors import ClientClosed, ConfigurationError
-from holdfast.domain.records import EventRecord, LogRecord, Page
-from holdfast.domain.values import RunRecord, Submitted
-from holdfast.http_client import asks
-from holdfast.http_client.asks import MAX_WAIT, Ask, Reply, RunFilters
-from holdfast.http_client.patience import PASSING, Patience, rest
+from holdfast.domain.records import EventRecord, LogRecord, Page, ResultRecord
 from holdfast.http_client.refusals import error_from
-from holdfast.http_client.runs import HttpRun
+from holdfast.http_client.retry_policy import PASSING, Retries, pause_before_next_wait, retry_after
 from holdfast.http_client.sse import Reader
 from holdfast.http_client.transport import BROKEN, NOT_SENT, headers_for, open_blocking, unreachable
 from holdfast.runtime.forking import PerProcess, require_process
 from holdfast.runtime.settings import Settings, load
+from holdfast.verbs import runs
+from holdfast.verbs.facades import Calls
+from holdfast.verbs.forms import Reply
+from holdfast.verbs.handles import Run
+from holdfast.verbs.requests import Request, read, request_of
+from holdfast.verbs.subjects import run_id
+from holdfast.verbs.verb import Verb
 
-P = ParamSpec("P")
 T = TypeVar("T")
-R = TypeVar("R")
+
+MAX_WAIT = 20.0
 
 
-def blocking(ask: Callable[P, Ask[T]], wrap: Callable[[HttpClient, T], R]) -> Callable[Concatenate[HttpClient, P], R]:
-    """A method that asks and wraps the answer."""
-
-    def method(self: HttpClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return wrap(self, self.perform(ask(*args, **kwargs)))
-
-    return signed(method, ask, wrap, hides=0)
-
-
-def _as_is(client: HttpClient, value: T) -> T:
-    return value
-
-
-def _run(client: HttpClient, record: RunRecord) -> HttpRun:
-    return HttpRun(client, record)
-
-
-def _submitted(client: HttpClient, answer: Submitted) -> HttpRun:
-    return HttpRun(client, answer.run, answer.created)
-
-
-def _submitted_many(client: HttpClient, answers: list[Submitted]) -> list[HttpRun]:
-    return [HttpRun(client, answer.run, answer.created) for answer in answers]
-
-
-class HttpClient:
+class HttpClient(Calls):
     """Submits runs, waits for them and steers them over HTTP, with the names of `Client`.
 
-    What is not answered is asked again, for up to `patience` seconds; a submission is known by its key, so asking again
-    makes no second run. `url` and `token` come from the settings unless given.
+    A request without an answer is sent again, for up to `retry_seconds`; a submission is known by its key, so sending
+    it again makes no second run. `url` and `token` come from the settings unless given.
     """
 
     def __init__(
@@ -69,7 +46,7 @@ class HttpClient:
         *,
         settings: Settings | None = None,
         timeout: float = 30.0,
-        patience: float = 30.0,
+        retry_seconds: float = 30.0,
     ) -> None:
         self.settings = settings or load()
         self.url = (url or self.settings.url or "").rstrip("/")
@@ -78,37 +55,9 @@ class HttpClient:
         headers = headers_for(token or self.settings.token)
         self._http = PerProcess(lambda: open_blocking(self.url, headers, timeout))
         self._closed = False
-        self._patience = patience
+        self._retry_seconds = retry_seconds
 
-    submit = blocking(asks.submit, _submitted)
-    submit_many = blocking(asks.submit_many, _submitted_many)
-    get = blocking(asks.get, _run)
-    result = blocking(asks.result, _as_is)
-    cancel = blocking(asks.cancel, _run)
-    retry = blocking(asks.retry, _run)
-    events = blocking(asks.events, _as_is)
-    logs = blocking(asks.logs, _as_is)
-    attempts = blocking(asks.attempts, _as_is)
-    why = blocking(asks.why, _as_is)
-    workers = blocking(asks.workers, _as_is)
-    drain_worker = blocking(asks.drain_worker, _as_is)
-    queues = blocking(asks.queues, _as_is)
-    pause_queue = blocking(asks.pause_queue, _as_is)
-    resume_queue = blocking(asks.resume_queue, _as_is)
-    summary = blocking(asks.summary, _as_is)
-
-    def list(self, **filters: Unpack[RunFilters]) -> Page[HttpRun]:
-        """Read runs, newest first; go on with `cursor=page.next_cursor`, which is None at the end of the list.
-
-        A page may have fewer than `limit` runs although there are more. It is empty only if there are none.
-        """
-        page = self.perform(asks.list_runs(**filters))
-        while not page and page.next_cursor is not None:
-            page = self.perform(asks.list_runs(**(filters | RunFilters(cursor=page.next_cursor))))
-        return Page((HttpRun(self, record) for record in page), page.next_cursor)
-
-    def wait(self, run: object, timeout: float | None = None) -> HttpRun:
-        """Return the run once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+    def wait(self, run: object, timeout: float | None = None) -> Run:
         ends = None if timeout is None else time.monotonic() + timeout
         found = self.get(run)
         while not found.status.final:
@@ -116,11 +65,14 @@ class HttpClient:
             left = MAX_WAIT if ends is None else min(MAX_WAIT, ends - now)
             if left <= 0:
                 raise timed_out(run_id(run), timeout)
-            record, told = self.perform(asks.awaited(run, left))
-            found = HttpRun(self, record)
+            request = request_of(runs.get, (run,), {})
+            reply = self.send(replace(request, query={"wait": f"{left:.3f}"}))
+            found = Run(self, records.run(reply.json()))
             if not found.status.final:
-                time.sleep(rest(told, now + left))
+                time.sleep(pause_before_next_wait(retry_after(reply.headers), now + left))
         return found
+
+    wait.__doc__ = Calls.wait.__doc__
 
     def follow_events(self, run: object, after: int = 0) -> Iterator[EventRecord]:
         """Events as they happen, until the run has ended. A stream that breaks off is resumed where it was."""
@@ -130,33 +82,48 @@ class HttpClient:
         """Lines of the log as they are written, until the run has ended."""
         return self._follow(f"/runs/{run_id(run)}/logs", after, records.log_line)
 
-    def perform(self, ask: Ask[T]) -> T:
-        """Send a request, again where that does no harm, and read the answer."""
+    def execute(self, verb: Verb[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
+        request = request_of(verb, args, kwargs)
+        answer: Any = read(verb, self.send(request))
+        while isinstance(answer, Page) and not answer and answer.next_cursor is not None:
+            answer = read(verb, self.send(request.after(answer.next_cursor)))
+        found: T = answer
+        return found
+
+    def load_result(self, found: ResultRecord) -> bytes:
+        return (found.text or "null").encode()
+
+    def send(self, request: Request) -> Reply:
+        """Send a request, again where that does no harm. Raises the error that a problem document stands for."""
         self._require_open()
-        patience = Patience(self._patience)
+        retries = Retries(self._retry_seconds)
         while True:
             try:
                 sent = self._http.get().request(
-                    ask.method, ask.path, params=dict(ask.query), headers=dict(ask.headers), content=ask.body
+                    request.method,
+                    request.path,
+                    params=dict(request.query),
+                    headers=dict(request.headers),
+                    content=request.body,
                 )
-                reply = Reply(sent.status_code, sent.headers, sent.content)
             except BROKEN as error:
-                pause = patience.pause() if ask.repeatable or isinstance(error, NOT_SENT) else None
+                pause = retries.pause() if request.repeatable or isinstance(error, NOT_SENT) else None
                 if pause is None:
                     raise unreachable(self.url, error) from error
             else:
-                if reply.status < 300:
-                    return ask.read(reply)
-                pause = patience.pause(reply.headers) if reply.status in PASSING and ask.repeatable else None
+                if sent.status_code < 300:
+                    return Reply(sent.status_code, sent.headers, sent.content)
+                passing = sent.status_code in PASSING and request.repeatable
+                pause = retries.pause(sent.headers) if passing else None
                 if pause is None:
-                    raise error_from(reply.status, reply.body)
+                    raise error_from(sent.status_code, sent.content)
             time.sleep(pause)
 
     def _follow(self, path: str, after: int, read: Callable[[dict[str, Any]], T]) -> Iterator[T]:
         self._require_open()
         pid = os.getpid()
         reader = Reader(after)
-        patience = Patience(self._patience)
+        retries = Retries(self._retry_seconds)
         while not reader.ended:
             headers = {"Accept": "text/event-stream", "Last-Event-ID": str(reader.last)}
             pause: float | None = None
@@ -166,18 +133,18 @@ class HttpClient:
                     if answer.status_code == 204:
                         return
                     if answer.status_code != 200:
-                        pause = patience.pause(answer.headers) if answer.status_code in PASSING else None
+                        pause = retries.pause(answer.headers) if answer.status_code in PASSING else None
                         if pause is None:
                             raise error_from(answer.status_code, answer.read())
                     else:
-                        patience = Patience(self._patience)
+                        retries = Retries(self._retry_seconds)
                         for line in answer.iter_lines():
                             for message in reader.feed(line):
                                 yield read(message.data)
                                 require_process(pid, "this stream", "follow the run again after the fork")
-                        pause = patience.pause()
+                        pause = retries.pause()
             except BROKEN as error:
-                pause = patience.pause()
+                pause = retries.pause()
                 if pause is None:
                     raise unreachable(self.url, error) from error
             if pause:

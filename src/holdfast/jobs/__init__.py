@@ -15,16 +15,15 @@ another run once after all of them (`collect`).
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from holdfast.client.methods import signed
-from holdfast.jobs import ambient, calls, health, mapping, resources, workers
-from holdfast.jobs.ambient import running
-from holdfast.jobs.faces import AsyncJobs, Jobs
+from holdfast.client.waiting import pauses
+from holdfast.jobs import sync
+from holdfast.jobs.current import get_current_job_id
+from holdfast.jobs.facades import AsyncJobs, Jobs, ended
 from holdfast.jobs.handles import Job, JobTask, MapHandle
-from holdfast.jobs.here import Here
-from holdfast.jobs.procedures import Procedure, follow
 from holdfast.jobs.results import Results
 from holdfast.jobs.views import View
 
@@ -61,49 +60,38 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _awaited(call: Callable[Concatenate[Here, P], Procedure[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """A call on whatever client there is, in a thread: it works in any loop, and leaves nothing behind in it."""
-
-    def perform(*args: P.args, **kwargs: P.kwargs) -> T:
-        jobs = Jobs(ambient.client())
-        return follow(call(jobs.here(), *args, **kwargs), jobs.client.perform)
+def _in_thread(call: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """A blocking function, awaited: a thread makes the call, so it works in any loop."""
 
     async def function(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.to_thread(perform, *args, **kwargs)
+        return await asyncio.to_thread(call, *args, **kwargs)
 
-    return signed(function, call, has_self=False)
-
-
-create_job = _awaited(calls.create_job)
-get_job = _awaited(calls.get_job)
-list_jobs = _awaited(calls.list_jobs)
-cancel_job = _awaited(calls.cancel_job)
-retry_failed_tasks = _awaited(calls.retry_failed_tasks)
-add_task_to_job = _awaited(calls.add_task_to_job)
-add_task_to_current_job = _awaited(calls.add_task_to_current_job)
-get_task = _awaited(calls.get_task)
-map = _awaited(mapping.map_dataset)  # noqa: A001 - the source's word
-collect = _awaited(mapping.collect)
-remove_with_job = _awaited(resources.remove_with_job)
-register_worker = _awaited(workers.register_worker)
-worker_heartbeat = _awaited(workers.worker_heartbeat)
-deregister_worker = _awaited(workers.deregister_worker)
-list_workers = _awaited(workers.list_workers)
-metrics = _awaited(health.metrics)
+    function.__name__, function.__doc__ = call.__name__, call.__doc__
+    function.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
+    return function
 
 
-async def health_check() -> dict[str, Any]:
-    """`{"healthy": bool, "checks": {"database", "workers", "stale_tasks"}}`; never raises for what it checks."""
-    from holdfast.jobs import sync
-
-    return await asyncio.to_thread(sync.health_check)
+create_job = _in_thread(sync.create_job)
+get_job = _in_thread(sync.get_job)
+list_jobs = _in_thread(sync.list_jobs)
+cancel_job = _in_thread(sync.cancel_job)
+retry_failed_tasks = _in_thread(sync.retry_failed_tasks)
+add_task_to_job = _in_thread(sync.add_task_to_job)
+add_task_to_current_job = _in_thread(sync.add_task_to_current_job)
+get_task = _in_thread(sync.get_task)
+map = _in_thread(sync.map)  # noqa: A001 - the source's word
+collect = _in_thread(sync.collect)
+remove_with_job = _in_thread(sync.remove_with_job)
+register_worker = _in_thread(sync.register_worker)
+worker_heartbeat = _in_thread(sync.worker_heartbeat)
+deregister_worker = _in_thread(sync.deregister_worker)
+list_workers = _in_thread(sync.list_workers)
+metrics = _in_thread(sync.metrics)
+health_check = _in_thread(sync.health_check)
 
 
 async def wait_for_job(job: object, timeout: float | None = None) -> Job:
     """Return the job once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
-    from holdfast.client.waiting import pauses
-    from holdfast.jobs.faces import ended
-
     found = await get_job(job)
     for pause in pauses(timeout):
         if found.status.final:
@@ -111,9 +99,3 @@ async def wait_for_job(job: object, timeout: float | None = None) -> Job:
         await asyncio.sleep(pause)
         found = await get_job(job)
     return ended(found, timeout)
-
-
-def get_current_job_id() -> str | None:
-    """The id of the job whose task is running here; None outside of a job."""
-    run = running()
-    return run.job_id if run is not None else None

@@ -7,15 +7,17 @@ from typing import Any
 
 from holdfast import ops
 from holdfast.domain.errors import DatabaseUnreachable, SchemaMismatch
-from holdfast.jobs.here import Here
-from holdfast.jobs.procedures import Procedure
 from holdfast.sql.figures import Overview
+from holdfast.verbs.caller import Caller
+from holdfast.verbs.procedures import Procedure
+from holdfast.verbs.verb import verb
 
 # A lease that passed longer ago than this should have been rescued.
 STALE_AFTER = 30.0
 
 
-def health_check(here: Here) -> Procedure[dict[str, Any]]:
+@verb()
+def health_check(caller: Caller, /) -> Procedure[dict[str, Any]]:
     """`{"healthy": bool, "checks": {"database", "workers", "stale_tasks"}}`: each check is True if all is well.
 
     The database answers and has our schema; a worker lives; no task was left behind by a worker that stopped.
@@ -29,11 +31,12 @@ def health_check(here: Here) -> Procedure[dict[str, Any]]:
 
 
 def unhealthy() -> dict[str, Any]:
-    """What is told when the database cannot be asked."""
+    """The answer if the database cannot be reached."""
     return {"healthy": False, "checks": {"database": False, "workers": False, "stale_tasks": False}}
 
 
-def metrics(here: Here) -> Procedure[dict[str, Any]]:
+@verb()
+def metrics(caller: Caller, /) -> Procedure[dict[str, Any]]:
     """Every figure that the source names, in one read; see `ops.metrics`."""
     found: dict[str, Any] = yield ops.metrics
     return found

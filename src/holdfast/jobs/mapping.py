@@ -18,16 +18,18 @@ from holdfast.domain.context import RunContext
 from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import SERIES_AT_MOST, derived_id, new_id
 from holdfast.domain.jobs import Mapped, MapRecord, NewJob, NewMap, Slice
-from holdfast.domain.values import Dependency, KnownAs, NewRun
+from holdfast.domain.values import Dependency, KnownAs, NewRun, RunRecord
 from holdfast.jobs import specs
-from holdfast.jobs.calls import job_id_of, new_job
 from holdfast.jobs.datasets import Dataset, Part, dataset_of
 from holdfast.jobs.datasets.sequences import Items
-from holdfast.jobs.handles import JobTask, MapHandle
-from holdfast.jobs.here import Here
-from holdfast.jobs.procedures import Elsewhere, Procedure
+from holdfast.jobs.handles import MapHandle
+from holdfast.jobs.new_jobs import new_job
 from holdfast.jobs.views import View
 from holdfast.ops.create import join_name
+from holdfast.verbs.caller import Caller
+from holdfast.verbs.procedures import Elsewhere, Procedure, Ring
+from holdfast.verbs.subjects import job_id as job_id_of
+from holdfast.verbs.verb import verb
 
 CHUNK_SIZE = 10_000
 BRIEF = 2_000
@@ -36,8 +38,9 @@ BRIEF = 2_000
 _HOLE = f"view {new_id()}"
 
 
+@verb()
 def map_dataset(
-    here: Here,
+    caller: Caller,
     task: Any,
     dataset: Any,
     /,
@@ -53,7 +56,7 @@ def map_dataset(
     names of arguments of `map` itself. Returns a handle for `collect` and `depends_on`. A later attempt is given the
     map that an earlier one made; raises ChildDiffers if it asks for another.
     """
-    here.checked()
+    caller.check_stop()
     known = resolve(task)
     _require_size(chunk_size)
     given = dict(options or {})
@@ -66,11 +69,11 @@ def map_dataset(
     if len(parts) > SERIES_AT_MOST:
         raise BadInput(f"{len(parts)} slices are too many; choose a larger chunk_size", [Problem("/chunk_size", "")])
     sample = {**kwargs, "view": {"$view": {}}}
-    head = specs.parse(here.settings, {"entrypoint": task, "kwargs": sample, **given})
+    head = specs.parse(caller.settings, {"entrypoint": task, "kwargs": sample, **given})
     if head.awaits:
         raise BadInput("the runs of a map cannot depend on others; map in a task that does", [Problem("/options", "")])
-    job, known_as, job_id = _place(here, task, job_id, key)
-    parent = here.run.id if here.run is not None and here.run.job_id == job_id else None
+    job, known_as, job_id = _place(caller, task, job_id, key)
+    parent = caller.run.id if caller.run is not None and caller.run.job_id == job_id else None
     run = replace(head.run, job_id=job_id, parent_id=parent)
     new = NewMap(
         derived_id(*known_as),
@@ -81,13 +84,13 @@ def map_dataset(
         known_as,
         {"task": run.task, "dataset": source, "chunk_size": chunk_size, "kwargs": brief(kwargs)},
     )
-    slices = partial(_slices, here, task, kwargs, pinned, parts)
-    with here.asking(known_as):
-        mapped: Mapped = yield partial(ops.add_map, new, run, slices, here.ref, job)
+    slices = partial(_slices, caller, task, kwargs, pinned, parts)
+    with caller.requesting(known_as):
+        mapped: Mapped = yield partial(ops.add_map, new, run, slices, caller.attempt, job)
     if mapped.created:
-        here.ring([run.queue])
-    elif here.run is not None:
-        _note_changes(here.run, mapped.map, new)
+        yield Ring([run.queue])
+    elif caller.run is not None:
+        _note_changes(caller.run, mapped.map, new)
     return MapHandle(mapped.map.id, job_id, mapped.map.total, run.task)
 
 
@@ -143,29 +146,29 @@ def _require_size(chunk_size: Any) -> None:
         raise BadInput(f"chunk_size is a number of rows, not {chunk_size!r}", [Problem("/chunk_size", "not positive")])
 
 
-def _place(here: Here, task: Any, job_id: Any, key: str | None) -> tuple[NewJob | None, KnownAs, str]:
+def _place(caller: Caller, task: Any, job_id: Any, key: str | None) -> tuple[NewJob | None, KnownAs, str]:
     """Return the job to create for a map, if any, the name of the map, and the id of its job."""
     if job_id is not None:
         job_id = job_id_of(job_id)
-        return None, here.name(job_id, key, "map "), job_id
+        return None, caller.child_name(job_id, key, "map "), job_id
     name = f"map {resolve(task).name}"[:255]
-    if here.run is None:
-        job = new_job(here, name, None, None)
-        return job, here.name(job.id, key, "map "), job.id
-    known_as = KnownAs(here.run.id, f"map {here.run.child_name(key)}")
-    if here.run.job_id is not None:
-        return None, known_as, here.run.job_id
-    job = new_job(here, name, None, None, derived_id(derived_id(*known_as), "job"))
+    if caller.run is None:
+        job = new_job(caller, name, None, None)
+        return job, caller.child_name(job.id, key, "map "), job.id
+    known_as = KnownAs(caller.run.id, f"map {caller.run.child_name(key)}")
+    if caller.run.job_id is not None:
+        return None, known_as, caller.run.job_id
+    job = new_job(caller, name, None, None, derived_id(derived_id(*known_as), "job"))
     return job, known_as, job.id
 
 
 def _slices(
-    here: Here, task: Any, kwargs: Mapping[str, Any], dataset: Dataset, parts: Sequence[Part], map_id: str
+    caller: Caller, task: Any, kwargs: Mapping[str, Any], dataset: Dataset, parts: Sequence[Part], map_id: str
 ) -> list[Slice]:
     """What each run is told. The canonical text is made once, and each slice's view is put into it."""
     ignored = resolve(task).ignore_in_hash
     before, _, after = canonicalize({**kwargs, "view": _HOLE})[0].partition(f'"{_HOLE}"')
-    most = here.settings.max_body_bytes
+    most = caller.settings.max_body_bytes
     found = []
     for part in parts:
         text = f'{before}{{"$view":{_view(dataset, part, map_id)}}}{after}'
@@ -193,15 +196,16 @@ def _view(dataset: Dataset, part: Part, map_id: str) -> str:
     return canonicalize(inline)[0]
 
 
+@verb()
 def collect(
-    here: Here, handle: Any, /, *, into: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
-) -> Procedure[JobTask]:
+    caller: Caller, handle: Any, /, *, into: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
+) -> Procedure[RunRecord]:
     """Add the task that runs once after all of a map, called with `results=` and the kwargs; returns it.
 
     The results come in the order of the slices, and are loaded as they are read. Asked twice with the same task, it is
     added once, and with other kwargs refused: ChildDiffers. It never runs if a slice failed, until that is retried.
     """
-    here.checked()
+    caller.check_stop()
     given = dict(options or {})
     key = given.pop("key", None)
     kwargs = _kwargs(kwargs, given.pop("kwargs", None), "results", "collect")
@@ -214,19 +218,20 @@ def collect(
             [Problem("/handle", "not the map that is stored")],
         )
     reference = {"$results": {"map": stored.id, "total": stored.total}}
-    spec = specs.parse(here.settings, {"entrypoint": into, "kwargs": {**kwargs, "results": reference}, **given})
+    spec = specs.parse(caller.settings, {"entrypoint": into, "kwargs": {**kwargs, "results": reference}, **given})
     known: dict[str, str] = {}
     names = [name for name, _ in spec.awaits]
     if names:
-        candidates = {name: here.names(stored.job_id, name) for name in names}
+        candidates = {name: caller.child_names(stored.job_id, name) for name in names}
         known = yield partial(ops.find_tasks, stored.job_id, candidates)
     known_as = KnownAs(stored.id, f"collect {key if key is not None else spec.run.task}")
     (run,) = specs.placed([spec], [derived_id(*known_as)], stored.job_id, known)
-    parent = here.run.id if here.run is not None and here.run.job_id == stored.job_id else None
+    parent = caller.run.id if caller.run is not None and caller.run.job_id == stored.job_id else None
     awaited = (Dependency(stored.id), *run.depends_on)
     join: NewRun = replace(run, parent_id=parent, depends_on=awaited, known_as=known_as)
-    with here.run.asking(join_name(known_as)) if here.run is not None else nullcontext():
-        made = yield partial(ops.add_join, join, here.ref)
+    with caller.run.asking(join_name(known_as)) if caller.run is not None else nullcontext():
+        made = yield partial(ops.add_join, join, caller.attempt)
     if made.created:
-        here.ring([join.queue])
-    return JobTask(made.run, here.load_result)
+        yield Ring([join.queue])
+    record: RunRecord = made.run
+    return record

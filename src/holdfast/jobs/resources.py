@@ -11,26 +11,28 @@ import orjson
 
 from holdfast import ops
 from holdfast.domain.errors import BadInput
-from holdfast.jobs.calls import job_id_of
 from holdfast.jobs.datasets import ClickHouseTable, ParquetFiles, PostgresTable, dataset_of
-from holdfast.jobs.here import Here
-from holdfast.jobs.procedures import Procedure
+from holdfast.verbs.caller import Caller
+from holdfast.verbs.procedures import Procedure
+from holdfast.verbs.subjects import job_id as job_id_of
+from holdfast.verbs.verb import verb
 
 
+@verb()
 def remove_with_job(
-    here: Here, resource: Any, *, job_id: object = None, keep_for_retry: bool = False
+    caller: Caller, /, resource: Any, *, job_id: object = None, keep_for_retry: bool = False
 ) -> Procedure[None]:
     """Have a file, a directory or a table removed when the job has ended: the current job, or the one that is named.
 
     `resource` is a path, or a dataset: Parquet files, a Postgres table, a ClickHouse table. With `keep_for_retry` it is
     removed only once the job has succeeded, so that a failed one can still be retried with it.
     """
-    job = here.current_job_id() if job_id is None else job_id_of(job_id)
-    told = _told(resource)
-    yield partial(ops.add_resource, job, orjson.dumps(told, option=orjson.OPT_SORT_KEYS).decode(), keep_for_retry)
+    job = caller.current_job_id() if job_id is None else job_id_of(job_id)
+    described = _described(resource)
+    yield partial(ops.add_resource, job, orjson.dumps(described, option=orjson.OPT_SORT_KEYS).decode(), keep_for_retry)
 
 
-def _told(resource: Any) -> dict[str, Any]:
+def _described(resource: Any) -> dict[str, Any]:
     if isinstance(resource, str | Path):
         return {"path": str(Path(resource).absolute())}
     dataset = dataset_of(resource)
@@ -39,12 +41,12 @@ def _told(resource: Any) -> dict[str, Any]:
     raise BadInput(f"{type(resource).__name__} is nothing that could be removed; give a path or a dataset")
 
 
-def remove(told: dict[str, Any]) -> None:
+def remove(described: dict[str, Any]) -> None:
     """Remove a resource. One that is gone already is removed."""
-    if "path" in told:
-        _remove_path(Path(told["path"]))
+    if "path" in described:
+        _remove_path(Path(described["path"]))
         return
-    dataset = dataset_of({"$dataset": told["dataset"]})
+    dataset = dataset_of({"$dataset": described["dataset"]})
     match dataset:
         case ParquetFiles():
             for path in dataset.path:

@@ -13,11 +13,11 @@ import orjson
 from holdfast import ops
 from holdfast.domain.errors import JobEnded
 from holdfast.domain.states import Status
-from holdfast.jobs.procedures import Elsewhere, Procedure
 from holdfast.jobs.resources import remove
 from holdfast.ops.depend import FIRST
 from holdfast.sql.resources import Resource
 from holdfast.sql.stopping import Stopping
+from holdfast.verbs.procedures import Elsewhere, Procedure
 
 ERROR_LENGTH = 2000
 

@@ -115,7 +115,7 @@ def open_view(told: dict[str, Any]) -> View:
 def _mapped(map_id: str) -> Dataset:
     """The dataset that a map was made of."""
     from holdfast.domain.errors import RunNotFound
-    from holdfast.jobs.ambient import client
+    from holdfast.jobs.current import client
     from holdfast.sql import maps
 
     found = client().perform(lambda: iter(maps.read(map_id)))

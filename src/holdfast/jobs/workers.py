@@ -1,4 +1,4 @@
-"""Workers, as the jobs API tells of them: register, heartbeat, deregister, list."""
+"""Workers in the jobs API: register, heartbeat, deregister, list."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import new_id, parse_id
 from holdfast.domain.records import WorkerRecord
 from holdfast.domain.values import WorkerInfo
-from holdfast.jobs.here import Here
-from holdfast.jobs.procedures import Procedure
+from holdfast.verbs.caller import Caller
+from holdfast.verbs.procedures import Procedure
+from holdfast.verbs.verb import verb
+from holdfast.verbs.workers import LOCKED_ROW, STATUSES
 
-STATUSES = ("active", "idle", "draining", "stopped")
 
-
+@verb(refused_in_transaction=LOCKED_ROW)
 def register_worker(
-    here: Here, hostname: str | None = None, pid: int | None = None, *, name: str | None = None, slots: int = 1
+    caller: Caller, /, hostname: str | None = None, pid: int | None = None, *, name: str | None = None, slots: int = 1
 ) -> Procedure[WorkerRecord]:
     """Enter a worker that will send heartbeats. Its id is fresh every time, also for a name that was there before.
 
@@ -35,30 +36,33 @@ def register_worker(
         executor="external",
         version=version("holdfast"),
         slots=slots,
-        lease=timedelta(seconds=here.settings.lease_seconds),
+        lease=timedelta(seconds=caller.settings.lease_seconds),
     )
     record: WorkerRecord = yield partial(ops.register_worker, info)
     return record
 
 
-def worker_heartbeat(here: Here, worker: object) -> Procedure[WorkerRecord]:
-    """Say that a worker lives. Raises LeaseLost if it was silent for a lease: it is stopped, and has to enter anew."""
+@verb(refused_in_transaction=LOCKED_ROW)
+def worker_heartbeat(caller: Caller, /, worker: object) -> Procedure[WorkerRecord]:
+    """Report that a worker is alive. Raises LeaseLost after a lease without a heartbeat: register the worker again."""
     record: WorkerRecord = yield partial(ops.heartbeat, _id(worker))
     return record
 
 
-def deregister_worker(here: Here, worker: object) -> Procedure[None]:
+@verb(refused_in_transaction=LOCKED_ROW)
+def deregister_worker(caller: Caller, /, worker: object) -> Procedure[None]:
     """Take a worker out. What it still holds is given to others at once."""
     yield partial(ops.deregister_worker, _id(worker))
 
 
-def list_workers(here: Here, status: str | None = None) -> Procedure[list[WorkerRecord]]:
+@verb()
+def list_workers(caller: Caller, /, status: str | None = None) -> Procedure[list[WorkerRecord]]:
     """Workers that live, and those that stopped in the last day; `status` is active, idle, draining or stopped."""
     wanted = status.lower() if isinstance(status, str) else status
     if wanted not in (None, *STATUSES):
         raise BadInput(f"{status!r} is no status of a worker; {', '.join(STATUSES)}", [Problem("/status", "unknown")])
     found: list[WorkerRecord] = yield ops.list_workers
-    # A worker that waits for work is active to whoever asks only whether it lives.
+    # An idle worker is alive, which is what "active" means to most callers.
     words = {None: STATUSES, "active": ("active", "idle")}.get(wanted, (wanted,))
     return [worker for worker in found if worker.status in words]
 

@@ -10,10 +10,10 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer
 from holdfast.http.call import Call
-from holdfast.http.openapi.parts import RETRY_AFTER, Part, operation, ref, says
 from holdfast.http.problems import KINDS, kind_of
 from holdfast.http.routes import Noun, Route
 from holdfast.http.service import Service
+from holdfast.verbs.openapi import RETRY_AFTER, Part, operation, ref, says
 
 REDIS_SECONDS = 2.0
 
@@ -32,11 +32,10 @@ def ready(call: Call) -> Answer:
 
 def healthy(call: Call) -> Answer:
     reading.query(call)
-    here = call.service
-    why = _postgres(here)
+    why = _postgres(call.service)
     checks = {"postgres": why is None}
-    if here.settings.redis_url:
-        checks["redis"] = _redis(here.settings.redis_url)
+    if call.service.settings.redis_url:
+        checks["redis"] = _redis(call.service.settings.redis_url)
     return _answer(checks, {"postgres": why})
 
 
@@ -52,10 +51,10 @@ def _answer(checks: dict[str, bool], reasons: dict[str, str | None]) -> Answer:
     return answer(document, 200 if well else 503, None if well else {"Retry-After": "1"})
 
 
-def _postgres(here: Service) -> str | None:
+def _postgres(service: Service) -> str | None:
     """Why the database cannot be used, without its address; None if it can."""
     try:
-        here.database.check()
+        service.database.check()
     except (HoldfastError, psycopg.Error) as error:
         kind = KINDS[kind_of(error)]
         return kind.detail or kind.about

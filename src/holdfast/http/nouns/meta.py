@@ -6,11 +6,11 @@ from holdfast.domain.errors import NotFound
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
 from holdfast.http.call import Call
-from holdfast.http.openapi.parts import TEXT, WHOLE, in_path, listed, operation, problem, record, says
 from holdfast.http.openapi.schemas import OBJECT
 from holdfast.http.page import STYLE_HASH, rendered
 from holdfast.http.problems import KINDS
 from holdfast.http.routes import Noun, Route
+from holdfast.verbs.openapi import TEXT, WHOLE, in_path, listed, operation, problem, record, says
 
 PLACES = ("runs", "jobs", "queues", "workers", "tasks", "summary", "docs", "openapi.json", "metrics", "healthz")
 

@@ -11,9 +11,9 @@ from holdfast.http import reading
 from holdfast.http.answers import Answer
 from holdfast.http.call import Call
 from holdfast.http.cluster import DOWN
-from holdfast.http.openapi.parts import TEXT, operation
 from holdfast.http.principals import STRANGER
 from holdfast.http.routes import Noun, Route
+from holdfast.verbs.openapi import TEXT, operation
 
 
 class _Scrape:

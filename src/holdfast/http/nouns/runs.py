@@ -15,30 +15,28 @@ from holdfast.domain.states import Status
 from holdfast.domain.values import NewRun, RunRecord, Submitted
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, etag_of, items
-from holdfast.http.asking import new_run, new_runs
+from holdfast.http.audit import log_event
 from holdfast.http.call import Call
-from holdfast.http.nouns import runs_operations as operations
-from holdfast.http.routes import Noun, Route
-from holdfast.http.showing import may_read
-from holdfast.http.telling import tell_run
+from holdfast.http.routes import Noun, routes
+from holdfast.http.run_requests import new_run, new_runs
 from holdfast.http.versions import versioned
 from holdfast.sql.runs import EVERYTHING
+from holdfast.verbs import runs as verbs
+from holdfast.verbs.outcomes import run_event
 
 MAX_BATCH = 1000
-FILTERS = ("status", "model", "queue", "tag", "job_id", "cursor", "limit")
 
 
 def submit(call: Call) -> Answer:
-    here = call.service
     reading.query(call)
     key = reading.idempotency_key(call)
     new = new_run(call, reading.json_body(call), key)
-    submitted = here.database.perform(partial(ops.submit, new))
+    submitted = call.service.database.perform(partial(ops.submit, new))
     created = _is_new(new, submitted)
     run = submitted.run
     if created:
-        here.database.ring((run.queue,), (run,))
-        tell_run("run.submitted", call, run)
+        call.service.database.ring((run.queue,), (run,))
+        log_event(call, *run_event("run.submitted", run))
     body = orjson.dumps(run_document(_readable(call, new, submitted)))
     headers = {"Location": f"/runs/{run.id}", "ETag": etag_of(body)}
     if not created:
@@ -47,17 +45,16 @@ def submit(call: Call) -> Answer:
 
 
 def submit_batch(call: Call) -> Answer:
-    here = call.service
     reading.query(call)
     reading.no_idempotency_key(call, "Keys of a batch are per run: runs[].key.")
     news = new_runs(call, reading.json_body(call, around=3), MAX_BATCH)
-    submitted = here.database.perform(partial(ops.submit_many, news))
+    submitted = call.service.database.perform(partial(ops.submit_many, news))
     created = [_is_new(new, one) for new, one in zip(news, submitted, strict=True)]
     made = [one.run for one, fresh in zip(submitted, created, strict=True) if fresh]
     if made:
-        here.database.ring({run.queue for run in made}, made)
+        call.service.database.ring({run.queue for run in made}, made)
         for run in made:
-            tell_run("run.submitted", call, run)
+            log_event(call, *run_event("run.submitted", run))
     shown = [
         {"created": fresh, "run": run_document(_readable(call, new, one))}
         for new, one, fresh in zip(news, submitted, created, strict=True)
@@ -72,7 +69,7 @@ def _is_new(new: NewRun, submitted: Submitted) -> bool:
 
 def _readable(call: Call, new: NewRun, submitted: Submitted) -> RunRecord:
     """The run as the caller may see it: one that another request made is read with `runs:read` only."""
-    if _is_new(new, submitted) or may_read(call):
+    if _is_new(new, submitted) or call.may_read:
         return submitted.run
     return ops.as_submitted(new, submitted.run)
 
@@ -87,9 +84,8 @@ def show(call: Call, run_id: str) -> Answer:
 
 
 def index(call: Call) -> Answer:
-    here = call.service
-    given = reading.query(call, *FILTERS)
-    limit = reading.whole(given, "limit", here.settings.page, 1, here.settings.max_page)
+    given = reading.query(call, "status", "model", "queue", "tag", "job_id", "cursor", "limit")
+    limit = reading.whole(given, "limit", call.service.settings.page, 1, call.service.settings.max_page)
     status, job_id, before = given.get("status"), given.get("job_id"), given.get("cursor")
     problems = []
     if status is not None and status not in tuple(Status):
@@ -100,7 +96,7 @@ def index(call: Call) -> Answer:
         problems.append(Problem("/cursor", "is not one that this service gave out"))
     if problems:
         raise reading.refused(problems)
-    page = here.database.perform(
+    page = call.service.database.perform(
         partial(
             ops.list_runs,
             status=status,
@@ -122,10 +118,5 @@ def index(call: Call) -> Answer:
 NOUN = Noun(
     "runs",
     "Runs: one invocation of a task each.",
-    [
-        Route("POST", "/runs", submit, "runs:write", operations.SUBMIT),
-        Route("POST", "/batches", submit_batch, "runs:write", operations.SUBMIT_BATCH),
-        Route("GET", "/runs", index, "runs:read", operations.LIST),
-        Route("GET", "/runs/{run_id}", show, "runs:read", operations.SHOW),
-    ],
+    routes(verbs, {verbs.submit: submit, verbs.submit_many: submit_batch, verbs.list_runs: index, verbs.get: show}),
 )

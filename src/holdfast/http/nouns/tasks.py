@@ -1,4 +1,4 @@
-"""Tasks: what can be submitted here."""
+"""Tasks: what can be submitted call.service."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from holdfast.domain.tasks import registry
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
 from holdfast.http.call import Call
-from holdfast.http.openapi.parts import in_path, listed, operation, problem, ref, says
 from holdfast.http.routes import Noun, Route
+from holdfast.verbs.openapi import in_path, listed, operation, problem, ref, says
 
 
 def index(call: Call) -> Answer:

@@ -8,10 +8,10 @@ from typing import Any
 
 from holdfast.domain.tasks import registry
 from holdfast.domain.tokens import SCOPES
-from holdfast.http.openapi.parts import Part, header, problem
 from holdfast.http.openapi.schemas import schemas
 from holdfast.http.routes import Noun, Route
 from holdfast.runtime.settings import Settings
+from holdfast.verbs.openapi import Part, header, problem
 
 ABOUT = """\
 Submit runs of registered tasks, wait for them, read their results, and cancel or retry them.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.domain.states import AttemptStatus, Status
-from holdfast.http.openapi.parts import ID, TEXT, TIME, WHOLE, Part, listed, nullable, record, ref, short_text
 from holdfast.runtime.settings import Settings
+from holdfast.verbs.openapi import ID, TEXT, TIME, WHOLE, Part, listed, nullable, record, ref, short_text
 
 NUMBER: Part = {"type": "number"}
 COUNT: Part = {"type": "integer", "minimum": 0}

@@ -1,4 +1,4 @@
-"""The words in which routes describe themselves."""
+"""The parts of which declarations describe their routes in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -113,3 +113,22 @@ NO_FIELDS: Part = {"type": "object", "properties": {}, "additionalProperties": F
 RUN_ID = in_path("run_id", "The id of a run.", ID)
 RETRY_AFTER = {"Retry-After": header("Seconds after which to retry.", WHOLE)}
 STREAM: Part = {"schema": {"type": "string", "description": "Server-sent events; `id` is `seq`."}}
+RUN = ref("Run")
+ETAG = {"ETag": header("The version of this document.")}
+WITH_REASON = json_request(REASON, required=False)
+NO_BODY = json_request(NO_FIELDS, required=False)
+UNREADABLE = problem("not-json", "bad-key", "bad-digest", "bad-request")
+RUN_LINKS = {
+    name: link(target, about, run_id="$response.body#/run_id")
+    for name, target, about in (
+        ("run", "getRun", "The run itself."),
+        ("result", "getResult", "Its result, if it has succeeded."),
+        ("cancel", "cancelRun", "Ask it to stop."),
+        ("retry", "retryRun", "Reopen it, if it has failed or was cancelled."),
+        ("events", "getEvents", "What happened to it."),
+        ("attempts", "getAttempts", "Its attempts."),
+        ("logs", "getLogs", "Its log."),
+        ("why", "explainRun", "Why it is in its current state."),
+        ("provenance", "getProvenance", "The provenance of its result."),
+    )
+}

@@ -23,17 +23,36 @@ class Elsewhere:
     work: Callable[[], Any]
 
 
-Step = Callable[[], Op[Any]] | Elsewhere
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Ring the doorbell with these hints."""
+
+    hints: list[str]
+
+
+Step = Callable[[], Op[Any]] | Elsewhere | Ring
 Procedure = Generator[Step, Any, T]
 
 
-def follow(procedure: Procedure[T], perform: Callable[[Callable[[], Op[Any]]], Any]) -> T:
+def no_bell(hints: list[str]) -> None:
+    """Stands for the doorbell where a procedure rings none."""
+
+
+def follow(
+    procedure: Procedure[T],
+    perform: Callable[[Callable[[], Op[Any]]], Any],
+    ring: Callable[[list[str]], None] = no_bell,
+) -> T:
     """Do the steps one after the other. An error is raised where the procedure stands, which may know what to do."""
     try:
         step = next(procedure)
         while True:
             try:
-                answer = step.work() if isinstance(step, Elsewhere) else perform(step)
+                if isinstance(step, Ring):
+                    ring(step.hints)
+                    answer = None
+                else:
+                    answer = step.work() if isinstance(step, Elsewhere) else perform(step)
             except Exception as error:  # noqa: BLE001 - it is the procedure's
                 step = procedure.throw(error)
             else:
@@ -43,13 +62,20 @@ def follow(procedure: Procedure[T], perform: Callable[[Callable[[], Op[Any]]], A
         return result
 
 
-async def follow_async(procedure: Procedure[T], perform: Callable[[Callable[[], Op[Any]]], Awaitable[Any]]) -> T:
+async def follow_async(
+    procedure: Procedure[T],
+    perform: Callable[[Callable[[], Op[Any]]], Awaitable[Any]],
+    ring: Callable[[list[str]], None] = no_bell,
+) -> T:
     """The same, awaiting; work elsewhere is done in a thread."""
     try:
         step = next(procedure)
         while True:
             try:
-                if isinstance(step, Elsewhere):
+                if isinstance(step, Ring):
+                    ring(step.hints)
+                    answer = None
+                elif isinstance(step, Elsewhere):
                     answer = await asyncio.to_thread(step.work)
                 else:
                     answer = await perform(step)

@@ -12,13 +12,13 @@ from holdfast.cli.program import called
 from holdfast.cli.watching import bar, fraction, headline, how_far
 
 if TYPE_CHECKING:
-    from holdfast.client.handles import RunFields
     from holdfast.domain.records import EventRecord
+    from holdfast.verbs.handles import RunFields
 
 INDENT = "   "
 
 
-class Teller:
+class TerminalNarrator:
     """A narrator for a terminal, a pipe or a log."""
 
     def __init__(self) -> None:

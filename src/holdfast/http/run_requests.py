@@ -1,10 +1,10 @@
-"""From the body of a request to the run it asks for."""
+"""From the body of a request to the run that it requests."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from holdfast.client.requests import OPTIONS, Asker, prepare
+from holdfast.client.requests import OPTIONS, prepare
 from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import NewRun
@@ -15,7 +15,7 @@ FIELDS = ("model", "parameters", *OPTIONS)
 
 
 def new_run(call: Call, body: Any, key: str | None = None, pointer: str = "", dedupe: str = "active") -> NewRun:
-    """Check a request for a run. Every problem is told with a pointer into the body.
+    """Check a request for a run. Every problem has a pointer into the body.
 
     `dedupe` holds where neither the request nor its task say anything about duplicates.
     """
@@ -32,12 +32,11 @@ def new_run(call: Call, body: Any, key: str | None = None, pointer: str = "", de
     if "run_after" in options:
         options["run_after"] = instant(options["run_after"], f"{pointer}/run_after")
     task = registry.get(model)
-    who = call.principal
     return prepare(
         call.settings,
         task,
         parameters,
-        asker=Asker(who.scope, who.name, call.traceparent),
+        asker=call.caller.submitter,
         default_dedupe=dedupe if task.dedupe == "off" and not task.has_own_dedupe else None,
         **options,
     )

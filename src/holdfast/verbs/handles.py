@@ -1,19 +1,22 @@
-"""What clients hand out: a run that can be asked things."""
+"""Handles: what clients return for a run. A handle has the fields of the run, and makes calls about it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from holdfast.documents.runs import run_document
-from holdfast.domain.records import AttemptRecord, EventRecord, Reason
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
+from holdfast.verbs import history, outcomes, runs
+from holdfast.verbs.signatures import signed
+from holdfast.verbs.verb import Verb
 
 if TYPE_CHECKING:
-    from holdfast.client.asynchronous import AsyncAsking
-    from holdfast.client.blocking import Asking
+    from holdfast.verbs.facades import AsyncCalls, Calls
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -94,17 +97,38 @@ class RunFields:
         return hash(self.id)
 
 
-class Run(RunFields):
-    """A run, asked through a blocking client."""
+def _changing(verb: Verb[Concatenate[object, P], RunRecord]) -> Callable[Concatenate[Run, P], Run]:
+    """A method that changes the run, and returns the handle."""
 
-    def __init__(self, client: Asking, record: RunRecord, created: bool = False) -> None:
+    def method(self: Run, /, *args: P.args, **kwargs: P.kwargs) -> Run:
+        self.record = self._client.execute(verb, (self, *args), kwargs)
+        return self
+
+    return signed(method, verb, "Run", hides=1)
+
+
+def _reading(verb: Verb[Concatenate[object, P], T]) -> Callable[Concatenate[Run, P], T]:
+    """A method that reads something about the run."""
+
+    def method(self: Run, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._client.execute(verb, (self, *args), kwargs)
+
+    return signed(method, verb, hides=1)
+
+
+class Run(RunFields):
+    """A run, and the calls about it through a blocking client."""
+
+    def __init__(self, client: Calls, record: RunRecord, created: bool = False) -> None:
         super().__init__(record, created)
         self._client = client
 
-    def refresh(self) -> Run:
-        """Read the run again."""
-        self.record = self._client.get(self).record
-        return self
+    refresh = _changing(runs.get)
+    cancel = _changing(outcomes.cancel)
+    retry = _changing(outcomes.retry)
+    events = _reading(history.events)
+    attempts = _reading(history.attempts)
+    why = _reading(history.why)
 
     def wait(self, timeout: float | None = None) -> Run:
         """Return once the run has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
@@ -115,35 +139,39 @@ class Run(RunFields):
         """What the task returned. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
         return self._client.result(self)
 
-    def cancel(self, reason: str | None = None) -> Run:
-        self.record = self._client.cancel(self, reason=reason).record
+
+def _changing_async(
+    verb: Verb[Concatenate[object, P], RunRecord],
+) -> Callable[Concatenate[AsyncRun, P], Coroutine[Any, Any, AsyncRun]]:
+    async def method(self: AsyncRun, /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun:
+        self.record = await self._client.execute(verb, (self, *args), kwargs)
         return self
 
-    def retry(self, by: str | None = None) -> Run:
-        self.record = self._client.retry(self, by=by).record
-        return self
+    return signed(method, verb, "AsyncRun", hides=1)
 
-    def events(self) -> list[EventRecord]:
-        return self._client.events(self)
 
-    def attempts(self) -> list[AttemptRecord]:
-        return self._client.attempts(self)
+def _reading_async(
+    verb: Verb[Concatenate[object, P], T],
+) -> Callable[Concatenate[AsyncRun, P], Coroutine[Any, Any, T]]:
+    async def method(self: AsyncRun, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._client.execute(verb, (self, *args), kwargs)
 
-    def why(self) -> list[Reason]:
-        return self._client.why(self)
+    return signed(method, verb, hides=1)
 
 
 class AsyncRun(RunFields):
-    """A run, asked through an asynchronous client."""
+    """A run, and the calls about it through an asynchronous client."""
 
-    def __init__(self, client: AsyncAsking, record: RunRecord, created: bool = False) -> None:
+    def __init__(self, client: AsyncCalls, record: RunRecord, created: bool = False) -> None:
         super().__init__(record, created)
         self._client = client
 
-    async def refresh(self) -> AsyncRun:
-        """Read the run again."""
-        self.record = (await self._client.get(self)).record
-        return self
+    refresh = _changing_async(runs.get)
+    cancel = _changing_async(outcomes.cancel)
+    retry = _changing_async(outcomes.retry)
+    events = _reading_async(history.events)
+    attempts = _reading_async(history.attempts)
+    why = _reading_async(history.why)
 
     async def wait(self, timeout: float | None = None) -> AsyncRun:
         """Return once the run has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
@@ -153,20 +181,3 @@ class AsyncRun(RunFields):
     async def result(self) -> Any:
         """What the task returned. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
         return await self._client.result(self)
-
-    async def cancel(self, reason: str | None = None) -> AsyncRun:
-        self.record = (await self._client.cancel(self, reason=reason)).record
-        return self
-
-    async def retry(self, by: str | None = None) -> AsyncRun:
-        self.record = (await self._client.retry(self, by=by)).record
-        return self
-
-    async def events(self) -> list[EventRecord]:
-        return await self._client.events(self)
-
-    async def attempts(self) -> list[AttemptRecord]:
-        return await self._client.attempts(self)
-
-    async def why(self) -> list[Reason]:
-        return await self._client.why(self)

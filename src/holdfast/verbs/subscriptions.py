@@ -1,9 +1,10 @@
-"""What a client can ask about subscriptions: who hears that runs ended, and what became of each delivery."""
+"""Subscriptions: webhooks and streams that receive the ends of runs, and their deliveries."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 
 from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import new_id
@@ -12,21 +13,26 @@ from holdfast.domain.states import FINAL
 from holdfast.ops import outbox
 from holdfast.outbox.addresses import endpoint_of
 from holdfast.outbox.signing import check_secret, new_secret
-from holdfast.runtime.settings import Settings
 from holdfast.sql.statement import Op
 from holdfast.sql.subscriptions import NewSubscription, SubscriptionState
+from holdfast.verbs.caller import Caller
+from holdfast.verbs.verb import MakeOp, verb
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+COMMITTED = "deliveries depend on committed data and would wait for your transaction"
+UNSEEN = "the secret would be returned before it is committed, and a rollback would make it invalid"
 DELIVERY_STATUSES = ("PENDING", "DELIVERED", "FAILED")
 
 
-def subscriptions(settings: Settings, /) -> Op[list[SubscriptionState]]:
+@verb()
+def subscriptions(caller: Caller, /) -> MakeOp[list[SubscriptionState]]:
     """Every subscription, and how many deliveries it waits for."""
-    return outbox.list_subscriptions()
+    return outbox.list_subscriptions
 
 
+@verb(repeatable=False, refused_in_transaction=UNSEEN)
 def add_subscription(
-    settings: Settings,
+    caller: Caller,
     /,
     name: str,
     *,
@@ -36,10 +42,10 @@ def add_subscription(
     models: Iterable[str] = (),
     queues: Iterable[str] = (),
     statuses: Iterable[str] = (),
-) -> Op[SubscriptionRecord]:
-    """Hear of runs that end from now on: through a webhook, or through a Redis stream of this name.
+) -> MakeOp[SubscriptionRecord]:
+    """Send the ends of runs from now on to a webhook, or to a Redis stream of this name.
 
-    A webhook without a `secret` gets one; the answer holds it. Models, queues and statuses narrow down what is heard.
+    A webhook without a `secret` gets one; the answer holds it. Models, queues and statuses restrict what is sent.
     """
     if not NAME.fullmatch(name):
         raise _bad("/name", "must be 1 to 64 letters, digits, dots, dashes and underscores")
@@ -48,59 +54,68 @@ def add_subscription(
     wanted = {"model": list(models), "queue": list(queues), "status": _statuses(statuses)}
     wanted = {field: values for field, values in wanted.items() if values}
     if webhook is not None:
-        endpoint_of(webhook, allow_private=settings.webhook_allow_private)
+        endpoint_of(webhook, allow_private=caller.settings.webhook_allow_private)
         key = check_secret(secret) if secret is not None else new_secret()
-        return outbox.add_subscription(NewSubscription(new_id(), name, "webhook", webhook, key, wanted))
+        return partial(outbox.add_subscription, NewSubscription(new_id(), name, "webhook", webhook, key, wanted))
     if secret is not None:
         raise _bad("/secret", "is for webhooks; a stream has none")
     if not stream or len(stream) > 255 or not stream.isprintable():
         raise _bad("/target", "must be a name of 1 to 255 printable characters")
-    return outbox.add_subscription(NewSubscription(new_id(), name, "redis", stream, None, wanted))
+    return partial(outbox.add_subscription, NewSubscription(new_id(), name, "redis", stream, None, wanted))
 
 
-def remove_subscription(settings: Settings, /, name: str) -> Op[None]:
+@verb(refused_in_transaction=COMMITTED)
+def remove_subscription(caller: Caller, /, name: str) -> MakeOp[None]:
     """Unsubscribe; what was not delivered is forgotten."""
-    return outbox.remove_subscription(name)
+    return partial(outbox.remove_subscription, name)
 
 
-def pause_subscription(settings: Settings, /, name: str, *, reason: str | None = None) -> Op[None]:
+@verb(refused_in_transaction=COMMITTED)
+def pause_subscription(caller: Caller, /, name: str, *, reason: str | None = None) -> MakeOp[None]:
     """Deliver nothing more for now; events are collected."""
-    return outbox.pause_subscription(name, reason or "paused by a person")
+    return partial(outbox.pause_subscription, name, reason or "paused by a person")
 
 
-def resume_subscription(settings: Settings, /, name: str) -> Op[None]:
+@verb(refused_in_transaction=COMMITTED)
+def resume_subscription(caller: Caller, /, name: str) -> MakeOp[None]:
     """Deliver what was collected, and what comes."""
-    return outbox.resume_subscription(name)
+    return partial(outbox.resume_subscription, name)
 
 
-def rotate_secret(settings: Settings, /, name: str) -> Op[str]:
+@verb(repeatable=False, refused_in_transaction=UNSEEN)
+def rotate_secret(caller: Caller, /, name: str) -> MakeOp[str]:
     """Sign with a new secret, which is returned, and until the next rotation with the one before as well."""
-    secret = new_secret()
+    return partial(_rotate, name, new_secret())
+
+
+def _rotate(name: str, secret: str) -> Op[str]:
     yield from outbox.rotate_secret(name, secret)
     return secret
 
 
+@verb()
 def deliveries(
-    settings: Settings,
+    caller: Caller,
     /,
     subscription: str | None = None,
     *,
     status: str | None = None,
     before: int | None = None,
     limit: int | None = None,
-) -> Op[list[DeliveryRecord]]:
+) -> MakeOp[list[DeliveryRecord]]:
     """The delivery log, newest first; `before` is the number of the last delivery of the page before."""
-    limit = settings.page if limit is None else limit
+    limit = caller.settings.page if limit is None else limit
     if status is not None and status not in DELIVERY_STATUSES:
         raise _bad("/status", f"must be one of {', '.join(DELIVERY_STATUSES)}")
-    if not 1 <= limit <= settings.max_page:
-        raise _bad("/limit", f"must be from 1 to {settings.max_page}")
-    return outbox.list_deliveries(subscription, status, before, limit)
+    if not 1 <= limit <= caller.settings.max_page:
+        raise _bad("/limit", f"must be from 1 to {caller.settings.max_page}")
+    return partial(outbox.list_deliveries, subscription, status, before, limit)
 
 
-def redeliver(settings: Settings, /, delivery: int) -> Op[None]:
+@verb(refused_in_transaction=COMMITTED)
+def redeliver(caller: Caller, /, delivery: int) -> MakeOp[None]:
     """Deliver once more, under the same event id."""
-    return outbox.redeliver(delivery)
+    return partial(outbox.redeliver, delivery)
 
 
 def _statuses(given: Iterable[str]) -> list[str]:

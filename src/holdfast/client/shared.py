@@ -1,4 +1,4 @@
-"""Where a call of the jobs API comes from: the run it is made in, if any, and a client for its database."""
+"""Clients that all code of a process shares: one for each database, opened once, and closed when the process ends."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import threading
 from dataclasses import replace
 
 from holdfast.client.blocking import Client
-from holdfast.domain.context import RunContext, current_run
-from holdfast.domain.errors import HoldfastError
-from holdfast.runtime.settings import Settings, load
+from holdfast.runtime.settings import Settings
 
 CONNECTIONS = 4
 
@@ -25,20 +23,6 @@ def _replace_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_replace_lock)
-
-
-def running() -> RunContext | None:
-    """The run that the caller's code belongs to, if it does to one."""
-    try:
-        return current_run()
-    except HoldfastError:
-        return None
-
-
-def client() -> Client:
-    """A client for the database of the current run, else for the one that the settings name."""
-    run = running()
-    return client_for(load(), run.link.database_url if run is not None else None)
 
 
 def client_for(settings: Settings, database_url: str | None = None) -> Client:

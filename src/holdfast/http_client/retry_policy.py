@@ -1,4 +1,4 @@
-"""When to ask again: what was not answered, or refused for now, is asked again until patience ends."""
+"""When a request is sent again: if it had no answer or was refused for now, until the time for retries is over."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from time import monotonic
 PASSING = frozenset({429, 502, 503, 504})
 FIRST = 0.1
 LONGEST = 5.0
-UNTOLD = 1.0
+DEFAULT = 1.0
 
 
-class Patience:
-    """How one request is tried: with growing, jittered pauses, or those that the server asks for."""
+class Retries:
+    """The retries of one request: with growing, jittered pauses, or those that the server asks for."""
 
     def __init__(self, seconds: float) -> None:
         self._ends = monotonic() + seconds
         self._pause = FIRST
 
     def pause(self, headers: Mapping[str, str] | None = None) -> float | None:
-        """Seconds to wait before asking again; None if that would be longer than patience lasts."""
+        """Seconds to wait before the next try; None if the time for retries would be over by then."""
         grown = uniform(0.5, 1.0) * self._pause
         self._pause = min(self._pause * 2, LONGEST)
-        asked = asked_for(headers.get("retry-after") if headers else None)
+        asked = retry_after(headers)
         pause = grown if asked is None else asked + uniform(0.0, 0.2) * max(asked, grown)
         return pause if monotonic() + pause < self._ends else None
 
 
-def rest(told: float | None, until: float) -> float:
-    """Seconds to pause before asking again when an answer did not wait until then, as one does that had no room to."""
-    return max(0.0, min(UNTOLD if told is None else told, until - monotonic()))
+def pause_before_next_wait(asked: float | None, until: float) -> float:
+    """Seconds to pause after a long poll that the server, for lack of room, answered before `until`."""
+    return max(0.0, min(DEFAULT if asked is None else asked, until - monotonic()))
 
 
-def asked_for(header: str | None) -> float | None:
-    """What Retry-After says, in seconds or as a date."""
+def retry_after(headers: Mapping[str, str] | None) -> float | None:
+    """The seconds until the time in Retry-After, which is a number of seconds or a date."""
+    header = headers.get("retry-after") if headers else None
     if not header:
         return None
     if header.isascii() and header.isdigit():

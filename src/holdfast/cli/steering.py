@@ -1,0 +1,74 @@
+"""holdfast runs: the commands that wait for runs and change them, the latter made from the verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from holdfast.cli import exits, output, prefixes, values
+from holdfast.cli.session import json_option, open_client
+from holdfast.documents.runs import run_document
+from holdfast.domain.errors import DatabaseUnreachable, HoldfastError
+from holdfast.verbs import outcomes
+from holdfast.verbs.verb import Command, Verb, declared
+
+
+@click.command()
+@click.argument("run_id")
+@click.option(
+    "--timeout", metavar="DURATION", type=values.duration, help="How long to wait. The run continues after that."
+)
+@json_option
+def wait(run_id: str, timeout: float | None, as_json: bool) -> int:
+    """Wait until a run has ended. Progress goes to stderr, the run to stdout; the exit code says how it ended."""
+    from holdfast.cli.watching import follow
+
+    with open_client() as client:
+        run = follow(client, client.get(prefixes.run_id(client, run_id)), timeout)
+    output.document(run.as_dict()) if as_json else output.data(f"{run.id}  {run.status}")
+    if run.status == "FAILED":
+        output.hint(where_it_failed(run.id))
+    return exits.BY_STATUS[run.status]
+
+
+def where_it_failed(run_id: str) -> str:
+    """The way from a run that failed to the traceback."""
+    return f"holdfast runs attempts {run_id} --traceback shows where in its code it failed"
+
+
+def command_of(verb: Verb[..., Any], shown_as: Command) -> click.Command:
+    """The command of a verb that changes runs: it takes several ids, and prints how each of the calls ended."""
+
+    def callback(run_ids: tuple[str, ...], as_json: bool, **options: Any) -> int:
+        given = {name: value for name, value in options.items() if value is not None}
+        code = exits.OK
+        with open_client() as client:
+            for run_id in run_ids:
+                try:
+                    record = client.execute(verb, (prefixes.run_id(client, run_id),), given)
+                except DatabaseUnreachable:
+                    raise
+                except HoldfastError as error:
+                    # The other runs are not kept from it. The first error decides about the exit code.
+                    output.error(str(error))
+                    code = code or exits.code_of(error)
+                else:
+                    shown = f"{record.id}  {shown_as.says(record)}"
+                    output.document(run_document(record)) if as_json else output.data(shown)
+        return code
+
+    command = click.command(verb.name, help=shown_as.help)(json_option(callback))
+    kinds = {"text": click.STRING, "time": values.moment}
+    options = [click.Option([f"--{one.name}"], help=one.help, type=kinds[one.kind]) for one in shown_as.options]
+    command.params[:0] = [click.Argument(["run_ids"], nargs=-1, required=True, metavar="RUN_ID..."), *options]
+    return command
+
+
+def commands() -> Iterator[click.Command]:
+    """The command to wait, and those of the verbs that declare one."""
+    yield wait
+    for verb in declared(outcomes):
+        if verb.command is not None:
+            yield command_of(verb, verb.command)

@@ -1,0 +1,75 @@
+"""Adding tasks to a job: under names that later attempts find again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from holdfast import ops
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import derived_id, parse_id, placed_id
+from holdfast.domain.values import KnownAs, NewRun, Submitted
+from holdfast.jobs import specs
+from holdfast.verbs.caller import Caller
+from holdfast.verbs.procedures import Procedure, Ring
+
+
+def add_now(caller: Caller, run: NewRun) -> Procedure[Submitted]:
+    """Add a task at once, or return the existing one."""
+    made: Submitted
+    with caller.requesting(run.known_as) if run.known_as is not None else nullcontext():
+        (made,) = yield partial(ops.add_tasks, [run], caller.attempt)
+    if made.created:
+        yield Ring([run.queue])
+    return made
+
+
+def is_added(run: NewRun) -> Procedure[bool]:
+    """Whether an earlier attempt or an earlier call has already added it."""
+    if run.known_as is None:
+        return True
+    found: dict[str, str] = yield partial(ops.find_tasks, run.job_id or "", {"": [run.known_as]})
+    return bool(found)
+
+
+def add_when_finished(caller: Caller, run: NewRun) -> Procedure[str]:
+    """Add a task when the calling run succeeds."""
+    if caller.run is None or run.job_id is None or run.known_as is None:
+        raise HoldfastError("only a task that a worker is executing can defer adding tasks until it succeeds")
+    place: int = yield partial(ops.next_place, run.job_id)
+    name = f"{run.known_as.origin} {run.known_as.name}"
+    new = replace(run, id=placed_id(run.job_id, place + len(caller.run.additions), name))
+    same = next((one for one in caller.run.additions if one.known_as == run.known_as), None)
+    with caller.requesting(run.known_as):
+        if same is not None:
+            ops.require_same(new, same)
+            return same.id
+    caller.run.additions.append(new)
+    return new.id
+
+
+def new_task(
+    caller: Caller, job_id: str, entrypoint: Any, kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> Procedure[NewRun]:
+    """The run of a task that is added, under its id, with its dependencies by id."""
+    caller.check_stop()
+    spec = specs.parse(caller.settings, {"entrypoint": entrypoint, "kwargs": kwargs, **options})
+    names = [name for name, _ in spec.awaits if parse_id(name) is None]
+    inside = caller.run is not None and caller.run.job_id == job_id
+    wanted = [*names, spec.key] if spec.key is not None and not inside else names
+    candidates = {name: caller.child_names(job_id, name) for name in wanted}
+    known: dict[str, str] = (yield partial(ops.find_tasks, job_id, candidates)) if wanted else {}
+    if caller.run is not None:
+        known |= {one.child_key: one.id for one in caller.run.additions if one.child_key is not None}
+    name = caller.child_name(job_id, spec.key)
+    known_as: KnownAs | None = name
+    id_ = derived_id(*name)
+    if not inside and spec.key is not None and spec.key in known:
+        # It was created with the job, or added before: it is compared by its id.
+        id_, known_as = known[spec.key], None
+    (run,) = specs.placed([spec], [id_], job_id, known)
+    parent = caller.run.id if inside and caller.run is not None else None
+    return replace(run, parent_id=parent, known_as=known_as)

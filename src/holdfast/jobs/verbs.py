@@ -1,0 +1,410 @@
+"""The verbs of jobs: each declares a call, its route, and what the OpenAPI document says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from holdfast import ops
+from holdfast.domain.errors import BadInput, Problem, RunNotFound
+from holdfast.domain.ids import parse_id, series
+from holdfast.domain.jobs import JobRecord
+from holdfast.domain.records import Page
+from holdfast.domain.states import Status
+from holdfast.domain.values import RunRecord
+from holdfast.jobs import requests, specs
+from holdfast.jobs.adding import add_now, add_when_finished, is_added, new_task
+from holdfast.jobs.new_jobs import new_job, status_of
+from holdfast.ops.create import FIRST_TASKS
+from holdfast.sql.runs import EVERYTHING
+from holdfast.verbs import forms
+from holdfast.verbs.caller import Caller
+from holdfast.verbs.forms import Form
+from holdfast.verbs.openapi import (
+    ETAG,
+    ID,
+    NO_BODY,
+    RETRY_AFTER,
+    TEXT,
+    UNREADABLE,
+    WHOLE,
+    WITH_REASON,
+    header,
+    in_header,
+    in_path,
+    in_query,
+    json_request,
+    link,
+    listed,
+    nullable,
+    operation,
+    problem,
+    ref,
+    says,
+    short_text,
+)
+from holdfast.verbs.procedures import Procedure, Ring
+from holdfast.verbs.subjects import job_id as job_id_of
+from holdfast.verbs.verb import Event, Http, MakeOp, verb
+
+JOB = ref("Job")
+KEY = in_header(
+    "Idempotency-Key",
+    "1 to 255 visible ASCII characters, quoted or unquoted. The same key and request return the same job.",
+    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+)
+JOB_ID = in_path("job_id", "The id of a job.", ID)
+CURSOR = in_query("cursor", "Continue after this `next_cursor`.", ID)
+LIMIT = in_query("limit", "Maximum number of items.", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50})
+PAGE = {"Link": header("The next page, if there is one (RFC 8288).")}
+JOB_LINKS = {
+    name: link(target, about, job_id="$response.body#/job_id")
+    for name, target, about in (
+        ("job", "getJob", "The job itself."),
+        ("tasks", "getJobTasks", "Its tasks."),
+        ("add", "addTask", "Add a task to it."),
+        ("cancel", "cancelJob", "Cancel it."),
+        ("retry", "retryJob", "Retry its failed tasks."),
+    )
+}
+
+
+@verb(
+    http=Http(
+        "POST",
+        "/jobs",
+        "runs:write",
+        operation(
+            "createJob",
+            "Create a job",
+            "Makes a job with its first tasks, all or none. `depends_on` names other tasks by key. "
+            "A request with an `Idempotency-Key` creates one job, however often it is sent.",
+            parameters=[KEY],
+            requestBody=json_request(
+                {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {
+                        "name": short_text(255),
+                        "description": nullable(short_text(10_000)),
+                        "timeout": nullable({"type": "number", "minimum": 0.001, "exclusiveMaximum": 1e9}),
+                        "tasks": nullable({"type": "array", "items": ref("TaskRequest"), "maxItems": 1000}),
+                    },
+                    "additionalProperties": False,
+                },
+                example={
+                    "name": "nightly",
+                    "tasks": [
+                        {"entrypoint": "mock", "kwargs": {"seconds": 0.1}, "key": "load"},
+                        {"entrypoint": "mock", "kwargs": {"seconds": 0.1}, "depends_on": ["load"]},
+                    ],
+                },
+            ),
+            answers={
+                201: says(
+                    "The job was made.", JOB, headers={"Location": header("The path of the job.")}, links=JOB_LINKS
+                ),
+                200: says(
+                    "The job was created by an earlier request with the same key.",
+                    JOB,
+                    headers={
+                        "Location": header("The path of the job."),
+                        "Idempotent-Replayed": header("Always `true`.", {"type": "string", "enum": ["true"]}),
+                    },
+                    links=JOB_LINKS,
+                ),
+                409: problem("key-reused"),
+                400: UNREADABLE,
+                413: problem("body-too-large"),
+                415: problem("unsupported-media-type"),
+                422: problem("bad-input", "refused-value"),
+            },
+        ),
+        forms.JOB,
+        request=requests.create_job_request,
+    ),
+)
+def create_job(
+    caller: Caller,
+    /,
+    name: str,
+    tasks: Iterable[Mapping[str, Any]] = (),
+    description: str | None = None,
+    timeout: float | timedelta | None = None,
+) -> Procedure[JobRecord]:
+    """Make a job with its first tasks, all or none.
+
+    A task is `{"entrypoint", "kwargs", "key"?, "depends_on"?, "critical"?, "max_retries"?, "timeout"?}`, where the
+    entrypoint is a registered task or its name, and `depends_on` lists keys, or `{"task": key, "on": "success" |
+    "failure" | "always"}`. A job that has not ended after `timeout` seconds is stopped and FAILED.
+    """
+    parsed = [specs.parse(caller.settings, task, f"/tasks/{index}") for index, task in enumerate(tasks)]
+    new = new_job(caller, name, description, timeout)
+    runs = specs.placed(parsed, series(new.id, FIRST_TASKS, len(parsed), first=True), new.id, {})
+    record: JobRecord = yield partial(ops.create_job, new, runs)
+    yield Ring(list({run.queue for run in runs}))
+    return record
+
+
+@verb(
+    http=Http(
+        "GET",
+        "/jobs",
+        "runs:read",
+        operation(
+            "listJobs",
+            "List jobs",
+            "Newest first, in pages.",
+            parameters=[
+                in_query(
+                    "status",
+                    "Only jobs of this status.",
+                    {"type": "string", "enum": [str(status) for status in Status]},
+                ),
+                in_query("name", "Only jobs of this name.", TEXT),
+                CURSOR,
+                LIMIT,
+            ],
+            answers={
+                200: says("A page.", listed(JOB, next_cursor=nullable(ID)), headers=PAGE),
+                422: problem("bad-input"),
+            },
+        ),
+        forms.JOBS,
+        request=requests.list_jobs_request,
+    ),
+)
+def list_jobs(
+    caller: Caller,
+    /,
+    status: str | None = None,
+    *,
+    name: str | None = None,
+    cursor: str | None = None,
+    limit: int | None = None,
+) -> MakeOp[list[JobRecord]]:
+    """Read jobs, newest first; `cursor` is the id of the last one of the page before."""
+    before = EVERYTHING if cursor is None else job_id_of(cursor)
+    most = limit if limit is not None else caller.settings.max_page
+    return partial(ops.list_jobs, status_of(status), before, most, name)
+
+
+@verb(
+    http=Http(
+        "GET",
+        "/jobs/{job_id}",
+        "runs:read",
+        operation(
+            "getJob",
+            "Read a job",
+            "With `wait`, answers when the job has ended or the time is over; with `If-None-Match` too, at any change, "
+            "or 304.",
+            parameters=[
+                JOB_ID,
+                in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),
+                in_header("If-None-Match", "The version that the client has."),
+                in_header("Prefer", "`wait=20` is the same as `?wait=20`."),
+            ],
+            answers={
+                200: says("The job.", JOB, headers={**ETAG, **RETRY_AFTER}),
+                304: says("The document has not changed.", headers=ETAG),
+                404: problem("job-not-found"),
+                422: problem("bad-input"),
+            },
+        ),
+        forms.JOB,
+    ),
+)
+def get_job(caller: Caller, /, job: object) -> MakeOp[JobRecord]:
+    """Read a job. Raises JobNotFound."""
+    return partial(ops.show_job, job_id_of(job))
+
+
+@verb(
+    http=Http(
+        "GET",
+        "/jobs/{job_id}/tasks",
+        "runs:read",
+        operation(
+            "getJobTasks",
+            "List the tasks of a job",
+            "Each is a run; those made with the job come first.",
+            parameters=[JOB_ID, CURSOR, LIMIT],
+            answers={
+                200: says("A page.", listed(ref("Run"), next_cursor=nullable(ID)), headers=PAGE),
+                404: problem("job-not-found"),
+                422: problem("bad-input"),
+            },
+        ),
+        forms.RUNS,
+        request=requests.job_tasks_request,
+    ),
+)
+def job_tasks(
+    caller: Caller, /, job: object, *, cursor: str | None = None, limit: int | None = None
+) -> Procedure[Page[RunRecord]]:
+    """Return a page of the tasks of a job, those made with it first. Raises JobNotFound."""
+    job_id, most = job_id_of(job), caller.settings.page if limit is None else limit
+    found: list[RunRecord] = yield partial(ops.list_tasks, job_id, cursor, most + 1)
+    if not found:
+        yield partial(ops.get_job, job_id)
+    return Page(found[:most], found[most - 1].id if len(found) > most else None)
+
+
+@verb(
+    repeatable=False,
+    http=Http(
+        "POST",
+        "/jobs/{job_id}/tasks",
+        "runs:write",
+        operation(
+            "addTask",
+            "Add a task to a job",
+            "A task whose key the job has already is found and answered, unless it differs from this one.",
+            parameters=[JOB_ID],
+            requestBody=json_request(ref("TaskRequest"), example={"entrypoint": "mock", "kwargs": {"seconds": 0.1}}),
+            answers={
+                201: says(
+                    "The task was added or already existed.",
+                    ref("Run"),
+                    headers={"Location": header("The path of the run.")},
+                ),
+                400: UNREADABLE,
+                404: problem("job-not-found"),
+                409: problem("job-ended", "task-differs"),
+                413: problem("body-too-large"),
+                415: problem("unsupported-media-type"),
+                422: problem("bad-input", "refused-value"),
+            },
+        ),
+        forms.RUN,
+        request=requests.add_task_request,
+    ),
+)
+def add_task_to_job(
+    caller: Caller, /, job_id: object, entrypoint: Any, kwargs: Mapping[str, Any] | None = None, **options: Any
+) -> Procedure[RunRecord]:
+    """Add a task to a job that has not ended; `options` are those of a task in `create_job`. Raises JobEnded.
+
+    A task whose key the job has already is found and returned; raises ChildDiffers if it has another entrypoint, other
+    kwargs or other dependencies.
+    """
+    run = yield from new_task(caller, job_id_of(job_id), entrypoint, kwargs, options)
+    made = yield from add_now(caller, run)
+    return made.run
+
+
+@verb(
+    http=Http(
+        "POST",
+        "/jobs/{job_id}/cancel",
+        "runs:write",
+        operation(
+            "cancelJob",
+            "Cancel a job",
+            "Pending tasks end at once, running tasks are asked to stop, and no task starts any more.",
+            parameters=[JOB_ID],
+            requestBody=WITH_REASON,
+            answers={
+                200: says("The job is cancelled.", JOB, links=JOB_LINKS),
+                202: says("Some of its tasks still have to stop.", JOB, links=JOB_LINKS),
+                404: problem("job-not-found"),
+                409: problem("job-ended"),
+                422: problem("bad-input"),
+            },
+        ),
+        forms.JOB,
+        status=lambda job: 200 if job.status.final else 202,
+        event=lambda job: Event("job.cancelled", {"job_id": job.id, "job": job.name, "reason": job.reason}),
+    ),
+)
+def cancel_job(caller: Caller, /, job: object, *, reason: str | None = None) -> Procedure[JobRecord]:
+    """Stop a job: its pending tasks end CANCELLED, its running ones are asked to stop, and nothing of it starts again.
+
+    Returns once that is so. Raises JobEnded if the job ended otherwise.
+    """
+    job_id = job_id_of(job)
+    why = reason or f"the job was cancelled by {caller.name}"
+    stopped: JobRecord = yield partial(ops.stop_job, job_id, Status.CANCELLED, why)
+    done = False
+    while not done:
+        done, workers = yield partial(ops.stop_some, job_id, stopped.reason or "")
+        if workers:
+            yield Ring([f"stop:{worker}" for worker in workers])
+    record: JobRecord = yield partial(ops.show_job, job_id)
+    return record
+
+
+@verb(
+    repeatable=False,
+    http=Http(
+        "POST",
+        "/jobs/{job_id}/retry",
+        "runs:write",
+        operation(
+            "retryJob",
+            "Retry the failed tasks of a job",
+            "Reopens its failed tasks, those cancelled because of them, and the job. What succeeded is not done again.",
+            parameters=[JOB_ID],
+            requestBody=NO_BODY,
+            answers={
+                200: says(
+                    "`reopened` is the number of reopened tasks.", {"allOf": [JOB], "properties": {"reopened": WHOLE}}
+                ),
+                404: problem("job-not-found"),
+                409: problem("job-ended"),
+                422: problem("bad-input"),
+            },
+        ),
+        Form(lambda reopened: {"reopened": reopened}, lambda reply: int(reply.json()["reopened"])),
+    ),
+)
+def retry_failed_tasks(caller: Caller, /, job: object, *, by: str | None = None) -> Procedure[int]:
+    """Reopen the tasks of a job that failed or were stopped with it, those they kept from starting, and the job.
+
+    What succeeded is not done again. Returns how many tasks were reopened.
+    """
+    job_id = job_id_of(job)
+    reopened: int = yield partial(ops.retry_failed_tasks, job_id, by or caller.name)
+    queues: list[str] = yield partial(ops.ready_queues, job_id)
+    yield Ring(list(queues))
+    return reopened
+
+
+@verb()
+def add_task_to_current_job(
+    caller: Caller,
+    /,
+    entrypoint: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    job_id: str | None = None,
+    when: str = "now",
+    **options: Any,
+) -> Procedure[str]:
+    """Add a task to the job of the run that calls this; returns its id.
+
+    `when="now"` adds it at once. `when="finish"` adds it in the transaction in which the calling run succeeds, or not
+    at all. A run that is attempted again does not add it twice: it is known by its `key`, else by the order of calls,
+    and raises ChildDiffers if that stands for something else already.
+    """
+    current = caller.current_job_id()
+    if job_id is not None and job_id != current:
+        raise BadInput(f"job {job_id} is not the current one, {current}; use add_task_to_job", [Problem("/job_id", "")])
+    if when not in ("now", "finish"):
+        raise BadInput(f'when is "now" or "finish", not {when!r}', [Problem("/when", "unknown")])
+    run = yield from new_task(caller, current, entrypoint, kwargs, options)
+    if when == "finish" and not (yield from is_added(run)):
+        return (yield from add_when_finished(caller, run))
+    return (yield from add_now(caller, run)).run.id
+
+
+@verb()
+def get_task(caller: Caller, /, task: object) -> MakeOp[RunRecord]:
+    """Read a task. Raises RunNotFound."""
+    task_id = parse_id(getattr(task, "id", task))
+    if task_id is None:
+        raise RunNotFound(f"{task!r} is not the id of a task")
+    return partial(ops.get_task, task_id)

@@ -1,0 +1,15 @@
+"""Verbs: everything that can be asked of Holdfast, each declared in one place.
+
+A declaration (`@verb`) is a function with the public signature and docstring, and what is known about the call besides:
+whom to notify afterwards, whether it may be repeated, its HTTP route, how its answer is written and read, what the
+OpenAPI document says about it, and how a command prints it. From these declarations follow
+
+- the methods of the clients (`facades`) and of run handles (`handles`), blocking and asynchronous, whether the client
+  has a database or an API: a client only supplies `execute(verb, args, kwargs)`;
+- the routes of the API and its OpenAPI document (`holdfast.http.routes`);
+- the requests of the HTTP clients (`requests`);
+- the commands that change runs (`holdfast.cli.steering`).
+
+To add a verb is to write its operation, its SQL, its explorer program and one declaration. A verb that clients offer
+has a line in `facades`, and one of run handles a line in `handles`. The verbs of jobs are in `holdfast.jobs.verbs`.
+"""

@@ -1,0 +1,218 @@
+"""The calls of all clients, made from the verbs: one class of blocking calls, one of asynchronous calls.
+
+A client is one of them with an `execute`: a client of the database performs the verb's plan, and a client of the API
+sends the request that the verb declares. Runs are returned as handles (`handles`), which make further calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+import orjson
+
+from holdfast.domain.records import Page, ResultRecord
+from holdfast.domain.values import RunRecord, Submitted
+from holdfast.runtime.settings import Settings
+from holdfast.verbs import counters, history, outcomes, runs
+from holdfast.verbs import queues as queue_verbs
+from holdfast.verbs import subscriptions as subscription_verbs
+from holdfast.verbs import workers as worker_verbs
+from holdfast.verbs.handles import AsyncRun, Run
+from holdfast.verbs.signatures import signed
+from holdfast.verbs.verb import Verb
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# What a call returns for each kind of answer: the annotation of a plan, and of the call that returns handles.
+_HANDLES = {
+    "MakeOp[RunRecord]": "Run",
+    "MakeOp[Submitted]": "Run",
+    "MakeOp[list[Submitted]]": "list[Run]",
+    "MakeOp[Page[RunRecord]]": "Page[Run]",
+}
+
+
+def _returns(verb: Verb[..., Any], handle: str) -> str | None:
+    found = _HANDLES.get(str(verb.parameters.return_annotation))
+    return found.replace("Run", handle) if found is not None else None
+
+
+def _presenter(verb: Verb[..., Any], handle: Callable[..., Any]) -> Callable[[Any, Any], Any] | None:
+    """How the answer of a verb becomes handles on runs; None for a verb that returns its answer as it is."""
+
+    def of_submitted(client: Any, answer: Submitted) -> Any:
+        return handle(client, answer.run, answer.created)
+
+    def of_many(client: Any, answers: list[Submitted]) -> Any:
+        return [handle(client, answer.run, answer.created) for answer in answers]
+
+    def of_page(client: Any, page: Page[RunRecord]) -> Any:
+        return Page((handle(client, record) for record in page), page.next_cursor)
+
+    kinds: tuple[Callable[[Any, Any], Any], ...] = (handle, of_submitted, of_many, of_page)
+    return dict(zip(_HANDLES, kinds, strict=True)).get(str(verb.parameters.return_annotation))
+
+
+@overload
+def blocking(verb: Verb[P, RunRecord]) -> Callable[Concatenate[Calls, P], Run]: ...
+@overload
+def blocking(verb: Verb[P, Submitted]) -> Callable[Concatenate[Calls, P], Run]: ...
+@overload
+def blocking(verb: Verb[P, list[Submitted]]) -> Callable[Concatenate[Calls, P], list[Run]]: ...
+@overload
+def blocking(verb: Verb[P, Page[RunRecord]]) -> Callable[Concatenate[Calls, P], Page[Run]]: ...
+@overload
+def blocking(verb: Verb[P, T]) -> Callable[Concatenate[Calls, P], T]: ...
+def blocking(verb: Verb[..., Any]) -> Callable[..., Any]:
+    """A method that makes a call and returns its answer, runs as handles."""
+    present = _presenter(verb, Run)
+
+    def plain(self: Calls, /, *args: Any, **kwargs: Any) -> Any:
+        return self.execute(verb, args, kwargs)
+
+    def presenting(self: Calls, /, *args: Any, **kwargs: Any) -> Any:
+        return present(self, self.execute(verb, args, kwargs))  # type: ignore[misc]
+
+    return signed(plain if present is None else presenting, verb, _returns(verb, "Run"))
+
+
+@overload
+def awaiting(verb: Verb[P, RunRecord]) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, AsyncRun]]: ...
+@overload
+def awaiting(verb: Verb[P, Submitted]) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, AsyncRun]]: ...
+@overload
+def awaiting(
+    verb: Verb[P, list[Submitted]],
+) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, list[AsyncRun]]]: ...
+@overload
+def awaiting(
+    verb: Verb[P, Page[RunRecord]],
+) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, Page[AsyncRun]]]: ...
+@overload
+def awaiting(verb: Verb[P, T]) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, T]]: ...
+def awaiting(verb: Verb[..., Any]) -> Callable[..., Any]:
+    """The same, awaited."""
+    present = _presenter(verb, AsyncRun)
+
+    async def method(self: AsyncCalls, /, *args: Any, **kwargs: Any) -> Any:
+        answer = await self.execute(verb, args, kwargs)
+        return answer if present is None else present(self, answer)
+
+    return signed(method, verb, _returns(verb, "AsyncRun"))
+
+
+class Calls:
+    """The blocking calls that every client has."""
+
+    settings: Settings
+    borrowed = False
+    """Whether the connection and its transaction belong to the caller."""
+
+    def execute(self, verb: Verb[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
+        """Make a call and return its answer."""
+        raise NotImplementedError
+
+    def load_result(self, found: ResultRecord) -> bytes:
+        """The bytes of a result."""
+        raise NotImplementedError
+
+    submit = blocking(runs.submit)
+    submit_many = blocking(runs.submit_many)
+    get = blocking(runs.get)
+    list = blocking(runs.list_runs)
+    cancel = blocking(outcomes.cancel)
+    retry = blocking(outcomes.retry)
+    events = blocking(history.events)
+    logs = blocking(history.logs)
+    attempts = blocking(history.attempts)
+    why = blocking(history.why)
+    workers = blocking(worker_verbs.workers)
+    drain_worker = blocking(worker_verbs.drain_worker)
+    queues = blocking(queue_verbs.queues)
+    pause_queue = blocking(queue_verbs.pause_queue)
+    resume_queue = blocking(queue_verbs.resume_queue)
+    summary = blocking(counters.summary)
+
+    def result(self, run: object) -> Any:
+        """What the task returned. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
+        return orjson.loads(self.load_result(self.execute(outcomes.result_record, (run,), {})))
+
+    def wait(self, run: object, timeout: float | None = None) -> Run:
+        """Return the run once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+        raise NotImplementedError
+
+
+class DatabaseCalls(Calls):
+    """The blocking calls that need a database."""
+
+    totals = blocking(counters.totals)
+    subscriptions = blocking(subscription_verbs.subscriptions)
+    add_subscription = blocking(subscription_verbs.add_subscription)
+    remove_subscription = blocking(subscription_verbs.remove_subscription)
+    pause_subscription = blocking(subscription_verbs.pause_subscription)
+    resume_subscription = blocking(subscription_verbs.resume_subscription)
+    rotate_secret = blocking(subscription_verbs.rotate_secret)
+    deliveries = blocking(subscription_verbs.deliveries)
+    redeliver = blocking(subscription_verbs.redeliver)
+
+
+class AsyncCalls:
+    """The asynchronous calls that every client has."""
+
+    settings: Settings
+    borrowed = False
+
+    async def execute(self, verb: Verb[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
+        """Make a call and return its answer."""
+        raise NotImplementedError
+
+    def load_result(self, found: ResultRecord) -> bytes:
+        """The bytes of a result; called in a thread."""
+        raise NotImplementedError
+
+    def blocking_client(self) -> Calls:
+        """A blocking client of the same database or API, for handles that read without an await."""
+        raise NotImplementedError
+
+    submit = awaiting(runs.submit)
+    submit_many = awaiting(runs.submit_many)
+    get = awaiting(runs.get)
+    list = awaiting(runs.list_runs)
+    cancel = awaiting(outcomes.cancel)
+    retry = awaiting(outcomes.retry)
+    events = awaiting(history.events)
+    logs = awaiting(history.logs)
+    attempts = awaiting(history.attempts)
+    why = awaiting(history.why)
+    workers = awaiting(worker_verbs.workers)
+    drain_worker = awaiting(worker_verbs.drain_worker)
+    queues = awaiting(queue_verbs.queues)
+    pause_queue = awaiting(queue_verbs.pause_queue)
+    resume_queue = awaiting(queue_verbs.resume_queue)
+    summary = awaiting(counters.summary)
+
+    async def result(self, run: object) -> Any:
+        """What the task returned. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
+        found = await self.execute(outcomes.result_record, (run,), {})
+        return orjson.loads(await asyncio.to_thread(self.load_result, found))
+
+    async def wait(self, run: object, timeout: float | None = None) -> AsyncRun:
+        """Return the run once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+        raise NotImplementedError
+
+
+class AsyncDatabaseCalls(AsyncCalls):
+    """The asynchronous calls that need a database."""
+
+    totals = awaiting(counters.totals)
+    subscriptions = awaiting(subscription_verbs.subscriptions)
+    add_subscription = awaiting(subscription_verbs.add_subscription)
+    remove_subscription = awaiting(subscription_verbs.remove_subscription)
+    pause_subscription = awaiting(subscription_verbs.pause_subscription)
+    resume_subscription = awaiting(subscription_verbs.resume_subscription)
+    rotate_secret = awaiting(subscription_verbs.rotate_secret)
+    deliveries = awaiting(subscription_verbs.deliveries)
+    redeliver = awaiting(subscription_verbs.redeliver)

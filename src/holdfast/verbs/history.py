@@ -1,0 +1,161 @@
+"""What happened to a run, and why: events, attempts, logs, the reason it waits, the provenance of its result."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from holdfast import ops
+from holdfast.documents import reading
+from holdfast.documents.others import log_document, provenance_document, reason_document
+from holdfast.documents.runs import attempt_document, event_document
+from holdfast.domain.records import AttemptRecord, EventRecord, LogRecord, Provenance, Reason
+from holdfast.ops import history
+from holdfast.sql.statement import Op
+from holdfast.verbs import forms
+from holdfast.verbs.caller import Caller
+from holdfast.verbs.openapi import (
+    RUN_ID,
+    STREAM,
+    WHOLE,
+    Part,
+    in_header,
+    in_query,
+    listed,
+    nullable,
+    operation,
+    problem,
+    ref,
+    says,
+)
+from holdfast.verbs.subjects import run_id
+from holdfast.verbs.verb import Http, MakeOp, verb
+
+AFTER = in_query("after", "Only events with a greater `seq`.", {"type": "integer", "minimum": 0})
+RESUME = in_header("Last-Event-ID", "The last event that the client received.")
+ENDED = says("The stream was resumed after its end.")
+
+
+def _or_stream(answer: Part) -> Part:
+    return answer | {"content": answer["content"] | {"text/event-stream": STREAM}}
+
+
+@verb(
+    http=Http(
+        "GET",
+        "/runs/{run_id}/events",
+        "runs:read",
+        operation(
+            "getEvents",
+            "Read the events of a run",
+            "As JSON, or with `Accept: text/event-stream` as a stream: each event with its `seq` as id, and "
+            "`event: end` when no more can come.",
+            parameters=[RUN_ID, AFTER, RESUME],
+            answers={
+                200: _or_stream(says("What happened, in order.", listed(ref("Event")))),
+                204: ENDED,
+                404: problem("run-not-found"),
+                422: problem("bad-input"),
+                503: problem("too-many-streams", "database-unreachable"),
+            },
+        ),
+        forms.items(event_document, reading.event),
+    ),
+)
+def events(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[EventRecord]]:
+    """What happened to a run, in order."""
+    return partial(ops.events, run_id(run), after)
+
+
+@verb(
+    http=Http(
+        "GET",
+        "/runs/{run_id}/attempts",
+        "runs:read",
+        operation(
+            "getAttempts",
+            "Read the attempts of a run",
+            parameters=[RUN_ID],
+            answers={200: says("In order, a live one last.", listed(ref("Attempt"))), 404: problem("run-not-found")},
+        ),
+        forms.items(attempt_document, reading.attempt),
+    ),
+)
+def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
+    """The attempts of a run."""
+    return partial(ops.attempts, run_id(run))
+
+
+@verb(
+    http=Http(
+        "GET",
+        "/runs/{run_id}/logs",
+        "runs:read",
+        operation(
+            "getLogs",
+            "Read the log of a run",
+            "As JSON, or with `Accept: text/event-stream` as a stream.",
+            parameters=[
+                RUN_ID,
+                AFTER,
+                in_query("limit", "Maximum number of lines.", {"type": "integer", "minimum": 1, "maximum": 1000}),
+                RESUME,
+            ],
+            answers={
+                200: _or_stream(says("Lines, in order.", listed(ref("LogLine"), next_after=nullable(WHOLE)))),
+                204: ENDED,
+                404: problem("run-not-found"),
+                422: problem("bad-input"),
+                503: problem("too-many-streams", "database-unreachable"),
+            },
+        ),
+        forms.items(log_document, reading.log_line),
+    ),
+)
+def logs(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[LogRecord]]:
+    """The log of a run after a line, at most a thousand lines at once."""
+    return partial(_logs, run_id(run), after)
+
+
+def _logs(run_id: str, after: int) -> Op[list[LogRecord]]:
+    _, found = yield from history.logs_and_run(run_id, after)
+    return found
+
+
+@verb(
+    http=Http(
+        "GET",
+        "/runs/{run_id}/why",
+        "runs:read",
+        operation(
+            "explainRun",
+            "Explain the state of a run",
+            "The decisive reason comes first.",
+            parameters=[RUN_ID],
+            answers={200: says("Reasons.", listed(ref("Reason"))), 404: problem("run-not-found")},
+        ),
+        forms.items(reason_document, reading.reason),
+    ),
+)
+def why(caller: Caller, /, run: object) -> MakeOp[list[Reason]]:
+    """The exact thing that a run waits for."""
+    return partial(ops.explain, run_id(run))
+
+
+@verb(
+    http=Http(
+        "GET",
+        "/runs/{run_id}/provenance",
+        "runs:read",
+        operation(
+            "getProvenance",
+            "Read the provenance of a result",
+            "What was asked, who executed it, when, with which versions, and the digest of the result.",
+            parameters=[RUN_ID],
+            answers={200: says("The provenance.", ref("Provenance")), 404: problem("run-not-found")},
+        ),
+        forms.document(provenance_document, dict),
+    ),
+)
+def provenance(caller: Caller, /, run: object) -> MakeOp[Provenance]:
+    """What was asked, who executed it, and the digest of the result."""
+    return partial(history.provenance_of, run_id(run))

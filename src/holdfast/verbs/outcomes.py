@@ -1,0 +1,152 @@
+"""How a run ends: its result, a cancel, a retry."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from functools import partial
+from hashlib import sha256
+
+from holdfast import ops
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.records import ResultRecord
+from holdfast.domain.states import Status
+from holdfast.domain.values import RunRecord
+from holdfast.verbs import forms
+from holdfast.verbs.caller import Caller
+from holdfast.verbs.forms import Form, Reply
+from holdfast.verbs.openapi import (
+    ETAG,
+    NO_BODY,
+    RETRY_AFTER,
+    RUN,
+    RUN_ID,
+    RUN_LINKS,
+    WITH_REASON,
+    header,
+    in_header,
+    operation,
+    problem,
+    says,
+)
+from holdfast.verbs.subjects import run_id
+from holdfast.verbs.verb import Command, CommandOption, Event, Hints, Http, MakeOp, verb
+
+
+def run_event(name: str, run: RunRecord) -> Event:
+    """A log line about a run, with the fields that a worker's lines have."""
+    return Event(
+        name,
+        {
+            "run_id": run.id,
+            "payload_hash": run.payload_hash,
+            "worker_id": run.lease_owner,
+            "status": str(run.status),
+            "attempt_count": run.attempt_count,
+        },
+    )
+
+
+def _read_result(reply: Reply) -> ResultRecord:
+    digest = reply.headers.get("repr-digest", "")
+    if digest.startswith("sha-256=:") and b64decode(digest[9:-1]) != sha256(reply.body).digest():
+        raise HoldfastError("the result was damaged on its way here: its SHA-256 differs; ask again")
+    return ResultRecord(reply.body.decode(), None, None, None)
+
+
+@verb(
+    http=Http(
+        "GET",
+        "/runs/{run_id}/result",
+        "runs:read",
+        operation(
+            "getResult",
+            "Read a result",
+            "The value that the task returned, without an envelope.",
+            parameters=[RUN_ID, in_header("If-None-Match", "The version that the client has.")],
+            answers={
+                200: says(
+                    "The result.",
+                    {},
+                    headers={**ETAG, "Repr-Digest": header("The SHA-256 of the answer's bytes (RFC 9530).")},
+                ),
+                304: says("The document has not changed.", headers=ETAG),
+                404: problem("run-not-found"),
+                409: problem("run-not-finished", "run-failed", "run-cancelled", headers=RETRY_AFTER),
+                410: problem("result-pruned"),
+                503: problem("too-many-streams", "database-unreachable", headers=RETRY_AFTER),
+            },
+        ),
+        Form(lambda found: found, _read_result),
+    ),
+)
+def result_record(caller: Caller, /, run: object) -> MakeOp[ResultRecord]:
+    """Where the result of a run is."""
+    return partial(ops.result, run_id(run))
+
+
+@verb(
+    rings=lambda run: Hints([f"stop:{run.lease_owner}"]) if run.lease_owner else None,
+    http=Http(
+        "POST",
+        "/runs/{run_id}/cancel",
+        "runs:write",
+        operation(
+            "cancelRun",
+            "Cancel a run",
+            "A pending run ends at once. A running one is asked to stop, and will then end CANCELLED and in no other "
+            "way.",
+            parameters=[RUN_ID],
+            requestBody=WITH_REASON,
+            answers={
+                200: says("The run is cancelled.", RUN, links=RUN_LINKS),
+                202: says("The run was asked to stop.", RUN, links=RUN_LINKS),
+                404: problem("run-not-found"),
+                409: problem("run-ended"),
+                422: problem("bad-input"),
+            },
+        ),
+        forms.RUN,
+        status=lambda run: 200 if run.status is Status.CANCELLED else 202,
+        event=lambda run: run_event("run.cancelled" if run.status is Status.CANCELLED else "run.cancel_requested", run),
+    ),
+    command=Command(
+        "Cancel runs: at once if pending, else they are asked to stop.",
+        says=lambda run: "asked to stop" if run.status is Status.RUNNING else str(run.status),
+        options=(CommandOption("reason", "Stored with the run."),),
+    ),
+)
+def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[RunRecord]:
+    """Cancel a run: at once if it is pending, else it is asked to stop."""
+    return partial(ops.cancel, run_id(run), reason or f"cancelled by {caller.name}")
+
+
+@verb(
+    rings=lambda run: Hints([run.queue], [run]),
+    repeatable=False,
+    http=Http(
+        "POST",
+        "/runs/{run_id}/retry",
+        "runs:write",
+        operation(
+            "retryRun",
+            "Retry a run",
+            "Reopens a FAILED or CANCELLED run: it is PENDING again, with its whole budget of attempts.",
+            parameters=[RUN_ID],
+            requestBody=NO_BODY,
+            answers={
+                200: says("The run is pending again.", RUN, links=RUN_LINKS),
+                404: problem("run-not-found"),
+                409: problem("run-ended", "job-ended"),
+            },
+        ),
+        forms.RUN,
+        event=lambda run: run_event("run.reopened", run),
+    ),
+    command=Command(
+        "Reopen runs that FAILED or were CANCELLED, with a full set of attempts.",
+        says=lambda run: str(run.status),
+    ),
+)
+def retry(caller: Caller, /, run: object, by: str | None = None) -> MakeOp[RunRecord]:
+    """Reopen a FAILED or CANCELLED run. The API records the name of the token instead of `by`."""
+    return partial(ops.retry, run_id(run), by or caller.name)

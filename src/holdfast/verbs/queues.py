@@ -1,0 +1,101 @@
+"""Queues: see what waits, pause, resume."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from holdfast.documents import reading
+from holdfast.documents.others import queue_document
+from holdfast.domain.records import QueueRecord
+from holdfast.ops import queues as ops
+from holdfast.sql import queues as queues_sql
+from holdfast.sql.statement import Op
+from holdfast.verbs import forms
+from holdfast.verbs.caller import Caller
+from holdfast.verbs.openapi import NO_BODY, WITH_REASON, in_path, listed, operation, problem, ref, says
+from holdfast.verbs.verb import Event, Hints, Http, MakeOp, verb
+
+NAME = in_path("name", "The name of a queue.", {"type": "string", "minLength": 1, "maxLength": 255})
+
+
+@verb(
+    http=Http(
+        "GET",
+        "/queues",
+        "runs:read",
+        operation("listQueues", "List queues", answers={200: says("By name.", listed(ref("Queue")))}),
+        forms.items(queue_document, reading.queue),
+    ),
+)
+def queues(caller: Caller, /) -> MakeOp[list[QueueRecord]]:
+    """Queues with live runs or a pause."""
+    return _listing
+
+
+def _listing() -> Op[list[QueueRecord]]:
+    return (yield from queues_sql.listing())
+
+
+@verb(
+    http=Http(
+        "GET",
+        "/queues/{name}",
+        "runs:read",
+        operation(
+            "getQueue",
+            "Read a queue",
+            parameters=[NAME],
+            answers={200: says("The queue.", ref("Queue")), 422: problem("bad-input")},
+        ),
+        forms.QUEUE,
+    ),
+)
+def get_queue(caller: Caller, /, name: str) -> MakeOp[QueueRecord]:
+    """Read one queue."""
+    return partial(ops.read_queue, name)
+
+
+@verb(
+    http=Http(
+        "POST",
+        "/queues/{name}/pause",
+        "operate",
+        operation(
+            "pauseQueue",
+            "Pause a queue",
+            "No run of the queue starts until it is resumed; running ones continue.",
+            parameters=[NAME],
+            requestBody=WITH_REASON,
+            answers={200: says("It is paused.", ref("Queue")), 422: problem("bad-input")},
+        ),
+        forms.QUEUE,
+        event=lambda queue: Event("queue.paused", {"queue": queue.name, "reason": queue.pause_reason}),
+    ),
+)
+def pause_queue(
+    caller: Caller, /, name: str, *, by: str | None = None, reason: str | None = None
+) -> MakeOp[QueueRecord]:
+    """Let no run of this queue start. Running ones go on. The API records the name of the token instead of `by`."""
+    return partial(ops.pause_queue, name, by or caller.name, reason)
+
+
+@verb(
+    rings=lambda queue: Hints([queue.name]),
+    http=Http(
+        "POST",
+        "/queues/{name}/resume",
+        "operate",
+        operation(
+            "resumeQueue",
+            "Resume a queue",
+            parameters=[NAME],
+            requestBody=NO_BODY,
+            answers={200: says("It is open.", ref("Queue")), 422: problem("bad-input")},
+        ),
+        forms.QUEUE,
+        event=lambda queue: Event("queue.resumed", {"queue": queue.name}),
+    ),
+)
+def resume_queue(caller: Caller, /, name: str) -> MakeOp[QueueRecord]:
+    """Let the runs of this queue start again."""
+    return partial(ops.resume_queue, name)

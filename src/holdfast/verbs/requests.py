@@ -1,0 +1,137 @@
+"""The HTTP request of a call, made from the verb's declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from holdfast.domain.canonical import canonicalize
+from holdfast.domain.errors import BadInput, ConfigurationError, Problem
+from holdfast.domain.ids import new_id
+from holdfast.domain.tasks import Task
+from holdfast.domain.times import START, is_start
+from holdfast.verbs.forms import Reply
+from holdfast.verbs.subjects import SUBJECTS
+
+if TYPE_CHECKING:
+    from holdfast.client.requests import Submission
+    from holdfast.verbs.verb import Verb
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request. A `repeatable` one may be sent again if it is not known whether it arrived."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    repeatable: bool = True
+
+    def after(self, cursor: str) -> Request:
+        """The request for the page after this cursor."""
+        return replace(self, query={**self.query, "cursor": cursor})
+
+
+def request_of(verb: Verb[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
+    """The request that makes this call. Raises ConfigurationError if the API does not offer it."""
+    http = verb.http
+    if http is None:
+        raise ConfigurationError(f"{verb.name} needs a database; the HTTP API does not offer it")
+    if http.request is not None:
+        made: Request = http.request(*args, **kwargs)
+        return made
+    given = verb.parameters.bind(*args, **kwargs).arguments
+    path = http.path
+    if http.subject is not None:
+        subject = given[next(iter(verb.parameters.parameters))]
+        path = path.replace(f"{{{http.subject}}}", quote(SUBJECTS[http.subject](subject), safe=""))
+    query = {name: str(given[name]) for name in http.query if given.get(name) is not None}
+    body = {name: plain(given[name], name) for name in http.body if given.get(name) is not None}
+    return Request(http.method, path, query, body=written(body) if body else None, repeatable=verb.repeatable)
+
+
+def read(verb: Verb[..., Any], reply: Reply) -> Any:
+    """The answer to a call, from the reply of the API."""
+    if verb.http is None:
+        raise ConfigurationError(f"{verb.name} has no answer over HTTP")
+    return verb.http.answer.read(reply)
+
+
+def plain(value: Any, name: str) -> Any:
+    """A value as JSON has it: times as text, durations in seconds, and ids for what has one."""
+    if name in ("run_after", "until"):
+        return instant(value, name)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if name == "depends_on":
+        return [_dependency(one) for one in value]
+    return list(value) if name == "tags" else value
+
+
+def instant(value: object, name: str) -> str:
+    """A start, given as a time or as a delay from now."""
+    if not is_start(value):
+        raise BadInput(f"/{name}: {START}", [Problem(f"/{name}", START)])
+    at: Any = datetime.now(UTC) + value if isinstance(value, timedelta) else value
+    return str(at.isoformat())
+
+
+def _dependency(one: Any) -> Any:
+    if isinstance(one, Mapping):
+        return {name: getattr(value, "id", value) for name, value in one.items()}
+    return getattr(one, "id", one)
+
+
+def written(document: Mapping[str, Any]) -> bytes:
+    """As JSON, exactly: what cannot be kept is refused here already."""
+    return canonicalize(document)[0].encode()
+
+
+def task_name(task: Any, pointer: str = "/model") -> str:
+    name = task if isinstance(task, str) else getattr(task, "name", None)
+    if not isinstance(name, str):
+        raise BadInput(f"{task!r} is not a task; name one, or decorate it with @task", [Problem(pointer, "not a task")])
+    return name
+
+
+def encoded(task: Any, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Parameters as JSON; the annotations of a task that is registered here say how to write other values."""
+    return task.encode(parameters or {}) if isinstance(task, Task) else dict(parameters or {})
+
+
+def run_request(task: Any, parameters: Mapping[str, Any] | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The document that asks for a run. It has a key, unless dedupe decides, so that it can be sent again."""
+    given = {name: plain(value, name) for name, value in options.items() if value is not None}
+    if "key" not in given and given.get("dedupe", "off") == "off":
+        given["key"] = f"auto-{new_id()}"
+    return {"model": task_name(task), "parameters": encoded(task, parameters), **given}
+
+
+def submit_request(task: Any, parameters: Mapping[str, Any] | None = None, **options: Any) -> Request:
+    document = run_request(task, parameters, options)
+    return Request("POST", "/runs", headers=key_header(document.pop("key", None)), body=written(document))
+
+
+def submit_many_request(task: Any, many: Iterable[Mapping[str, Any]] | None = None, **options: Any) -> Request:
+    from holdfast.verbs.submissions import many_of
+
+    submissions: list[Submission] | None = many_of(task, many, options)
+    if submissions is None:
+        requests = [run_request(task, parameters, options) for parameters in many or ()]
+    else:
+        requests = [run_request(one.task, one.parameters, one.options) for one in submissions]
+    return Request("POST", "/batches", body=written({"runs": requests}))
+
+
+def key_header(key: Any) -> dict[str, str]:
+    """The Idempotency-Key, if there is one."""
+    if key is None:
+        return {}
+    if not isinstance(key, str) or not key.isascii() or not key.isprintable() or not 1 <= len(key) <= 255 or " " in key:
+        raise BadInput("a key has 1 to 255 visible ASCII characters", [Problem("/key", "not a key")])
+    return {"Idempotency-Key": key}

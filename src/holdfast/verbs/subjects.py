@@ -1,0 +1,38 @@
+"""What a call is about: runs, jobs and workers are given as values with an id, or as the id itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.domain.errors import JobNotFound, NotFound, RunNotFound
+from holdfast.domain.ids import parse_id
+
+
+def run_id(value: object) -> str:
+    found = parse_id(getattr(value, "id", value))
+    if found is None:
+        raise RunNotFound(f"{value!r} is not the id of a run")
+    return found
+
+
+def job_id(value: object) -> str:
+    found = parse_id(getattr(value, "id", value))
+    if found is None:
+        raise JobNotFound(f"{value!r} is not the id of a job")
+    return found
+
+
+def worker_id(value: object) -> str:
+    found = parse_id(getattr(value, "id", value))
+    if found is None:
+        raise NotFound(f"{value!r} is not the id of a worker")
+    return found
+
+
+# By the name that the part of the path has.
+SUBJECTS: dict[str, Callable[[object], str]] = {
+    "run_id": run_id,
+    "job_id": job_id,
+    "worker_id": worker_id,
+    "name": str,
+}

@@ -1,0 +1,139 @@
+"""A verb as a value, and the decorator that declares one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+
+from holdfast.domain.values import RunRecord
+from holdfast.sql.statement import Op
+from holdfast.verbs.caller import Caller
+from holdfast.verbs.forms import NO_ANSWER, Form
+from holdfast.verbs.openapi import Part
+from holdfast.verbs.procedures import Procedure
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MakeOp = Callable[[], Op[T]]
+"""Makes the operation, as often as it takes: a client whose connection broke performs it again."""
+
+Plan = MakeOp[T] | Procedure[T]
+"""What a verb does: one operation, or a procedure of several, each in a transaction of its own."""
+
+
+class Hints(NamedTuple):
+    """What the doorbell is rung with after a call: hints, and the runs that they are about."""
+
+    hints: Iterable[str]
+    runs: Iterable[RunRecord] = ()
+
+
+class Event(NamedTuple):
+    """What the API logs after a call."""
+
+    name: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Http:
+    """The route of a verb, and what the OpenAPI document says about it.
+
+    The first argument of the verb fills in the path. The others are found in the query or in the body by the names that
+    `operation` describes there. A verb whose request is made in another way names the function that makes it.
+    """
+
+    method: str
+    path: str
+    scope: str
+    operation: Part
+    answer: Form = NO_ANSWER
+    status: Callable[[Any], int] = lambda answer: 200
+    event: Callable[[Any], Event] | None = None
+    request: Callable[..., Any] | None = None
+
+    @cached_property
+    def query(self) -> tuple[str, ...]:
+        """The names of the parameters in the query."""
+        return tuple(one["name"] for one in self.operation.get("parameters", ()) if one["in"] == "query")
+
+    @cached_property
+    def body(self) -> Mapping[str, Part]:
+        """The fields of the body, each with its schema."""
+        content = self.operation.get("requestBody", {}).get("content", {})
+        fields: Mapping[str, Part] = content.get("application/json", {}).get("schema", {}).get("properties", {})
+        return fields
+
+    @cached_property
+    def subject(self) -> str | None:
+        """The name of the part of the path that says what the call is about."""
+        _, brace, rest = self.path.partition("{")
+        return rest.partition("}")[0] if brace else None
+
+
+class CommandOption(NamedTuple):
+    """An option of a command, under the name that the verb's parameter has."""
+
+    name: str
+    help: str
+    kind: str = "text"
+
+
+class Command(NamedTuple):
+    """How a command presents a verb: `says` is printed after the id of the run."""
+
+    help: str
+    says: Callable[[Any], str]
+    options: tuple[CommandOption, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Verb(Generic[P, T]):
+    """One call. `plan` checks its arguments, and returns what is to be performed."""
+
+    plan: Callable[Concatenate[Caller, P], Plan[T]]
+    rings: Callable[[Any], Hints | None] | None = None
+    repeatable: bool = True
+    refused_in_transaction: str | None = None
+    http: Http | None = None
+    command: Command | None = None
+
+    @property
+    def name(self) -> str:
+        return self.plan.__name__
+
+    @cached_property
+    def parameters(self) -> inspect.Signature:
+        """The parameters of the call, without the caller."""
+        declared = inspect.signature(self.plan)
+        return declared.replace(parameters=list(declared.parameters.values())[1:])
+
+
+def verb(
+    *,
+    rings: Callable[[Any], Hints | None] | None = None,
+    repeatable: bool = True,
+    refused_in_transaction: str | None = None,
+    http: Http | None = None,
+    command: Command | None = None,
+) -> Callable[[Callable[Concatenate[Caller, P], Plan[T]]], Verb[P, T]]:
+    """Declare a verb: the decorated function has its public signature and docstring, and returns its plan.
+
+    A verb that is not `repeatable` is not performed again after the connection broke. `refused_in_transaction` says why
+    it is not offered in a transaction of the caller.
+    """
+
+    def declare(plan: Callable[Concatenate[Caller, P], Plan[T]]) -> Verb[P, T]:
+        return Verb(plan, rings, repeatable, refused_in_transaction, http, command)
+
+    return declare
+
+
+def declared(module: ModuleType) -> Iterator[Verb[..., Any]]:
+    """The verbs of a module, in the order of their declarations."""
+    return (value for value in vars(module).values() if isinstance(value, Verb))

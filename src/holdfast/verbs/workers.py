@@ -1,0 +1,76 @@
+"""Workers: see the processes that execute runs, and ask one to stop."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from holdfast import ops
+from holdfast.documents import reading
+from holdfast.documents.others import worker_document
+from holdfast.domain.records import WorkerRecord
+from holdfast.sql import workers as workers_sql
+from holdfast.sql.statement import Op
+from holdfast.verbs import forms
+from holdfast.verbs.caller import Caller
+from holdfast.verbs.forms import Form
+from holdfast.verbs.openapi import ID, NO_BODY, in_path, in_query, listed, operation, problem, record, ref, says
+from holdfast.verbs.subjects import worker_id
+from holdfast.verbs.verb import Http, MakeOp, verb
+
+STATUSES = ("active", "idle", "draining", "stopped")
+LOCKED_ROW = "an open transaction that locks a worker's row prevents the worker from renewing its leases"
+
+
+@verb(
+    http=Http(
+        "GET",
+        "/workers",
+        "runs:read",
+        operation(
+            "listWorkers",
+            "List workers",
+            "Live workers, and those that stopped within the last day.",
+            parameters=[in_query("status", "Only these.", {"type": "string", "enum": list(STATUSES)})],
+            answers={
+                200: says("Newest first.", listed(ref("Worker"))),
+                422: problem("bad-input"),
+            },
+        ),
+        forms.items(worker_document, reading.worker),
+    ),
+)
+def workers(caller: Caller, /) -> MakeOp[list[WorkerRecord]]:
+    """Workers that live, and those that stopped in the last day."""
+    return ops.list_workers
+
+
+@verb(
+    refused_in_transaction=LOCKED_ROW,
+    http=Http(
+        "POST",
+        "/workers/{worker_id}/drain",
+        "operate",
+        operation(
+            "drainWorker",
+            "Drain a worker",
+            "The worker claims no more runs, and stops when its runs have ended.",
+            parameters=[in_path("worker_id", "The id of a worker.", ID)],
+            requestBody=NO_BODY,
+            answers={
+                202: says(
+                    "It was asked.",
+                    record("A worker.", {"id": ID, "status": {"type": "string", "enum": ["draining"]}}),
+                ),
+                404: problem("not-found"),
+            },
+        ),
+        Form(lambda found: found, lambda reply: True),
+    ),
+)
+def drain_worker(caller: Caller, /, worker: str) -> MakeOp[bool]:
+    """Ask a worker to take nothing more; False, or NotFound from the API, if no such worker lives."""
+    return partial(_drain, worker_id(worker))
+
+
+def _drain(worker_id: str) -> Op[bool]:
+    return bool((yield from workers_sql.drain(worker_id)))
