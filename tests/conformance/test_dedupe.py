@@ -17,24 +17,54 @@ from tests.timeline import Timeline, new_run
 
 
 def test_a_pending_run_is_found(timeline: Timeline) -> None:
-    run = timeline.submit({"n": 1})
+    run = timeline.submit({"n": 1}, dedupe="active")
     again = timeline.submitted({"n": 1}, dedupe="active")
     assert (again.run.id, again.created) == (run, False)
 
 
+def test_a_run_submitted_with_dedupe_off_is_not_found(timeline: Timeline) -> None:
+    timeline.submit({"n": 1})
+    timeline.submit({"n": 1}, key="k")
+    assert timeline.submitted({"n": 1}, dedupe="active").created
+    assert timeline.submitted({"n": 2}, dedupe=timedelta(hours=1)).created
+
+
+def test_a_run_with_a_key_is_found_unless_its_dedupe_is_off(timeline: Timeline) -> None:
+    run = timeline.submit({"n": 1}, key="k", dedupe="active")
+    assert timeline.submit({"n": 1}, key="another", dedupe="active") != run
+    assert not timeline.submitted({"n": 1}, dedupe="active").created
+
+
+def test_a_run_written_by_the_previous_release_is_found(timeline: Timeline, connection: psycopg.Connection) -> None:
+    """That release does not write `deduplicates`."""
+    run = new_run({"n": 1})
+    connection.execute(
+        """
+        with made as (
+            insert into holdfast.runs (id, created_at, payload_hash, task, queue, parameters)
+            values (%s::uuid, holdfast.now(), decode(%s, 'hex'), %s, 'default', '{}') returning id, created_at
+        )
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
+        select id, created_at, 1, 0, 'default', %s from made
+        """,
+        [run.id, run.payload_hash, run.task, run.task],
+    )
+    assert timeline.submitted({"n": 1}, dedupe="active").run.id == run.id
+
+
 def test_a_run_that_waits_is_found(timeline: Timeline) -> None:
-    run = timeline.submit(run_after=timedelta(minutes=5))
+    run = timeline.submit(run_after=timedelta(minutes=5), dedupe="active")
     assert timeline.submitted(dedupe="active").run.id == run
 
 
 def test_a_running_run_is_found(timeline: Timeline) -> None:
-    run = timeline.submit()
+    run = timeline.submit(dedupe="active")
     timeline.worker("a").claims(run)
     assert timeline.submitted(dedupe="active").run.id == run
 
 
 def test_a_run_that_was_asked_to_stop_is_not_found(timeline: Timeline) -> None:
-    run = timeline.submit()
+    run = timeline.submit(dedupe="active")
     timeline.worker("a").claims(run)
     timeline.cancel(run)
     assert timeline.submitted(dedupe="active").created
@@ -42,13 +72,13 @@ def test_a_run_that_was_asked_to_stop_is_not_found(timeline: Timeline) -> None:
 
 
 def test_another_payload_or_task_is_not_the_same(timeline: Timeline) -> None:
-    timeline.submit({"n": 1})
+    timeline.submit({"n": 1}, dedupe="active")
     assert timeline.submitted({"n": 2}, dedupe="active").created
     assert timeline.submitted({"n": 1}, task="other", dedupe="active").created
 
 
 def test_an_ended_run_is_not_active(timeline: Timeline) -> None:
-    run = timeline.submit()
+    run = timeline.submit(dedupe="active")
     worker = timeline.worker("a")
     worker.succeeds(worker.claims(run))
     assert timeline.submitted(dedupe="active").created
@@ -64,7 +94,7 @@ def test_active_is_bounded_by_its_window(timeline: Timeline) -> None:
 
 
 def test_a_window_finds_a_success(timeline: Timeline) -> None:
-    run = timeline.submit()
+    run = timeline.submit(dedupe="active")
     worker = timeline.worker("a")
     worker.succeeds(worker.claims(run))
     timeline.later(minutes=50)
@@ -75,7 +105,7 @@ def test_a_window_finds_a_success(timeline: Timeline) -> None:
 
 @pytest.mark.parametrize("ending", ["FAILED", "CANCELLED"])
 def test_a_window_finds_no_failure(timeline: Timeline, ending: str) -> None:
-    run = timeline.submit()
+    run = timeline.submit(dedupe="active")
     if ending == "FAILED":
         worker = timeline.worker("a")
         worker.fails(worker.claims(run), retryable=False)
@@ -86,7 +116,7 @@ def test_a_window_finds_no_failure(timeline: Timeline, ending: str) -> None:
 
 
 def test_a_window_finds_what_was_reopened(timeline: Timeline) -> None:
-    run = timeline.submit()
+    run = timeline.submit(dedupe="active")
     timeline.cancel(run)
     timeline.retry(run)
     assert timeline.submitted(dedupe=timedelta(hours=1)).run.id == run

@@ -52,7 +52,7 @@ def test_asking_twice_with_one_id_makes_one_run(timeline: Timeline) -> None:
 
 
 def test_many_are_answered_in_the_order_asked(timeline: Timeline) -> None:
-    known = new_run({"n": "known"}, key="k")
+    known = new_run({"n": "known"}, key="k", dedupe="active")
     timeline.perform(lambda: ops.submit(known))
     many = [
         new_run({"n": 1}),

@@ -40,7 +40,9 @@ class Setting:
         self.case.new = replace(self.case.new, **changes)  # type: ignore[arg-type]
         # A key would keep an old run from ever being dropped.
         keyed = self.case.month is None or "key_ttl" in changes
-        self.session.run(ops.submit(self.case.new if keyed else replace(self.case.new, key=None)))
+        # It takes part in deduplication, so that submit_dedupe has to find it.
+        made = replace(self.case.new, dedupe="active")
+        self.session.run(ops.submit(made if keyed else replace(made, key=None)))
         return self
 
     def unname(self) -> Setting:

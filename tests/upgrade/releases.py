@@ -24,7 +24,7 @@ from tests.integration.worker_support import eventually
 ROOT = Path(__file__).parents[2]
 
 # The newest commit of the release before this one. At a release it moves on, in the commit that freezes the migrations.
-PREVIOUS = "4de9da8c4dfecf9609c1f0fdd7c1f40ede1b8a92"
+PREVIOUS = "93897d9a436f26fe2ae4923bc5106712f0b69a92"
 
 TASKS = "tests.upgrade.fleet_tasks"
 

@@ -110,7 +110,7 @@ def prepare(
         key=key,
         scope=asker.scope,
         key_ttl=timedelta(seconds=settings.key_seconds),
-        dedupe="off" if key is not None else dedupe,
+        dedupe=dedupe,
         dedupe_window=timedelta(seconds=settings.dedupe_seconds),
         concurrency_key=concurrency_key,
         submitted_by=asker.name,

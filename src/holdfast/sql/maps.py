@@ -46,11 +46,12 @@ def insert_runs(head: NewRun, ids: Sequence[str], slices: Sequence[Slice]) -> St
             select created_at from holdfast.jobs where id = %(job_id)s::uuid
         ), made as (
             insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, map_id, priority, payload_hash,
-                                       task, queue, parameters, policy, tags, submitted_by, traceparent)
+                                       task, queue, parameters, policy, tags, submitted_by, traceparent, deduplicates)
             select given.id, holdfast.now(), coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
                    %(job_id)s::uuid, %(parent_id)s::uuid, %(map_id)s::uuid,
                    %(priority)s::smallint, decode(given.payload_hash, 'hex'), %(task)s, %(queue)s,
-                   given.parameters::json, %(policy)s::json, %(tags)s::text[], %(submitted_by)s, %(traceparent)s
+                   given.parameters::json, %(policy)s::json, %(tags)s::text[], %(submitted_by)s, %(traceparent)s,
+                   false
             from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[])
                  as given (id, parameters, payload_hash)
             returning id, run_after

@@ -1,4 +1,7 @@
-"""Runs found by what they were asked: the same task with the same payload."""
+"""Runs found by what they were asked: the same task with the same payload.
+
+Only runs that take part in deduplication are found: those submitted with `dedupe="off"` do not.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def active(task: str, payload_hash: str, within: timedelta) -> Statement[str | N
     return Statement(
         """
         select runs.id::text from holdfast.runs
-        where runs.payload_hash = decode(%(payload_hash)s, 'hex') and runs.task = %(task)s
+        where runs.payload_hash = decode(%(payload_hash)s, 'hex') and runs.task = %(task)s and runs.deduplicates
           and runs.created_at > holdfast.now() - %(within)s::interval
           and (exists (select from holdfast.ready where ready.run_id = runs.id)
                or exists (select from holdfast.waiting where waiting.run_id = runs.id)
@@ -43,7 +46,7 @@ def recent(task: str, payload_hash: str, within: timedelta) -> Statement[str | N
     return Statement(
         """
         select runs.id::text from holdfast.runs
-        where runs.payload_hash = decode(%(payload_hash)s, 'hex') and runs.task = %(task)s
+        where runs.payload_hash = decode(%(payload_hash)s, 'hex') and runs.task = %(task)s and runs.deduplicates
           and runs.created_at > holdfast.now() - %(within)s::interval
           and not exists (select from holdfast.attempts where attempts.run_id = runs.id
                           and attempts.outcome in ('FAILED', 'CANCELLED') and attempts.reopened_at is null)

@@ -11,12 +11,13 @@ from holdfast.sql.statement import Rows, Statement, plain_array, text_array
 
 _INSERT = """
     insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
-                               parameters, policy, tags, child_key, concurrency_key, submitted_by, traceparent)
+                               parameters, policy, tags, child_key, concurrency_key, submitted_by, traceparent,
+                               deduplicates)
     select told.id, holdfast.now(),
            coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
            %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(told.payload_hash, 'hex'),
            %(task)s, %(queue)s, told.parameters::json, %(policy)s::json, %(tags)s::text[], told.child_key,
-           %(concurrency_key)s, %(submitted_by)s, %(traceparent)s
+           %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
     from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[], %(child_keys)s::text[])
          as told (id, parameters, payload_hash, child_key)
 """
@@ -174,11 +175,12 @@ def _is_plain(new: NewRun) -> bool:
 _NOW = """
     made as (
         insert into holdfast.runs (id, created_at, payload_hash, task, parent_id, priority, queue, parameters,
-                                   policy, tags, child_key, concurrency_key, submitted_by, traceparent)
+                                   policy, tags, child_key, concurrency_key, submitted_by, traceparent,
+                                   deduplicates)
 """
 _NOW_GIVEN = """
                %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s, %(parameters)s::json, %(policy)s::json,
-               %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s, %(traceparent)s
+               %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
 """
 _NOW_TAIL = """
         returning id, created_at, run_after, priority, queue, task
@@ -244,6 +246,7 @@ def _told_now(new: NewRun) -> dict[str, object]:
         "concurrency_key": new.concurrency_key,
         "submitted_by": new.submitted_by,
         "traceparent": new.traceparent,
+        "deduplicates": new.dedupe != "off",
     }
 
 
@@ -274,4 +277,5 @@ def _told(head: NewRun, payloads: Sequence[Payload]) -> dict[str, object]:
         "concurrency_key": head.concurrency_key,
         "submitted_by": head.submitted_by,
         "traceparent": head.traceparent,
+        "deduplicates": head.dedupe != "off",
     }
