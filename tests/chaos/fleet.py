@@ -54,7 +54,7 @@ class Fleet:
         self._lease = lease
         self.exits: Counter[str] = Counter()
         self.complaints: list[str] = []
-        self._gone: dict[str, float] = {}
+        self._gone: dict[str, tuple[float, str]] = {}
 
     def start(self, member: Member) -> None:
         member.generation += 1
@@ -99,12 +99,11 @@ class Fleet:
             self.exits[f"{how}: exit {code}"] += 1
             if not fine:
                 self.complaints.append(f"a worker ({member.route}) {how} and exited with {code}: {said}")
-            self._replace(member)
+            self._replace(member, how)
         now = time.monotonic()
-        due = [mark for mark, gone_at in self._gone.items() if gone_at + SURVIVAL_SECONDS < now]
+        due = [mark for mark, (gone_at, _) in self._gone.items() if gone_at + SURVIVAL_SECONDS < now]
         for mark in due:
-            del self._gone[mark]
-            self._survived(mark, _marked(mark))
+            self._survived(mark, self._gone.pop(mark)[1], _marked(mark))
 
     def _log_of(self, member: Member) -> tuple[bool, str]:
         """Whether the worker that ended had entered itself, and the last error in its log."""
@@ -113,36 +112,30 @@ class Fleet:
         telling = [line for line in lines if '"level": "error"' in line or not line.startswith("{")]
         return any('"worker.started"' in line for line in lines), telling[-1][:300] if telling else "(no error logged)"
 
-    def _replace(self, member: Member) -> None:
-        self._gone[member.mark] = time.monotonic()
+    def _replace(self, member: Member, how: str) -> None:
+        self._gone[member.mark] = (time.monotonic(), how)
         self.start(member)
 
-    def _survived(self, mark: str, left: list[int]) -> None:
+    def _survived(self, mark: str, how: str, left: list[int]) -> None:
         """Complain of processes that outlived their supervisor, and end them."""
         if left:
             names = ", ".join(sorted({_command(pid) for pid in left}))
-            self.complaints.append(f"{len(left)} processes outlived the worker {mark}: {names}")
+            self.complaints.append(f"{len(left)} processes outlived the worker {mark}, which {how}: {names}")
         self._kill(left)
 
     def kill_tree(self, member: Member) -> None:
-        """Kill a worker and all its children at the same instant, as a machine that fails does."""
+        """Kill a worker and all its descendants at the same instant, as a machine that fails does."""
         assert member.process is not None
-        members = family(member.process.pid)
-        for pid in members:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
-        for pid in reversed(members):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self._kill(reversed(suspend_family(member.process.pid)))
         member.process.wait()
-        self._replace(member)
+        self._replace(member, "was killed with its descendants")
 
     def kill_supervisor(self, member: Member) -> None:
         """Kill the supervisor alone: what it started has to end by itself."""
         assert member.process is not None
         member.process.kill()
         member.process.wait()
-        self._replace(member)
+        self._replace(member, "was killed alone")
 
     def children_of(self, member: Member) -> list[int]:
         """The processes in which runs run, and those between them and the supervisor; helpers of tasks left out."""
@@ -188,16 +181,31 @@ class Fleet:
                 self.complaints.append(f"worker {member.mark} did not stop within {STOP_SECONDS:g} s")
                 self._kill(members)
                 member.process.wait()
-            self._gone[member.mark] = time.monotonic()
+            self._gone[member.mark] = (time.monotonic(), "was stopped at the end")
             member.process = None
-        for mark in self._gone:
-            self._survived(mark, wait_gone(_marked(mark), SURVIVAL_SECONDS))
+        for mark, (_, how) in self._gone.items():
+            self._survived(mark, how, wait_gone(_marked(mark), SURVIVAL_SECONDS))
         self._gone.clear()
 
     def _kill(self, pids: Iterable[int]) -> None:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def suspend_family(pid: int) -> list[int]:
+    """Suspend a process and all its descendants; returns them, parents first.
+
+    One that is started while the others are looked for is found by the next look: a process that got SIGSTOP starts no
+    other. Without that look, `kill_tree` would leave it behind without the guardian that would have ended it.
+    """
+    suspended: list[int] = []
+    while found := [one for one in family(pid) if one not in suspended]:
+        for one in found:
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGSTOP)
+        suspended += found
+    return suspended
 
 
 def _marked(mark: str) -> list[int]:

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import ops
+from holdfast.client.verifying import in_order
 from holdfast.domain.errors import RunCancelled, RunFailed, RunNotFinished, RunNotFound
 from holdfast.domain.ids import new_id
 from holdfast.domain.records import EventRecord
@@ -175,12 +176,16 @@ def test_a_fenced_event_during_a_transition_comes_after_that_transition(
     assert events[: len(seen)] == seen
     assert [event.type for event in events[len(seen) :]] == ["SUCCEEDED", "FENCED"]
     assert [event.seq for event in events] == [1, 2, 3, 4, 5, 6]
+    assert in_order(events).holds
+    [(refused_at,)] = connection.execute("select at from holdfast.events").fetchall()
+    assert events[3].at < refused_at < events[4].at == events[5].at
+    assert events[5].reason == f"the lease was gone when the attempt ended, at {refused_at:%Y-%m-%d %H:%M:%S.%f} UTC"
 
 
 def test_the_end_of_a_run_that_waited_for_a_cancel_comes_after_the_cancel(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, database_url: str
 ) -> None:
-    """The statement that waited has the earlier time."""
+    """The statement that waited began before what it waited for; its event is not shown as earlier."""
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -195,6 +200,27 @@ def test_the_end_of_a_run_that_waited_for_a_cancel_comes_after_the_cancel(
     events = timeline.events(run)
     assert events[: len(seen)] == seen
     assert [event.type for event in events] == ["SUBMITTED", "CLAIMED", "CANCEL_REQUESTED", "CANCELLED"]
+    assert in_order(events).holds
+
+
+def test_an_end_that_waited_is_not_shown_as_earlier_than_a_fenced_event_that_it_waited_for(
+    timeline: Timeline, driver: Driver, connection: psycopg.Connection, database_url: str
+) -> None:
+    run, late = a_lost_attempt(timeline)
+    worker = timeline.worker("b")
+    claim = worker.claims(run)
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(database_url, autocommit=True) as third:
+        with connection.transaction():
+            connection.execute("select from holdfast.leases for update")
+            ended = pool.submit(worker.succeeds, claim)
+            eventually(lambda: third.execute("select 1 from pg_locks where not granted").fetchone())
+            psycopg_driver.run(connection, ops.finish(timeline.worker("a").id, [settle(late, Succeeded("1"), 0.5)]))
+            seen = psycopg_driver.run(connection, ops.events(run))
+        ended.result(30)
+    events = timeline.events(run)
+    assert events[: len(seen)] == seen
+    assert [event.type for event in events[3:]] == ["CLAIMED", "FENCED", "SUCCEEDED"]
+    assert in_order(events).holds
 
 
 def a_lost_attempt(timeline: Timeline) -> tuple[str, Claim]:

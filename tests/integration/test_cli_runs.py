@@ -224,6 +224,7 @@ def test_a_record_that_was_tampered_with_is_found(cli: Cli, database_url: str) -
         "payload hash",
         "events",
         "order",
+        "times",
         "attempts",
         "success",
         "result",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,6 +34,7 @@ def verify(client: Calls, run_id: str) -> list[Check]:
         payload_hash(run),
         folded(run, events),
         in_order(events),
+        timed(run.created_at, attempts),
         contiguous(run, attempts),
         ended_once(run, attempts),
     ]
@@ -71,13 +73,30 @@ def folded(run: Run, events: Sequence[EventRecord]) -> Check:
 
 
 def in_order(events: Sequence[EventRecord]) -> Check:
-    """Whether events are numbered without a gap and never go back in time."""
+    """Whether events are numbered without a gap and never go back in time.
+
+    The times are those that users see, which follow the order; `timed` compares those that are stored.
+    """
     if [event.seq for event in events] != list(range(1, len(events) + 1)):
         return Check("order", False, "the numbers of the events have a gap")
     backward = [b.seq for a, b in pairwise(events) if b.at < a.at]
     if backward:
         return Check("order", False, f"event {backward[0]} is earlier than the one before it")
     return Check("order", True, "events follow each other in time")
+
+
+def timed(created_at: datetime, attempts: Sequence[AttemptRecord]) -> Check:
+    """Whether each attempt was claimed after the run was submitted, started after that, and ended last."""
+    for attempt in attempts:
+        times = [created_at, attempt.claimed_at, attempt.started_at, attempt.finished_at]
+        known = [at for at in times if at is not None]
+        if known != sorted(known):
+            return Check("times", False, f"the times of attempt {attempt.number} are out of order: {_written(known)}")
+    return Check("times", True, "each attempt was claimed, started and ended in this order")
+
+
+def _written(times: Sequence[datetime]) -> str:
+    return ", ".join(at.isoformat() for at in times)
 
 
 def contiguous(run: Run, attempts: Sequence[AttemptRecord]) -> Check:

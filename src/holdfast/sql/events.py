@@ -94,6 +94,10 @@ def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
     claimed before. Times do not determine the order: a statement that had to wait has an earlier time than the one it
     waited for. A FENCED event comes after as many transitions as its `position` says; without one, it comes after the
     first end that was in force at its time or later, and is not shown before that.
+
+    A recorded time is when a statement began, and its event happened then or later. So an event is never shown as
+    earlier than the one before it: it has that one's time instead. A FENCED event that comes long after the refusal
+    names the time of the refusal in its reason.
     """
     return Statement(
         """
@@ -148,9 +152,14 @@ def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
             where events.run_id = %(run_id)s::uuid and events.type = 'FENCED'
               and coalesce(events.position, next.place) is not null
         ), numbered as (
-            select row_number() over (order by place, late, at, number) as seq, * from complete
+            select row_number() over following as seq, max(at) over following as shown_at, * from complete
+            window following as (order by place, late, at, number)
         )
-        select seq, type, from_status, to_status, reason, holdfast.readable(at), greatest(number, 0)
+        select seq, type, from_status, to_status,
+               case when type = 'FENCED' and at < shown_at
+                    then reason || to_char(at at time zone 'UTC', '", at" YYYY-MM-DD HH24:MI:SS.US "UTC"')
+                    else reason end,
+               holdfast.readable(shown_at), greatest(number, 0)
         from numbered where seq > %(after)s order by seq
         """,
         {"run_id": run_id, "after": after},
