@@ -1,4 +1,4 @@
-"""Every test gets a database of its own, cloned from one that was migrated once for the whole run.
+"""Every test gets an empty database, cloned from one that was migrated once for the whole run.
 
 The server is `HOLDFAST_DATABASE_URL` if that is set, else the embedded one in a directory that all processes of the
 run share. There it does without fsync: a test run has nothing to lose.
@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import hypothesis
 import psycopg
@@ -24,11 +22,15 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.embedded import ensure_running, locks, stop_if_unused
+from holdfast.testing import clock
+from tests.databases import Databases, drop_database, with_database
 from tests.servers import pgbouncer
 
 # Set by the process that pytest was started as, inherited by the workers of pytest-xdist.
 RUN_DIRECTORY = "HOLDFAST_TEST_RUN_DIRECTORY"
 PREFIX = "holdfast-test-"
+# Fixtures whose databases have a clock that can be turned.
+CLOCKED = {"timeline", "stage_url"}
 # The property under which tests of the explorer say how much they played.
 EXPLORED = "explored"
 
@@ -37,10 +39,6 @@ hypothesis.settings.register_profile(
     "holdfast", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
 hypothesis.settings.load_profile("holdfast")
-
-
-def with_database(url: str, name: str) -> str:
-    return urlsplit(url)._replace(path=f"/{name}").geturl()
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -87,18 +85,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         external = os.environ.get("HOLDFAST_DATABASE_URL")
         if external:
             with psycopg.connect(external, autocommit=True) as connection:
-                for suffix in ("template", "unfinished"):
-                    drop_database(connection, database_name(directory, suffix))
+                for name in ("template", "clocked"):
+                    drop_database(connection, database_name(directory, name))
+                    drop_database(connection, database_name(directory, f"{name}_unfinished"))
         stop_if_unused(directory / "home")
         shutil.rmtree(directory)
 
 
 def database_name(run: Path, suffix: str) -> str:
     return f"{run.name}-{suffix}".replace("-", "_").lower()
-
-
-def drop_database(connection: psycopg.Connection, name: str) -> None:
-    connection.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
 
 
 @pytest.fixture(scope="session")
@@ -129,35 +124,69 @@ def template_database(server_connection: psycopg.Connection, server_url: str, ru
     """The name of a migrated database without connections, made by the first process that asks."""
     from holdfast.schema.migrate import upgrade
 
-    name, unfinished = database_name(run_directory, "template"), database_name(run_directory, "unfinished")
+    return _made_once(server_url, database_name(run_directory, "template"), None, upgrade)
+
+
+@pytest.fixture(scope="session")
+def clocked_template(server_url: str, template_database: str, run_directory: Path) -> str:
+    """The same with a clock that tests can turn."""
+
+    def install(url: str) -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            clock.install(connection)
+
+    return _made_once(server_url, database_name(run_directory, "clocked"), template_database, install)
+
+
+def _made_once(server_url: str, name: str, template: str | None, prepare: Callable[[str], None]) -> str:
+    unfinished = f"{name}_unfinished"
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute("select pg_advisory_lock(hashtext(%s))", [name])
         if not connection.execute("select from pg_database where datname = %s", [name]).rowcount:
             drop_database(connection, unfinished)
-            connection.execute(sql.SQL("create database {}").format(sql.Identifier(unfinished)))
-            upgrade(with_database(server_url, unfinished))
+            create = sql.SQL("create database {} template {} strategy file_copy")
+            connection.execute(create.format(sql.Identifier(unfinished), sql.Identifier(template or "template1")))
+            prepare(with_database(server_url, unfinished))
             rename = sql.SQL("alter database {} rename to {}")
             connection.execute(rename.format(sql.Identifier(unfinished), sql.Identifier(name)))
     return name
 
 
-_numbers = itertools.count(1)
+@pytest.fixture(scope="session")
+def databases(
+    server_connection: psycopg.Connection, server_url: str, template_database: str, run_directory: Path
+) -> Iterator[Databases]:
+    with _databases(server_connection, server_url, template_database, run_directory) as databases:
+        yield databases
+
+
+@pytest.fixture(scope="session")
+def clocked_databases(
+    server_connection: psycopg.Connection, server_url: str, clocked_template: str, run_directory: Path
+) -> Iterator[Databases]:
+    """Databases whose clock tests can turn."""
+    with _databases(server_connection, server_url, clocked_template, run_directory) as databases:
+        yield databases
+
+
+@contextlib.contextmanager
+def _databases(connection: psycopg.Connection, url: str, template: str, run: Path) -> Iterator[Databases]:
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    databases = Databases(connection, url, template, f"{template}_{worker}")
+    yield databases
+    databases.close()
 
 
 @pytest.fixture
-def database_url(
-    server_connection: psycopg.Connection, server_url: str, template_database: str, run_directory: Path
-) -> Iterator[str]:
-    """A fresh database at the latest schema, dropped after the test whatever still uses it."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
-    name = database_name(run_directory, f"{worker}_{next(_numbers)}")
-    # Copying files is several times as fast here as replaying them through the log.
-    clone = sql.SQL("create database {} template {} strategy file_copy")
-    server_connection.execute(clone.format(sql.Identifier(name), sql.Identifier(template_database)))
-    try:
-        yield with_database(server_url, name)
-    finally:
-        drop_database(server_connection, name)
+def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """An empty database at the latest schema, used by nothing else during and after the test.
+
+    The mark `fresh_database` asks for one that was never used: for tests of plans, sizes and statistics.
+    """
+    turns_clock = CLOCKED & set(request.fixturenames)
+    databases: Databases = request.getfixturevalue("clocked_databases" if turns_clock else "databases")
+    with databases.lend(fresh=request.node.get_closest_marker("fresh_database") is not None) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

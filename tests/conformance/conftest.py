@@ -1,4 +1,4 @@
-"""One body of tests over all drivers: each test gets a timeline on a driver, and runs once for each of them."""
+"""One body of tests over all drivers: each test gets a timeline on a driver; `drivers.py` says on which of them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.conformance.drivers import DRIVERS, ONLY_BORROWED, POOLED, Driver
+from tests.conformance.drivers import DRIVERS, POOLED, Driver, drivers_for
 from tests.timeline import Timeline
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A driver that carries only a caller's transactions is tested with what is offered there."""
     if "driver" in metafunc.fixturenames:
         module = Path(str(metafunc.module.__file__)).stem
-        names = [name for name in DRIVERS if module in ONLY_BORROWED.get(name, (module,))]
-        metafunc.parametrize("driver", names, indirect=True)
+        every_driver = metafunc.definition.get_closest_marker("every_driver") is not None
+        metafunc.parametrize("driver", drivers_for(module, every_driver=every_driver), indirect=True)
 
 
 @pytest.fixture

@@ -221,8 +221,22 @@ DRIVERS: dict[str, Callable[[str], Driver]] = {
     "pooled_async": PooledAsync,
 }
 POOLED = ("pooled", "pooled_async")
+# These two carry every test. Operations are the same generators on every driver; what can differ between drivers is
+# how a statement's parameters are bound and its rows returned, where a transaction begins and ends, and how an error
+# comes back. The tests marked `every_driver` show that on the others: together they execute every statement that any
+# test here executes, commit and roll back a caller's transaction, and meet errors of operations and of the server.
+EVERY_TEST = ("psycopg", "psycopg_async")
 # Only callers bring these. What reads alone is tested with every call that is offered: test_client_async_sqlalchemy.py.
 ONLY_BORROWED = {
     "sqlalchemy_asyncpg": ("test_submit", "test_keys", "test_dedupe", "test_cancel", "test_retry", "test_list"),
     "sqlalchemy_async_session": ("test_submit",),
 }
+
+
+def drivers_for(module: str, *, every_driver: bool) -> list[str]:
+    """The drivers that carry a test of this module."""
+    return [
+        name
+        for name in DRIVERS
+        if (every_driver or name in EVERY_TEST) and module in ONLY_BORROWED.get(name, (module,))
+    ]

@@ -35,6 +35,7 @@ def test_a_run_between_two_attempts_ends_at_once(timeline: Timeline) -> None:
     assert timeline.story(run) == "SUBMITTED CLAIMED RETRIED CANCELLED"
 
 
+@pytest.mark.every_driver
 def test_a_running_run_is_asked_and_can_then_only_end_cancelled(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
@@ -57,6 +58,7 @@ def test_asking_again_changes_nothing(timeline: Timeline) -> None:
     assert timeline.story(run) == "SUBMITTED CLAIMED CANCEL_REQUESTED"
 
 
+@pytest.mark.every_driver
 def test_no_new_attempt_starts_after_a_cancel(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").claims(run)
@@ -83,6 +85,7 @@ def test_cancelling_twice_is_the_same_as_once(timeline: Timeline) -> None:
     assert timeline.story(run) == "SUBMITTED CANCELLED"
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("ending", ["SUCCEEDED", "FAILED"])
 def test_what_ended_otherwise_cannot_be_cancelled(timeline: Timeline, ending: str) -> None:
     run = timeline.submit()

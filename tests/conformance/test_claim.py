@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from hashlib import sha256
 
+import pytest
+
 from holdfast import ops
 from tests.timeline import Timeline, new_run
 
@@ -63,6 +65,7 @@ def test_no_run_is_claimed_twice(timeline: Timeline) -> None:
     assert timeline.get(run).lease_owner == timeline.worker("a").id
 
 
+@pytest.mark.every_driver
 def test_a_claim_carries_all_that_is_needed(timeline: Timeline) -> None:
     run = timeline.submit({"n": 1}, policy='{"max_attempts": 5}', queue="models")
     claim = timeline.worker("a").claims(run, "models")
@@ -77,6 +80,7 @@ def test_a_claim_carries_all_that_is_needed(timeline: Timeline) -> None:
     assert claim.lag >= 0
 
 
+@pytest.mark.every_driver
 def test_the_lag_is_counted_from_when_the_run_was_due(timeline: Timeline) -> None:
     run = timeline.submit(run_after=timedelta(minutes=10))
     worker = timeline.worker("a", lease=timedelta(hours=1))
@@ -85,6 +89,7 @@ def test_the_lag_is_counted_from_when_the_run_was_due(timeline: Timeline) -> Non
     assert 120 <= worker.claims(run).lag < 180
 
 
+@pytest.mark.every_driver
 def test_a_paused_queue_gives_nothing(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.pause("default", reason="maintenance")

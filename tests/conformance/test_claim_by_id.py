@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from holdfast.domain.ids import new_id
 from holdfast.sql import leases
 from tests.timeline import Timeline
@@ -24,6 +26,7 @@ def test_a_run_that_is_held_is_not(timeline: Timeline) -> None:
     assert timeline.get(run).attempt_count == 1
 
 
+@pytest.mark.every_driver
 def test_a_run_that_is_held_is_found_by_nobody(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").takes(run)
@@ -32,6 +35,7 @@ def test_a_run_that_is_held_is_found_by_nobody(timeline: Timeline) -> None:
     assert [orphan.run_id for orphan in timeline.ask(leases.orphan(run))] == [run]
 
 
+@pytest.mark.every_driver
 def test_a_lease_that_has_passed_is_taken_over(timeline: Timeline) -> None:
     run = timeline.submit()
     lost = timeline.worker("a").takes(run)

@@ -93,6 +93,7 @@ def test_active_is_bounded_by_its_window(timeline: Timeline) -> None:
     assert timeline.submitted(dedupe="active").created
 
 
+@pytest.mark.every_driver
 def test_a_window_finds_a_success(timeline: Timeline) -> None:
     run = timeline.submit(dedupe="active")
     worker = timeline.worker("a")
@@ -122,12 +123,14 @@ def test_a_window_finds_what_was_reopened(timeline: Timeline) -> None:
     assert timeline.submitted(dedupe=timedelta(hours=1)).run.id == run
 
 
+@pytest.mark.every_driver
 def test_a_stricter_isolation_is_refused(timeline: Timeline, connection: psycopg.Connection) -> None:
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     with pytest.raises(ConfigurationError, match="READ COMMITTED"), connection.transaction():
         drive(connection, ops.submit(new_run(dedupe="active")))
 
 
+@pytest.mark.every_driver
 def test_whoever_asks_meanwhile_waits_for_the_answer(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, database_url: str
 ) -> None:

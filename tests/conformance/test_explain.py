@@ -55,6 +55,7 @@ def test_retry(timeline: Timeline) -> None:
     assert codes(timeline, run) == ["retry"]
 
 
+@pytest.mark.every_driver
 def test_dependencies(timeline: Timeline, connection: psycopg.Connection) -> None:
     run = timeline.submit(run_after=timedelta(seconds=1))
     connection.execute("update holdfast.waiting set blockers = 2")
@@ -106,6 +107,7 @@ def test_running_stopping_and_ended(timeline: Timeline) -> None:
     assert codes(timeline, run) == ["ended"]
 
 
+@pytest.mark.every_driver
 def test_several_reasons_come_together(timeline: Timeline) -> None:
     run = timeline.submit(run_after=timedelta(minutes=5))
     timeline.pause("default")

@@ -17,6 +17,7 @@ from holdfast.sql.statement import Statement
 from tests.timeline import ERROR, Timeline
 
 
+@pytest.mark.every_driver
 def test_a_success_keeps_its_result(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
@@ -116,6 +117,7 @@ def cancelled_with(timeline: Timeline, connection: psycopg.Connection, outcome: 
     assert connection.execute("select result, result_ref from holdfast.attempts").fetchall() == [(None, None)]
 
 
+@pytest.mark.every_driver
 def test_a_failed_attempt_is_tried_again_after_its_delay(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a", lease=timedelta(hours=1))
@@ -166,6 +168,7 @@ def test_handing_back_costs_no_budget(timeline: Timeline) -> None:
     assert [attempt.reason for attempt in timeline.attempts(run)] == ["handed-back"] * 3 + [None]
 
 
+@pytest.mark.every_driver
 def test_a_batch_is_answered_in_the_order_asked(timeline: Timeline) -> None:
     for n in range(4):
         timeline.submit({"n": n})
@@ -185,6 +188,7 @@ def test_a_batch_is_answered_in_the_order_asked(timeline: Timeline) -> None:
     ]
 
 
+@pytest.mark.every_driver
 def test_an_ending_and_its_count_are_one_transaction(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
@@ -199,6 +203,7 @@ def test_an_ending_and_its_count_are_one_transaction(timeline: Timeline) -> None
     assert timeline.status(run) == "RUNNING"
 
 
+@pytest.mark.every_driver
 def test_what_ended_is_counted_once(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")

@@ -49,6 +49,7 @@ def a_long_story(timeline: Timeline) -> str:
     return run
 
 
+@pytest.mark.every_driver
 def test_events_are_told_in_order_without_a_gap(timeline: Timeline) -> None:
     run = a_long_story(timeline)
     assert timeline.story(run) == (
@@ -115,6 +116,7 @@ def test_there_is_no_result_until_there_is_one(timeline: Timeline) -> None:
     assert timeline.perform(lambda: ops.result(run)).text == "null"
 
 
+@pytest.mark.every_driver
 def test_a_failure_tells_its_error(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
@@ -140,6 +142,7 @@ def test_provenance_has_the_environment_of_the_worker(timeline: Timeline) -> Non
     assert found.environment == {"python_version": "3.13.0", "packages": {"numpy": "2.1.0"}}
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("read", [ops.get, ops.events, ops.attempts, ops.result])
 def test_an_unknown_run_is_not_found(timeline: Timeline, read: object) -> None:
     with pytest.raises(RunNotFound):

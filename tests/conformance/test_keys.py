@@ -16,6 +16,7 @@ from holdfast.sql import keys
 from tests.timeline import Timeline, new_run
 
 
+@pytest.mark.every_driver
 def test_the_same_request_is_answered_with_the_same_run(timeline: Timeline) -> None:
     first = timeline.submitted({"n": 1}, key="report-42")
     again = timeline.submitted({"n": 1}, key="report-42", queue="other", priority=5)
@@ -31,6 +32,7 @@ def test_a_key_answers_whatever_became_of_its_run(timeline: Timeline) -> None:
     assert (again.run.id, again.run.status, again.created) == (run, "SUCCEEDED", False)
 
 
+@pytest.mark.every_driver
 def test_another_payload_is_refused_by_field(timeline: Timeline) -> None:
     run = timeline.submit({"same": 1, "changed": 1, "gone": 1}, key="k")
     with pytest.raises(KeyReused) as refused:
@@ -76,6 +78,7 @@ def test_scopes_do_not_share_what_they_find(timeline: Timeline) -> None:
     assert timeline.submitted({"n": 2}, key="k", scope="bob").run.id == bob.run.id
 
 
+@pytest.mark.every_driver
 def test_a_key_holds_for_a_run_that_is_put_off(timeline: Timeline, connection: psycopg.Connection) -> None:
     first = timeline.submitted(key="k", run_after=timedelta(minutes=5))
     again = timeline.submitted(key="k", run_after=timedelta(minutes=5))
@@ -83,6 +86,7 @@ def test_a_key_holds_for_a_run_that_is_put_off(timeline: Timeline, connection: p
     assert connection.execute("select count(*) from holdfast.runs").fetchone() == (1,)
 
 
+@pytest.mark.every_driver
 def test_an_expired_key_is_kept_while_its_run_exists(timeline: Timeline) -> None:
     run = timeline.submit({"n": 1}, key="k", key_ttl=timedelta(hours=1))
     timeline.later(hours=2)
@@ -137,6 +141,7 @@ def test_only_expired_keys_of_pruned_runs_are_cleaned_up(timeline: Timeline, con
     assert left == [("kept",), ("long",), ("other",)]
 
 
+@pytest.mark.every_driver
 def test_a_key_past_its_time_that_made_a_job_makes_no_run(timeline: Timeline) -> None:
     job = NewJob(new_id(), "keyed")
     key = keys.NewKey("", "k", job.id, "(job)", "00" * 32, timedelta(hours=1))
@@ -146,6 +151,7 @@ def test_a_key_past_its_time_that_made_a_job_makes_no_run(timeline: Timeline) ->
         timeline.submit(key="k")
 
 
+@pytest.mark.every_driver
 def test_a_key_of_a_job_with_runs_is_kept(timeline: Timeline, connection: psycopg.Connection) -> None:
     job = NewJob(new_id(), "keyed")
     task = new_run(id=series(job.id, "tasks", 1, first=True)[0], job_id=job.id)

@@ -32,6 +32,7 @@ def one_of_each(timeline: Timeline) -> dict[str, str]:
     return made
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"])
 def test_by_status(timeline: Timeline, status: str) -> None:
     made = one_of_each(timeline)
@@ -44,6 +45,7 @@ def test_newest_first(timeline: Timeline) -> None:
     assert listed(timeline) == list(made.values())[::-1]
 
 
+@pytest.mark.every_driver
 def test_by_task_queue_and_tag(timeline: Timeline) -> None:
     made = one_of_each(timeline)
     assert listed(timeline, task="task FAILED") == [made["FAILED"]]
@@ -60,6 +62,7 @@ def test_what_waits_is_pending(timeline: Timeline) -> None:
     assert listed(timeline, status="PENDING") == [waits, ready]
 
 
+@pytest.mark.every_driver
 def test_what_was_reopened_is_pending(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.cancel(run)
@@ -68,6 +71,7 @@ def test_what_was_reopened_is_pending(timeline: Timeline) -> None:
     assert listed(timeline, status="PENDING") == [run]
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("status", [None, "PENDING", "SUCCEEDED"])
 def test_pages_join_without_a_gap(timeline: Timeline, status: str | None) -> None:
     worker = timeline.worker("a")

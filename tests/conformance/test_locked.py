@@ -83,6 +83,7 @@ def test_an_ending_that_would_wait_is_found_without_waiting(
     assert scene.blocked() == set()
 
 
+@pytest.mark.every_driver
 def test_a_run_without_a_lease_is_not_reported_as_blocked(timeline: Timeline, connection: psycopg.Connection) -> None:
     scene = Scene(timeline)
     timeline.worker("a").succeeds(scene.claim(scene.run))
@@ -106,6 +107,7 @@ def notes(connection: psycopg.Connection) -> int:
     return int(found[0])
 
 
+@pytest.mark.every_driver
 def test_a_job_that_was_locked_at_its_first_claim_starts_at_the_time_of_that_claim(
     timeline: Timeline, connection: psycopg.Connection
 ) -> None:
@@ -159,6 +161,7 @@ def unname(connection: psycopg.Connection) -> None:
         connection.execute("update holdfast.ready set task = ''")
 
 
+@pytest.mark.every_driver
 def test_naming_a_run_keeps_everything_else_of_it(timeline: Timeline, connection: psycopg.Connection) -> None:
     scene = Scene(timeline)
     timeline.worker("a").hands_back(scene.claim(scene.run))
@@ -182,6 +185,7 @@ def test_adding_the_task_to_ready_runs_skips_a_locked_run(timeline: Timeline, co
     timeline.worker("a").claims(locked)
 
 
+@pytest.mark.every_driver
 def test_a_released_run_keeps_its_priority_its_excuses_and_its_job(timeline: Timeline) -> None:
     job_id = new_id()
     run = new_run({}, id=derived_id(job_id, "run"), job_id=job_id, priority=5)

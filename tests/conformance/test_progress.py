@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.sql import leases
 from tests.timeline import Timeline
 
 
+@pytest.mark.every_driver
 def test_progress_is_seen_while_the_run_runs_and_afterwards(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")

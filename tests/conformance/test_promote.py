@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import psycopg
+import pytest
 
 from holdfast import ops
 from tests.timeline import Timeline
@@ -19,6 +20,7 @@ def test_runs_become_ready_in_the_order_they_fell_due(timeline: Timeline) -> Non
     assert [claim.run_id for claim in worker.claim(2)] == [soon, late]
 
 
+@pytest.mark.every_driver
 def test_it_tells_when_the_next_run_falls_due(timeline: Timeline) -> None:
     assert timeline.perform(lambda: ops.promote(10)) == (0, None)
     timeline.submit(run_after=timedelta(minutes=5))

@@ -52,6 +52,7 @@ def ended(timeline: Timeline, **options: object) -> str:
     return run
 
 
+@pytest.mark.every_driver
 def test_a_month_whose_runs_have_ended_is_dropped(timeline: Timeline, month: str) -> None:
     run = ended(timeline)
     kept = timeline.submit({"n": "new"})
@@ -165,6 +166,7 @@ def test_workers_long_dead_are_forgotten(timeline: Timeline) -> None:
     assert timeline.perform(lambda: ops.prune(RETENTION)).workers == 1
 
 
+@pytest.mark.every_driver
 def test_the_months_to_come_are_made_ahead(timeline: Timeline, connection: psycopg.Connection) -> None:
     assert timeline.perform(lambda: ops.make_partitions(timedelta(days=62))) == 0
     made = timeline.perform(lambda: ops.make_partitions(timedelta(days=250)))

@@ -90,6 +90,7 @@ def test_a_run_made_later_with_an_id_of_a_dropped_month_keeps_its_edges(
     worker.claims(late)
 
 
+@pytest.mark.every_driver
 def test_an_open_job_keeps_its_month(timeline: Timeline, month: str) -> None:
     """Its maker may be about to add the join."""
     job = old_id()
@@ -114,6 +115,7 @@ def test_a_waiting_run_keeps_the_month_of_what_it_depends_on(
     assert prune(timeline).months == [month]
 
 
+@pytest.mark.every_driver
 def test_a_run_that_starts_waiting_while_its_dependency_is_dropped_does_not_stall(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_stray_that_a_waiting_run_depends_on_stays(timeline: Timeline) -> None
     assert prune(timeline).strays == 1
 
 
+@pytest.mark.every_driver
 def test_a_stray_of_an_open_job_stays(timeline: Timeline, connection: psycopg.Connection) -> None:
     job = old_job(timeline, finish=False)
     timeline.later(days=91)
@@ -149,6 +152,7 @@ def test_a_stray_of_an_open_job_stays(timeline: Timeline, connection: psycopg.Co
     assert [rows(connection, table) for table in ("dependencies", "jobs", "pruned_ranges")] == [0, 0, 0]
 
 
+@pytest.mark.every_driver
 def test_a_failed_run_is_retried_although_what_it_depended_on_was_pruned(timeline: Timeline, month: str) -> None:
     dependent = timeline.submit(depends_on=(Dependency(ended(timeline)),))
     worker = timeline.worker("a")
@@ -176,6 +180,7 @@ def test_a_new_run_cannot_depend_on_one_that_was_pruned(timeline: Timeline, mont
         timeline.submit(depends_on=(Dependency(run),))
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
 def test_pruning_refuses_any_isolation_but_read_committed(
     timeline: Timeline, connection: psycopg.Connection, month: str, isolation: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.domain.ids import new_id
 from holdfast.ops import outbox
 from holdfast.ops.outbox import Delivery, Held, Try
@@ -36,6 +38,7 @@ def delivered(timeline: Timeline, holder: str, deliveries: list[Delivery]) -> bo
     return timeline.perform(lambda: outbox.delivered(holder, ids, Try(), keep=True, hold_seconds=60.0))
 
 
+@pytest.mark.every_driver
 def test_a_publisher_whose_hold_has_passed_changes_nothing(timeline: Timeline) -> None:
     slow, quick = new_id(), new_id()
     subscribe(timeline)
@@ -53,6 +56,7 @@ def test_a_publisher_whose_hold_has_passed_changes_nothing(timeline: Timeline) -
     assert delivered(timeline, quick, deliveries)
 
 
+@pytest.mark.every_driver
 def test_a_paused_subscription_is_held_by_none(timeline: Timeline) -> None:
     subscribe(timeline)
     ended(timeline)
@@ -78,6 +82,7 @@ def test_what_was_put_off_waits_and_keeps_what_follows_waiting(timeline: Timelin
     assert [delivery.run_id for delivery in holds(timeline, holder)[1]] == [first, second]
 
 
+@pytest.mark.every_driver
 def test_what_ended_before_a_subscription_is_not_delivered_to_it(timeline: Timeline) -> None:
     subscribe(timeline, "early")
     ended(timeline)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.timeline import Timeline
 
 
@@ -67,6 +69,7 @@ def test_a_run_that_was_asked_to_stop_ends_instead_of_going_back(timeline: Timel
     assert timeline.status(run) == "CANCELLED"
 
 
+@pytest.mark.every_driver
 def test_what_a_worker_left_behind_unbegun_goes_back_without_a_trace(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"max_attempts": 1}')
     worker = timeline.worker("a")

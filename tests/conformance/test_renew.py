@@ -46,6 +46,7 @@ def test_a_renewal_never_shortens_a_lease(timeline: Timeline) -> None:
     assert timeline.get(run).lease_expires_at == before
 
 
+@pytest.mark.every_driver
 def test_a_renewal_tells_which_runs_were_asked_to_stop(timeline: Timeline) -> None:
     runs = [timeline.submit({"n": n}) for n in range(2)]
     worker = timeline.worker("a")
@@ -82,6 +83,7 @@ def test_an_unknown_worker_is_told_so(timeline: Timeline) -> None:
         timeline.perform(lambda: ops.renew(new_id()))
 
 
+@pytest.mark.every_driver
 def test_a_worker_cannot_come_back_under_its_old_id(timeline: Timeline) -> None:
     """Registering is no renewal: an id that is known stays as it is."""
     worker = timeline.worker("a")
@@ -92,6 +94,7 @@ def test_a_worker_cannot_come_back_under_its_old_id(timeline: Timeline) -> None:
     assert timeline.ask(workers.listing())[0].status == "stopped"
 
 
+@pytest.mark.every_driver
 def test_the_database_holds_what_workers_say(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a", queues=("default", "other"), tasks=("work",), slots=4)

@@ -12,6 +12,7 @@ from holdfast.sql import workers
 from tests.timeline import Timeline
 
 
+@pytest.mark.every_driver
 def test_the_first_loss_is_tried_again_at_once(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").claims(run)
@@ -104,6 +105,7 @@ def test_a_worker_that_is_not_even_known_is_dead(timeline: Timeline, connection:
     assert timeline.status(run) == "PENDING"
 
 
+@pytest.mark.every_driver
 def test_a_worker_with_leases_is_not_forgotten(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").claims(run)

@@ -13,6 +13,7 @@ from holdfast.domain.ids import new_id
 from tests.timeline import Timeline
 
 
+@pytest.mark.every_driver
 def test_a_failed_run_is_due_now_with_its_whole_budget(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"max_attempts": 2}')
     worker = timeline.worker("a", lease=timedelta(hours=1))
@@ -61,6 +62,7 @@ def test_a_run_stopped_while_it_ran_can_be_retried(timeline: Timeline) -> None:
     assert worker.succeeds(again).outcome == "SUCCEEDED"
 
 
+@pytest.mark.every_driver
 def test_the_result_is_that_of_the_success(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
@@ -70,6 +72,7 @@ def test_the_result_is_that_of_the_success(timeline: Timeline) -> None:
     assert timeline.perform(lambda: ops.result(run)).text == '"at last"'
 
 
+@pytest.mark.every_driver
 def test_a_success_is_final(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.sql import logs, steps
 from holdfast.sql.logs import LogLine
@@ -17,6 +19,7 @@ def write(timeline: Timeline, worker: Worker, claim: Claim) -> int:
     return timeline.ask(logs.add(worker.id, [LogLine(claim.ref, "INFO", "hello", 0.0)]))
 
 
+@pytest.mark.every_driver
 def test_a_step_is_found_by_the_next_attempt(timeline: Timeline) -> None:
     run, worker = timeline.submit(), timeline.worker("a")
     claim = worker.claims(run)
@@ -56,6 +59,7 @@ def test_a_step_by_another_worker_is_refused(timeline: Timeline) -> None:
     assert not keep(timeline, timeline.worker("b"), claim)
 
 
+@pytest.mark.every_driver
 def test_lines_are_written_while_the_lease_holds(timeline: Timeline) -> None:
     run, worker = timeline.submit(), timeline.worker("a")
     claim = worker.claims(run)

@@ -23,6 +23,7 @@ PARAMETERS = {
 }
 
 
+@pytest.mark.every_driver
 def test_what_was_submitted_comes_back_equal(timeline: Timeline) -> None:
     new = new_run(
         PARAMETERS,
@@ -42,6 +43,7 @@ def test_what_was_submitted_comes_back_equal(timeline: Timeline) -> None:
     assert answer.run == run
 
 
+@pytest.mark.every_driver
 def test_asking_twice_with_one_id_makes_one_run(timeline: Timeline) -> None:
     new = new_run({"n": 1})
     first = timeline.perform(lambda: ops.submit(new))
@@ -51,6 +53,7 @@ def test_asking_twice_with_one_id_makes_one_run(timeline: Timeline) -> None:
     assert timeline.ask(tallies.totals())["work", "created", 0][0] == 1
 
 
+@pytest.mark.every_driver
 def test_many_are_answered_in_the_order_asked(timeline: Timeline) -> None:
     known = new_run({"n": "known"}, key="k", dedupe="active")
     timeline.perform(lambda: ops.submit(known))
@@ -97,6 +100,7 @@ def test_many_of_a_kind_need_one_statement(timeline: Timeline) -> None:
     assert [answer.run.id for answer in answers] == [new.id for new in many]
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("relative", [True, False])
 def test_a_run_for_later_waits_for_its_time(timeline: Timeline, relative: bool) -> None:
     when = timedelta(minutes=5) if relative else timeline.now() + timedelta(minutes=5)
@@ -115,6 +119,7 @@ def test_a_time_in_the_past_is_now(timeline: Timeline) -> None:
     timeline.worker("a").claims(run)
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("options", [{}, {"key": "k"}, {"dedupe": "active"}])
 def test_a_run_exists_once_the_callers_transaction_commits(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, options: dict[str, str]
@@ -127,6 +132,7 @@ def test_a_run_exists_once_the_callers_transaction_commits(
     timeline.worker("a").claims(new.id)
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("options", [{}, {"key": "k"}, {"dedupe": "active"}])
 def test_a_rolled_back_transaction_leaves_nothing(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, options: dict[str, str]

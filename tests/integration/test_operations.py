@@ -20,7 +20,7 @@ from holdfast.doctor import State, examine
 from holdfast.embedded.places import binaries
 from holdfast.runtime.settings import Settings
 from holdfast.testing.databases import scratch
-from tests.conftest import with_database
+from tests.databases import with_database
 from tests.integration.operations_support import PAGE, ROOT, run, section
 from tests.servers import binaries as debian_binaries
 

@@ -30,7 +30,7 @@ from holdfast.rq import execute_run
 from holdfast.schema import migrate
 from holdfast.sql import ready
 from holdfast.testing.databases import scratch
-from tests.conftest import with_database
+from tests.databases import with_database
 from tests.integration.rq_support import RqStage
 from tests.integration.worker_support import Stage, kill_tree
 from tests.servers import pgbouncer

@@ -15,13 +15,20 @@ create function holdfast.now() returns timestamptz
     return statement_timestamp();
 """
 
+# Nothing is changed where it is installed: a test can tell by the schema whether another one changed it.
 _INSTALL = """
-create schema if not exists holdfast_testing;
-create table if not exists holdfast_testing.clock (ahead interval not null);
-insert into holdfast_testing.clock select interval '0' where not exists (select from holdfast_testing.clock);
-create or replace function holdfast.now() returns timestamptz
-    language sql stable parallel safe
-    return statement_timestamp() + (select ahead from holdfast_testing.clock);
+do $install$
+begin
+    if to_regclass('holdfast_testing.clock') is null then
+        create schema holdfast_testing;
+        create table holdfast_testing.clock (ahead interval not null);
+        insert into holdfast_testing.clock values (interval '0');
+        create or replace function holdfast.now() returns timestamptz
+            language sql stable parallel safe
+            return statement_timestamp() + (select ahead from holdfast_testing.clock);
+    end if;
+end
+$install$
 """
 
 
@@ -33,8 +40,7 @@ class Executes(Protocol):
 
 def install(connection: Executes) -> None:
     """Make this database's clock one that can be turned. For databases that tests own."""
-    for statement in _INSTALL.strip().split(";\n"):
-        connection.execute(statement)
+    connection.execute(_INSTALL)
 
 
 def move(connection: Executes, by: timedelta) -> None:
