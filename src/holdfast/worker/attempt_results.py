@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from holdfast.domain.execution import Ended, Settled
+from holdfast.domain.execution import Ended, Settled, TakenOver
 from holdfast.domain.settling import Failed, HandedBack, NotBegun
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import RELEASED, Acknowledgement, AttemptRef, Claim, Settlement
@@ -63,7 +63,10 @@ class AttemptResults:
         held = self.session.held
         known = [one for one in ended if held.get(one.claim.run_id) is one.claim]
         for one in known:
-            if isinstance(one.outcome, Settled):
+            if isinstance(one.outcome, TakenOver):
+                held.pop(one.claim.run_id)
+                emit("run.taken_over", **about(one.claim, self.session.id, Status.RUNNING))
+            elif isinstance(one.outcome, Settled):
                 held.pop(one.claim.run_id)
                 self.session.completed += 1
                 if self._figures is not None:

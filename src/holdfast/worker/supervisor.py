@@ -15,7 +15,7 @@ import psycopg
 from holdfast.domain.doorbell import STOP
 from holdfast.domain.errors import DatabaseReadOnly, DatabaseUnreachable, HoldfastError
 from holdfast.domain.execution import Executor, ExecutorContext
-from holdfast.domain.tasks import load_modules, registry
+from holdfast.domain.tasks import load_modules
 from holdfast.domain.values import Renewal
 from holdfast.observe import emit
 from holdfast.processes.family import loop_signals
@@ -111,7 +111,7 @@ class Worker:
 
     @property
     def executors(self) -> list[Executor]:
-        return list({id(one): one for one in (self.options.executor, self.options.inline)}.values())
+        return list(self.options.executors.values())
 
     async def serve(self) -> None:
         """Work until stopped. Raises DatabaseUnreachable if the database is away at the start."""
@@ -130,8 +130,8 @@ class Worker:
             return
         helpers = []
         try:
-            for executor in self.executors:
-                await executor.open(self._place(executor))
+            for name, executor in self.options.executors.items():
+                await executor.open(self._executor_context(name))
             await self._begin()
             helpers = [
                 asyncio.create_task(self.options.listener.listen(self._heard)),
@@ -160,8 +160,8 @@ class Worker:
     async def _begin(self) -> None:
         """Nothing: this worker looks for its runs. One that was told which run to execute claims it here."""
 
-    def _place(self, executor: Executor) -> ExecutorContext:
-        other = None if executor is self.options.executor else executor.name
+    def _executor_context(self, name: str) -> ExecutorContext:
+        other = None if name == self.options.default_executor else name
         return ExecutorContext(
             attempt_services=self._exchange.attempt_services,
             report=partial(self._exchange.report, executor=other),
@@ -179,7 +179,7 @@ class Worker:
     async def _register(self, *, waiting: bool) -> None:
         """Enter a new session, and renew it from now on."""
         session = self._exchange.session
-        info = session.info(self.options, registry.names(), metadata.version("holdfast"))
+        info = session.info(self.options, metadata.version("holdfast"))
 
         def register() -> Op[None]:
             return (yield from workers.register(info))
