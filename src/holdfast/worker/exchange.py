@@ -165,6 +165,8 @@ class Exchange:
     def _errand(self) -> ExchangeRequest:
         now = monotonic()
         request = ExchangeRequest(self.session.id, self._results(), survey=now >= self._survey_at)
+        if request.survey:
+            request.due = self._upkeep.due
         if request.settlements or self.attempt_services.due_in() == 0.0:
             request.progress, request.lines = self.attempt_services.take()
         if self.claiming:
@@ -244,6 +246,8 @@ class Exchange:
             self._upkeep.rescue(answer.orphans)
         if answer.chores:
             self._upkeep.call(answer.chores)
+        if answer.due:
+            self._upkeep.expect(answer.due)
 
     async def _spread(self, queues: frozenset[str]) -> None:
         """Runs became ready because others ended: look for them here, and let other workers know."""

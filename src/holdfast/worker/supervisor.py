@@ -122,7 +122,7 @@ class Worker:
         self._second = Database(self.options.database_url, "worker", moving=True, pooler=self.options.pooler)
         self._upkeep = Upkeep(self.options)
         self._exchange = Exchange(self.options, self._database, self._second, self._upkeep)
-        self._upkeep.rescued = self._exchange.look_soon
+        self._upkeep.look_soon = self._exchange.look_soon
         self._serving = True
         self._exchange.claiming = not self._stopping
         await self._register(waiting=self.options.wait_for_database)
