@@ -40,6 +40,18 @@ def test_two_workers_with_disjoint_tasks_hand_nothing_back(stage: Stage) -> None
     assert stage.query("select status, count(*) from holdfast.attempts group by status") == [("SUCCEEDED", 60)]
 
 
+def test_worker_without_the_executor_of_a_task_leaves_its_runs_to_others(stage: Stage) -> None:
+    left = stage.submit("process_echo", value=1)
+    with stage.worker("inline"):
+        assert stage.ended(stage.submit("echo", value=2)).status is Status.SUCCEEDED
+        assert [reason.code for reason in stage.client.why(left)] == ["no-worker-for-task"]
+    with stage.worker("inline", until_empty=True):
+        pass
+    assert stage.attempts(left) == []
+    with stage.worker("process"):
+        assert stage.ended(left).result() == 1
+
+
 def test_claims_that_find_no_slot_leave_no_attempt(stage: Stage) -> None:
     """Short runs make a worker claim ahead; a long one among them sends the others back."""
     for number in range(200):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 
 from holdfast.assembly.worker import listen_to
 from holdfast.doorbells.poll import PollListener
+from holdfast.sql.statement import Op, Statement, first
+from holdfast.worker.upkeep import ONLY_WHEN_CALLED, Upkeep, every
 from tests.integration.wire import Wire
-from tests.integration.worker_support import Stage, eventually
+from tests.integration.worker_support import DEADLINE, Stage, eventually
 
 LOOKS = 20
 
@@ -53,3 +56,36 @@ def test_a_listening_worker_looks_in_one_transaction(stage: Stage, wire: Wire) -
         looks = seen(wire)[before:]
     last = len(looks) - looks[::-1].index("commit")
     assert looks[last - 10 : last] == ["statement", "statement", "statement", "statement", "commit"] * 2
+
+
+def test_idle_worker_runs_a_service_when_its_due_statement_says(stage: Stage) -> None:
+    """Neither the pace of the service nor a look of the worker would run it during this test."""
+    runs = threading.Semaphore(0)
+
+    async def fire(upkeep: Upkeep) -> None:
+        runs.release()
+
+    def next_fire() -> Op[float | None]:
+        return (yield from Statement("select 0.3::float8", {}, first(lambda row: float(row[0]))))
+
+    service = every(ONLY_WHEN_CALLED, fire, due=next_fire)
+    with stage.worker("inline", services=(service,), poll_every=600, poll_every_listening=600, rescue_every=600):
+        for _ in range(3):
+            assert runs.acquire(timeout=DEADLINE)
+
+
+def test_service_that_has_nothing_due_does_not_run(stage: Stage) -> None:
+    ran, asked = threading.Event(), threading.Semaphore(0)
+
+    async def fire(upkeep: Upkeep) -> None:
+        ran.set()
+
+    def next_fire() -> Op[float | None]:
+        asked.release()
+        return (yield from Statement("select null::float8", {}, first(lambda row: row[0])))
+
+    service = every(ONLY_WHEN_CALLED, fire, due=next_fire)
+    with stage.worker("inline", services=(service,), poll_every=0.05, rescue_every=0.05):
+        for _ in range(3):
+            assert asked.acquire(timeout=DEADLINE)
+    assert not ran.is_set()

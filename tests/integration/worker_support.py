@@ -102,10 +102,10 @@ class Stage:
         """A worker in a thread of its own, stopped at the end."""
         with Runtime(self.settings) as runtime:
             name = executor if isinstance(executor, str) else executor.name
+            options = worker_options(runtime, WorkerRequest(slots=slots, executor=name))
             if not isinstance(executor, str):
-                changes["executor"] = executor
-            request = WorkerRequest(slots=slots, executor=name)
-            worker = Worker(replace(worker_options(runtime, request), **changes))
+                changes["executors"] = {**options.executors, name: executor}
+            worker = Worker(replace(options, **changes))
             ready = threading.Event()
             failures: list[BaseException] = []
 

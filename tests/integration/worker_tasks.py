@@ -36,6 +36,11 @@ def only_attempt(marks: str) -> None:
     say(marks, "ran")
 
 
+@task("process_echo", retry=QUICK, executor="process")
+def process_echo(value: Any = None) -> Any:
+    return value
+
+
 @task("inline_echo", retry=QUICK, executor="inline")
 def inline_echo(value: Any = None) -> Any:
     return [value, threading.current_thread().name]

@@ -17,7 +17,11 @@ NOW = 1000.0
 def planner(monkeypatch: pytest.MonkeyPatch) -> ClaimPlanner:
     monkeypatch.setattr("holdfast.worker.claim_planner.monotonic", lambda: NOW)
     options: Any = SimpleNamespace(
-        queues=("a",), poll_every=1.0, poll_every_listening=8.0, listener=SimpleNamespace(live=True)
+        queues=("a",),
+        poll_every=1.0,
+        poll_every_listening=8.0,
+        listener=SimpleNamespace(live=True),
+        executable_tasks=list,
     )
     return ClaimPlanner(options)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
 from uuid import UUID
 
 import pytest
@@ -58,6 +59,23 @@ def test_a_clock_that_is_set_back_makes_no_earlier_id(monkeypatch: pytest.Monkey
     real = time.time_ns
     monkeypatch.setattr(ids.time, "time_ns", lambda: real() - 3_600_000_000_000)
     assert before < new_id() < new_id()
+
+
+def test_derived_id_with_a_given_time_has_that_time_and_depends_on_the_names() -> None:
+    at = datetime(2031, 5, 6, 7, 8, 9, 123_999, tzinfo=UTC)
+    one = derived_id("nightly report", "2031-05-06", at=at)
+    assert one == derived_id("nightly report", "2031-05-06", at=at)
+    assert UUID(one).version == 7
+    assert UUID(one).int >> 80 == int(at.timestamp() * 1000)
+    assert one != derived_id("nightly report", "2031-05-07", at=at)
+    assert one != derived_id("another report", "2031-05-06", at=at)
+    assert one < derived_id("nightly report", "2031-05-06", at=at + timedelta(milliseconds=1))
+    assert one == derived_id("nightly report", "2031-05-06", at=at.astimezone(timezone(timedelta(hours=5))))
+
+
+def test_derived_id_refuses_a_time_that_an_id_cannot_hold() -> None:
+    with pytest.raises(ValueError, match="from 1970"):
+        derived_id("schedule", "one", at=datetime(1969, 12, 31, tzinfo=UTC))
 
 
 def test_a_derived_id_is_the_same_whenever_it_is_asked_for() -> None:

@@ -6,13 +6,18 @@ import io
 import json
 import os
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from holdfast.assembly.services import services
-from holdfast.domain.errors import ResultNotStorable
-from holdfast.domain.execution import Limits
-from holdfast.executors.frames import Unframer, frame
+from holdfast.assembly.worker import EXECUTORS, open_executors
+from holdfast.cli import worker as worker_command
+from holdfast.domain.errors import ConfigurationError, ResultNotStorable
+from holdfast.domain.execution import Ended, Limits, TakenOver
+from holdfast.domain.tasks import ExecutorName
+from holdfast.domain.values import Claim
+from holdfast.executors.channel import Unframer, frame
 from holdfast.executors.pace import Pace
 from holdfast.executors.performing import clean, describe, storable
 from holdfast.executors.shared_state import SharedState, make_shared_state
@@ -21,7 +26,34 @@ from holdfast.observe.logs import configure_logging
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings
 from holdfast.sql import chores
+from holdfast.worker.attempt_results import AttemptResults
+from holdfast.worker.session import WorkerSession
 from holdfast.worker.upkeep import SERVICES
+
+
+def test_every_executor_that_a_task_can_name_has_a_factory() -> None:
+    assert set(EXECUTORS) == set(get_args(ExecutorName)) == set(worker_command.EXECUTORS)
+
+
+def test_unknown_executor_is_refused_with_the_names_of_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match="there is no executor 'magic'; choose one of process, inline"):
+        open_executors(Settings(), "magic", None)
+
+
+def test_worker_has_its_default_executor_and_the_inline_one() -> None:
+    executors = open_executors(Settings(), "process", 3)
+    assert {name: executor.slots for name, executor in executors.items()} == {"inline": 10, "process": 3}
+    assert {name: executor.slots for name, executor in open_executors(Settings(), "inline", 3).items()} == {"inline": 3}
+
+
+def test_claim_that_another_process_has_taken_over_is_forgotten_and_not_settled() -> None:
+    claim = Claim("run", 1, 0, "task", "default", "{}", b"", None, 0, 0.0, None, None, 0, "now")
+    results = AttemptResults(WorkerSession(), lambda queue, delay: None)
+    results.session.held["run"] = claim
+    results.report([Ended(claim, TakenOver())])
+    assert not results.session.held
+    assert not results.pending.unsettled()
+    assert results.session.counts() == (0, 0)
 
 
 def test_frames_come_together_from_any_pieces() -> None:

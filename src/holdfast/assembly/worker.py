@@ -14,7 +14,7 @@ from holdfast.assembly.services import services
 from holdfast.client.requests import prepare
 from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
-from holdfast.domain.execution import ChildLimits, Executor, Limits
+from holdfast.domain.execution import INLINE, ChildLimits, Executor, Limits
 from holdfast.domain.values import NewRun, StoredResult
 from holdfast.executors.output import about_current_run
 from holdfast.observe import emit
@@ -86,7 +86,7 @@ def _announce(settings: Settings, request: WorkerRequest) -> None:
         if settings.database_url is not None
         else f"embedded in {Path(settings.home).resolve()}",
         executor=request.executor,
-        slots=request.slots or (INLINE_SLOTS if request.executor == "inline" else processors()),
+        slots=request.slots or (INLINE_SLOTS if request.executor == INLINE else processors()),
         queues=queues,
         tasks=", ".join(("holdfast.tasks", *settings.tasks)),
     )
@@ -99,7 +99,7 @@ def start_logging(settings: Settings) -> Callable[[], None]:
 
 def run_sweep(settings: Settings) -> None:
     """Do what workers do for all, and execute nothing, until told to stop."""
-    request = WorkerRequest(queues=(), executor="inline", name=f"sweep {os.getpid()}")
+    request = WorkerRequest(queues=(), executor=INLINE, name=f"sweep {os.getpid()}")
     with _opened(settings, request) as runtime:
         Sweep(replace(worker_options(runtime, request), services=services(runtime))).run()
 
@@ -113,11 +113,10 @@ class Sweep(Worker):
 
 def worker_options(runtime: Runtime, request: WorkerRequest) -> WorkerOptions:
     settings = runtime.settings
-    inline = _inline(settings, request.slots if request.executor == "inline" else None)
     return WorkerOptions(
         database_url=runtime.database_url,
-        executor=inline if request.executor == "inline" else open_executor(settings, request.executor, request.slots),
-        inline=inline,
+        executors=open_executors(settings, request.executor, request.slots),
+        default_executor=request.executor,
         listener=open_listener(runtime),
         queues=request.queues,
         task_modules=("holdfast.tasks", *settings.tasks),
@@ -138,8 +137,16 @@ def worker_options(runtime: Runtime, request: WorkerRequest) -> WorkerOptions:
     )
 
 
+def open_executors(settings: Settings, default: str, slots: int | None) -> dict[str, Executor]:
+    """Return the executors of a worker by name: its default one, and the inline one that every worker has.
+
+    `slots` is for the default one; without it, each executor gets the number of slots that suits it.
+    """
+    return {INLINE: open_executor(settings, INLINE, None), default: open_executor(settings, default, slots)}
+
+
 def open_executor(settings: Settings, name: str, slots: int | None) -> Executor:
-    """The executor of this name; without a number of slots it gets what suits it."""
+    """Return a new executor of this name. Raise ConfigurationError if there is none."""
     make = EXECUTORS.get(name)
     if make is None:
         raise ConfigurationError(f"there is no executor {name!r}; choose one of {', '.join(EXECUTORS)}")
@@ -173,7 +180,9 @@ def _inline(settings: Settings, slots: int | None) -> Executor:
     return InlineExecutor(slots or INLINE_SLOTS)
 
 
-EXECUTORS: Mapping[str, Callable[[Settings, int | None], Executor]] = {"process": _process, "inline": _inline}
+# Every executor that a worker can have. A factory imports its executor when it is called, because some of them need
+# packages that are installed only where they are used; it raises ConfigurationError if such a package is missing.
+EXECUTORS: Mapping[str, Callable[[Settings, int | None], Executor]] = {"process": _process, INLINE: _inline}
 
 
 def open_listener(runtime: Runtime) -> Listener:

@@ -1,8 +1,15 @@
-"""What a worker and its executors expect of each other.
+"""The interface between a worker and its executors.
 
-A worker gives an executor claims; the executor performs them and reports an outcome for each, never an exception. What
-user code requests while it runs is answered by the worker's attempt services. An executor knows nothing of SQL, and the
-worker nothing of processes, pipes or loops; both sides meet here.
+A worker has one or more executors by name, and a task chooses one of them. The worker gives an executor claims; the
+executor performs them and reports an outcome for each, never an exception. What user code requests while it runs is
+answered by the worker's attempt services. An executor knows nothing of SQL, and the worker knows nothing of processes,
+pipes or clusters.
+
+To add an executor, implement `Executor`, add its factory to `assembly.worker.EXECUTORS` and its name to
+`domain.tasks.ExecutorName`. An executor that starts a process elsewhere may leave the rest of the attempt to that
+process: once it holds the lease itself, the executor reports `TakenOver`. Details about where an attempt runs (node,
+address, external ids) belong in the column `details` of `leases`, which becomes `attempts.details` when the attempt
+ends.
 """
 
 from __future__ import annotations
@@ -13,6 +20,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.domain.context import OwnTransaction
+from holdfast.domain.reasons import LeaseRequest
 from holdfast.domain.settling import Outcome
 from holdfast.domain.values import AttemptRef, Claim, StoredResult
 
@@ -24,12 +32,22 @@ class Settled:
     elapsed: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """Another process holds the lease now and settles the attempt: the worker forgets the claim and writes nothing."""
+
+    elapsed: float = 0.0
+
+
 class Ended(NamedTuple):
-    """One claim and how it ended."""
+    """One claim and how it ended here."""
 
     claim: Claim
-    outcome: Outcome | Settled
+    outcome: Outcome | Settled | TakenOver
 
+
+INLINE = "inline"
+"""The executor that every worker has. Successes of a worker that has no other are logged only at debug level."""
 
 Report = Callable[[Sequence[Ended]], None]
 StoreResult = Callable[[str, int, bytes], StoredResult]
@@ -119,8 +137,8 @@ class Executor(Protocol):
     def room(self) -> int:
         """How many more claims can be used well now: free slots, and more where runs are tiny."""
 
-    def stop(self, ref: AttemptRef, reason: str) -> None:
-        """The run was cancelled: tell its code, and make it stop if it does not."""
+    def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
+        """Ask the code of this attempt to stop, and make it stop if it does not. Report it as `stopped_by` says."""
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
         """Claims that have waited this long without having begun; they are the caller's again.

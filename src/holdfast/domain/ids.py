@@ -13,10 +13,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 _lock = threading.Lock()
 _last = 0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The digit of the variant (binary 10xx) for a digit of noise.
 _VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 
@@ -92,12 +94,22 @@ def new_ids(count: int) -> list[str]:
     return ids
 
 
-def derived_id(origin: str, name: str) -> str:
-    """Return the id of `name` under `origin`, with the origin's time; equal arguments give equal ids."""
+def derived_id(origin: str, name: str, *, at: datetime | None = None) -> str:
+    """Return the id that `name` always has under `origin`: creating something twice under it creates one thing.
+
+    The id has the time of the origin, which then has to be an id, or the time `at`, rounded down to milliseconds. Give
+    the same time each time: it is part of the id.
+    """
     digest = hashlib.sha256(f"{origin}/{name}".encode()).hexdigest()
-    bits = uuid.UUID(origin).int
-    tick = (bits >> 80) << 12 | 0x800 | int(digest[:3], 16)
-    return _text(tick, digest[3:19])
+    milliseconds = uuid.UUID(origin).int >> 80 if at is None else _milliseconds(at)
+    return _text(milliseconds << 12 | 0x800 | int(digest[:3], 16), digest[3:19])
+
+
+def _milliseconds(at: datetime) -> int:
+    found = (at - _EPOCH) // timedelta(milliseconds=1)  # TypeError without a time zone
+    if not 0 <= found < 1 << 48:
+        raise ValueError(f"an id holds a time from 1970 to 10889, not {at.isoformat()}")
+    return found
 
 
 SERIES_AT_MOST = 1 << 24

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from holdfast.domain.reasons import describe
+from holdfast.domain.explanations import describe
 from holdfast.domain.values import RunRecord
 
 T = TypeVar("T")

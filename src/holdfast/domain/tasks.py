@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args, overload
 
 from holdfast.domain.errors import ConfigurationError, UnknownTask
 from holdfast.domain.opening import opened, references
@@ -268,7 +268,8 @@ def _mistakes(task: Task) -> Iterable[tuple[bool, str]]:
     yield not bounded, f"timeout={timeout!r} must be a positive timedelta of at most 30 years"
     yield not isinstance(task.retry, Retry | None), f"retry={task.retry!r} must be a Retry(...)"
     yield not _is_dedupe(task.dedupe), f'dedupe={task.dedupe!r} must be "off", "active", or a positive window'
-    yield task.executor not in (None, "process", "inline"), f'executor={task.executor!r} must be "process" or "inline"'
+    known = ", ".join(f'"{name}"' for name in get_args(ExecutorName))
+    yield task.executor not in (None, *get_args(ExecutorName)), f"executor={task.executor!r} must be one of {known}"
     yield not all(map(_is_text, task.ignore_in_hash)), "ignore_in_hash must contain dotted paths, such as client.name"
     yield not all(map(_is_text, task.tags)), "tags must be strings of 1 to 255 printable characters"
     yield not isinstance(task.resources, Mapping | None), "resources must be a mapping, such as {'cpu': 2}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.domain.reasons import ReasonCode
 from holdfast.domain.records import Reason
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
@@ -31,33 +32,33 @@ def explain(run_id: str) -> Op[list[Reason]]:
 
 def _settled(run: RunRecord) -> Reason:
     if run.status is Status.RUNNING and run.cancel_requested_at:
-        return Reason("stopping", {"requested_at": run.cancel_requested_at, "reason": run.reason})
+        return Reason(ReasonCode.STOPPING, {"requested_at": run.cancel_requested_at, "reason": run.reason})
     if run.status is Status.RUNNING:
         lease = {"worker_id": run.lease_owner, "lease_expires_at": run.lease_expires_at}
-        return Reason("running", {"attempt": run.attempt_count, **lease})
-    return Reason("ended", {"status": str(run.status), "detail": run.reason or run.last_error})
+        return Reason(ReasonCode.RUNNING, {"attempt": run.attempt_count, **lease})
+    return Reason(ReasonCode.ENDED, {"status": str(run.status), "detail": run.reason or run.last_error})
 
 
 def _pending(at: Situation, awaited: Sequence[Awaited]) -> list[Reason]:
     reasons: list[Reason] = []
     if at.blockers:
         waits_for = [{"id": one.id, "what": one.what, "status": one.status} for one in awaited]
-        reasons.append(Reason("dependencies", {"count": at.blockers, "waits_for": waits_for}))
+        reasons.append(Reason(ReasonCode.DEPENDENCIES, {"count": at.blockers, "waits_for": waits_for}))
     if at.due_in is not None and at.due_in > 0 and at.due_at is not None:
-        code = at.waiting_for if at.waiting_for not in (None, "dependencies") else "scheduled"
+        code = at.waiting_for if at.waiting_for not in (None, ReasonCode.DEPENDENCIES) else ReasonCode.SCHEDULED
         reasons.append(Reason(str(code), {"due_at": at.due_at}))
     if at.paused_at is not None:
         paused = {"paused_by": at.paused_by, "paused_at": at.paused_at, "reason": at.pause_reason}
-        reasons.append(Reason("paused", {"queue": at.queue, **paused}))
+        reasons.append(Reason(ReasonCode.PAUSED, {"queue": at.queue, **paused}))
     if at.workers == 0:
-        reasons.append(Reason("no-worker"))
+        reasons.append(Reason(ReasonCode.NO_WORKER))
     elif at.workers_of_queue == 0:
-        reasons.append(Reason("no-worker-for-queue", {"queue": at.queue, "workers": at.workers}))
+        reasons.append(Reason(ReasonCode.NO_WORKER_FOR_QUEUE, {"queue": at.queue, "workers": at.workers}))
     elif at.workers_of_task == 0:
-        reasons.append(Reason("no-worker-for-task", {"queue": at.queue, "task": at.task}))
+        reasons.append(Reason(ReasonCode.NO_WORKER_FOR_TASK, {"queue": at.queue, "task": at.task}))
     if at.ahead:
         more = at.ahead >= AHEAD_AT_MOST
-        reasons.append(Reason("behind", {"queue": at.queue, "ahead": at.ahead, "or_more": more}))
+        reasons.append(Reason(ReasonCode.BEHIND, {"queue": at.queue, "ahead": at.ahead, "or_more": more}))
     if not reasons and at.free_slots <= 0:
-        reasons.append(Reason("busy"))
-    return reasons or [Reason("next")]
+        reasons.append(Reason(ReasonCode.BUSY))
+    return reasons or [Reason(ReasonCode.NEXT)]

@@ -13,7 +13,6 @@ import redis
 from holdfast import ops
 from holdfast.assembly.worker import WorkerRequest, child_limits, start_logging, worker_options
 from holdfast.domain.ids import parse_id
-from holdfast.domain.tasks import registry
 from holdfast.domain.values import Claim
 from holdfast.doorbells.redis import open_redis
 from holdfast.doorbells.rq import RunRinger
@@ -44,7 +43,7 @@ def execute(run_id: object) -> None:
         if _claimable(runtime, known):
             options = worker_options(runtime, WorkerRequest(queues=(), slots=1))
             child = OneChild(1, limits=child_limits(runtime.settings))
-            worker = RunWorker(replace(options, executor=child), known)
+            worker = RunWorker(replace(options, executors={**options.executors, child.name: child}), known)
             # A process that is not ours alone, such as a worker of RQ that does not fork, keeps its signals.
             if forked:
                 worker.run()
@@ -81,7 +80,7 @@ class RunWorker(Worker):
         self._began = True
 
     def _claim(self) -> Op[Claim | None]:
-        return ops.claim_by_id(self._exchange.session.id, self._run_id, registry.names(), random())
+        return ops.claim_by_id(self._exchange.session.id, self._run_id, self.options.executable_tasks(), random())
 
     def _done(self) -> bool:
         exchange = self._exchange

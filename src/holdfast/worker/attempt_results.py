@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from holdfast.domain.execution import Ended, Settled
+from holdfast.domain.execution import Ended, Settled, TakenOver
+from holdfast.domain.reasons import ReasonCode
 from holdfast.domain.settling import Failed, HandedBack, NotBegun
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import RELEASED, Acknowledgement, AttemptRef, Claim, Settlement
@@ -63,7 +64,10 @@ class AttemptResults:
         held = self.session.held
         known = [one for one in ended if held.get(one.claim.run_id) is one.claim]
         for one in known:
-            if isinstance(one.outcome, Settled):
+            if isinstance(one.outcome, TakenOver):
+                held.pop(one.claim.run_id)
+                emit("run.taken_over", **about(one.claim, self.session.id, Status.RUNNING))
+            elif isinstance(one.outcome, Settled):
                 held.pop(one.claim.run_id)
                 self.session.completed += 1
                 if self._figures is not None:
@@ -93,7 +97,9 @@ class AttemptResults:
     def give_up(self, why: str) -> None:
         """The session is lost: whatever has not ended was killed, and counts as crashed if that still counts."""
         error = {"class": "LeaseLost", "message": f"the worker stopped the run: {why}", "traceback": None}
-        self.pending.add([Ended(claim, Failed(error, reason="crash", elapsed=None)) for claim in self._unfinished()])
+        self.pending.add(
+            [Ended(claim, Failed(error, reason=ReasonCode.CRASH, elapsed=None)) for claim in self._unfinished()]
+        )
 
     def _unfinished(self) -> list[Claim]:
         ended = {settlement.ref.run_id for settlement in self.pending.unsettled()}
@@ -110,7 +116,9 @@ class AttemptResults:
                 status=str(Status.RUNNING),
                 attempt_count=ref.number,
             )
-            returned = Settlement(ref, AttemptStatus.CANCELLED, None, excuse=True, reason="handed-back", begun=False)
+            returned = Settlement(
+                ref, AttemptStatus.CANCELLED, None, excuse=True, reason=ReasonCode.HANDED_BACK, begun=False
+            )
             self.pending.put([returned])
 
     def settled(self, settlements: Sequence[Settlement], acks: Sequence[Acknowledgement]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from time import monotonic
 
-from holdfast.domain.tasks import registry
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.picker import Picker
 from holdfast.worker.round_trip import PROMOTED_AT_ONCE, Answer, ExchangeRequest
@@ -87,7 +86,7 @@ class ClaimPlanner:
         """Put on the request what is due. A look costs little, so anything else that is due takes it along."""
         request.news = self.news
         request.promote = now >= self._promote_at
-        request.tasks = registry.names()
+        request.tasks = self._options.executable_tasks()
         idle = not self._hungry and not request.promote
         request.look = idle and (now >= self._look_at or request.survey)
         if room > 0 and not idle:
@@ -102,7 +101,7 @@ class ClaimPlanner:
         """Put on the request what can be taken beside another turn, which does everything else that is due."""
         request.news = self.news
         if self._hungry and room > 0:
-            request.tasks = registry.names()
+            request.tasks = self._options.executable_tasks()
             request.limit = self._limit(room)
             request.positions = self._picker.positions()
 

@@ -17,10 +17,9 @@ from time import monotonic
 import psycopg
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.execution import Ended, Executor
+from holdfast.domain.execution import INLINE, Ended, Executor
 from holdfast.domain.settling import is_readable
 from holdfast.domain.states import Status
-from holdfast.domain.tasks import registry
 from holdfast.domain.values import AttemptRef, Claim, Settlement
 from holdfast.drivers.faults import Fault, fault_of
 from holdfast.observe import emit
@@ -88,7 +87,7 @@ class Exchange:
         self._planner.restart()
 
     def _new_results(self) -> AttemptResults:
-        quietly = self._options.executor is self._options.inline
+        quietly = self._options.default_executor == INLINE
         return AttemptResults(WorkerSession(), self._planner.expect, quietly=quietly, figures=self._options.figures)
 
     def wake(self) -> None:
@@ -117,13 +116,10 @@ class Exchange:
 
     def hand_back_waiting(self) -> None:
         """Claims that found no slot for a while go back, so that another worker may take them."""
-        for executor in self._executors():
+        for executor in self._options.executors.values():
             self.results.release(executor.take_back(HAND_BACK_AFTER if self.claiming else 0.0))
         if self.pending:
             self.wake()
-
-    def _executors(self) -> list[Executor]:
-        return list({id(one): one for one in (self._options.executor, self._options.inline)}.values())
 
     async def serve(self, until: Callable[[], bool]) -> None:
         """Take turns until `until` says that it is enough."""
@@ -169,6 +165,8 @@ class Exchange:
     def _errand(self) -> ExchangeRequest:
         now = monotonic()
         request = ExchangeRequest(self.session.id, self._results(), survey=now >= self._survey_at)
+        if request.survey:
+            request.due = self._upkeep.due
         if request.settlements or self.attempt_services.due_in() == 0.0:
             request.progress, request.lines = self.attempt_services.take()
         if self.claiming:
@@ -248,6 +246,8 @@ class Exchange:
             self._upkeep.rescue(answer.orphans)
         if answer.chores:
             self._upkeep.call(answer.chores)
+        if answer.due:
+            self._upkeep.expect(answer.due)
 
     async def _spread(self, queues: frozenset[str]) -> None:
         """Runs became ready because others ended: look for them here, and let other workers know."""
@@ -332,14 +332,18 @@ class Exchange:
             if not is_readable(claim.policy):
                 emit("run.policy_unreadable", policy=claim.policy, **about(claim, session.id, Status.RUNNING))
         results.began(claims)
-        inline = self._options.inline
-        if self._options.executor is not inline:
-            tiny = [claim for claim in claims if _is_inline(claim)]
-            if tiny:
-                inline.give(session.id, tiny)
-                claims = [claim for claim in claims if not _is_inline(claim)]
-        if claims:
-            self._options.executor.give(session.id, claims)
+        for executor, given in self._by_executor(claims):
+            executor.give(session.id, given)
+
+    def _by_executor(self, claims: list[Claim]) -> Iterable[tuple[Executor, list[Claim]]]:
+        """Divide claims among the executors of this worker. A run of a task that it does not know fails in any."""
+        if len(self._options.executors) == 1:
+            return [(self._options.executor, claims)]
+        divided: dict[str, tuple[Executor, list[Claim]]] = {}
+        for claim in claims:
+            executor = self._options.executor_of(claim.task) or self._options.executor
+            divided.setdefault(executor.name, (executor, []))[1].append(claim)
+        return divided.values()
 
     def begin(self, claims: list[Claim]) -> None:
         """Have runs performed that were claimed for this session outside of a turn."""
@@ -384,8 +388,3 @@ class Exchange:
             if request.settlements and await self._do(self._database, request) is None and self._failures:
                 return False
         return True
-
-
-def _is_inline(claim: Claim) -> bool:
-    task = registry.find(claim.task)
-    return task is not None and task.executor == "inline"

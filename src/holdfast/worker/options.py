@@ -1,4 +1,4 @@
-"""What a worker is told when it starts."""
+"""Settings and parts of a worker, and which of its executors performs a task."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.execution import Executor, Limits, StoreResult
+from holdfast.domain.tasks import registry
 from holdfast.domain.values import NewRun
 from holdfast.worker.figures import Figures
 
@@ -30,16 +31,17 @@ def _no_children(task: str, parameters: Any, options: Mapping[str, Any]) -> NewR
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """Settings and parts of a worker. Seconds throughout.
+    """Settings and parts of a worker. All durations are in seconds.
 
-    `executor` performs the runs, except those of tasks that say `inline`, which `inline` performs. `prepare` makes a
-    child run out of a task's name, parameters and options; `store` keeps large results. `services` are done beside
-    those that every worker does; `figures` counts what it starts and ends.
+    `executors` are the executors of this worker by name. A task chooses one with its `executor` option; all other tasks
+    get the one named `default_executor`, which the worker is registered with. `prepare` makes a child run from a name,
+    parameters and options; `store` keeps large results. `services` extend the upkeep services that every
+    worker has; `figures` counts the attempts that the worker starts and ends.
     """
 
     database_url: str
-    executor: Executor
-    inline: Executor
+    executors: Mapping[str, Executor]
+    default_executor: str
     listener: Listener
     queues: tuple[str, ...] | None = None
     task_modules: tuple[str, ...] = ()
@@ -60,11 +62,29 @@ class WorkerOptions:
     figures: Figures | None = None
 
     def __post_init__(self) -> None:
+        if self.default_executor not in self.executors:
+            raise ConfigurationError(
+                f"this worker has no executor {self.default_executor!r}; it has {', '.join(self.executors)}"
+            )
         if not 0 < self.renew_every * 3 <= self.lease:
             raise ConfigurationError(
                 f"renewing every {self.renew_every:g} s cannot keep a lease of {self.lease:g} s through two missed "
                 "renewals; renew at least three times per lease"
             )
+
+    @property
+    def executor(self) -> Executor:
+        """The default executor. Its free room limits how many runs the worker claims."""
+        return self.executors[self.default_executor]
+
+    def executor_of(self, task: str) -> Executor | None:
+        """Return the executor that performs this task; None if this worker does not have the one that it asks for."""
+        known = registry.find(task)
+        return self.executors.get((known.executor if known is not None else None) or self.default_executor)
+
+    def executable_tasks(self) -> list[str]:
+        """Return the names of the registered tasks that this worker can execute: it claims no others."""
+        return [name for name in registry.names() if self.executor_of(name) is not None]
 
     @property
     def margin(self) -> float:

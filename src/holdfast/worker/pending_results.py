@@ -12,7 +12,7 @@ from random import random
 from time import monotonic
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.execution import Ended, Settled
+from holdfast.domain.execution import Ended, Settled, TakenOver
 from holdfast.domain.settling import settle
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import AttemptRef, Claim, Settlement
@@ -54,7 +54,9 @@ class PendingResults:
     def add(self, ended: Iterable[Ended], executor: str | None = None) -> None:
         """Add results that are not written yet; `executor` if it is not the one that the worker is registered with."""
         settlements = [
-            settle(one.claim, one.outcome, random()) for one in ended if not isinstance(one.outcome, Settled)
+            settle(one.claim, one.outcome, random())
+            for one in ended
+            if not isinstance(one.outcome, Settled | TakenOver)
         ]
         self.put(settlements if executor is None else [one._replace(executor=executor) for one in settlements])
 

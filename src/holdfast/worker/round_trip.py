@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast import ops
@@ -30,6 +30,8 @@ class ExchangeRequest:
     promote: bool = False
     look: bool = False
     survey: bool = False
+    due: Mapping[str, Callable[[], Op[float | None]]] = field(default_factory=dict)
+    """The statements that tell when upkeep services are due, by service; for a survey."""
     news: int = 0
 
     @property
@@ -51,6 +53,7 @@ class Answer:
     queues: list[str] | None = None
     orphans: list[Orphan] = field(default_factory=list)
     chores: list[str] = field(default_factory=list)
+    due: dict[str, float | None] = field(default_factory=dict)
 
 
 def turn(request: ExchangeRequest) -> Op[Answer]:
@@ -71,4 +74,6 @@ def turn(request: ExchangeRequest) -> Op[Answer]:
     if request.survey:
         answer.orphans = yield from ops.find_orphans(RESCUED_AT_ONCE)
         answer.chores = yield from chores.due()
+        for name, due in request.due.items():
+            answer.due[name] = yield from due()
     return answer

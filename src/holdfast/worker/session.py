@@ -7,7 +7,6 @@ never be mistaken for the new one's: not by the database, which fences by id, an
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from datetime import timedelta
 
 from holdfast.domain.ids import new_id
@@ -26,14 +25,14 @@ class WorkerSession:
         self.failed = 0
         self._strange: frozenset[AttemptRef] = frozenset()
 
-    def info(self, options: WorkerOptions, tasks: Iterable[str], version: str) -> WorkerInfo:
-        names = tuple(sorted(tasks))
+    def info(self, options: WorkerOptions, version: str) -> WorkerInfo:
+        names = tuple(options.executable_tasks())
         return WorkerInfo(
             id=self.id,
             hostname=options.hostname,
             pid=os.getpid(),
             name=options.title,
-            executor=options.executor.name,
+            executor=options.default_executor,
             version=version,
             slots=options.executor.slots,
             lease=timedelta(seconds=options.lease),

@@ -15,7 +15,8 @@ import psycopg
 from holdfast.domain.doorbell import STOP
 from holdfast.domain.errors import DatabaseReadOnly, DatabaseUnreachable, HoldfastError
 from holdfast.domain.execution import Executor, ExecutorContext
-from holdfast.domain.tasks import load_modules, registry
+from holdfast.domain.reasons import CANCEL
+from holdfast.domain.tasks import load_modules
 from holdfast.domain.values import Renewal
 from holdfast.observe import emit
 from holdfast.processes.family import loop_signals
@@ -111,7 +112,7 @@ class Worker:
 
     @property
     def executors(self) -> list[Executor]:
-        return list({id(one): one for one in (self.options.executor, self.options.inline)}.values())
+        return list(self.options.executors.values())
 
     async def serve(self) -> None:
         """Work until stopped. Raises DatabaseUnreachable if the database is away at the start."""
@@ -121,7 +122,7 @@ class Worker:
         self._second = Database(self.options.database_url, "worker", moving=True, pooler=self.options.pooler)
         self._upkeep = Upkeep(self.options)
         self._exchange = Exchange(self.options, self._database, self._second, self._upkeep)
-        self._upkeep.rescued = self._exchange.look_soon
+        self._upkeep.look_soon = self._exchange.look_soon
         self._serving = True
         self._exchange.claiming = not self._stopping
         await self._register(waiting=self.options.wait_for_database)
@@ -130,8 +131,8 @@ class Worker:
             return
         helpers = []
         try:
-            for executor in self.executors:
-                await executor.open(self._place(executor))
+            for name, executor in self.options.executors.items():
+                await executor.open(self._executor_context(name))
             await self._begin()
             helpers = [
                 asyncio.create_task(self.options.listener.listen(self._heard)),
@@ -160,8 +161,8 @@ class Worker:
     async def _begin(self) -> None:
         """Nothing: this worker looks for its runs. One that was told which run to execute claims it here."""
 
-    def _place(self, executor: Executor) -> ExecutorContext:
-        other = None if executor is self.options.executor else executor.name
+    def _executor_context(self, name: str) -> ExecutorContext:
+        other = None if name == self.options.default_executor else name
         return ExecutorContext(
             attempt_services=self._exchange.attempt_services,
             report=partial(self._exchange.report, executor=other),
@@ -179,7 +180,7 @@ class Worker:
     async def _register(self, *, waiting: bool) -> None:
         """Enter a new session, and renew it from now on."""
         session = self._exchange.session
-        info = session.info(self.options, registry.names(), metadata.version("holdfast"))
+        info = session.info(self.options, metadata.version("holdfast"))
 
         def register() -> Op[None]:
             return (yield from workers.register(info))
@@ -269,7 +270,7 @@ class Worker:
             claim = self._exchange.session.held.get(ref[0])
             if claim is not None and claim.number == ref[1]:
                 for executor in self.executors:
-                    executor.stop(claim.ref, "cancelled")
+                    executor.stop(claim.ref, CANCEL)
 
     async def _watch(self) -> None:
         """Twice a second while something takes that long: was a run asked to stop, does a claim find no slot?"""

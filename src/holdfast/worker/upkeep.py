@@ -1,15 +1,23 @@
-"""Upkeep: what every worker does for all. Each service is bounded, idempotent, and safe to run anywhere at any time.
+"""Upkeep: services that every worker performs for the whole installation, each bounded, idempotent and safe anywhere.
 
-Nobody is the leader. A service that fails is logged and tried again; one row that cannot be handled never keeps the
-others waiting.
+No worker is the leader. A service is data: what it does, how often, and, if it can say so, when it is due next. All
+services share one next wake-up, so an idle worker sleeps until the first of them is due. A service runs
+
+    at its pace        every so many seconds, and less often while the worker is idle
+    when it is called  a worker that looks for runs also looks for work of the services (`sql.chores`), and calls them
+    when it is due     its `due` statement returns the seconds until then; it is asked at such a look and after a run
+
+A service that fails is logged and runs again later. A row that cannot be handled never blocks the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from math import inf
 from random import random, uniform
 from time import monotonic
 from typing import Any
@@ -30,23 +38,28 @@ from holdfast.worker.options import WorkerOptions
 FOLDED_AT_ONCE = 5000
 STARTED_AT_ONCE = 1000
 NAMED_AT_ONCE = 5000
-# A worker counts as busy for so long after it had something to do.
+# A worker counts as busy for this long after it had something to do.
 ACTIVE_FOR = 5.0
-# The pause of a service that the worker is called to when there is something to do: see `sql.chores`.
+# The pace of a service that runs only when it is called or due.
 ONLY_WHEN_CALLED = 86_400.0
+
+Due = Callable[[], Op[float | None]]
 
 
 @dataclass(frozen=True)
 class Service:
-    """Something to do when called, every so many seconds, or every `idle` seconds while the worker has nothing to do.
+    """Something that is done every so many seconds, or every `idle` seconds while the worker has nothing to do.
 
-    The first time comes within `first` seconds, so that not all workers do it at once.
+    The first time comes within `first` seconds, at random, so that not all workers do it at once. `due` returns in how
+    many seconds there is something to do, or None; the service then runs at that time, whatever its pace. One that is
+    still due after its run runs again at its pace.
     """
 
     every: float
     run: Callable[[Upkeep], Awaitable[None]]
     first: float
     idle: float
+    due: Due | None = None
 
     @property
     def name(self) -> str:
@@ -59,61 +72,78 @@ def every(
     *,
     first: float | None = None,
     idle: float | None = None,
+    due: Due | None = None,
 ) -> Service:
-    return Service(seconds, run, seconds if first is None else first, seconds if idle is None else idle)
+    return Service(seconds, run, seconds if first is None else first, seconds if idle is None else idle, due)
 
 
 class Upkeep:
-    """Runs the services on a connection of their own."""
+    """Runs the services, over a connection of their own."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
         self.database = Database(options.database_url, "upkeep", patience=30.0, pooler=options.pooler)
-        self._active_at = monotonic()
+        self.look_soon: Callable[[], None] = lambda: None
+        """Called when runs became ready, so that this worker looks for them."""
+        now = monotonic()
+        self._times = {one: now + uniform(0, one.first) for one in (*SERVICES, *options.services)}
+        self._by_name = {one.name: one for one in self._times}
+        self.due = {one.name: one.due for one in self._times if one.due is not None}
+        """The `due` statements, by service. A worker that looks for runs asks them and hands on the answers."""
+        self._active_at = now
         self._busy = True
-        self.rescued: Callable[[], None] = _nobody
         self._orphans: list[Orphan] = []
-        self._called: set[str] = set()
-        self._bell = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def rescue(self, orphans: list[Orphan]) -> None:
-        """Leases that have passed, found on the way."""
+        """Rescue the runs of these leases, which the worker found expired."""
         self._orphans = orphans
-        self._bell.set()
+        self._wake.set()
 
     def call(self, names: Iterable[str]) -> None:
-        """These services have something to do, as was seen on the way."""
-        self._called.update(names)
-        self._bell.set()
+        """Run these services soon: they have something to do."""
+        self.expect(dict.fromkeys(names, 0.0))
         self.note_activity()
 
+    def expect(self, due: Mapping[str, float | None]) -> None:
+        """Run these services when they are due, in so many seconds; None if they have nothing to do."""
+        now = monotonic()
+        for name, seconds in due.items():
+            service = self._by_name.get(name)
+            if service is not None and seconds is not None:
+                self._times[service] = min(self._times[service], now + seconds)
+        self._wake.set()
+
     def note_activity(self) -> None:
-        """The worker has something to do: services come at their usual pace."""
-        self._active_at = monotonic()
+        """Note that the worker has something to do: services run at their usual pace."""
+        self._active_at = now = monotonic()
         if not self._busy:
             self._busy = True
-            self._bell.set()
+            self._times = {one: min(at, now + one.every) for one, at in self._times.items()}
+            self._wake.set()
 
     async def serve(self) -> None:
-        due = {service: monotonic() + uniform(0, service.first) for service in (*SERVICES, *self.options.services)}
         while True:
-            service = min(due, key=lambda one: due[one])
+            service = min(self._times, key=lambda one: self._times[one])
             try:
-                async with asyncio.timeout(max(0.0, due[service] - monotonic())):
-                    await self._bell.wait()
+                async with asyncio.timeout(max(0.0, self._times[service] - monotonic())):
+                    await self._wake.wait()
             except TimeoutError:
-                await self._attempt(service.name, service.run)
-                self._busy = monotonic() - self._active_at < ACTIVE_FOR
-                pause = service.every if self._busy else service.idle
-                due[service] = monotonic() + pause * uniform(0.9, 1.1)
+                await self._perform(service)
             else:
-                self._bell.clear()
-                now = monotonic()
-                due = {one: min(at, now + one.every) if self._busy else at for one, at in due.items()}
-                due |= {one: min(due[one], now) for one in due if one.name in self._called}
-                self._called.clear()
+                self._wake.clear()
                 if self._orphans:
                     await self._attempt("rescue", _rescue)
+
+    async def _perform(self, service: Service) -> None:
+        self._times[service] = inf  # it may be called while it runs
+        await self._attempt(service.name, service.run)
+        now = monotonic()
+        self._busy = now - self._active_at < ACTIVE_FOR
+        pause = (service.every if self._busy else service.idle) * uniform(0.9, 1.1)
+        self._times[service] = min(self._times[service], now + pause)
+        if service.due is not None:
+            await self._attempt(service.name, partial(_ask_when_due, service))
 
     async def _attempt(self, name: str, run: Callable[[Upkeep], Awaitable[None]]) -> None:
         try:
@@ -158,8 +188,11 @@ def _rescue_all(orphans: Sequence[Orphan], briefly: bool) -> Op[Sequence[Acknowl
     return (yield from ops.rescue(orphans, random()))
 
 
-def _nobody() -> None:
-    """Nobody here would claim what was rescued."""
+async def _ask_when_due(service: Service, upkeep: Upkeep) -> None:
+    assert service.due is not None  # noqa: S101
+    seconds = await upkeep.database.transact(service.due)
+    if seconds is not None:
+        upkeep.expect({service.name: seconds if seconds > 0 else service.every})
 
 
 async def _rescue(upkeep: Upkeep) -> None:
@@ -171,7 +204,7 @@ async def _rescue(upkeep: Upkeep) -> None:
     for ack in await upkeep.rescue_now(orphans):
         event = "run.released" if ack.status == RELEASED else "run.lost"
         emit(event, **_about(by_ref[ack.ref], ack.outcome or Status.PENDING))
-    upkeep.rescued()
+    upkeep.look_soon()
 
 
 def _about(orphan: Orphan, status: str) -> dict[str, Any]:
@@ -203,7 +236,7 @@ async def start_late_jobs(upkeep: Upkeep) -> None:
 async def name_tasks(upkeep: Upkeep) -> None:
     """Make ready runs that the previous version added visible to workers."""
     if await upkeep.database.transact(lambda: iter(ready.name_tasks(NAMED_AT_ONCE))):
-        upkeep.rescued()
+        upkeep.look_soon()
 
 
 async def prune(upkeep: Upkeep) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.documents import reading
 from holdfast.documents.others import reason_document
-from holdfast.domain.reasons import describe
+from holdfast.domain.explanations import describe
 from holdfast.domain.records import Reason
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -1,0 +1,57 @@
+"""The sentence for each reason that `why` gives: a reason is a code with fields, and is rendered where it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.domain.times import written
+
+Fields = Mapping[str, Any]
+
+
+def describe(code: str, fields: Fields) -> str | None:
+    """Return the sentence for a reason, or None if this version does not know the code."""
+    match code:
+        case "running":
+            expires_at = fields.get("lease_expires_at")
+            until = f", lease until {written(expires_at)}" if expires_at else ""
+            return f"attempt {fields['attempt']} is running on worker {fields['worker_id']}{until}"
+        case "stopping":
+            return f"cancellation was requested at {written(fields['requested_at'])}: {fields['reason']}"
+        case "ended":
+            detail = f": {fields['detail']}" if fields.get("detail") else ""
+            return f"it ended {fields['status']}{detail}"
+        case "dependencies":
+            return _dependencies(fields)
+        case "retry":
+            return f"waits for the next attempt at {written(fields['due_at'])}"
+        case "scheduled":
+            return f"scheduled to start at {written(fields['due_at'])}"
+        case "paused":
+            reason = f" ({fields['reason']})" if fields.get("reason") else ""
+            return (
+                f"queue {fields['queue']} was paused by {fields['paused_by']} at {written(fields['paused_at'])}{reason}"
+            )
+        case "no-worker":
+            return "no worker is alive; start one with: holdfast worker"
+        case "no-worker-for-queue":
+            return f"none of {fields['workers']} live workers serves queue {fields['queue']}"
+        case "no-worker-for-task":
+            return f"no live worker of queue {fields['queue']} has the task {fields['task']} registered"
+        case "behind":
+            amount = f"{fields['ahead']}{' or more' if fields['or_more'] else ''}"
+            return f"{amount} ready runs of queue {fields['queue']} are ahead of it"
+        case "busy":
+            return "all slots of the workers that could claim it are busy"
+        case "next":
+            return "ready; a worker will claim it at the next poll"
+        case _:
+            return f"waits until {written(fields['due_at'])}" if "due_at" in fields else None
+
+
+def _dependencies(fields: Fields) -> str:
+    count, named = fields["count"], fields["waits_for"]
+    listed = ", ".join(f"{one['id']} ({one['what']}, {one['status']})" for one in named)
+    more = ", ..." if count > len(named) else ""
+    return f"waits for {count} other{'s' if count != 1 else ''} to end: {listed}{more}"
