@@ -10,16 +10,17 @@ from typing import Any
 import psycopg
 
 from holdfast.domain.errors import KeyReused, LeaseLost, RunEnded, RunNotFound
+from holdfast.domain.records import EventRecord
 from holdfast.domain.values import RELEASED, Acknowledgement, Claim, Renewal, RunRecord, Submitted
 from tests.explorer.actor import Answer
 from tests.explorer.history import History
-from tests.explorer.programs import WRITTEN, Case
+from tests.explorer.programs import POSTPONED, WRITTEN, Case
 
 Complaints = Iterator[str]
 
 # They skip what others hold; only the end of a whole month makes them wait.
 NEVER_WAIT = ("claim", "promote", "name_tasks")
-FINISHERS = ("succeed", "fail", "fail_for_good", "hand_back", "turn")
+FINISHERS = ("succeed", "fail", "fail_for_good", "hand_back", "postpone_itself", "turn")
 ENDS_OR_RELEASES = (*FINISHERS, "release")
 
 
@@ -44,6 +45,10 @@ class Told:
     def pruned(self) -> bool:
         """Whether the run may have been dropped together with its month."""
         return self.case.month is not None and "prune" in (self.program, self.partner)
+
+    def mine(self, reason: str | None) -> bool:
+        """Whether an event was caused by this caller."""
+        return reason is not None and reason.endswith(f"person {self.who}")
 
     @property
     def other_finisher(self) -> bool:
@@ -72,7 +77,7 @@ def check(told: Told) -> Complaints:
 def _expected(told: Told, error: Exception) -> bool:
     missing = told.pruned or told.case.situation in ("fresh", "old_fresh")
     match told.program:
-        case "cancel" | "retry":
+        case "cancel" | "postpone" | "retry":
             return isinstance(error, RunEnded) or (isinstance(error, RunNotFound) and missing)
         case "renew":
             return isinstance(error, LeaseLost)
@@ -275,6 +280,31 @@ def _cancelled(told: Told) -> Complaints:
         yield f"it was told {record.status}, but the run ended {told.run.status}"
 
 
+def _postponed(told: Told) -> Complaints:
+    """A run that was postponed says so, once for each request that succeeded, and did not start before its time."""
+    events = [event for event in told.run.events if event.type == "POSTPONED" and told.mine(event.reason)]
+    if told.pruned and not told.run.exists:
+        return
+    if told.answer.error is None and not events:
+        yield "its answer was that the run is postponed, but no event says so"
+    if told.answer.error is not None and events and not told.answer.doubted:
+        yield "its answer was that the run cannot be postponed, but an event says that it was"
+    record: RunRecord | None = told.answer.value
+    if record is not None and record.status != "PENDING":
+        yield f"its answer was that the run is postponed and {record.status}"
+    yield from _too_early(told, events)
+
+
+def _too_early(told: Told, events: list[EventRecord]) -> Complaints:
+    """Unless it was postponed again or reopened meanwhile, it was claimed after its time or not at all."""
+    if told.partner in ("postpone", "retry") or not events or told.answer.doubted:
+        return
+    due = events[-1].at + POSTPONED[told.who]
+    claimed = [event.at for event in told.run.events if event.type == "CLAIMED" and event.seq > events[-1].seq]
+    if claimed and claimed[0] < due:
+        yield f"it was postponed until {due}, and claimed at {claimed[0]}"
+
+
 def _retried(told: Told) -> Complaints:
     reopened = any(attempt.reopened_by == f"person {told.who}" for attempt in told.run.attempts)
     if told.answer.error is None and not reopened:
@@ -317,6 +347,7 @@ _CHECKS: dict[str, Callable[[Told], Complaints]] = {
     "claim_by_id": _claimed,
     "renew": _renewed,
     "cancel": _cancelled,
+    "postpone": _postponed,
     "retry": _retried,
     "rescue": _rescued,
     "release": _released,

@@ -24,12 +24,15 @@ _SPANS: dict[str, str] = {
     "fail": "leased last flagged expired expiring",
     "fail_for_good": "leased flagged expired expiring",
     "hand_back": "leased last flagged expired expiring",
+    "postpone_itself": "leased last flagged expired expiring",
     "release": "leased last flagged expired expiring",
     "turn": "leased last flagged expired expiring",
     "step": "leased flagged expired expiring",
     "log": "leased expired expiring",
     "cancel": "fresh ready unnamed leased last flagged expired expired_flagged expiring scheduled due falling_due "
     "resting rested failed withdrawn stopped succeeded reopened",
+    "postpone": "fresh ready unnamed leased flagged expired expiring scheduled due falling_due resting rested failed "
+    "withdrawn succeeded reopened",
     "retry": "ready leased last flagged due expired_last failed withdrawn stopped succeeded",
     "rescue": "leased expired expired_last expired_flagged expiring expiring_flagged",
     "promote": "leased scheduled due falling_due resting rested",

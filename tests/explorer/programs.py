@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from holdfast import ops
+from holdfast.domain.reasons import ReasonCode
 from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, Succeeded, settle
 from holdfast.domain.states import AttemptStatus
 from holdfast.domain.values import Acknowledgement, AttemptRef, Claim, NewRun, Payload, Position, Settlement
@@ -20,6 +21,7 @@ from tests.explorer.actor import Do, Program
 
 RETENTION = timedelta(days=2000)
 WRITTEN = "written"  # the answer of a worker that found its doubtful ending recorded
+POSTPONED = (timedelta(seconds=20), timedelta(seconds=40))
 ERROR = {"class": "Broken", "message": "it broke", "traceback": None}
 
 
@@ -193,6 +195,10 @@ def _cancel(case: Case, who: int) -> Op[Any]:
     return ops.cancel(case.run_id, f"asked by {who}")
 
 
+def _postpone(case: Case, who: int) -> Op[Any]:
+    return ops.postpone(case.run_id, POSTPONED[who], f"person {who}")
+
+
 def _retry(case: Case, who: int) -> Op[Any]:
     return ops.retry(case.run_id, f"person {who}")
 
@@ -257,11 +263,13 @@ PROGRAMS: dict[str, Part] = dict(
         _finishing("fail", Failed(ERROR)),
         _finishing("fail_for_good", Failed(ERROR, retryable=False)),
         _finishing("hand_back", HandedBack()),
+        _finishing("postpone_itself", HandedBack(reason=ReasonCode.POSTPONED, delay=30.0)),
         _part("release", _releasing, _releasing),
         _part("turn", _turning, _after_finish(_turning)),
         _repeated("step", _step),
         _part("log", _lone(_log), None),
         _repeated("cancel", _cancel),
+        _repeated("postpone", _postpone),
         _part("retry", _lone(_retry), None),
         _part("rescue", _rescue, _rescue),
         _repeated("promote", _promote, begin=True),

@@ -97,6 +97,15 @@ def test_options_travel(client: HttpClient) -> None:
     assert client.submit(mirror, queue="slow").queue == "slow"
 
 
+def test_pending_run_is_postponed_by_a_delay_or_until_a_time(client: HttpClient) -> None:
+    run = client.submit("mirror").postpone(timedelta(hours=1))
+    assert (run.status, run.why()[0].code) == ("PENDING", "postponed")
+    client.postpone(run, datetime(2099, 1, 1, tzinfo=UTC))
+    assert run.why()[0].detail == "postponed until 2099-01-01T00:00:00Z"
+    with pytest.raises(BadInput, match="/until"):
+        run.postpone()
+
+
 def test_many_at_once(client: HttpClient) -> None:
     many = client.submit_many("mirror", [{"n": n} for n in range(10)])
     assert [run.parameters["n"] for run in many] == list(range(10))

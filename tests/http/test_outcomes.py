@@ -21,6 +21,31 @@ def digest(data: bytes) -> str:
     return f"sha-256=:{b64encode(sha256(data).digest()).decode()}:"
 
 
+def test_pending_run_is_postponed(api: FlaskClient, submit: Submit) -> None:
+    run_id = submit()
+    answer = api.post(f"/runs/{run_id}/postpone", json={"until": "2099-01-01T00:00:00Z"})
+    assert (answer.status_code, answer.json["status"], answer.json["reason"]) == (200, "PENDING", "postponed")
+    (why,) = [one for one in api.get(f"/runs/{run_id}/why").json["items"] if one["code"] == "postponed"]
+    assert why["detail"] == "postponed until 2099-01-01T00:00:00Z"
+    assert api.get(f"/runs/{run_id}/events").json["items"][-1]["type"] == "POSTPONED"
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"until": "soon"}, {"until": "2099-01-01"}, {"until": None}, {"until": 5}, {"at": 1}]
+)
+def test_postponing_without_a_valid_time_is_refused(api: FlaskClient, submit: Submit, body: dict[str, Any]) -> None:
+    answer = api.post(f"/runs/{submit()}/postpone", json=body)
+    assert answer.status_code == 422
+    assert answer.json["errors"][0]["pointer"] in ("/until", "/at")
+
+
+def test_running_run_cannot_be_postponed(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+    run_id = submit()
+    hands.claim(run_id)
+    answer = api.post(f"/runs/{run_id}/postpone", json={"until": "2099-01-01T00:00:00Z"})
+    assert (answer.status_code, answer.json["type"].rpartition("/")[2]) == (409, "run-ended")
+
+
 def test_a_result_is_the_bare_value(api: FlaskClient, submit: Submit, hands: Hands) -> None:
     for value in ({"objective": 0.83}, [1, 2], "text", None, 12345678901234567890):
         run_id = submit(parameters={"v": value})

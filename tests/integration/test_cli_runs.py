@@ -147,6 +147,16 @@ def test_runs_are_cancelled_and_reopened_together(here: Inside) -> None:
     assert types == ["SUBMITTED", "CANCELLED", "REOPENED"]
 
 
+def test_runs_are_postponed_together(here: Inside) -> None:
+    first, second = here.submit(), here.submit()
+    assert here("runs", "postpone", first, second, "--until", "10m").lines == [
+        f"{first}  postponed",
+        f"{second}  postponed",
+    ]
+    assert "postponed until" in here("runs", "why", first).out
+    assert here.refused("runs", "postpone", first, code=2)
+
+
 def test_one_refusal_does_not_keep_the_others(here: Inside) -> None:
     run_id = here.submit()
     answer = here("runs", "cancel", NOBODY, run_id)

@@ -36,6 +36,14 @@ def test_a_step_is_done_once_over_all_attempts(stage: Stage, executor: str) -> N
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
+def test_task_that_postpones_its_run_is_attempted_again_at_no_cost(stage: Stage, executor: str) -> None:
+    run = stage.submit("postpones", times=3, seconds=0.01)
+    with stage.worker(executor):
+        assert stage.ended(run).result() == 4
+    assert [event.type for event in run.events()].count("POSTPONED") == 3
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_step_may_be_a_coroutine(stage: Stage, executor: str) -> None:
     run = stage.submit("async_steps", value=21)
     with stage.worker(executor):

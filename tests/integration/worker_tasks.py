@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from holdfast.domain.context import current_run
-from holdfast.domain.errors import Fatal
+from holdfast.domain.errors import Fatal, Postpone
 from holdfast.domain.policies import Retry
 from holdfast.domain.tasks import task
 
@@ -54,6 +55,14 @@ def talks(value: int, until: str | None = None) -> int:
     run.log(f"this is {value}")
     run.progress(1, 1)
     return value
+
+
+@task("postpones", retry=Retry(max_attempts=1))
+def postpones(times: int, seconds: float) -> int:
+    attempt = current_run().attempt
+    if attempt <= times:
+        raise Postpone(timedelta(seconds=seconds))
+    return attempt
 
 
 @task("fail", retry=QUICK)

@@ -105,6 +105,7 @@ def use_a_run(run: Run) -> None:
     assert_type(run.created, bool)
     assert_type(run.wait(10).refresh(), Run)
     assert_type(run.cancel("enough"), Run)
+    assert_type(run.postpone(timedelta(minutes=5)), Run)
     assert_type(run.retry().as_dict(), dict[str, Any])
     print(run.result(), run.events(), run.attempts(), run.why())
     assert run.finishedat  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
@@ -126,6 +127,7 @@ async def use_awaiting(settings: Settings, connection: object) -> None:
         assert_type(await run.wait(10), AsyncRun)
         print(await client.wait(run), await client.result(run), await run.result())
         await client.cancel(run)
+        await client.postpone(run, timedelta(minutes=5))
         await client.retry(await run.refresh())
         print(await client.events(run), await client.attempts(run), await client.why(run))
         print(await client.workers(), await client.queues(), await client.totals())

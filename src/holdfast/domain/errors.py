@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
+
+from holdfast.domain.times import is_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +189,16 @@ class ChildDiffers(HoldfastError):
         names = {"task": "/entrypoint", "depends_on": "/depends_on"}
         places = [difference.partition(": ")[0] for difference in self.differences]
         return tuple(names.get(place, place) for place in places)
+
+
+class Postpone(HoldfastError):
+    """Raised by a task to be attempted again after a delay. The attempt does not count, however often this happens."""
+
+    def __init__(self, delay: timedelta | float) -> None:
+        if not is_duration(delay):
+            raise ValueError(f"Postpone takes a positive timedelta, or seconds, of at most 30 years, not {delay!r}")
+        self.delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        super().__init__(f"postponed by {self.delay}")
 
 
 class Fatal(HoldfastError):

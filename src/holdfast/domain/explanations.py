@@ -26,6 +26,8 @@ def describe(code: str, fields: Fields) -> str | None:
             return _dependencies(fields)
         case "retry":
             return f"waits for the next attempt at {written(fields['due_at'])}"
+        case "postponed":
+            return f"postponed until {written(fields['due_at'])}"
         case "scheduled":
             return f"scheduled to start at {written(fields['due_at'])}"
         case "paused":

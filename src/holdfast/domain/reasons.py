@@ -15,6 +15,7 @@ class ReasonCode(StrEnum):
     SCHEDULED = "scheduled"
     RETRY = "retry"
     DEPENDENCIES = "dependencies"
+    POSTPONED = "postponed"  # also why an attempt ended
 
     # Why an attempt ended, if not because the task returned or raised.
     CANCELLED = "cancelled"

@@ -45,10 +45,11 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The worker handed back the unfinished run; this does not use up an attempt."""
+    """The worker handed back the unfinished run, or its task postponed it; this does not use up an attempt."""
 
     elapsed: float | None = None
     reason: ReasonCode = ReasonCode.HANDED_BACK
+    delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
                 task=claim.task,
                 elapsed=outcome.elapsed,
                 lag=lag,
+                delay=outcome.delay,
                 excuse=True,
                 reason=outcome.reason,
             )

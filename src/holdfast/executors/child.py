@@ -214,7 +214,7 @@ def _told(index: int, outcome: Outcome | Settled) -> list[Any]:
         case Settled():
             return ["settled", index, outcome.elapsed]
         case HandedBack():
-            return ["handed back", index, outcome.elapsed]
+            return ["handed back", index, outcome.elapsed, outcome.reason, outcome.delay]
         case _:
             return ["stopped", index, outcome.elapsed]
 

@@ -255,8 +255,8 @@ class ChildSlot:
                 self._end(index, Failed(error, retryable, reason and ReasonCode(reason), exit_code, elapsed))
             case ["stopped", index, elapsed]:
                 self._end(index, Stopped(elapsed))
-            case ["handed back", index, elapsed]:
-                self._end(index, HandedBack(elapsed))
+            case ["handed back", index, elapsed, reason, delay]:
+                self._end(index, HandedBack(elapsed, ReasonCode(reason), delay))
             case ["settled", index, elapsed]:
                 self._end(index, Settled(elapsed))
             case ["progress", ref, report]:

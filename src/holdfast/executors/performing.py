@@ -11,12 +11,12 @@ from typing import Any
 
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.context import RunContext
-from holdfast.domain.errors import NotCanonical, ResultNotStorable
+from holdfast.domain.errors import NotCanonical, Postpone, ResultNotStorable
 from holdfast.domain.execution import Limits, Settled
 from holdfast.domain.masking import mask_secrets
 from holdfast.domain.policies import Retry
 from holdfast.domain.reasons import ReasonCode
-from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded, stopped_by
+from holdfast.domain.settling import Failed, HandedBack, Outcome, Stopped, Succeeded, stopped_by
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.tasks import Task
 from holdfast.domain.values import AttemptRef, Settlement, StoredResult
@@ -106,6 +106,8 @@ def failed(context: RunContext, task: Task | None, error: BaseException, started
     match error:
         case _ if context.stop_request is not None and isinstance(error, (Interrupted, type(context.stop_reason))):
             return stopped_by(context.stop_request, elapsed)
+        case Postpone():
+            return HandedBack(elapsed, ReasonCode.POSTPONED, error.delay.total_seconds())
         case SystemExit():
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
             return Failed(describe(error), reason=ReasonCode.CRASH, exit_code=code, elapsed=elapsed)

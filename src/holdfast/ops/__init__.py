@@ -24,6 +24,7 @@ from holdfast.ops.figures import metrics, overview
 from holdfast.ops.finish import finish
 from holdfast.ops.jobs import get_job, get_task, list_jobs, list_tasks, ready_queues, show_job
 from holdfast.ops.listing import list_runs
+from holdfast.ops.postpone import postpone
 from holdfast.ops.prune import make_partitions, prune, results_not_removed, results_removed, results_to_remove
 from holdfast.ops.read import attempts, events, get, result
 from holdfast.ops.renew import renew
@@ -70,6 +71,7 @@ __all__ = [
     "metrics",
     "next_place",
     "overview",
+    "postpone",
     "promote",
     "prune",
     "ready_queues",

@@ -1,7 +1,8 @@
 """Events: what happened to a run, in order.
 
 Most events are derived from the rows that record them: the run was submitted, an attempt was claimed or ended, the run
-was reopened. Only events that leave no such row are stored: a write rejected by the fence, and a cancel request.
+was reopened. Only events that leave no such row are stored: a write rejected by the fence, a cancel request,
+and a pending run that was postponed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,15 @@ from collections.abc import Set as AbstractSet
 from holdfast.domain.records import EventRecord
 from holdfast.domain.values import AttemptRef
 from holdfast.sql.statement import Statement, each, nothing, plain_array
+
+# How many transitions a run has had. No other can happen while this transaction holds the run.
+_SO_FAR = """
+                   1 + (select count(*) from holdfast.leases where leases.run_id = given.run_id)
+                     + (select count(*) + count(*) filter (where number >= 1) + count(reopened_at)
+                        from holdfast.attempts where attempts.run_id = given.run_id)
+                     + (select count(*) from holdfast.events
+                        where events.run_id = given.run_id and events.type = 'CANCEL_REQUESTED')
+"""
 
 
 def hold_runs(run_ids: Sequence[str]) -> Statement[set[str]]:
@@ -51,12 +61,9 @@ def fenced(refs: Sequence[AttemptRef], reason: str, held: AbstractSet[str]) -> S
         """
         insert into holdfast.events (run_id, at, attempt, type, reason, position)
         select given.run_id, holdfast.now(), given.number, 'FENCED', %(reason)s,
-               case when given.run_id = any(%(held)s::uuid[]) then
-                   1 + (select count(*) from holdfast.leases where leases.run_id = given.run_id)
-                     + (select count(*) + count(*) filter (where number >= 1) + count(reopened_at)
-                        from holdfast.attempts where attempts.run_id = given.run_id)
-                     + (select count(*) from holdfast.events
-                        where events.run_id = given.run_id and events.type <> 'FENCED') end
+               case when given.run_id = any(%(held)s::uuid[]) then"""
+        + _SO_FAR
+        + """end
         from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[]) as given (run_id, number)
         join holdfast.runs on runs.id = given.run_id
         """,
@@ -86,14 +93,30 @@ def cancel_requested(run_id: str, reason: str) -> Statement[None]:
     )
 
 
+def postponed(run_id: str, by: str) -> Statement[None]:
+    """Record that a run was postponed, in the transaction that did it."""
+    return Statement(
+        """
+        insert into holdfast.events (run_id, at, attempt, type, reason, position)
+        select given.run_id, holdfast.now(), given.number - 1, 'POSTPONED',
+               to_char(given.due_at at time zone 'UTC', '"until "YYYY-MM-DD HH24:MI:SS "UTC by "') || %(by)s,"""
+        + _SO_FAR
+        + """from holdfast.waiting as given where given.run_id = %(run_id)s::uuid
+        """,
+        {"run_id": run_id, "by": by},
+        nothing,
+        together=True,
+    )
+
+
 def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
     """Return the events of a run with `seq` greater than `after`.
 
     Only one transaction at a time changes a run, so its transitions have a stable order: by attempt, and within an
     attempt claimed, cancel requested, ended, reopened. A run that ends without an attempt does so after the attempts
     claimed before. Times do not determine the order: a statement that had to wait has an earlier time than the one it
-    waited for. A FENCED event comes after as many transitions as its `position` says; without one, it comes after the
-    first end that was in force at its time or later, and is not shown before that.
+    waited for. A FENCED or POSTPONED event comes after as many transitions as its `position` says. A FENCED event
+    without one comes after the first end that was in force at its time or later, and is not shown before that.
 
     A recorded time is when a statement began, and its event happened then or later. So an event is never shown as
     earlier than the one before it: it has that one's time instead. A FENCED event that comes long after the refusal
@@ -112,11 +135,12 @@ def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
             from holdfast.attempts where run_id = %(run_id)s::uuid and number >= 1
             union all
             select at, attempt, 2, 0, attempt, type, null, null, reason, null
-            from holdfast.events where run_id = %(run_id)s::uuid and type <> 'FENCED'
+            from holdfast.events where run_id = %(run_id)s::uuid and type = 'CANCEL_REQUESTED'
             union all
             select finished_at, past.attempt, past.rank, past.turn, number,
                    case when outcome is not null then outcome
                         when reason in ('handed-back', 'unknown-task') then 'HANDED_BACK'
+                        when reason = 'postponed' then 'POSTPONED'
                         when status = 'LOST' then 'LOST' else 'RETRIED' end,
                    case when number >= 1 then 'RUNNING' else 'PENDING' end, coalesce(outcome, 'PENDING'),
                    coalesce(reason, error ->> 'class'), reopened_at
@@ -149,7 +173,7 @@ def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
                 select min(placed.place) as place from placed
                 where placed.to_status in ('SUCCEEDED', 'FAILED', 'CANCELLED')
                   and coalesce(placed.reopened_at > events.at, true)) as next on events.position is null
-            where events.run_id = %(run_id)s::uuid and events.type = 'FENCED'
+            where events.run_id = %(run_id)s::uuid and events.type in ('FENCED', 'POSTPONED')
               and coalesce(events.position, next.place) is not null
         ), numbered as (
             select row_number() over following as seq, max(at) over following as shown_at, * from complete

@@ -98,7 +98,8 @@ _SETTLE_TAIL = """
 ), later as (
     insert into holdfast.waiting (run_id, due_at, rank_at, number, excused, ord, queue, reason, job_id, map_id, task)
     select gone.run_id, holdfast.now() + gone.delay * interval '1 second', jobs.created_at, gone.number + 1,
-           gone.excused, -runs.priority, runs.queue, 'retry', gone.job_id, gone.map_id, runs.task
+           gone.excused, -runs.priority, runs.queue,
+           case when gone.reason = 'postponed' then gone.reason else 'retry' end, gone.job_id, gone.map_id, runs.task
     from gone join holdfast.runs on runs.id = gone.run_id left join holdfast.jobs on jobs.id = gone.job_id
     where gone.outcome is null and gone.delay > 0
 ), published as (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.sql.statement import Rows, Statement
+from datetime import datetime, timedelta
+
+from holdfast.sql.statement import Rows, Statement, count
 
 
 def _moved_and_next(found: Rows) -> tuple[int, float | None]:
@@ -31,4 +33,38 @@ def promote(limit: int) -> Statement[tuple[int, float | None]]:
         """,
         {"limit": limit},
         _moved_and_next,
+    )
+
+
+def postpone(run_id: str, until: datetime | timedelta) -> Statement[int]:
+    """Let a run that is ready or waiting wait until this time, and return 1; 0 if it is neither."""
+    return Statement(
+        """
+        with given as (
+            select %(run_id)s::uuid as run_id, coalesce(%(at)s::timestamptz, holdfast.now() + %(in)s::interval) as until
+        ), queued as (
+            delete from holdfast.ready using given where ready.run_id = given.run_id
+            returning ready.run_id, until, rank_at, number, excused, ord, queue, job_id, map_id, task
+        ), moved as (
+            insert into holdfast.waiting (run_id, due_at, rank_at, number, excused, ord, queue, reason, job_id, map_id,
+                                          task)
+            select run_id, until, case when job_id is not null then rank_at end, number, excused, ord, queue,
+                   'postponed', job_id, map_id, task
+            from queued
+            returning run_id
+        ), changed as (
+            update holdfast.waiting
+            set due_at = until, reason = case when blockers = 0 then 'postponed' else reason end
+            from given where waiting.run_id = given.run_id
+            returning waiting.run_id
+        )
+        select (select count(*) from moved) + (select count(*) from changed)
+        """,
+        {
+            "run_id": run_id,
+            "at": None if isinstance(until, timedelta) else until,
+            "in": until if isinstance(until, timedelta) else None,
+        },
+        count,
+        together=True,
     )

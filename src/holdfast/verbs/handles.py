@@ -125,6 +125,7 @@ class Run(RunFields):
 
     refresh = _changing(runs.get)
     cancel = _changing(outcomes.cancel)
+    postpone = _changing(outcomes.postpone)
     retry = _changing(outcomes.retry)
     events = _reading(history.events)
     attempts = _reading(history.attempts)
@@ -168,6 +169,7 @@ class AsyncRun(RunFields):
 
     refresh = _changing_async(runs.get)
     cancel = _changing_async(outcomes.cancel)
+    postpone = _changing_async(outcomes.postpone)
     retry = _changing_async(outcomes.retry)
     events = _reading_async(history.events)
     attempts = _reading_async(history.attempts)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
 
 from holdfast import ops
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import BadInput, HoldfastError, Problem
 from holdfast.domain.records import ResultRecord
 from holdfast.domain.states import Status
+from holdfast.domain.times import START, is_start
 from holdfast.domain.values import RunRecord
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
@@ -21,11 +23,14 @@ from holdfast.verbs.openapi import (
     RUN,
     RUN_ID,
     RUN_LINKS,
+    TIME,
     WITH_REASON,
     header,
     in_header,
+    json_request,
     operation,
     problem,
+    record,
     says,
 )
 from holdfast.verbs.subjects import run_id
@@ -118,6 +123,43 @@ def result_record(caller: Caller, /, run: object) -> MakeOp[ResultRecord]:
 def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[RunRecord]:
     """Cancel a run: at once if it is pending, else it is asked to stop."""
     return partial(ops.cancel, run_id(run), reason or f"cancelled by {caller.name}")
+
+
+@verb(
+    rings=lambda run: Hints([run.queue]),
+    http=Http(
+        "POST",
+        "/runs/{run_id}/postpone",
+        "runs:write",
+        operation(
+            "postponeRun",
+            "Postpone a run",
+            "A pending run starts no earlier than this time. It still waits for its dependencies.",
+            parameters=[RUN_ID],
+            requestBody=json_request(record("When it may start.", {"until": TIME})),
+            answers={
+                200: says("The run is postponed.", RUN, links=RUN_LINKS),
+                404: problem("run-not-found"),
+                409: problem("run-ended"),
+                422: problem("bad-input"),
+            },
+        ),
+        forms.RUN,
+        event=lambda run: run_event("run.postponed", run),
+    ),
+    command=Command(
+        "Postpone pending runs until a time.",
+        says=lambda run: "postponed",
+        options=(CommandOption("until", "A time such as 2027-01-31T08:00:00Z, or a delay such as 10m.", "time"),),
+    ),
+)
+def postpone(
+    caller: Caller, /, run: object, until: datetime | timedelta | None = None, by: str | None = None
+) -> MakeOp[RunRecord]:
+    """Let a pending run start no earlier than `until`, a time or a delay. Raises RunEnded if it is not pending."""
+    if until is None or not is_start(until):
+        raise BadInput(f"/until: {START}", [Problem("/until", START)])
+    return partial(ops.postpone, run_id(run), until, by or caller.name)
 
 
 @verb(

@@ -1,0 +1,33 @@
+"""Postpone: a pending run starts no earlier than a given time."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from holdfast.domain.errors import HoldfastError, RunEnded, RunNotFound
+from holdfast.domain.states import Status
+from holdfast.domain.values import RunRecord
+from holdfast.sql import events, runs, waiting
+from holdfast.sql.statement import Op
+
+ROUNDS = 10
+
+
+def postpone(run_id: str, until: datetime | timedelta, by: str) -> Op[RunRecord]:
+    """Let a pending run wait until this time, and still for its dependencies. A time that has passed makes it due.
+
+    Between two statements a pending run may move from ready to waiting or back, so both are tried again until one of
+    them had it.
+    """
+    for _ in range(ROUNDS):
+        if (yield from waiting.postpone(run_id, until)):
+            yield from events.postponed(run_id, by)
+            found = yield from runs.read(run_id)
+            if found is not None:
+                return found
+        run = yield from runs.read(run_id)
+        if run is None:
+            raise RunNotFound(f"no run has the id {run_id}")
+        if run.status is not Status.PENDING:
+            raise RunEnded(f"run {run_id} is {run.status}; only a pending run can be postponed")
+    raise HoldfastError(f"run {run_id} moved {ROUNDS} times while it was being postponed; try again")
