@@ -44,12 +44,8 @@ class _Handles:
                 return answer
 
 
-_RETURNS = {"JobRecord": "Job", "RunRecord": "JobTask", "list[JobRecord]": "list[Job]"}
-
-
-def _signed(method: Callable[..., Any], verb: Verb[..., Any]) -> Callable[..., Any]:
-    answer = str(verb.parameters.return_annotation).partition("[")[2][:-1]
-    return signed(method, verb, _RETURNS.get(answer))
+# What signatures show for answers that are returned as handles.
+_HANDLES = {"JobRecord": "Job", "RunRecord": "JobTask", "list[JobRecord]": "list[Job]"}
 
 
 @overload
@@ -64,7 +60,7 @@ def blocking(verb: Verb[..., Any]) -> Callable[..., Any]:
     def method(self: Jobs, /, *args: Any, **kwargs: Any) -> Any:
         return self.handles.present(self.client.execute(verb, args, kwargs))
 
-    return _signed(method, verb)
+    return signed(method, verb, _HANDLES)
 
 
 @overload
@@ -81,7 +77,7 @@ def awaiting(verb: Verb[..., Any]) -> Callable[..., Any]:
     async def method(self: AsyncJobs, /, *args: Any, **kwargs: Any) -> Any:
         return self.handles.present(await self.client.execute(verb, args, kwargs))
 
-    return _signed(method, verb)
+    return signed(method, verb, _HANDLES)
 
 
 class Jobs:
