@@ -11,7 +11,7 @@ from holdfast.client.waiting import in_transaction, pauses
 from holdfast.domain.errors import WaitTimeout
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.values import RunRecord
-from holdfast.jobs import health, mapping, resources, verbs, workers
+from holdfast.jobs import adding, health, mapping, resources, verbs, workers
 from holdfast.jobs.handles import Job, JobTask, LoadResult, LoadTasks
 from holdfast.jobs.results import revived
 from holdfast.verbs.facades import AsyncCalls, Calls
@@ -110,7 +110,7 @@ class Jobs:
     cancel_job = blocking(verbs.cancel_job)
     retry_failed_tasks = blocking(verbs.retry_failed_tasks)
     add_task_to_job = blocking(verbs.add_task_to_job)
-    add_task_to_current_job = blocking(verbs.add_task_to_current_job)
+    add_task_to_current_job = blocking(adding.add_task_to_current_job)
     get_task = blocking(verbs.get_task)
     map = blocking(mapping.map_dataset)
     collect = blocking(mapping.collect)
@@ -154,7 +154,7 @@ class AsyncJobs:
     cancel_job = awaiting(verbs.cancel_job)
     retry_failed_tasks = awaiting(verbs.retry_failed_tasks)
     add_task_to_job = awaiting(verbs.add_task_to_job)
-    add_task_to_current_job = awaiting(verbs.add_task_to_current_job)
+    add_task_to_current_job = awaiting(adding.add_task_to_current_job)
     get_task = awaiting(verbs.get_task)
     map = awaiting(mapping.map_dataset)
     collect = awaiting(mapping.collect)
