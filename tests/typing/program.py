@@ -83,7 +83,7 @@ def use(client: Client) -> None:
     assert_type(client.queues()[0].name, str)
     client.pause_queue("models", reason="upgrade")
     client.resume_queue("models")
-    client.totals()
+    print(client.totals(), client.summary(), client.logs(run, after=2))
     client.add_subscription("ended", webhook="https://example.com/hook", statuses=["FAILED"])
     assert_type(client.subscriptions()[0].subscription.name, str)
     client.pause_subscription("ended")
@@ -203,6 +203,29 @@ def use_jobs(client: Client) -> None:
     api.worker_heartbeat(worker)
     api.deregister_worker(worker)
     print(api.list_workers(), api.health_check(), api.metrics(), api.add_task_to_current_job(add, {"a": 1}))
+
+
+def use_jobs_over_http(client: HttpClient) -> None:
+    api = Jobs(client)
+    job = api.create_job("nightly", [{"entrypoint": add, "kwargs": {"a": 1}, "key": "load"}], "every night", 3600)
+    assert_type(job, Job)
+    assert_type(job.tasks[0].status, Status)
+    assert_type(api.get_job(job).completed_tasks, int)
+    assert_type(api.list_jobs(name="nightly", limit=5)[0], Job)
+    assert_type(api.add_task_to_job(job.id, add, {"a": 2}, key="more"), JobTask)
+    assert_type(api.wait_for_job(job, timeout=60), Job)
+    assert_type(api.retry_failed_tasks(job, by="me"), int)
+    assert_type(api.cancel_job(job, reason="enough"), Job)
+
+
+async def use_jobs_over_http_awaiting(client: AsyncHttpClient) -> None:
+    api = AsyncJobs(client)
+    job = await api.create_job("nightly", [{"entrypoint": "typed.add", "kwargs": {"a": 1}}])
+    assert_type(job, Job)
+    assert_type(await api.list_jobs("FAILED"), list[Job])
+    assert_type(await api.add_task_to_job(job, add, {"a": 2}), JobTask)
+    assert_type(await api.retry_failed_tasks(await api.get_job(job)), int)
+    assert_type(await api.cancel_job(job), Job)
 
 
 async def use_jobs_awaiting(client: AsyncClient) -> None:

@@ -10,7 +10,7 @@ from holdfast import task
 from holdfast.client.requests import BATCH, prepare_batches
 from holdfast.domain.errors import BadParameters
 from holdfast.runtime.settings import Settings
-from holdfast.verbs import runs
+from holdfast.verbs import submissions
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.submissions import SubmittingMany
 
@@ -29,29 +29,29 @@ def asked(make_op: Any) -> tuple[object, object]:
 
 
 def test_a_run_that_is_asked_for_again_has_the_same_id() -> None:
-    make_op = runs.submit.plan(CALLER, noop, {"n": 1})
+    make_op = submissions.submit.plan(CALLER, noop, {"n": 1})
     assert asked(make_op) == asked(make_op)
 
 
 def test_a_batch_that_is_asked_for_again_has_the_same_ids() -> None:
-    make_op = runs.submit_many.plan(CALLER, noop, ({"n": n} for n in range(3)))
+    make_op = submissions.submit_many.plan(CALLER, noop, ({"n": n} for n in range(3)))
     assert asked(make_op) == asked(make_op)
     assert str(asked(make_op)[1]).count(",") == 2
 
 
 def test_a_batch_of_keyed_runs_is_asked_for_again_as_it_was() -> None:
-    make_op = runs.submit_many.plan(CALLER, noop, [{"n": 1}, {"n": 2}], dedupe="active")
+    make_op = submissions.submit_many.plan(CALLER, noop, [{"n": 1}, {"n": 2}], dedupe="active")
     assert next(make_op()).params == next(make_op()).params
 
 
 def test_an_empty_batch_asks_for_nothing() -> None:
-    assert list(runs.submit_many.plan(CALLER, noop, [])()) == []
+    assert list(submissions.submit_many.plan(CALLER, noop, [])()) == []
 
 
 def test_only_a_repeated_try_looks_for_what_the_first_made() -> None:
     for make_op in (
-        runs.submit.plan(CALLER, noop, {"n": 1}),
-        runs.submit_many.plan(CALLER, noop, [{"n": n} for n in range(3)]),
+        submissions.submit.plan(CALLER, noop, {"n": 1}),
+        submissions.submit_many.plan(CALLER, noop, [{"n": n} for n in range(3)]),
     ):
         assert "on conflict" not in next(make_op()).sql
         assert "on conflict" in next(make_op()).sql
@@ -80,13 +80,13 @@ def test_what_is_wrong_in_a_later_batch_is_told() -> None:
 
 def test_in_somebody_elses_transaction_all_are_checked_before_any_is_written() -> None:
     many: list[Any] = [{"n": n} for n in range(2 * BATCH)]
-    make_op = runs.submit_many.plan(CALLER, noop, many)
+    make_op = submissions.submit_many.plan(CALLER, noop, many)
     assert isinstance(make_op, SubmittingMany)
     make_op.at_once()
     statement = next(make_op())
     assert str(statement.params["ids"]).count(",") == 2 * BATCH - 1
     assert not statement.together
-    wrong = runs.submit_many.plan(CALLER, noop, [*many, {"n": "seven"}])
+    wrong = submissions.submit_many.plan(CALLER, noop, [*many, {"n": "seven"}])
     assert isinstance(wrong, SubmittingMany)
     with pytest.raises(BadParameters):
         wrong.at_once()

@@ -66,8 +66,8 @@ class TerminalNarrator:
 
     def progress(self, run: RunFields, name: str = "") -> None:
         part = fraction(run.progress) if run.status == "RUNNING" else 1.0 if run.status == "SUCCEEDED" else None
-        told = f"{name}: {headline(run)}" if name else headline(run)
-        words = [told, bar(part) if part is not None else "", how_far(run.progress) if part else ""]
+        title = f"{name}: {headline(run)}" if name else headline(run)
+        words = [title, bar(part) if part is not None else "", how_far(run.progress) if part else ""]
         if self._redraws:
             self._redraw("  ".join(word for word in words if word), output.COLOURS[str(run.status)])
         elif self._last != words[0]:
@@ -83,11 +83,11 @@ class TerminalNarrator:
         for event in events:
             since = (event.at - first).total_seconds()
             attempt = f"attempt {event.attempt}" if event.attempt else ""
-            told = f"{event.at.astimezone():%H:%M:%S.%f}"[:-3]
+            at = f"{event.at.astimezone():%H:%M:%S.%f}"[:-3]
             after = f"+{since:.2f} s"
             status = output.styled(f"{event.to_status or '':<9}", fg=output.COLOURS.get(event.to_status or ""))
             self._line(
-                f"{INDENT}  {told}  {after:>9}  {event.type:<10} {status}  {attempt}  {event.reason or ''}".rstrip()
+                f"{INDENT}  {at}  {after:>9}  {event.type:<10} {status}  {attempt}  {event.reason or ''}".rstrip()
             )
 
     def kept(self) -> bool:

@@ -57,7 +57,7 @@ def styled(text: str, stream: TextIO | None = None, **style: Any) -> str:
 
 
 def data(text: str) -> None:
-    """One line of what was asked for."""
+    """One line of output."""
     sys.stdout.write(text + "\n")
 
 
@@ -70,7 +70,7 @@ def note(text: str) -> None:
 
 
 def hint(text: str) -> None:
-    """What a person may want to do next; a program is not told."""
+    """A suggestion for a person, shown on a terminal only."""
     if is_terminal(sys.stderr):
         note(styled(text, sys.stderr, dim=True))
 
@@ -94,7 +94,7 @@ def line(value: Any) -> None:
 
 
 def flush() -> None:
-    """Show what was printed so far to whoever reads along."""
+    """Write out what was printed so far, for a program that reads it meanwhile."""
     sys.stdout.flush()
 
 

@@ -32,7 +32,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def invoke(arguments: Sequence[str] | None) -> int:
-    """Run a command inside this process: what it raises is told on stderr, and becomes the exit code."""
+    """Run a command inside this process: an error is printed on stderr and becomes the exit code."""
     try:
         returned = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except click.exceptions.Exit as done:

@@ -21,8 +21,8 @@ def names(text: str | None) -> tuple[str, ...] | None:
 
 def tasks_option(command: Any) -> Any:
     """The option that names modules with tasks, beside those of HOLDFAST_TASKS."""
-    told = "A module that registers tasks. May be repeated."
-    return click.option("--tasks", metavar="MODULE", multiple=True, callback=_modules, help=told)(command)
+    about = "A module that registers tasks. May be repeated."
+    return click.option("--tasks", metavar="MODULE", multiple=True, callback=_modules, help=about)(command)
 
 
 def _modules(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Comparing two runs: where what was asked, how it was to be done, and what came out differ."""
+"""Comparing two runs: where their requests, their policies and their results differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a client waits for a run: it asks again, quickly at first and then less and less often."""
+"""How a client waits for a run: it reads the run again, soon at first and then less and less often."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GROWTH = 1.3
 
 
 def pauses(timeout: float | None) -> Iterator[float]:
-    """Pauses between two questions, until the time is over."""
+    """Pauses between two reads, until the time is over."""
     ends = None if timeout is None else time.monotonic() + timeout
     pause = FIRST
     while ends is None or (left := ends - time.monotonic()) > 0:

@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any
 
 from holdfast import ops
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import BadInput, HoldfastError, Problem
 from holdfast.domain.ids import derived_id, parse_id, placed_id
 from holdfast.domain.values import KnownAs, NewRun, Submitted
 from holdfast.jobs import specs
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.procedures import Procedure, Ring
+from holdfast.verbs.verb import verb
 
 
 def add_now(caller: Caller, run: NewRun) -> Procedure[Submitted]:
@@ -73,3 +74,31 @@ def new_task(
     (run,) = specs.placed([spec], [id_], job_id, known)
     parent = caller.run.id if inside and caller.run is not None else None
     return replace(run, parent_id=parent, known_as=known_as)
+
+
+@verb()
+def add_task_to_current_job(
+    caller: Caller,
+    /,
+    entrypoint: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    job_id: str | None = None,
+    when: str = "now",
+    **options: Any,
+) -> Procedure[str]:
+    """Add a task to the job of the run that calls this; returns its id.
+
+    `when="now"` adds it at once. `when="finish"` adds it in the transaction in which the calling run succeeds, or not
+    at all. A run that is attempted again does not add it twice: it is known by its `key`, else by the order of calls,
+    and raises ChildDiffers if that stands for something else already.
+    """
+    current = caller.current_job_id()
+    if job_id is not None and job_id != current:
+        raise BadInput(f"job {job_id} is not the current one, {current}; use add_task_to_job", [Problem("/job_id", "")])
+    if when not in ("now", "finish"):
+        raise BadInput(f'when is "now" or "finish", not {when!r}', [Problem("/when", "unknown")])
+    run = yield from new_task(caller, current, entrypoint, kwargs, options)
+    if when == "finish" and not (yield from is_added(run)):
+        return (yield from add_when_finished(caller, run))
+    return (yield from add_now(caller, run)).run.id

@@ -11,7 +11,7 @@ from holdfast.client.waiting import in_transaction, pauses
 from holdfast.domain.errors import WaitTimeout
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.values import RunRecord
-from holdfast.jobs import health, mapping, resources, verbs, workers
+from holdfast.jobs import adding, health, mapping, resources, verbs, workers
 from holdfast.jobs.handles import Job, JobTask, LoadResult, LoadTasks
 from holdfast.jobs.results import revived
 from holdfast.verbs.facades import AsyncCalls, Calls
@@ -44,12 +44,8 @@ class _Handles:
                 return answer
 
 
-_RETURNS = {"JobRecord": "Job", "RunRecord": "JobTask", "list[JobRecord]": "list[Job]"}
-
-
-def _signed(method: Callable[..., Any], verb: Verb[..., Any]) -> Callable[..., Any]:
-    answer = str(verb.parameters.return_annotation).partition("[")[2][:-1]
-    return signed(method, verb, _RETURNS.get(answer))
+# What signatures show for answers that are returned as handles.
+_HANDLES = {"JobRecord": "Job", "RunRecord": "JobTask", "list[JobRecord]": "list[Job]"}
 
 
 @overload
@@ -64,7 +60,7 @@ def blocking(verb: Verb[..., Any]) -> Callable[..., Any]:
     def method(self: Jobs, /, *args: Any, **kwargs: Any) -> Any:
         return self.handles.present(self.client.execute(verb, args, kwargs))
 
-    return _signed(method, verb)
+    return signed(method, verb, _HANDLES)
 
 
 @overload
@@ -81,7 +77,7 @@ def awaiting(verb: Verb[..., Any]) -> Callable[..., Any]:
     async def method(self: AsyncJobs, /, *args: Any, **kwargs: Any) -> Any:
         return self.handles.present(await self.client.execute(verb, args, kwargs))
 
-    return _signed(method, verb)
+    return signed(method, verb, _HANDLES)
 
 
 class Jobs:
@@ -114,7 +110,7 @@ class Jobs:
     cancel_job = blocking(verbs.cancel_job)
     retry_failed_tasks = blocking(verbs.retry_failed_tasks)
     add_task_to_job = blocking(verbs.add_task_to_job)
-    add_task_to_current_job = blocking(verbs.add_task_to_current_job)
+    add_task_to_current_job = blocking(adding.add_task_to_current_job)
     get_task = blocking(verbs.get_task)
     map = blocking(mapping.map_dataset)
     collect = blocking(mapping.collect)
@@ -158,7 +154,7 @@ class AsyncJobs:
     cancel_job = awaiting(verbs.cancel_job)
     retry_failed_tasks = awaiting(verbs.retry_failed_tasks)
     add_task_to_job = awaiting(verbs.add_task_to_job)
-    add_task_to_current_job = awaiting(verbs.add_task_to_current_job)
+    add_task_to_current_job = awaiting(adding.add_task_to_current_job)
     get_task = awaiting(verbs.get_task)
     map = awaiting(mapping.map_dataset)
     collect = awaiting(mapping.collect)

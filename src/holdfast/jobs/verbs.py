@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any
 
 from holdfast import ops
-from holdfast.domain.errors import BadInput, Problem, RunNotFound
+from holdfast.domain.errors import RunNotFound
 from holdfast.domain.ids import parse_id, series
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.records import Page
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
 from holdfast.jobs import requests, specs
-from holdfast.jobs.adding import add_now, add_when_finished, is_added, new_task
+from holdfast.jobs.adding import add_now, new_task
 from holdfast.jobs.new_jobs import new_job, status_of
 from holdfast.ops.create import FIRST_TASKS
 from holdfast.sql.runs import EVERYTHING
@@ -371,34 +371,6 @@ def retry_failed_tasks(caller: Caller, /, job: object, *, by: str | None = None)
     queues: list[str] = yield partial(ops.ready_queues, job_id)
     yield Ring(list(queues))
     return reopened
-
-
-@verb()
-def add_task_to_current_job(
-    caller: Caller,
-    /,
-    entrypoint: Any,
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    job_id: str | None = None,
-    when: str = "now",
-    **options: Any,
-) -> Procedure[str]:
-    """Add a task to the job of the run that calls this; returns its id.
-
-    `when="now"` adds it at once. `when="finish"` adds it in the transaction in which the calling run succeeds, or not
-    at all. A run that is attempted again does not add it twice: it is known by its `key`, else by the order of calls,
-    and raises ChildDiffers if that stands for something else already.
-    """
-    current = caller.current_job_id()
-    if job_id is not None and job_id != current:
-        raise BadInput(f"job {job_id} is not the current one, {current}; use add_task_to_job", [Problem("/job_id", "")])
-    if when not in ("now", "finish"):
-        raise BadInput(f'when is "now" or "finish", not {when!r}', [Problem("/when", "unknown")])
-    run = yield from new_task(caller, current, entrypoint, kwargs, options)
-    if when == "finish" and not (yield from is_added(run)):
-        return (yield from add_when_finished(caller, run))
-    return (yield from add_now(caller, run)).run.id
 
 
 @verb()

@@ -1,4 +1,4 @@
-"""Verbs: everything that can be asked of Holdfast, each declared in one place.
+"""Verbs: every call that Holdfast offers, each declared in one place.
 
 A declaration (`@verb`) is a function with the public signature and docstring, and what is known about the call besides:
 whom to notify afterwards, whether it may be repeated, its HTTP route, how its answer is written and read, what the

@@ -15,7 +15,7 @@ import orjson
 from holdfast.domain.records import Page, ResultRecord
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.runtime.settings import Settings
-from holdfast.verbs import counters, history, outcomes, runs
+from holdfast.verbs import counters, history, outcomes, runs, submissions
 from holdfast.verbs import queues as queue_verbs
 from holdfast.verbs import subscriptions as subscription_verbs
 from holdfast.verbs import workers as worker_verbs
@@ -26,34 +26,24 @@ from holdfast.verbs.verb import Verb
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# What a call returns for each kind of answer: the annotation of a plan, and of the call that returns handles.
-_HANDLES = {
-    "MakeOp[RunRecord]": "Run",
-    "MakeOp[Submitted]": "Run",
-    "MakeOp[list[Submitted]]": "list[Run]",
-    "MakeOp[Page[RunRecord]]": "Page[Run]",
-}
+# What signatures show for answers that are returned as handles.
+_RUNS = {"RunRecord": "Run", "Submitted": "Run", "list[Submitted]": "list[Run]", "Page[RunRecord]": "Page[Run]"}
+_ASYNC_RUNS = {answer: returned.replace("Run", "AsyncRun") for answer, returned in _RUNS.items()}
 
 
-def _returns(verb: Verb[..., Any], handle: str) -> str | None:
-    found = _HANDLES.get(str(verb.parameters.return_annotation))
-    return found.replace("Run", handle) if found is not None else None
-
-
-def _presenter(verb: Verb[..., Any], handle: Callable[..., Any]) -> Callable[[Any, Any], Any] | None:
-    """How the answer of a verb becomes handles on runs; None for a verb that returns its answer as it is."""
-
-    def of_submitted(client: Any, answer: Submitted) -> Any:
-        return handle(client, answer.run, answer.created)
-
-    def of_many(client: Any, answers: list[Submitted]) -> Any:
-        return [handle(client, answer.run, answer.created) for answer in answers]
-
-    def of_page(client: Any, page: Page[RunRecord]) -> Any:
-        return Page((handle(client, record) for record in page), page.next_cursor)
-
-    kinds: tuple[Callable[[Any, Any], Any], ...] = (handle, of_submitted, of_many, of_page)
-    return dict(zip(_HANDLES, kinds, strict=True)).get(str(verb.parameters.return_annotation))
+def present(client: Any, answer: Any, handle: Callable[..., Any]) -> Any:
+    """The answer of a call, with handles for the runs in it."""
+    match answer:
+        case Submitted():
+            return handle(client, answer.run, answer.created)
+        case RunRecord():
+            return handle(client, answer)
+        case Page():
+            return Page((handle(client, record) for record in answer), answer.next_cursor)
+        case [Submitted(), *_]:
+            return [handle(client, one.run, one.created) for one in answer]
+        case _:
+            return answer
 
 
 @overload
@@ -68,15 +58,11 @@ def blocking(verb: Verb[P, Page[RunRecord]]) -> Callable[Concatenate[Calls, P], 
 def blocking(verb: Verb[P, T]) -> Callable[Concatenate[Calls, P], T]: ...
 def blocking(verb: Verb[..., Any]) -> Callable[..., Any]:
     """A method that makes a call and returns its answer, runs as handles."""
-    present = _presenter(verb, Run)
 
-    def plain(self: Calls, /, *args: Any, **kwargs: Any) -> Any:
-        return self.execute(verb, args, kwargs)
+    def method(self: Calls, /, *args: Any, **kwargs: Any) -> Any:
+        return present(self, self.execute(verb, args, kwargs), Run)
 
-    def presenting(self: Calls, /, *args: Any, **kwargs: Any) -> Any:
-        return present(self, self.execute(verb, args, kwargs))  # type: ignore[misc]
-
-    return signed(plain if present is None else presenting, verb, _returns(verb, "Run"))
+    return signed(method, verb, _RUNS)
 
 
 @overload
@@ -95,13 +81,11 @@ def awaiting(
 def awaiting(verb: Verb[P, T]) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, T]]: ...
 def awaiting(verb: Verb[..., Any]) -> Callable[..., Any]:
     """The same, awaited."""
-    present = _presenter(verb, AsyncRun)
 
     async def method(self: AsyncCalls, /, *args: Any, **kwargs: Any) -> Any:
-        answer = await self.execute(verb, args, kwargs)
-        return answer if present is None else present(self, answer)
+        return present(self, await self.execute(verb, args, kwargs), AsyncRun)
 
-    return signed(method, verb, _returns(verb, "AsyncRun"))
+    return signed(method, verb, _ASYNC_RUNS)
 
 
 class Calls:
@@ -119,8 +103,8 @@ class Calls:
         """The bytes of a result."""
         raise NotImplementedError
 
-    submit = blocking(runs.submit)
-    submit_many = blocking(runs.submit_many)
+    submit = blocking(submissions.submit)
+    submit_many = blocking(submissions.submit_many)
     get = blocking(runs.get)
     list = blocking(runs.list_runs)
     cancel = blocking(outcomes.cancel)
@@ -178,8 +162,8 @@ class AsyncCalls:
         """A blocking client of the same database or API, for handles that read without an await."""
         raise NotImplementedError
 
-    submit = awaiting(runs.submit)
-    submit_many = awaiting(runs.submit_many)
+    submit = awaiting(submissions.submit)
+    submit_many = awaiting(submissions.submit_many)
     get = awaiting(runs.get)
     list = awaiting(runs.list_runs)
     cancel = awaiting(outcomes.cancel)

@@ -79,9 +79,8 @@ class RunFields:
     version = Recorded[str]()
     worker_id = Recorded[str | None]()
 
-    def __init__(self, record: RunRecord, created: bool = False) -> None:
-        self.record = record
-        self.created = created
+    record: RunRecord
+    created: bool
 
     def as_dict(self) -> dict[str, Any]:
         """The document that the HTTP API answers."""
@@ -104,7 +103,7 @@ def _changing(verb: Verb[Concatenate[object, P], RunRecord]) -> Callable[Concate
         self.record = self._client.execute(verb, (self, *args), kwargs)
         return self
 
-    return signed(method, verb, "Run", hides=1)
+    return signed(method, verb, {"RunRecord": "Run"}, hides=1)
 
 
 def _reading(verb: Verb[Concatenate[object, P], T]) -> Callable[Concatenate[Run, P], T]:
@@ -120,7 +119,8 @@ class Run(RunFields):
     """A run, and the calls about it through a blocking client."""
 
     def __init__(self, client: Calls, record: RunRecord, created: bool = False) -> None:
-        super().__init__(record, created)
+        self.record = record
+        self.created = created
         self._client = client
 
     refresh = _changing(runs.get)
@@ -148,7 +148,7 @@ def _changing_async(
         self.record = await self._client.execute(verb, (self, *args), kwargs)
         return self
 
-    return signed(method, verb, "AsyncRun", hides=1)
+    return signed(method, verb, {"RunRecord": "AsyncRun"}, hides=1)
 
 
 def _reading_async(
@@ -164,7 +164,8 @@ class AsyncRun(RunFields):
     """A run, and the calls about it through an asynchronous client."""
 
     def __init__(self, client: AsyncCalls, record: RunRecord, created: bool = False) -> None:
-        super().__init__(record, created)
+        self.record = record
+        self.created = created
         self._client = client
 
     refresh = _changing_async(runs.get)

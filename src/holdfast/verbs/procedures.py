@@ -1,7 +1,7 @@
 """Procedures: what takes more than one transaction, or looks outside of the database in between.
 
 A procedure is a generator of steps: operations, each done in a transaction of its own, and work done elsewhere. Like an
-operation it is written once, and followed by whoever has the connection: blocking or awaiting.
+operation it is written once, and followed by a client, blocking or awaiting.
 """
 
 from __future__ import annotations

@@ -117,10 +117,17 @@ def submit_request(task: Any, parameters: Mapping[str, Any] | None = None, **opt
     return Request("POST", "/runs", headers=key_header(document.pop("key", None)), body=written(document))
 
 
-def submit_many_request(task: Any, many: Iterable[Mapping[str, Any]] | None = None, **options: Any) -> Request:
-    from holdfast.verbs.submissions import many_of
+def many_of(task: Any, many: Iterable[Mapping[str, Any]] | None) -> list[Submission] | None:
+    """The submissions of a mixed list; None if `many` has the parameters of one task."""
+    if many is not None and (isinstance(task, str) or not isinstance(task, Iterable)):
+        return None
+    if many is None and isinstance(task, Iterable) and not isinstance(task, str):
+        return list(task)
+    raise BadInput("submit_many takes a task and a list of parameters, or a list of Submission values")
 
-    submissions: list[Submission] | None = many_of(task, many, options)
+
+def submit_many_request(task: Any, many: Iterable[Mapping[str, Any]] | None = None, **options: Any) -> Request:
+    submissions = many_of(task, many)
     if submissions is None:
         requests = [run_request(task, parameters, options) for parameters in many or ()]
     else:

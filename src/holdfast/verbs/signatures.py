@@ -7,7 +7,7 @@ editors in a live session, and tools that read signatures.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -15,25 +15,31 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Callable[..., Any])
 
-# What the annotation of a plan has around the answer of the call.
-_WRAPPERS = ("MakeOp[", "Procedure[")
+SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+
+NO_HANDLES: Mapping[str, str] = {}
 
 
-def signed(method: M, verb: Verb[..., Any], returns: str | None = None, *, hides: int = 0, has_self: bool = True) -> M:
-    """Return the method with the name, docstring and signature of a verb, without its first `hides` parameters."""
-    parameters = list(verb.parameters.parameters.values())[hides:]
-    if has_self:
-        parameters.insert(0, inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY))
-    returns = returns or _returned(str(verb.parameters.return_annotation))
+def signed(
+    method: M,
+    verb: Verb[..., Any],
+    handles: Mapping[str, str] = NO_HANDLES,
+    *,
+    hides: int = 0,
+) -> M:
+    """Return the method with the name, docstring and signature of a verb, without its first `hides` parameters.
+
+    `handles` has the annotation of the method for answers that it returns as something else.
+    """
+    parameters = [SELF, *list(verb.parameters.parameters.values())[hides:]]
+    answer = _answer(str(verb.parameters.return_annotation))
+    returns = handles.get(answer, answer)
     method.__doc__ = verb.plan.__doc__
     method.__name__ = verb.name
     method.__signature__ = inspect.Signature(parameters, return_annotation=returns)  # type: ignore[attr-defined]
     return method
 
 
-def _returned(annotation: str) -> str:
-    """The annotation of the answer of a call."""
-    for wrapper in _WRAPPERS:
-        if annotation.startswith(wrapper):
-            return annotation[len(wrapper) : -1]
-    return annotation
+def _answer(annotation: str) -> str:
+    """What a plan is annotated to answer with: `MakeOp[X]` and `Procedure[X]` answer with X."""
+    return annotation.partition("[")[2][:-1]

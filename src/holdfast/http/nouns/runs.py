@@ -22,6 +22,7 @@ from holdfast.http.run_requests import new_run, new_runs
 from holdfast.http.versions import versioned
 from holdfast.sql.runs import EVERYTHING
 from holdfast.verbs import runs as verbs
+from holdfast.verbs import submissions
 from holdfast.verbs.outcomes import run_event
 
 MAX_BATCH = 1000
@@ -32,12 +33,11 @@ def submit(call: Call) -> Answer:
     key = reading.idempotency_key(call)
     new = new_run(call, reading.json_body(call), key)
     submitted = call.service.database.perform(partial(ops.submit, new))
-    created = _is_new(new, submitted)
-    run = submitted.run
+    run, created = submitted.run, _is_new(new, submitted)
     if created:
         call.service.database.ring((run.queue,), (run,))
         log_event(call, *run_event("run.submitted", run))
-    body = orjson.dumps(run_document(_readable(call, new, submitted)))
+    body = orjson.dumps(run_document(run if created else _readable(call, new, run)))
     headers = {"Location": f"/runs/{run.id}", "ETag": etag_of(body)}
     if not created:
         headers["Idempotent-Replayed"] = "true"
@@ -56,7 +56,7 @@ def submit_batch(call: Call) -> Answer:
         for run in made:
             log_event(call, *run_event("run.submitted", run))
     shown = [
-        {"created": fresh, "run": run_document(_readable(call, new, one))}
+        {"created": fresh, "run": run_document(one.run if fresh else _readable(call, new, one.run))}
         for new, one, fresh in zip(news, submitted, created, strict=True)
     ]
     return answer({"items": shown}, 201 if made else 200)
@@ -67,11 +67,9 @@ def _is_new(new: NewRun, submitted: Submitted) -> bool:
     return submitted.created or submitted.run.id == new.id
 
 
-def _readable(call: Call, new: NewRun, submitted: Submitted) -> RunRecord:
-    """The run as the caller may see it: one that another request made is read with `runs:read` only."""
-    if _is_new(new, submitted) or call.may_read:
-        return submitted.run
-    return ops.as_submitted(new, submitted.run)
+def _readable(call: Call, new: NewRun, run: RunRecord) -> RunRecord:
+    """A run that another request made, as the caller may see it: whole only with `runs:read`."""
+    return run if call.may_read else ops.as_submitted(new, run)
 
 
 def show(call: Call, run_id: str) -> Answer:
@@ -118,5 +116,6 @@ def index(call: Call) -> Answer:
 NOUN = Noun(
     "runs",
     "Runs: one invocation of a task each.",
-    routes(verbs, {verbs.submit: submit, verbs.submit_many: submit_batch, verbs.list_runs: index, verbs.get: show}),
+    routes(submissions, {submissions.submit: submit, submissions.submit_many: submit_batch})
+    + routes(verbs, {verbs.list_runs: index, verbs.get: show}),
 )
