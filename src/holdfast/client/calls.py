@@ -9,12 +9,20 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
 from holdfast import ops
-from holdfast.client.requests import NOBODY, Asker, Batches, Submission, SubmitOptions, prepare, prepare_batches
+from holdfast.client.requests import (
+    NOBODY,
+    Asker,
+    Batches,
+    Submission,
+    SubmitOptions,
+    prepare,
+    prepare_batches,
+    prepare_one,
+)
 from holdfast.domain.errors import BadInput, NotFound, Problem, RunNotFound
 from holdfast.domain.ids import new_ids, parse_id
 from holdfast.domain.records import AttemptRecord, EventRecord, Page, QueueRecord, Reason, ResultRecord, WorkerRecord
@@ -56,7 +64,7 @@ def submit(
     **options: Unpack[SubmitOptions],
 ) -> Callable[[], Op[Submitted]]:
     """Make a run, or find the one that the same key or payload made before."""
-    return Submitting(prepare(settings, task, parameters, asker=asker, **options))
+    return Submitting(*prepare_one(settings, task, parameters, asker=asker, **options))
 
 
 def submit_many(
@@ -88,24 +96,26 @@ class Submitting:
     Only when it is performed again may it find what it made before: the id was made here, for it alone.
     """
 
-    def __init__(self, new: NewRun) -> None:
-        self.new = new
+    def __init__(self, head: NewRun, payload: Payload) -> None:
+        self.head = head
+        self.payload = payload
+        self.rings = False
+        """Whether the statement rings for the run's queue."""
         self._again = False
 
     def ring(self) -> None:
-        """Have the statement ring for the run's queue."""
-        self.new = replace(self.new, ring=True)
+        self.rings = True
 
     def __call__(self) -> Op[Submitted]:
         again, self._again = self._again, True
-        return ops.submit(self.new, again=again)
+        return ops.submit_one(self.head, self.payload, ring=self.rings, again=again)
 
 
 def mute(make_op: object) -> bool:
     """Remove the notification from the statement of a submit; False if it had none."""
-    if not isinstance(make_op, Submitting) or not make_op.new.ring:
+    if not isinstance(make_op, Submitting) or not make_op.rings:
         return False
-    make_op.new = replace(make_op.new, ring=False)
+    make_op.rings = False
     return True
 
 
@@ -134,7 +144,7 @@ def _submit_alike(
     head, batches = prepare_batches(settings, task, many, asker=asker, **options)
     if head.key is None and head.dedupe == "off" and not head.depends_on:
         return SubmittingMany(head, batches)
-    return partial(ops.submit_many, [replace(head, **payload._asdict()) for batch in batches for payload in batch])
+    return partial(ops.submit_many, [head.with_payload(payload) for batch in batches for payload in batch])
 
 
 def get(settings: Settings, /, run: object) -> Op[RunRecord]:

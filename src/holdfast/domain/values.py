@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -183,6 +183,10 @@ class NewRun:
     """Whether to ring for its queue with the very statement that makes it, if it is due at once."""
     known_as: KnownAs | None = None
     """Its name within the run or job that it is added to; the id is then only a proposal, see ops.children."""
+
+    def with_payload(self, payload: Payload) -> NewRun:
+        """The same with another id, parameters and hash."""
+        return replace(self, id=payload.id, parameters=payload.parameters, payload_hash=payload.payload_hash)
 
 
 class Payload(NamedTuple):
