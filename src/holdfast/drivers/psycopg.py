@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.drivers.drive import drive
-from holdfast.drivers.sessions import AsyncOwnConnection, OwnConnection
+from holdfast.drivers.sessions import OwnConnection
 from holdfast.sql.statement import Op, Row, Rows, Statement
 
 T = TypeVar("T")
@@ -54,7 +54,8 @@ def run(connection: psycopg.Connection[Any], op: Op[T]) -> T:
 
 
 def is_pooled(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
-    return isinstance(connection, OwnConnection | AsyncOwnConnection) and connection.pooled
+    """Whether it goes through a pooler in transaction mode. A caller's connection is never taken for one."""
+    return getattr(connection, "begin", None) is not None
 
 
 @contextmanager
