@@ -40,7 +40,7 @@ def submit_one(head: NewRun, payload: Payload, *, ring: bool = False, again: boo
     if head.key is not None or head.dedupe != "off" or not submissions.is_plain(head):
         return (yield from submit(replace(head.with_payload(payload), ring=ring)))
     made = yield from submissions.insert_one(head, payload, ring=ring, again=again)
-    if made.has(payload.id):
+    if made.created_at is not None:
         return Submitted(_fresh(head, made).alike(payload), True, made.rung)
     return Submitted((yield from _existing(payload.id)), False)
 
