@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import ops
 from holdfast.domain.errors import RunNotFound
+from holdfast.domain.values import NewRun, Payload
 from holdfast.sql import tallies
 from tests.conformance.drivers import Driver, RolledBack
 from tests.timeline import Timeline, new_run
@@ -98,6 +99,33 @@ def test_many_of_a_kind_need_one_statement(timeline: Timeline) -> None:
     answers = timeline.perform(counted)
     assert len(statements) == 1
     assert [answer.run.id for answer in answers] == [new.id for new in many]
+
+
+def batches_of(*numbers: list[int]) -> tuple[NewRun, list[list[Payload]]]:
+    """A head, and batches of runs that differ from it in their payload."""
+    made = [[new_run({"n": n}) for n in batch] for batch in numbers]
+    return made[0][0], [[Payload(new.id, new.parameters, new.payload_hash) for new in batch] for batch in made]
+
+
+def test_batches_are_answered_in_order_and_repeated_ones_are_found(timeline: Timeline) -> None:
+    head, batches = batches_of([0, 1], [2], [3, 4])
+    first = timeline.perform(lambda: ops.submit_batches(head, batches[:2], together=True, again=False))
+    assert [answer.created for answer in first] == [True] * 3
+    answers = timeline.perform(lambda: ops.submit_batches(head, batches, together=True))
+    assert [answer.run.parameters for answer in answers] == [{"n": n} for n in range(5)]
+    assert [answer.created for answer in answers] == [False, False, False, True, True]
+    assert timeline.ask(tallies.totals())["work", "created", 0][0] == 5
+
+
+def test_batch_that_fails_leaves_nothing_of_the_batches_before_and_after(
+    timeline: Timeline, connection: psycopg.Connection
+) -> None:
+    head, batches = batches_of([0, 1], [2], [3, 4])
+    batches[1].append(Payload(batches[0][0].id, "{}", head.payload_hash))
+    with pytest.raises(Exception, match="duplicate key"):
+        timeline.perform(lambda: ops.submit_batches(head, batches, together=True, again=False))
+    assert connection.execute("select count(*) from holdfast.runs").fetchone() == (0,)
+    assert timeline.perform(lambda: ops.submit_batches(head, batches[2:], together=False, again=False))[1].created
 
 
 @pytest.mark.every_driver

@@ -120,8 +120,8 @@ OPERATIONS = [
         "submit-again",
         "so does a lone run",
         "ops.submit",
-        "    return (yield from _insert([new], together, again))[0]",
-        "    return (yield from _insert([new], together, False))[0]",
+        "submissions.insert_one(head, payload, ring=ring, again=again)",
+        "submissions.insert_one(head, payload, ring=ring, again=False)",
         Explored("submit_first+submit_first@fresh", crashes=True),
     ),
     mutant(

@@ -106,10 +106,25 @@ DEDUPE = [
     mutant(
         "dedupe-task",
         "the same payload of another task is another request",
-        "and runs.task = %(task)s\n",
-        "and %(task)s <> ''\n",
+        "and runs.task = %(task)s and",
+        "and %(task)s <> '' and",
         told("test_dedupe::test_another_payload_or_task_is_not_the_same"),
         within="from holdfast.ready where ready.run_id = runs.id",
+    ),
+    mutant(
+        "dedupe-takes-part",
+        "a run submitted with dedupe off is not found",
+        "and runs.deduplicates\n",
+        "\n",
+        told("test_dedupe::test_a_run_submitted_with_dedupe_off_is_not_found"),
+        within="from holdfast.ready where ready.run_id = runs.id",
+    ),
+    mutant(
+        "dedupe-off-is-written",
+        "a run says that it does not take part",
+        "%(traceparent)s, %(deduplicates)s\n",
+        "%(traceparent)s, true or %(deduplicates)s\n",
+        told("test_dedupe::test_a_run_submitted_with_dedupe_off_is_not_found"),
     ),
     mutant(
         "dedupe-waiting",

@@ -82,7 +82,8 @@ def _submit(case: Case, who: int) -> Op[Any]:
 
 
 def _submit_first(case: Case, who: int, *, again: bool) -> Op[Any]:
-    return ops.submit(replace(case.new, id=case.others[who], key=None), again=again)
+    head = replace(case.new, key=None)
+    return ops.submit_one(head, Payload(case.others[who], head.parameters, head.payload_hash), again=again)
 
 
 def _submit_batch(case: Case, who: int, *, again: bool) -> Op[Any]:

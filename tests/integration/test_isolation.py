@@ -48,7 +48,7 @@ def refused(snapshot: psycopg.Connection[Any], meanwhile: Callable[[], Any], mak
 def test_a_key_used_by_a_concurrent_request_creates_no_second_run(
     stage: Stage, snapshot: psycopg.Connection[Any]
 ) -> None:
-    refused(snapshot, lambda: stage.submit(new_run(key="k")), lambda: ops.submit(new_run(key="k"), again=False))
+    refused(snapshot, lambda: stage.submit(new_run(key="k")), lambda: ops.submit(new_run(key="k")))
     assert stage.rows("select count(*) from holdfast.runs") == [(1,)]
 
 

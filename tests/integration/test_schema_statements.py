@@ -51,7 +51,7 @@ STATEMENTS = dict(statements())
 
 
 # These are only for runs that ask for nothing special.
-SPARSE = {"submissions.insert_batch"}
+SPARSE = {"submissions.insert_batch", "submissions.insert_one"}
 
 
 def sample(kind: Any, name: str, *, sparse: bool = False) -> Any:

@@ -121,7 +121,7 @@ class AsyncClient(AsyncDatabaseClient):
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
         """Drive an operation on a connection of the pool."""
         self._require_process()
-        if isinstance(make_op, Submitting) and self._bell.rides(make_op.new.queue):
+        if isinstance(make_op, Submitting) and self._bell.rides(make_op.head.queue):
             make_op.ring()
         await self.open()
         for left in reversed(range(TRIES if repeatable else 1)):

@@ -124,7 +124,7 @@ class Client(DatabaseClient):
         """Drive an operation on a connection of the pool."""
         self.require_open()
         pool, bell = self._links.get()
-        if isinstance(make_op, Submitting) and bell.rides(make_op.new.queue):
+        if isinstance(make_op, Submitting) and bell.rides(make_op.head.queue):
             make_op.ring()
         for left in reversed(range(TRIES if repeatable else 1)):
             try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, TypedDict
+from weakref import WeakKeyDictionary
 
 import orjson
 
@@ -82,7 +82,43 @@ def prepare(
 ) -> NewRun:
     """Check a request and make it ready to be written. Raises BadInput with every problem it finds."""
     found = resolve(task)
-    parameters = {} if parameters is None else parameters
+    head = _head(settings, found, parameters, asker, options, default_dedupe)
+    return head.with_payload(_payload(found, parameters, id or new_id()))
+
+
+def prepare_one(
+    settings: Settings,
+    task: Task | str | Callable[..., Any],
+    parameters: Any = None,
+    *,
+    asker: Asker = NOBODY,
+    **options: Any,
+) -> tuple[NewRun, Payload]:
+    """The same, for one of many runs of a task: what it has in common with the others, made once, and its payload."""
+    found = task if isinstance(task, Task) else resolve(task)
+    if options or asker is not NOBODY:
+        head = _head(settings, found, parameters, asker, options)
+    else:
+        known = _usual.get(found)
+        if known is None or known[0] is not settings:
+            known = _usual[found] = (settings, _head(settings, found, None, asker, options))
+        head = known[1]
+    return head, _payload(found, parameters, new_id())
+
+
+# What runs without options have in common, by task: made once, for the settings that were used last.
+_usual: WeakKeyDictionary[Task, tuple[Settings, NewRun]] = WeakKeyDictionary()
+
+
+def _head(
+    settings: Settings,
+    found: Task,
+    parameters: Any,
+    asker: Asker,
+    options: Mapping[str, Any],
+    default_dedupe: Dedupe | None = None,
+) -> NewRun:
+    """Everything of a run but its id and payload."""
     problems = _unknown(options)
     key = _key(options.get("key"), settings, problems)
     queue = _queue(options.get("queue"), found, problems)
@@ -92,16 +128,15 @@ def prepare(
     tags = _tags(options.get("tags"), found, settings, problems)
     concurrency_key = _short_text("concurrency_key", options.get("concurrency_key"), problems)
     depends_on = _depends_on(options.get("depends_on"), problems)
-    if not isinstance(parameters, Mapping):
+    if parameters is not None and not isinstance(parameters, Mapping):
         problems.append(Problem("/parameters", "must be an object"))
     if problems:
         raise BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
-    payload = _payload(found, parameters, id or new_id())
     return NewRun(
-        id=payload.id,
+        id="",
         task=found.name,
-        parameters=payload.parameters,
-        payload_hash=payload.payload_hash,
+        parameters="{}",
+        payload_hash="",
         queue=queue,
         priority=priority,
         run_after=run_after,
@@ -120,9 +155,9 @@ def prepare(
 
 
 class Batches:
-    """The payloads of runs that share everything else, by the batch; the next is prepared while one is written.
+    """The payloads of runs that share everything else, by the batch: each is prepared while the one before is written.
 
-    It can be gone through again, and then has the very same payloads.
+    It can be iterated over again, and then has the very same payloads.
     """
 
     def __init__(self, task: Task, many: Sequence[Any], first: Payload) -> None:
@@ -135,18 +170,10 @@ class Batches:
         return len(range(0, len(self._many), BATCH))
 
     def __iter__(self) -> Iterator[list[Payload]]:
-        yield from self._made
-        if len(self) == 1 and not self._made:
-            self._made.append(self._prepare(0))
-            yield self._made[0]
-        with ThreadPoolExecutor(1, "holdfast-prepare") as pool:
-            coming: Future[list[Payload]] | None = None
-            while len(self._made) < len(self):
-                coming = coming or pool.submit(self._prepare, len(self._made))
-                self._made.append(coming.result())
-                more = len(self._made) < len(self)
-                coming = pool.submit(self._prepare, len(self._made)) if more else None
-                yield self._made[-1]
+        for number in range(len(self)):
+            if number == len(self._made):
+                self._made.append(self._prepare(number))
+            yield self._made[number]
 
     def _prepare(self, number: int) -> list[Payload]:
         begun = [self._first] if number == 0 else []
@@ -165,10 +192,10 @@ def prepare_batches(
 ) -> tuple[NewRun, Batches]:
     """Check requests that share their options, at least one: the first in whole, of the others the parameters.
 
-    Those are checked as the batches are gone through.
+    Those are checked as the batches are iterated over.
     """
-    head = prepare(settings, task, many[0], asker=asker, **options)
-    return head, Batches(resolve(task), many, Payload(head.id, head.parameters, head.payload_hash))
+    head, first = prepare_one(settings, task, many[0], asker=asker, **options)
+    return head, Batches(resolve(task), many, first)
 
 
 def _payload(task: Task, parameters: Any, id_: str) -> Payload:
@@ -180,7 +207,8 @@ def _payload(task: Task, parameters: Any, id_: str) -> Payload:
     except NotCanonical:
         parameters = _encoded(task, parameters)
         text, payload_hash = canonicalize(parameters, task.ignore_in_hash)
-    _check_parameters(task, parameters, text)
+    if not task.parameters.fit(parameters, text):
+        _check_parameters(task, parameters, text)
     return Payload(id_, text, payload_hash)
 
 

@@ -94,6 +94,32 @@ class Parameters:
                 "type, a dataclass or a pydantic model"
             ) from error
 
+    @functools.cached_property
+    def fit(self) -> Callable[[Mapping[str, Any], str], bool]:
+        """A quick test, made once from the signature: True if parameters with this canonical text fit.
+
+        False if `check` has to decide: it also knows references, and finds the words for what is wrong.
+        """
+        required, known, is_open = frozenset(self.required), self.extras | self.taken.keys(), self.open
+        if not self.hints:
+            return lambda given, text: required <= given.keys() and (is_open or given.keys() <= known)
+
+        from pydantic import ValidationError
+
+        validate = self.adapter.validator.validate_json
+
+        def fit(given: Mapping[str, Any], text: str) -> bool:
+            names = given.keys()
+            if not (required <= names and (is_open or names <= known)):
+                return False
+            try:
+                validate(text, strict=True)
+            except ValidationError:
+                return False
+            return True
+
+        return fit
+
     def check(self, given: Mapping[str, Any], text: str | None = None, references: Collection[str] = ()) -> None:
         """Raise BadParameters, with all problems, unless these fit. `text` is their canonical text, if known.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -186,6 +186,10 @@ class NewRun:
     """Whether the statement that creates the run also rings for its queue, if the run is due immediately."""
     known_as: KnownAs | None = None
     """Its name within the run or job that it is added to; a run that already has this name keeps its id."""
+
+    def with_payload(self, payload: Payload) -> NewRun:
+        """The same with another id, parameters and hash."""
+        return replace(self, id=payload.id, parameters=payload.parameters, payload_hash=payload.payload_hash)
 
 
 class Payload(NamedTuple):

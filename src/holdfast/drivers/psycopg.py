@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.drivers.drive import drive
-from holdfast.drivers.sessions import AsyncOwnConnection, OwnConnection
-from holdfast.sql.statement import Op, Rows, Statement
+from holdfast.drivers.sessions import OwnConnection
+from holdfast.sql.statement import Op, Row, Rows, Statement
 
 T = TypeVar("T")
 
@@ -22,11 +22,15 @@ T = TypeVar("T")
 RACES = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 TRANSIENT = (*RACES, psycopg.errors.LockNotAvailable)
 TRIES = 5
+# A libpq before 14 cannot.
+PIPELINES = psycopg.Pipeline.is_supported()
 
 
-def has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
-    """What `cursor.description is not None` says, without building the description."""
-    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
+def fetched(cursor: psycopg.Cursor[Row], statement: Statement[Any]) -> Rows:
+    """Execute a statement and return its rows."""
+    cursor.execute(statement.sql, statement.params)
+    # What `cursor.description is not None` says, without building the description.
+    return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else ()
 
 
 def is_idle(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
@@ -44,14 +48,14 @@ def run(connection: psycopg.Connection[Any], op: Op[T]) -> T:
         def execute(statement: Statement[Any]) -> Rows:
             if statement.together and connection.autocommit and is_idle(connection):
                 stack.enter_context(connection.transaction())
-            cursor.execute(statement.sql, statement.params)
-            return cursor.fetchall() if has_rows(cursor) else ()
+            return fetched(cursor, statement)
 
         return drive(op, execute)
 
 
 def is_pooled(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
-    return isinstance(connection, OwnConnection | AsyncOwnConnection) and connection.pooled
+    """Whether it goes through a pooler in transaction mode. A caller's connection is never taken for one."""
+    return getattr(connection, "begin", None) is not None
 
 
 @contextmanager
@@ -75,24 +79,25 @@ def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) 
     """Drive an operation on an autocommit connection of one's own, again if others were in its way.
 
     Statements commit by themselves until one says that the rest belongs together. Behind a pooler each of them has a
-    transaction that sets what a session of ours would have set.
+    transaction that sets what a session of ours would have set, and nothing is pipelined.
     """
+    pooled = is_pooled(connection)
     for left in reversed(range(TRIES)):
         try:
             with ExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
 
                 def execute(statement: Statement[Any]) -> Rows:
-                    idle = is_idle(connection)
-                    if idle and statement.together:
-                        stack.enter_context(transaction(connection))
-                    elif idle and is_pooled(connection):
-                        with transaction(connection):
-                            return fetch(statement)
-                    return fetch(statement)
-
-                def fetch(statement: Statement[Any]) -> Rows:
-                    cursor.execute(statement.sql, statement.params)
-                    return cursor.fetchall() if has_rows(cursor) else ()
+                    if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+                        if statement.pipelined and PIPELINES and not pooled:
+                            stack.enter_context(connection.pipeline())
+                        if statement.together:
+                            stack.enter_context(transaction(connection))
+                        elif pooled:
+                            with transaction(connection):
+                                return fetched(cursor, statement)
+                    if connection.pgconn.pipeline_status:
+                        return Later(connection.cursor(row_factory=tuple_row).execute(statement.sql, statement.params))
+                    return fetched(cursor, statement)
 
                 return drive(make_op(), execute)
         except TRANSIENT:
@@ -100,3 +105,28 @@ def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) 
                 raise
             time.sleep(random.uniform(0.01, 0.05))
     raise AssertionError("unreachable")
+
+
+class Later(Sequence[Row]):
+    """The rows of a statement that was sent: they are read when they are looked at."""
+
+    def __init__(self, cursor: psycopg.Cursor[Row]) -> None:
+        self._cursor: psycopg.Cursor[Row] | None = cursor
+        self._rows: Rows = ()
+
+    def _read(self) -> Rows:
+        if self._cursor is not None:
+            self._rows, self._cursor = self._cursor.fetchall(), None
+        return self._rows
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Rows: ...
+
+    def __getitem__(self, at: int | slice) -> Row | Rows:
+        return self._read()[at]

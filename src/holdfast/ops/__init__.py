@@ -32,7 +32,7 @@ from holdfast.ops.rescue import find_orphans, rescue
 from holdfast.ops.resources import add_resource, resource_removed, resources_to_remove
 from holdfast.ops.retry import retry, retry_failed_tasks
 from holdfast.ops.stop import jobs_to_stop, stop_job, stop_some
-from holdfast.ops.submit import as_submitted, submit, submit_batches, submit_many
+from holdfast.ops.submit import as_submitted, submit, submit_batches, submit_many, submit_one
 from holdfast.ops.workers import deregister_worker, heartbeat, list_workers, register_worker
 
 __all__ = [
@@ -94,4 +94,5 @@ __all__ = [
     "submit",
     "submit_batches",
     "submit_many",
+    "submit_one",
 ]

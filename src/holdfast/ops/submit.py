@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, NoReturn
@@ -26,14 +26,24 @@ _OWN = {"id", "parameters", "payload_hash", "child_key", "depends_on", "ring", "
 _shared = attrgetter(*(field.name for field in fields(NewRun) if field.name not in _OWN))
 
 
-def submit(new: NewRun, *, again: bool = True) -> Op[Submitted]:
-    """Make one run. A key decides alone; without one, `dedupe` may find a run to return instead.
+def submit(new: NewRun) -> Op[Submitted]:
+    """Make one run. A key decides alone; without one, `dedupe` may find a run to return instead."""
+    if new.depends_on:
+        return (yield from submit_many([new]))[0]
+    return (yield from _submit(new, together=False))
+
+
+def submit_one(head: NewRun, payload: Payload, *, ring: bool = False, again: bool = True) -> Op[Submitted]:
+    """The same for a run that has all but its payload from `head`; `ring` for its queue with the statement, if it can.
 
     Unless it is asked for `again`, nobody else can have made a run with this id, and it is not looked for.
     """
-    if new.depends_on:
-        return (yield from submit_many([new]))[0]
-    return (yield from _submit(new, together=False, again=again))
+    if head.key is not None or head.dedupe != "off" or not submissions.is_plain(head):
+        return (yield from submit(replace(head.with_payload(payload), ring=ring)))
+    made = yield from submissions.insert_one(head, payload, ring=ring, again=again)
+    if made.created_at is not None:
+        return Submitted(_fresh(head, made).alike(payload), True, made.rung)
+    return Submitted((yield from _existing(payload.id)), False)
 
 
 def submit_many(many: Sequence[NewRun]) -> Op[list[Submitted]]:
@@ -78,16 +88,16 @@ def make(many: Sequence[NewRun], together: bool) -> Op[list[tuple[NewRun, Submit
     return [(new, answers[new.id]) for new in many]
 
 
-def _submit(new: NewRun, together: bool, again: bool = True) -> Op[Submitted]:
+def _submit(new: NewRun, together: bool) -> Op[Submitted]:
     if new.key is not None:
         return (yield from _submit_keyed(new, together))
     if new.dedupe != "off":
         return (yield from _submit_deduplicated(new))
-    return (yield from _insert([new], together, again))[0]
+    return (yield from _insert([new], together))[0]
 
 
-def _insert(group: Sequence[NewRun], together: bool, again: bool = True) -> Op[list[Submitted]]:
-    made = yield from submissions.insert(group, together=together, again=again)
+def _insert(group: Sequence[NewRun], together: bool) -> Op[list[Submitted]]:
+    made = yield from submissions.insert(group, together=together)
     answers = []
     for new in group:
         if made.has(new.id):
@@ -105,9 +115,13 @@ def submit_batches(
     For runs that stand on their own, without key, dedupe rule, job and dependencies. Those of several batches are made
     all or none, if they are made `together`. Unless they are asked for `again`, nobody else can have made them.
     """
-    answers: list[Submitted] = []
+    sent = []
     for batch in batches:
-        made = yield from submissions.insert_batch(head, batch, together=together, again=again)
+        statement = submissions.insert_batch(head, batch, together=together, again=again)
+        sent.append((batch, statement, (yield statement)))
+    answers: list[Submitted] = []
+    for batch, statement, rows in sent:
+        made = statement.decode(rows)
         like = _fresh(head, made) if made.created_at else None
         for payload in batch:
             if like is not None and made.has(payload.id):

@@ -41,11 +41,15 @@ class OwnPool(ConnectionPool[OwnConnection]):
 def fresh(pool: ConnectionPool[OwnConnection]) -> Iterator[OwnConnection]:
     """Take a connection. If the server has closed it, discard all idle connections and open a new one."""
     for left in reversed(range(LOOKS)):
-        with pool.connection() as connection:
+        # Its own context would commit, which takes a turn through psycopg: our drivers end what they begin.
+        connection = pool.getconn()
+        try:
             if not (left and connection.is_stale()):
                 yield connection
                 return
             connection.close()
+        finally:
+            pool.putconn(connection)
         pool.drain()
 
 

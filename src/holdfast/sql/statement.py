@@ -21,13 +21,15 @@ class Statement(Generic[T]):
     """One SQL statement with its parameters and the decoder of its rows. A lone statement is an operation.
 
     `together` says that this statement and all that follow in its operation must share a transaction. The others may
-    commit by themselves.
+    commit by themselves. `pipelined` says that the operation yields its next statement without looking at the rows of
+    this one, so a driver may send both before it reads an answer; the rows it returns may then be read later.
     """
 
     sql: LiteralString
     params: Mapping[str, object]
     decode: Callable[[Rows], T]
     together: bool = False
+    pipelined: bool = False
 
     def __iter__(self) -> Generator[Statement[Any], Rows, T]:
         return self.decode((yield self))

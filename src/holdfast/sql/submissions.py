@@ -92,28 +92,31 @@ def _made(found: Rows) -> Made:
     return Made(created_at, run_after, ids, bool(rung))
 
 
-def insert(submissions: Sequence[NewRun], *, together: bool = False, again: bool = True) -> Statement[Made]:
+def insert(submissions: Sequence[NewRun], *, together: bool = False) -> Statement[Made]:
     """Make runs that share everything but id, parameters, child key and what they depend on, if all or none do.
 
-    Runs that exist already are left alone; unless this is done `again`, there can be none.
+    Runs that exist already are left alone.
     """
-    if len(submissions) == 1 and _is_plain(submissions[0]):
-        return _insert_now(submissions[0], together=together, again=again)
+    head = submissions[0]
     payloads = [Payload(s.id, s.parameters, s.payload_hash) for s in submissions]
-    told = _told(submissions[0], payloads) | {"child_keys": text_array([s.child_key for s in submissions])}
-    if submissions[0].depends_on:
+    if len(submissions) == 1 and is_plain(head):
+        return insert_one(head, payloads[0], ring=head.ring, together=together)
+    told = _told(head, payloads) | {"child_keys": text_array([s.child_key for s in submissions])}
+    if head.depends_on:
         told["blockers"] = plain_array([len(s.depends_on) for s in submissions])
-    return _insert(submissions[0], told, together=together, again=again)
+    return _insert(head, told, together=together, again=True)
 
 
 def insert_batch(
     head: NewRun, payloads: Sequence[Payload], *, together: bool = False, again: bool = True
 ) -> Statement[Made]:
-    """Make runs that differ in nothing but their payload."""
-    return _insert(head, _told(head, payloads), together=together, again=again)
+    """Make runs that differ in nothing but their payload. Those of several batches are sent one after the other."""
+    return _insert(head, _told(head, payloads), together=together, again=again, pipelined=together)
 
 
-def _insert(head: NewRun, told: dict[str, object], *, together: bool, again: bool) -> Statement[Made]:
+def _insert(
+    head: NewRun, told: dict[str, object], *, together: bool, again: bool, pipelined: bool = False
+) -> Statement[Made]:
     return Statement(
         "with made as ("
         + _INSERT
@@ -124,6 +127,7 @@ def _insert(head: NewRun, told: dict[str, object], *, together: bool, again: boo
         told,
         _made,
         together=together,
+        pipelined=pipelined,
     )
 
 
@@ -139,7 +143,7 @@ with key as (
 
 def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Made]:
     """Make a run together with its idempotency key, or nothing if the key is taken."""
-    if _is_plain(submission):
+    if is_plain(submission):
         return _insert_keyed_now(submission, together=together)
     return Statement(
         _TAKE_KEY
@@ -166,8 +170,8 @@ def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Mad
     )
 
 
-def _is_plain(new: NewRun) -> bool:
-    """Due at once, and on its own."""
+def is_plain(new: NewRun) -> bool:
+    """Whether it is due at once, and on its own."""
     return new.run_after is None and new.job_id is None and not new.depends_on
 
 
@@ -197,56 +201,66 @@ _RINGING = ", pg_notify('holdfast', queue)"
 _NOW_END = " from made"
 
 
-def _insert_now(new: NewRun, *, together: bool, again: bool) -> Statement[Made]:
-    return Statement(
-        "with"
-        + _NOW
-        + "select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,"
-        + _NOW_GIVEN
-        + (_UNLESS_MADE if again else "")
-        + _NOW_TAIL
-        + (_RINGING if new.ring else "")
-        + _NOW_END,
-        _told_now(new),
-        _made,
-        together=together,
-    )
+# By whether the run may exist, and whether to ring.
+_ONE: dict[tuple[bool, bool], LiteralString] = {
+    (again, ring): "with"
+    + _NOW
+    + "select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,"
+    + _NOW_GIVEN
+    + (_UNLESS_MADE if again else "")
+    + _NOW_TAIL
+    + (_RINGING if ring else "")
+    + _NOW_END
+    for again in (False, True)
+    for ring in (False, True)
+}
+
+
+def insert_one(
+    head: NewRun, payload: Payload, *, ring: bool = False, together: bool = False, again: bool = True
+) -> Statement[Made]:
+    """Make a run that is due at once, and has all but its payload from `head`; if done `again`, unless it exists."""
+    return Statement(_ONE[again, ring], _told_now(head, payload), _made, together)
+
+
+# By whether to ring.
+_ONE_KEYED: dict[bool, LiteralString] = {
+    ring: _TAKE_KEY
+    + "),"
+    + _NOW
+    + "select run_id, created_at, payload_hash, task,"
+    + _NOW_GIVEN
+    + "from key "
+    + _UNLESS_MADE
+    + _NOW_TAIL
+    + (_RINGING if ring else "")
+    + _NOW_END
+    for ring in (False, True)
+}
 
 
 def _insert_keyed_now(new: NewRun, *, together: bool) -> Statement[Made]:
-    return Statement(
-        _TAKE_KEY
-        + "),"
-        + _NOW
-        + "select run_id, created_at, payload_hash, task,"
-        + _NOW_GIVEN
-        + "from key "
-        + _UNLESS_MADE
-        + _NOW_TAIL
-        + (_RINGING if new.ring else "")
-        + _NOW_END,
-        _told_now(new) | {"scope": new.scope, "key": new.key, "key_ttl": new.key_ttl},
-        _made,
-        together=together,
-    )
+    told = _told_now(new, Payload(new.id, new.parameters, new.payload_hash))
+    told |= {"scope": new.scope, "key": new.key, "key_ttl": new.key_ttl}
+    return Statement(_ONE_KEYED[new.ring], told, _made, together)
 
 
-def _told_now(new: NewRun) -> dict[str, object]:
+def _told_now(head: NewRun, payload: Payload) -> dict[str, object]:
     return {
-        "run_id": new.id,
-        "payload_hash": new.payload_hash,
-        "task": new.task,
-        "parent_id": new.parent_id,
-        "priority": new.priority,
-        "queue": new.queue,
-        "parameters": new.parameters,
-        "policy": new.policy,
-        "tags": text_array(new.tags) if new.tags else None,
-        "child_key": new.child_key,
-        "concurrency_key": new.concurrency_key,
-        "submitted_by": new.submitted_by,
-        "traceparent": new.traceparent,
-        "deduplicates": new.dedupe != "off",
+        "run_id": payload.id,
+        "payload_hash": payload.payload_hash,
+        "parameters": payload.parameters,
+        "task": head.task,
+        "parent_id": head.parent_id,
+        "priority": head.priority,
+        "queue": head.queue,
+        "policy": head.policy,
+        "tags": text_array(head.tags) if head.tags else None,
+        "child_key": head.child_key,
+        "concurrency_key": head.concurrency_key,
+        "submitted_by": head.submitted_by,
+        "traceparent": head.traceparent,
+        "deduplicates": head.dedupe != "off",
     }
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
 from holdfast import ops
-from holdfast.client.requests import Batches, Submission, SubmitOptions, prepare, prepare_batches
+from holdfast.client.requests import Batches, Submission, SubmitOptions, prepare, prepare_batches, prepare_one
 from holdfast.documents import reading
 from holdfast.documents.runs import run_document
 from holdfast.domain.ids import new_ids
@@ -53,24 +52,26 @@ class Submitting:
     Only when it is performed again may it find what it made before: the id was made here, for it alone.
     """
 
-    def __init__(self, new: NewRun) -> None:
-        self.new = new
+    def __init__(self, head: NewRun, payload: Payload) -> None:
+        self.head = head
+        self.payload = payload
+        self.rings = False
+        """Whether the statement rings for the run's queue."""
         self._again = False
 
     def ring(self) -> None:
-        """Have the statement ring for the run's queue."""
-        self.new = replace(self.new, ring=True)
+        self.rings = True
 
     def __call__(self) -> Op[Submitted]:
         again, self._again = self._again, True
-        return ops.submit(self.new, again=again)
+        return ops.submit_one(self.head, self.payload, ring=self.rings, again=again)
 
 
 def mute(make_op: object) -> bool:
     """Remove the notification from the statement of a submit; False if it had none."""
-    if not isinstance(make_op, Submitting) or not make_op.new.ring:
+    if not isinstance(make_op, Submitting) or not make_op.rings:
         return False
-    make_op.new = replace(make_op.new, ring=False)
+    make_op.rings = False
     return True
 
 
@@ -109,7 +110,7 @@ def alike(
     head, batches = prepare_batches(caller.settings, task, many, asker=caller.submitter, **options)
     if head.key is None and head.dedupe == "off" and not head.depends_on:
         return SubmittingMany(head, batches)
-    return partial(ops.submit_many, [replace(head, **payload._asdict()) for batch in batches for payload in batch])
+    return partial(ops.submit_many, [head.with_payload(payload) for batch in batches for payload in batch])
 
 
 def _ring_for_one(answer: Submitted) -> Hints | None:
@@ -179,7 +180,7 @@ def submit(
     **options: Unpack[SubmitOptions],
 ) -> MakeOp[Submitted]:
     """Make a run, or find the one that the same key or payload made before."""
-    return Submitting(prepare(caller.settings, task, parameters, asker=caller.submitter, **options))
+    return Submitting(*prepare_one(caller.settings, task, parameters, asker=caller.submitter, **options))
 
 
 @verb(
