@@ -10,8 +10,9 @@ from holdfast.domain.canonical import canonicalize
 from holdfast.domain.ids import derived_id, new_id
 from holdfast.domain.jobs import NewJob, NewMap, Slice
 from holdfast.domain.values import Claim, Dependency
-from holdfast.sql import jobs, ready
+from holdfast.sql import jobs, locks, ready
 from holdfast.sql.locks import Blocked
+from holdfast.sql.statement import Op
 from tests.timeline import Timeline, new_run
 
 LOCKS = {
@@ -53,7 +54,11 @@ class Scene:
         }
 
     def blocked(self) -> set[Blocked]:
-        return set(self.timeline.perform(lambda: ops.find_blocked([self.run, self.sibling, self.alone])))
+        def find() -> Op[list[Blocked]]:
+            yield from locks.wait_briefly()  # so that waiting for a lock is an error
+            return (yield from ops.find_blocked([self.run, self.sibling, self.alone]))
+
+        return set(self.timeline.perform(find))
 
     def claim(self, run: str) -> Claim:
         return self.claims[run]

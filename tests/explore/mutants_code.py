@@ -132,6 +132,22 @@ OPERATIONS = [
         "        each(_success),",
         told("test_finish::test_an_ending_and_its_count_are_one_transaction"),
     ),
+    mutant(
+        "children-found-by-old-id",
+        "a child that an earlier version added is found by its key",
+        "ops.create",
+        "    derived = {derived_id(*name): name for name in names if name not in there}\n",
+        "    derived: dict[str, KnownAs] = {}\n",
+        told("test_children::test_a_child_of_an_earlier_version_is_found_by_its_key"),
+    ),
+    mutant(
+        "children-kept-under-old-id",
+        "a child that an earlier version added is not added again",
+        "ops.children",
+        " and not (_again(by) and (yield from jobs.existing([new.id]))):",
+        ":",
+        told("test_children::test_the_next_attempt_does_not_add_a_child_of_an_earlier_version_again"),
+    ),
 ]
 
 RULES = [
@@ -174,5 +190,16 @@ RULES = [
         "                excuse=True,\n                reason=outcome.reason,",
         "                excuse=False,\n                reason=outcome.reason,",
         told("test_finish::test_handing_back_costs_no_budget"),
+    ),
+]
+
+HTTP = [
+    mutant(
+        "bridge-left",
+        "a stream ends when its client has left",
+        "http.bridge",
+        "                if client.left:\n                    break\n",
+        "",
+        Told("tests.http.test_bridge::test_a_stream_ends_when_its_client_has_left"),
     ),
 ]

@@ -58,6 +58,22 @@ FINDING: list[Mutant] = [
         told(FOUND, what="dependent"),
         within=BLOCKED,
     ),
+    *(
+        mutant(
+            f"blocked-{what}-waits",
+            f"finding out whether a {what} is locked does not wait for it",
+            f"{selected} for update skip locked",
+            f"{selected} for update",
+            told(FOUND, what=what),
+            within=BLOCKED,
+        )
+        for what, selected in {
+            "lease": "from holdfast.leases where run_id = any(%(run_ids)s::uuid[])",
+            "job": "from holdfast.jobs where id in (select job_id from asked)",
+            "map": "from holdfast.maps where id in (select map_id from asked)",
+            "dependent": "from holdfast.waiting where run_id in (select run_id from dependent)",
+        }.items()
+    ),
 ]
 
 STARTING: list[Mutant] = [

@@ -159,6 +159,13 @@ CANCEL = [
         told("test_cancel::test_asking_again_changes_nothing"),
     ),
     mutant(
+        "events-shown-in-order",
+        "an event is not shown as earlier than the one before it",
+        "max(at) over following as shown_at",
+        "at as shown_at",
+        told("test_history::test_an_end_that_waited_is_not_shown_as_earlier_than_a_fenced_event_that_it_waited_for"),
+    ),
+    mutant(
         "renew-tells-cancel",
         "a renewal tells which runs were asked to stop",
         "leases.run_id::text, leases.number,\n               leases.cancel_requested_at is not null",

@@ -153,6 +153,16 @@ def test_who_says_nothing_does_not_hold_a_thread_for_ever(server: Server) -> Non
         one.close()
 
 
+def test_an_idle_connection_does_not_delay_a_stop(start_server: Callable[..., Server]) -> None:
+    """The server would wait for an open connection for as long as for a request: ten minutes here."""
+    server = start_server(HOLDFAST_GRACE_SECONDS="600")
+    parts = urlsplit(server.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=20) as idle:
+        idle.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert idle.recv(65536).startswith(b"HTTP/1.1 200")
+        assert server.stop() == (0, "")
+
+
 def test_a_request_that_is_sent_by_half_is_told_so(start_server: Callable[..., Server]) -> None:
     server = start_server("1", "1")
     parts = urlsplit(server.url)

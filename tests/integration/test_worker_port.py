@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.worker.port import AT_ONCE, _Server
 from tests.integration.cli_support import Cli
 from tests.integration.wire import Wire
 from tests.integration.worker_support import Stage, eventually
@@ -107,3 +110,44 @@ def test_an_error_at_the_start_is_json_if_the_log_is_json(tmp_path: Path) -> Non
     assert starting["event"] == "worker.starting"
     assert (line["event"], line["level"], "does not answer" in line["error"]) == ("failed", "error", True)
     assert "hunter2" not in said.err
+
+
+def test_a_request_beyond_the_limit_is_closed_without_an_answer() -> None:
+    numbers, begun, finish = count(), threading.Semaphore(0), threading.Event()
+
+    def answer(path: str) -> tuple[int, str, str]:
+        number = next(numbers)
+        begun.release()
+        assert number >= AT_ONCE or finish.wait(20)
+        return 200, "text/plain", "ok"
+
+    server = _Server(("127.0.0.1", 0), answer)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        held = [send_request(server) for _ in range(AT_ONCE)]
+        assert all(begun.acquire(timeout=20) for _ in held)
+        assert received(send_request(server)) == b""
+        finish.set()
+        assert {received(one)[:12] for one in held} == {b"HTTP/1.0 200"}
+        eventually(lambda: received(send_request(server)).startswith(b"HTTP/1.0 200"))
+    finally:
+        finish.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def send_request(server: _Server) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.server_port), timeout=20)
+    connection.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+    return connection
+
+
+def received(connection: socket.socket) -> bytes:
+    """Read until the server closes the connection. A server that has not read the request resets it."""
+    with connection:
+        try:
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+        except ConnectionResetError:
+            return b""
