@@ -4,6 +4,8 @@ VENV ?= .venv
 EXTRAS ?= embedded server client rq models data blob otel dev
 PYTHON ?=
 POSTGRES ?=
+# Two for each core: many tests wait for processes and leases rather than compute.
+PROCESSES ?= $(shell expr 2 '*' $$(nproc 2>/dev/null || echo 2))
 BIN = $(VENV)/bin
 
 # Another interpreter, another set of extras or a moved clone asks for a new set-up; an edited input too.
@@ -29,10 +31,10 @@ up: $(READY) ## start everything and stay
 	@$(BIN)/holdfast up
 
 test: $(READY) ## every test; POSTGRES=15 uses Debian's PostgreSQL 15 with its default settings instead of the embedded one
-	@$(if $(POSTGRES),$(BIN)/python tools/with-postgres $(POSTGRES)) $(BIN)/python -m pytest -n 2 $(ARGS) $(or $(TESTS),tests)
+	@$(if $(POSTGRES),$(BIN)/python tools/with-postgres $(POSTGRES)) $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal $(ARGS) $(or $(TESTS),tests)
 
 explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point, and of some triples; takes hours
-	@$(BIN)/python -m pytest -n 2 --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py \
+	@$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py \
 		tests/explore/test_jobs_mixes.py
 
 check: $(READY) ## format, lint, strict types, import direction, released migrations unchanged

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -69,7 +70,17 @@ def sweep(parent: Path) -> None:
                 shutil.rmtree(lock.parent, ignore_errors=True)
 
 
+def stop_passing_on_ignored_signals() -> None:
+    """What `nohup` and a shell's `&` let this process ignore, it still survives, but programs that tests start do not
+    inherit it: a signal with a handler has its default action in a new program."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if is_worker(config) or not config.getoption("numprocesses", None):
+        stop_passing_on_ignored_signals()
     if not is_worker(config):
         parent = quick_directory() or Path(tempfile.gettempdir())
         sweep(parent)

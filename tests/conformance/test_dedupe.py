@@ -144,6 +144,7 @@ def test_whoever_asks_meanwhile_waits_for_the_answer(
     assert timeline.submitted({"n": 1}, dedupe="active").run.id == first.run.id
 
 
+@pytest.mark.fresh_database
 def test_runs_from_before_the_window_cost_nothing(connection: psycopg.Connection) -> None:
     """Many runs had this payload and ended: only those within the window are looked at."""
     connection.execute(

@@ -41,6 +41,19 @@ def every_interleaving(stage: Stage, meeting: Meeting) -> Tally:
     return _judged(stage, tally)
 
 
+def orders(stage: Stage, meeting: Meeting, amount: int) -> Tally:
+    """All schedules without a crash if they are at most so many, else so many drawn at random, the same every time."""
+    play = partial(stage.play, meeting, Crashes.NONE)
+    first = next(search.every(play))
+    if search.interleavings(*first.steps) <= amount:
+        return every_interleaving(stage, meeting)
+    tally = Tally()
+    tally.add(first)
+    for played in search.sampled(play, str(meeting), amount - 1, 1):
+        tally.add(played)
+    return _judged(stage, tally)
+
+
 def every_crash(stage: Stage, meeting: Meeting, crashes: Crashes = Crashes.BRIEF) -> Tally:
     """All schedules with at most one crash."""
     tally = Tally()
