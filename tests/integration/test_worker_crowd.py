@@ -28,15 +28,15 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
 def besides(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many endings each second turn carried."""
     carried: list[int] = []
-    relieve = Exchange._relieve
+    overlap = Exchange._overlap
 
     def counting(exchange: Exchange) -> None:
-        waiting, before = len(exchange.pending), exchange._second.under_way
-        relieve(exchange)
-        if exchange._second.under_way and not before:
-            carried.append(waiting - len(exchange.pending))
+        waiting, before = len(exchange.pending.waiting), exchange._second.task
+        overlap(exchange)
+        if exchange._second.task is not None and before is None:
+            carried.append(waiting - len(exchange.pending.waiting))
 
-    monkeypatch.setattr(Exchange, "_relieve", counting)
+    monkeypatch.setattr(Exchange, "_overlap", counting)
     return carried
 
 
@@ -68,7 +68,7 @@ def test_two_turns_at_once_end_every_run_once(stage: Stage, besides: list[int]) 
 def test_a_database_that_goes_away_under_two_turns_loses_and_doubles_nothing(
     stage: Stage, wire: Wire, besides: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.second_connection.REST", 0.0)
+    monkeypatch.setattr("holdfast.worker.round_trips.REST", 0.0)
     fenced: list[str] = []
     stop = subscribe(lambda event, fields: fenced.append(event) if event == "run.refused" else None)
     dice = random.Random(5)

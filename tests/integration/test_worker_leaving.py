@@ -61,7 +61,7 @@ def test_a_worker_whose_renewal_was_answered_late_stops_its_runs_while_the_lease
     with Runtime(stage.settings) as runtime, psycopg.connect(database_url) as neighbour:
         options = worker_options(runtime, WorkerRequest(slots=1, executor="inline"))
         with psycopg.connect(database_url, autocommit=True) as connection:
-            info = session.info(options, (), "0")
+            info = session.info(options, "0")
             registered = monotonic()
             driver.transact(connection, lambda: iter(workers.register(info)))
         renewal = RenewalThread(options, session, registered=registered, renewed=renewals.append, fence=fence)

@@ -26,7 +26,7 @@ from holdfast.observe.logs import configure_logging
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings
 from holdfast.sql import chores
-from holdfast.worker.attempt_results import AttemptResults
+from holdfast.worker.results import AttemptResults
 from holdfast.worker.session import WorkerSession
 from holdfast.worker.upkeep import SERVICES
 

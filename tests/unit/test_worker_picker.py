@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from holdfast.domain.ids import new_id
 from holdfast.domain.values import Claim, Position
-from holdfast.worker.picker import CLAIMS_PER_ROUND, QUEUES_PER_CLAIM, Picker
+from holdfast.worker.claim_planner import CLAIMS_PER_ROUND, QUEUES_PER_CLAIM, Picker
 
 
 def claim(queue: str, order: int = 0) -> Claim:

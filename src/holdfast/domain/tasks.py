@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args, overload
@@ -130,9 +130,14 @@ class Registry:
         """Return the task of this name, if there is one."""
         return self._tasks.get(name)
 
-    def names(self) -> list[str]:
-        """Return the names of all tasks, sorted."""
-        return sorted(self._tasks)
+    def names(self, executors: Container[str] | None = None, default: str = "") -> list[str]:
+        """Return the names of all tasks, sorted; with `executors`, of those that one of these executes.
+
+        `default` is the executor of tasks that name none.
+        """
+        if executors is None:
+            return sorted(self._tasks)
+        return sorted([name for name, task in self._tasks.items() if (task.executor or default) in executors])
 
     @overload
     def task(self, name: Callable[F, T], /) -> Task[F, T]: ...

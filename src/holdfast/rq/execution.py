@@ -68,7 +68,6 @@ class RunWorker(Worker):
     def __init__(self, options: WorkerOptions, run_id: str) -> None:
         super().__init__(options)
         self._run_id = run_id
-        self._began = False
 
     async def _begin(self) -> None:
         exchange = self._exchange
@@ -77,15 +76,10 @@ class RunWorker(Worker):
             log.info("lease acquisition failed: run %s was taken by another worker", self._run_id)
         else:
             exchange.begin([claim])
-        self._began = True
+        exchange.leave_when_empty = True
 
     def _claim(self) -> Op[Claim | None]:
         return ops.claim_by_id(self._exchange.session.id, self._run_id, self.options.executable_tasks(), random())
-
-    def _done(self) -> bool:
-        exchange = self._exchange
-        over = self._began and not exchange.session.held and not exchange.pending
-        return over or super()._done()
 
 
 def _claimable(runtime: Runtime, run_id: str) -> bool:

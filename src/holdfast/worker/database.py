@@ -1,4 +1,4 @@
-"""A worker's connections: each is reserved for one use, and comes back by itself after it broke."""
+"""A worker's connections: each is reserved for one use, and is opened again when it is next used after an error."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ class Busy(Exception):
 
 
 def said(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """Return the message of an error in one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 class Database:
-    """One connection, used by one at a time. An error of the connection closes it; the next use opens another.
+    """One connection, used by one operation at a time. An error closes it; the next operation opens another.
 
-    With `moving`, it is the one on which runs move in batches: its plans read by key only.
+    With `moving`, runs move over it in batches: its plans read by key only. `patience` is the time limit of an
+    operation in seconds.
     """
 
     def __init__(
@@ -88,10 +89,10 @@ class Database:
             except asyncio.CancelledError:
                 if work.cancelled():
                     raise Unavailable("the database could not be reached in time") from None
-                # We were cancelled, and what became of the operation is not known.
+                # The caller was cancelled, and whether the operation was executed is unknown.
                 await self._give_up(work)
                 if work.done() and not work.cancelled():
-                    work.exception()  # has been seen
+                    work.exception()  # mark it as retrieved
                 await self._drop()
                 raise
             finally:
