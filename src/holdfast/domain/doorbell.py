@@ -1,22 +1,22 @@
-"""The worker's side of a doorbell: it may hear that a queue has runs, or that one of its own was asked to stop."""
+"""The worker's end of a doorbell: hints that a queue has runs, or that a run of this worker has to stop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
-# A hint is the name of a queue, or this and a worker's id.
+# A hint is the name of a queue, or this prefix and the id of a worker.
 STOP = "stop:"
 
 
 class Listener(Protocol):
-    """Hears hints. What it misses the worker finds by itself."""
+    """Receives hints. A hint may be lost: the worker also looks by itself."""
 
     live: bool
-    """False while nothing can be heard; the worker then looks more often."""
+    """False while no hints can be received; the worker then looks more often."""
 
-    async def listen(self, heard: Callable[[frozenset[str]], None]) -> None:
-        """Tell what is heard, until cancelled. Never raises.
+    async def listen(self, received: Callable[[frozenset[str]], None], /) -> None:
+        """Call `received` with the hints that arrive, until cancelled. Never raises.
 
-        Nothing, an empty set, is told when it begins to hear: there may have been hints before.
+        It is called with an empty set when the listener begins to receive: there may have been hints before.
         """
