@@ -21,8 +21,7 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> ClaimPlanner:
         poll_every=1.0,
         poll_every_listening=8.0,
         listener=SimpleNamespace(live=True),
-        executors={},
-        default_executor="process",
+        executable_tasks=list,
     )
     return ClaimPlanner(options)
 

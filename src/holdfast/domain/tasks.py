@@ -109,6 +109,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task] = {}
+        self.version = 0
+        """Changes whenever a task is registered."""
 
     def register(self, task: Task) -> None:
         """Add a task. The same function may come again (its module was reloaded); another one may not."""
@@ -118,6 +120,7 @@ class Registry:
                 f"two tasks are named {task.name!r}: {known.place} and {task.place}; rename one of them"
             )
         self._tasks[task.name] = task
+        self.version += 1
 
     def get(self, name: str) -> Task:
         """Return the task of this name, or raise UnknownTask."""

@@ -26,18 +26,24 @@ QUEUES_PER_CLAIM = 64
 
 
 class ClaimPlanner:
-    """Plans claims and looks. `backlog` is true while there may be runs to claim; `news` counts the hints received."""
+    """Plans claims and looks.
+
+    `backlog` is true while there may be runs to claim, `promote_at` is when runs become ready by time, and `news`
+    counts the hints received.
+    """
 
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
         self._picker = Picker(options.queues)
         self.backlog = True
         self._look_at = 0.0
-        self._promote_at = 0.0
+        self.promote_at = 0.0
         self._discovered_at = 0.0
         self._retries_until = 0.0
         self._found_nothing = False
         self._tasks_at_once = 1
+        self._tasks: list[str] = []
+        self._tasks_version = -1
         self.news = 0
 
     def ring(self, queues: Iterable[str]) -> bool:
@@ -61,7 +67,7 @@ class ClaimPlanner:
         self.news += 1
         self._picker.restart()
         self.backlog = True
-        self._promote_at = 0.0
+        self.promote_at = 0.0
 
     def expect(self, queue: str | None, delay: float) -> None:
         """Note that a run of this worker will be attempted again: at once, or after a delay."""
@@ -74,20 +80,20 @@ class ClaimPlanner:
             self.backlog = True
         else:
             due = monotonic() + delay
-            self._promote_at = min(self._promote_at, due)
+            self.promote_at = min(self.promote_at, due)
             self._retries_until = max(self._retries_until, due)
 
     def wait(self, now: float, room: int) -> float:
         """Return the seconds until there is a reason to look or to claim."""
         if self.backlog and room > 0:
             return 0.0
-        return min(self._promote_at, FAR + now if self.backlog else self._look_at) - now
+        return min(self.promote_at, FAR + now if self.backlog else self._look_at) - now
 
     def plan(self, request: ExchangeRequest, now: float, room: int) -> None:
         """Add what is due to a request. A look costs little, so a survey includes it."""
         request.news = self.news
-        request.promote = now >= self._promote_at
-        request.tasks = registry.names(self._options.executors, self._options.default_executor)
+        request.promote = now >= self.promote_at
+        request.tasks = self._tasks if registry.version == self._tasks_version else self._read_tasks()
         nothing = not self.backlog and not request.promote
         request.look = nothing and (now >= self._look_at or request.survey)
         if room > 0 and not nothing:
@@ -96,15 +102,21 @@ class ClaimPlanner:
             request.look = now >= self._discovered_at + DISCOVER_EVERY or not request.positions
         if request.promote or request.look:
             # The response tells when; until then, only what `expect` adds counts.
-            self._promote_at = now + FAR
+            self.promote_at = now + FAR
 
     def plan_more(self, request: ExchangeRequest, room: int) -> None:
         """Add a claim to a request that overlaps another one, which does everything else that is due."""
         request.news = self.news
         if self.backlog and room > 0:
-            request.tasks = registry.names(self._options.executors, self._options.default_executor)
+            request.tasks = self._tasks if registry.version == self._tasks_version else self._read_tasks()
             request.limit = self._limit(room)
             request.positions = self._picker.positions()
+
+    def _read_tasks(self) -> list[str]:
+        """Return the tasks that this worker can execute; a task may be registered at any time."""
+        self._tasks_version = registry.version
+        self._tasks = self._options.executable_tasks()
+        return self._tasks
 
     def _limit(self, room: int) -> int:
         """Return how many runs to claim at once. A claim locks up to that many runs of each task first."""
@@ -118,10 +130,10 @@ class ClaimPlanner:
         """
         had_backlog = self.backlog
         if answer.promoted >= PROMOTED_AT_ONCE:
-            self._promote_at = now
+            self.promote_at = now
         elif request.promote or request.look:
             next_due = now + (FAR if answer.next_due is None else max(0.0, answer.next_due))
-            self._promote_at = min(self._promote_at, next_due)
+            self.promote_at = min(self.promote_at, next_due)
         looked = answer.queues is not None or bool(request.positions)
         found = False
         if answer.queues is not None:
@@ -147,7 +159,7 @@ class ClaimPlanner:
 
     def idle(self, now: float) -> bool:
         """Whether the last look found nothing, nothing is due, and no run of this worker will be attempted again."""
-        return self._found_nothing and not self.backlog and now < self._promote_at and now >= self._retries_until
+        return self._found_nothing and not self.backlog and now < self.promote_at and now >= self._retries_until
 
 
 class Picker:

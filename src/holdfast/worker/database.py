@@ -36,6 +36,12 @@ class Busy(Exception):
     """Another transaction holds a lock that the operation needs. The operation was rolled back."""
 
 
+class WorkerConnection(AsyncOwnConnection):
+    """A connection without a read timeout of its own: `Database` limits the time of each operation."""
+
+    wait = psycopg.AsyncConnection.wait
+
+
 def said(error: BaseException) -> str:
     """Return the message of an error in one line."""
     return " ".join(str(error).split()) or type(error).__name__
@@ -55,7 +61,7 @@ class Database:
         self._patience = patience
         self._session = sessions.worker(use, moving=moving, limit=patience)
         self._pooler = pooler
-        self._connection: AsyncOwnConnection | None = None
+        self._connection: WorkerConnection | None = None
         self._cutting: asyncio.Task[None] | None = None
         self._work: asyncio.Future[Any] | None = None
         self._since = 0.0
@@ -145,15 +151,15 @@ class Database:
             self._shut(connection)
             await asyncio.wait({work}, timeout=CANCEL_WITHIN)
 
-    def _shut(self, connection: AsyncOwnConnection) -> None:
+    def _shut(self, connection: WorkerConnection) -> None:
         with (
             contextlib.suppress(OSError, psycopg.Error),
             socket.socket(fileno=os.dup(connection.fileno())) as one,
         ):
             one.shutdown(socket.SHUT_RDWR)
 
-    async def _connect(self) -> AsyncOwnConnection:
-        self._connection = await AsyncOwnConnection.connect(self._url, session=self._session, pooler=self._pooler)
+    async def _connect(self) -> WorkerConnection:
+        self._connection = await WorkerConnection.connect(self._url, session=self._session, pooler=self._pooler)
         return self._connection
 
     async def _drop(self) -> None:

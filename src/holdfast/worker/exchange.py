@@ -211,7 +211,8 @@ class Exchange:
         if self.attempt_services.due_at < inf and (request.settlements or self.attempt_services.due_at <= now):
             request.progress, request.lines = self.attempt_services.take()
         if self.claiming:
-            self._planner.plan(request, now, self._room())
+            wanted = self._planner.backlog or self._planner.promote_at <= now
+            self._planner.plan(request, now, self._room() if wanted else 0)
         return request
 
     def _writable(self) -> list[Settlement]:
@@ -305,7 +306,7 @@ class Exchange:
         """Send a request. Return None if the database did not respond, or did not accept it as a whole."""
         results = self.results
         try:
-            answer = await database.transact(lambda: exchange(request), several=request.several)
+            answer = await database.transact(partial(exchange, request), several=request.several)
         except Unavailable as error:
             results.pending.doubt(request.settlements)
             self._planner.restart()
