@@ -192,10 +192,8 @@ class Exchange:
         """Return the seconds until the next round trip is due."""
         now = monotonic()
         second, pending = self._second.task, self.pending
-        if second is not None and second.done():
-            return 0.0
-        if second is not None and not self._is_crowded():
-            return max(self._survey_at - now, 0.001)
+        if second is not None and (second.done() or not self._is_crowded()):
+            return 0.0 if second.done() else max(self._survey_at - now, 0.001)
         wait = min(self._survey_at, self.attempt_services.due_at, pending.deferred.due_at) - now
         if self.claiming:
             wait = min(wait, self._planner.wait(now, self._room() if self._planner.backlog else 0))
@@ -268,9 +266,8 @@ class Exchange:
             self._planner.plan_more(request, self._room())
         if request.settlements or request.positions:
             self._coming += request.limit
-            self._second.begin(
-                self._perform(self._second.database, request), partial(self._overlap_ended, request.limit)
-            )
+            round_trip = self._perform(self._second.database, request)
+            self._second.begin(round_trip, partial(self._overlap_ended, request.limit))
 
     def _overlap_ended(self, coming: int) -> None:
         self._coming -= coming
