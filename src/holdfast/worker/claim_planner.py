@@ -175,7 +175,7 @@ class Picker:
         self._fixed = queues is not None
         self._order: list[str] = list(dict.fromkeys(queues or ()))
         self._positions: dict[str, Position] = {}
-        self._turn = 0
+        self._first = 0
         self._claims = 0
 
     def serves(self, queues: Iterable[str]) -> list[str]:
@@ -211,9 +211,9 @@ class Picker:
         self._claims += 1
         if self._claims > CLAIMS_PER_ROUND:
             self.restart()
-        self._turn = (self._turn + 1) % count
-        turned = (self._order[self._turn :] + self._order[: self._turn])[:QUEUES_PER_CLAIM]
-        return [self._positions.get(queue) or Position(queue) for queue in turned]
+        self._first = (self._first + 1) % count
+        ordered = (self._order[self._first :] + self._order[: self._first])[:QUEUES_PER_CLAIM]
+        return [self._positions.get(queue) or Position(queue) for queue in ordered]
 
     def took(self, positions: Sequence[Position], claims: Sequence[Claim], limit: int) -> bool:
         """Remember where a claim from these positions stopped. Return whether another one may find more."""

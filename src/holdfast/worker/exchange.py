@@ -315,7 +315,7 @@ class Exchange:
             await self._writer.write_around_locks(request.settlements)
             return None
         except (psycopg.Error, HoldfastError) as error:
-            emit("turn.refused", worker_id=request.worker_id, error=f"{type(error).__name__}: {error}")
+            emit("exchange.refused", worker_id=request.worker_id, error=f"{type(error).__name__}: {error}")
             if fault_of(error) is Fault.REFUSED:
                 self.refusal = said(error)
             self._planner.restart()

@@ -152,7 +152,7 @@ class ResultWriter:
                 claim = results.session.held.get(settlement.ref.run_id)
                 if claim is not None:
                     fields = about(claim, results.session.id, Status.RUNNING)
-                    emit("ending.refused", error=f"{type(error).__name__}: {error}", **fields)
+                    emit("result.refused", error=f"{type(error).__name__}: {error}", **fields)
                 if last or not settlement.begun or fault_of(error) is not Fault.DATA:
                     results.pending.deferred.add_refused(settlement)
                     return

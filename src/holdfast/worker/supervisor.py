@@ -343,7 +343,7 @@ class Worker:
         try:
             await self._database.transact(deregister)
         except (Unavailable, Busy, psycopg.Error) as error:
-            emit("worker.left_silently", worker_id=session.id, error=said(error))
+            emit("worker.not_deregistered", worker_id=session.id, error=said(error))
 
 
 def _later(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: object) -> None:
