@@ -238,7 +238,7 @@ def test_cut_connections_cost_nothing_but_a_moment(stage: Stage) -> None:
     assert stage.query("select count(*) from holdfast.events where type = 'FENCED'") == [(0,)]
 
 
-def test_a_lease_that_nobody_knows_of_is_returned(stage: Stage) -> None:
+def test_lease_that_its_worker_does_not_know_is_returned(stage: Stage) -> None:
     """As after a claim whose commit was done but never answered."""
     with stage.worker() as worker:
         stage.ended(stage.submit("echo"))

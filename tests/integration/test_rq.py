@@ -199,7 +199,7 @@ def test_ringing_again_is_rare_and_bounded(stage: RqStage, tmp_path: Path) -> No
         slow.close()
 
 
-def test_messages_that_nobody_takes_do_not_pile_up(stage: RqStage) -> None:
+def test_messages_that_no_worker_takes_do_not_pile_up(stage: RqStage) -> None:
     ringer = RunRinger(stage.redis_url, again_after=3600.0)
     try:
         stage.redis.rpush("rq:queue:full", *range(10_000))

@@ -156,7 +156,7 @@ def test_an_unknown_task_is_left_to_others_and_never_an_import(stage: Stage, exe
     assert "antigravity" not in sys.modules
 
 
-def test_nobody_waits_for_a_task_that_only_others_know(stage: Stage) -> None:
+def test_worker_leaves_when_only_tasks_of_other_workers_are_left(stage: Stage) -> None:
     run = as_stored(stage, "echo", {}, task="antigravity.fly")
     worker = stage.start("--until-empty")
     assert worker.wait(DEADLINE) == 0
@@ -218,7 +218,7 @@ def test_a_time_limit_is_kept_whatever_runs(stage: Stage, task: str) -> None:
     assert ended.last_error == "RunTimedOut: the run took longer than its time limit of 0.2 s"
 
 
-def test_an_inline_run_past_its_time_limit_is_told(stage: Stage) -> None:
+def test_inline_run_past_its_time_limit_is_asked_to_stop(stage: Stage) -> None:
     run = limited(stage, "patient", started=str(stage.file("started")))
     with stage.worker("inline"):
         assert stage.ended(run).status is Status.FAILED

@@ -31,7 +31,7 @@ def done(stage: Stage, task: str) -> int:
     return int(count)
 
 
-def test_a_run_that_turns_out_long_keeps_no_tiny_one_waiting(stage: Stage) -> None:
+def test_tiny_runs_are_moved_from_behind_a_long_one(stage: Stage) -> None:
     with stage.worker(slots=2):
         stage.client.submit_many("moody", [{"value": n} for n in range(300)])
         eventually(lambda: done(stage, "moody") == 300)
@@ -89,7 +89,7 @@ def test_a_worker_counts_what_it_did(stage: Stage) -> None:
     assert stage.query("select tasks_completed, tasks_failed from holdfast.workers") == [(1, 1)]
 
 
-def test_a_cancel_is_heard_and_not_only_found(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_reaches_the_worker_by_its_hint(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "WATCH_EVERY", 1e6)
     run = stage.submit("patient", started=str(stage.file("started")))
     with stage.worker(renew_every=1000.0, lease=3000.0) as worker:
@@ -99,14 +99,14 @@ def test_a_cancel_is_heard_and_not_only_found(stage: Stage, monkeypatch: pytest.
         stage.ended(run)
 
 
-def test_a_ring_is_heard_and_not_only_found(stage: Stage) -> None:
+def test_ring_reaches_the_worker_without_a_poll(stage: Stage) -> None:
     with stage.worker(poll_every_listening=1e6, rescue_every=1e6, lease=1e7) as worker:
         eventually(lambda: worker.options.listener.live)
         for number in range(20):
             assert stage.ended(stage.submit("echo", value=number)).result() == number
 
 
-def test_a_listener_that_was_cut_off_hears_again(stage: Stage, database_url: str) -> None:
+def test_listener_that_was_cut_off_receives_again(stage: Stage, database_url: str) -> None:
     wire = Wire(database_url)
     listener = listen_to(wire.url)
     with stage.worker(poll_every_listening=1e6, poll_every=1e6, rescue_every=1e6, lease=1e7, listener=listener):

@@ -1,4 +1,4 @@
-"""Under load a second turn at the database is taken beside the first."""
+"""Under load a second round trip to the database overlaps the first."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def besides(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many endings each second turn carried."""
+def overlapping(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many results each overlapping round trip carried."""
     carried: list[int] = []
-    relieve = Exchange._relieve
+    overlap = Exchange._overlap
 
     def counting(exchange: Exchange) -> None:
-        waiting, before = len(exchange.pending), exchange._second.under_way
-        relieve(exchange)
-        if exchange._second.under_way and not before:
-            carried.append(waiting - len(exchange.pending))
+        waiting, before = len(exchange.pending.waiting), exchange._second.task
+        overlap(exchange)
+        if exchange._second.task is not None and before is None:
+            carried.append(waiting - len(exchange.pending.waiting))
 
-    monkeypatch.setattr(Exchange, "_relieve", counting)
+    monkeypatch.setattr(Exchange, "_overlap", counting)
     return carried
 
 
@@ -56,27 +56,27 @@ def left(stage: Stage) -> int:
     return int(found[0][0])
 
 
-def test_two_turns_at_once_end_every_run_once(stage: Stage, besides: list[int]) -> None:
+def test_overlapping_round_trips_end_every_run_once(stage: Stage, overlapping: list[int]) -> None:
     stage.client.submit_many("echo", [{"value": n} for n in range(MANY)])
     with stage.worker("inline"):
         eventually(lambda: left(stage) == 0)
     all_ended_once(stage)
     assert stage.query("select max(number) from holdfast.attempts")[0][0] == 1
-    assert besides, "no second turn was taken"
+    assert overlapping, "no overlapping round trip was made"
 
 
-def test_a_database_that_goes_away_under_two_turns_loses_and_doubles_nothing(
-    stage: Stage, wire: Wire, besides: list[int], monkeypatch: pytest.MonkeyPatch
+def test_lost_connection_during_overlapping_round_trips_loses_and_doubles_nothing(
+    stage: Stage, wire: Wire, overlapping: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.second_connection.REST", 0.0)
+    monkeypatch.setattr("holdfast.worker.round_trips.REST", 0.0)
     fenced: list[str] = []
     stop = subscribe(lambda event, fields: fenced.append(event) if event == "run.refused" else None)
     dice = random.Random(5)
     stage.client.submit_many("echo", [{"value": n} for n in range(MANY)])
     with stage.worker("inline", database_url=wire.url):
         for _ in range(6):
-            began = len(besides)
-            eventually(lambda began=began: len(besides) > began or left(stage) == 0)  # type: ignore[misc]
+            began = len(overlapping)
+            eventually(lambda began=began: len(overlapping) > began or left(stage) == 0)  # type: ignore[misc]
             time.sleep(dice.uniform(0.0, 0.03))
             wire.cut()
             time.sleep(dice.uniform(0.0, 0.1))
@@ -84,11 +84,11 @@ def test_a_database_that_goes_away_under_two_turns_loses_and_doubles_nothing(
         eventually(lambda: left(stage) == 0)
     stop()
     all_ended_once(stage)
-    assert besides, "no second turn was taken"
+    assert overlapping, "no overlapping round trip was made"
     assert not fenced
 
 
-def test_a_worker_that_is_told_to_stop_leaves_nothing_behind(stage: Stage) -> None:
+def test_worker_that_is_stopped_leaves_no_lease_behind(stage: Stage) -> None:
     stage.client.submit_many("echo", [{"value": n} for n in range(MANY)])
     for _ in range(3):
         before = left(stage)
@@ -100,7 +100,7 @@ def test_a_worker_that_is_told_to_stop_leaves_nothing_behind(stage: Stage) -> No
     all_ended_once(stage)
 
 
-def test_notes_come_before_the_ending_that_they_tell_of(stage: Stage) -> None:
+def test_notes_are_written_before_the_result_of_their_run(stage: Stage) -> None:
     stage.client.submit_many("talks", [{"value": n} for n in range(1_000)])
     with stage.worker("inline"):
         eventually(lambda: left(stage) == 0)

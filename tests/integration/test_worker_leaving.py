@@ -27,20 +27,20 @@ from tests.integration.worker_support import Stage, eventually
 
 
 class Observed(ProcessExecutor):
-    """Tells in which loop it works, and when the first run has ended in it."""
+    """Exposes the loop that it uses, and signals when the first run has ended in it."""
 
     def __init__(self) -> None:
         super().__init__(1)
         self.reported = threading.Event()
 
-    async def open(self, place: ExecutorContext) -> None:
+    async def open(self, context: ExecutorContext) -> None:
         self.loop = asyncio.get_running_loop()
 
         def report(ended: Sequence[Ended]) -> None:
-            place.report(ended)
+            context.report(ended)
             self.reported.set()
 
-        await super().open(place._replace(report=report))
+        await super().open(context._replace(report=report))
 
 
 def test_a_worker_whose_renewal_was_answered_late_stops_its_runs_while_the_lease_holds(
@@ -61,7 +61,7 @@ def test_a_worker_whose_renewal_was_answered_late_stops_its_runs_while_the_lease
     with Runtime(stage.settings) as runtime, psycopg.connect(database_url) as neighbour:
         options = worker_options(runtime, WorkerRequest(slots=1, executor="inline"))
         with psycopg.connect(database_url, autocommit=True) as connection:
-            info = session.info(options, (), "0")
+            info = session.info(options, "0")
             registered = monotonic()
             driver.transact(connection, lambda: iter(workers.register(info)))
         renewal = RenewalThread(options, session, registered=registered, renewed=renewals.append, fence=fence)

@@ -16,7 +16,7 @@ from holdfast.domain.values import AttemptRef, NewRun
 from holdfast.drivers import psycopg as driver
 from holdfast.ops.create import FIRST_TASKS
 from holdfast.sql import leases
-from holdfast.worker.writing import ResultWriter
+from holdfast.worker.result_writer import ResultWriter
 from tests.integration.worker_support import Stage, eventually
 from tests.timeline import new_run
 

@@ -51,7 +51,7 @@ def test_runs_given_to_a_stopped_child_by_the_frame_are_performed_by_another(sta
     assert unharmed(stage, runs)
 
 
-def test_a_child_that_stops_between_two_runs_is_replaced_and_no_ending_is_lost(stage: Stage) -> None:
+def test_child_that_stops_between_two_runs_is_replaced_and_no_result_is_lost(stage: Stage) -> None:
     with stage.worker(executor=ProcessExecutor(slots=1, limits=IMPATIENT)):
         warm_up(stage, "stops_before_sending")
         batch = [{"value": n, "stop": n == 50} for n in range(100)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.worker.claim_planner import ClaimPlanner
-from holdfast.worker.round_trip import Answer, ExchangeRequest
+from holdfast.worker.round_trips import Answer, ExchangeRequest
 
 NOW = 1000.0
 
@@ -32,41 +32,41 @@ def planned(planner: ClaimPlanner, at: float = NOW) -> ExchangeRequest:
     return request
 
 
-def test_a_look_that_finds_nothing_sates(planner: ClaimPlanner) -> None:
+def test_look_that_finds_nothing_leaves_the_planner_idle(planner: ClaimPlanner) -> None:
     request = planned(planner)
     planner.learn(request, Answer(queues=[]), NOW, planner.news)
-    assert planner.sated(NOW)
-    assert not planner.hungry
+    assert planner.idle(NOW)
+    assert not planner.backlog
 
 
-def test_a_retry_that_another_turn_made_meanwhile_is_not_forgotten(planner: ClaimPlanner) -> None:
+def test_retry_that_another_round_trip_caused_is_kept(planner: ClaimPlanner) -> None:
     request = planned(planner)
     planner.expect("a", 2.0)
     planner.learn(request, Answer(queues=[]), NOW, planner.news)
-    assert not planner.sated(NOW + 1.0)
+    assert not planner.idle(NOW + 1.0)
     assert planner.wait(NOW, 0) == pytest.approx(2.0)
 
 
-def test_a_run_that_became_ready_meanwhile_keeps_it_hungry(planner: ClaimPlanner) -> None:
+def test_ring_during_a_round_trip_keeps_the_backlog(planner: ClaimPlanner) -> None:
     request = planned(planner)
     planner.ring(["a"])
     planner.learn(request, Answer(queues=[]), NOW, planner.news)
-    assert planner.hungry
-    assert not planner.sated(NOW)
+    assert planner.backlog
+    assert not planner.idle(NOW)
     request = planned(planner)
     planner.learn(request, Answer(queues=[]), NOW, planner.news)
-    assert planner.sated(NOW)
+    assert planner.idle(NOW)
 
 
-def test_what_it_hears_with_the_answer_itself_was_seen_by_the_turn(planner: ClaimPlanner) -> None:
+def test_retry_in_the_response_itself_is_covered_by_the_response(planner: ClaimPlanner) -> None:
     request = planned(planner)
     before = planner.news
     planner.expect("a", 0.0)
     planner.learn(request, Answer(queues=[]), NOW, before)
-    assert not planner.hungry
+    assert not planner.backlog
 
 
-def test_after_a_turn_without_an_answer_everything_is_asked_again(planner: ClaimPlanner) -> None:
+def test_everything_is_requested_again_after_a_round_trip_without_a_response(planner: ClaimPlanner) -> None:
     planned(planner)
     planner.restart()
     request = planned(planner)

@@ -1,11 +1,13 @@
-"""Results that wait for locks of others: which are kept back, and when they are looked at again."""
+"""Results that wait for locks of other transactions: which are deferred, and when they are checked again."""
 
 from __future__ import annotations
+
+from math import inf
 
 from holdfast.domain.states import AttemptStatus
 from holdfast.domain.values import AttemptRef, Settlement
 from holdfast.sql.locks import Blocked
-from holdfast.worker.deferred import Deferred
+from holdfast.worker.results import Deferred
 
 JOBS = {"a1": "a", "a2": "a", "b1": "b"}
 
@@ -39,6 +41,6 @@ def test_results_taken_for_another_check_defer_no_other_results() -> None:
     locked, unexplained, refused = deferred.take()
     assert [one.ref.run_id for one in (*locked, *unexplained, *refused)] == ["a1", "b1", "alone"]
     assert len(deferred) == 0
-    assert deferred.due_in() is None
+    assert deferred.due_at == inf
     assert not deferred.elsewhere
     assert deferred.keep_back([result("a2")], JOBS.get) == [result("a2")]

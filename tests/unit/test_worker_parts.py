@@ -26,7 +26,7 @@ from holdfast.observe.logs import configure_logging
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings
 from holdfast.sql import chores
-from holdfast.worker.attempt_results import AttemptResults
+from holdfast.worker.results import AttemptResults
 from holdfast.worker.session import WorkerSession
 from holdfast.worker.upkeep import SERVICES
 
@@ -65,7 +65,7 @@ def test_frames_come_together_from_any_pieces() -> None:
         assert [message for piece in pieces for message in unframer.feed(piece)] == [*messages, ["withdraw"]]
 
 
-def test_a_mark_is_seen_by_whoever_shares_it() -> None:
+def test_shared_state_is_seen_by_all_processes_that_map_it() -> None:
     descriptor, ours = make_shared_state()
     theirs = SharedState(descriptor)
     os.close(descriptor)
@@ -158,7 +158,7 @@ def test_a_result_is_measured_in_bytes(text: str, limit: int, fits: bool) -> Non
             storable(text, limits)
 
 
-def test_events_reach_whoever_wants_them() -> None:
+def test_events_reach_their_subscribers() -> None:
     seen: list[tuple[str, dict[str, object]]] = []
     stop = subscribe(lambda event, fields: seen.append((event, fields)), lambda event: event != "noise")
     assert heard("something")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from holdfast.domain.ids import new_id
 from holdfast.domain.values import Claim, Position
-from holdfast.worker.picker import CLAIMS_PER_ROUND, QUEUES_PER_CLAIM, Picker
+from holdfast.worker.claim_planner import CLAIMS_PER_ROUND, QUEUES_PER_CLAIM, Picker
 
 
 def claim(queue: str, order: int = 0) -> Claim:
@@ -59,7 +59,7 @@ def test_every_so_often_it_starts_over_anyway() -> None:
     assert picker.positions() == [Position("a")]
 
 
-def test_without_queues_of_its_own_it_serves_whatever_it_hears_of() -> None:
+def test_worker_without_given_queues_serves_every_queue_it_learns_of() -> None:
     picker = Picker(None)
     assert queues(picker) == []
     picker.add(["x"])
@@ -76,7 +76,7 @@ def test_with_queues_of_its_own_it_serves_no_other() -> None:
     assert picker.serves(["x", "a"]) == ["a"]
 
 
-def test_thousands_of_queues_take_turns() -> None:
+def test_thousands_of_queues_are_served_in_rotation() -> None:
     names = [f"q{number}" for number in range(200)]
     picker = Picker(names)
     seen: set[str] = set()

@@ -1,1 +1,5 @@
-"""The composition root: settings become the parts of a worker, and the parts are put together here and nowhere else."""
+"""Assembly: settings become the parts of a worker, and the parts are put together here and nowhere else.
+
+worker     executors, doorbell and result store of a worker, by the settings; starts workers and sweepers
+services   upkeep services that need settings or something other than Postgres
+"""

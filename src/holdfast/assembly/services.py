@@ -1,6 +1,6 @@
-"""What a worker does for all besides the upkeep of runs: publish events, look after jobs, and ring for RQ.
+"""Upkeep services that need settings or systems other than Postgres: publishing, jobs, stored results, and RQ.
 
-These need settings and the world outside of Postgres, so they are put together here and handed to the worker.
+The worker gets them from here, in addition to those in `worker.upkeep`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROMOTED_AT_ONCE = 1000
 
 
 def services(runtime: Runtime) -> tuple[Service, ...]:
-    """The services that the settings ask for."""
+    """Return the services that the settings require."""
     publisher = Publisher(runtime.settings)
 
     async def publish(upkeep: Upkeep) -> None:
@@ -42,7 +42,7 @@ def services(runtime: Runtime) -> tuple[Service, ...]:
     return tuple(made)
 
 
-# How often each is done, in seconds, and how often while the worker is idle.
+# Pace in seconds, pace while the worker is idle, and what is done.
 JOB_SERVICES: list[tuple[float, float, Callable[[], Procedure[int]]]] = [
     (2.0, ONLY_WHEN_CALLED, jobs.stop_overdue_jobs),
     (2.0, ONLY_WHEN_CALLED, jobs.end_held_jobs),
@@ -52,15 +52,17 @@ JOB_SERVICES: list[tuple[float, float, Callable[[], Procedure[int]]]] = [
 
 
 def remove_results(store: Callable[[], ResultStore]) -> Procedure[int]:
-    """Remove stored results of pruned runs, a bounded number, and return how many. Results that cannot be removed are
-    retried later."""
+    """Remove the stored results of a bounded number of pruned runs, and return how many.
+
+    Results that cannot be removed are retried later.
+    """
     found: list[str] = yield ops.results_to_remove
     removed, failed = [], []
     for run_id in found:
         try:
             yield Elsewhere(partial(_remove, store, run_id))
             removed.append(run_id)
-        except Exception as error:  # noqa: BLE001 - one that cannot be removed never strands the others
+        except Exception as error:  # noqa: BLE001 - one that cannot be removed must not block the others
             emit("results.not_removed", run_id=run_id, error=f"{type(error).__name__}: {error}")
             failed.append(run_id)
     if removed:
@@ -97,7 +99,7 @@ def _ring(runtime: Runtime) -> Callable[[Upkeep], Awaitable[None]]:
     ringer = RunRinger(settings.redis_url or "", settings.ring_seconds)
 
     async def ring_for_rq(upkeep: Upkeep) -> None:
-        """Ring for runs whose message was lost, and for those that were made ready since."""
+        """Ring for runs whose message was lost, and for runs that became ready since."""
         if not await in_thread(lambda: ringer.turn(RING_EVERY * 0.9)):
             return
         await upkeep.database.transact(lambda: ops.promote(PROMOTED_AT_ONCE))

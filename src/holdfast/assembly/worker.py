@@ -1,4 +1,4 @@
-"""The composition root: settings become the parts of a worker, and the parts are handed to it here and nowhere else."""
+"""The parts of a worker, made from the settings: executors, doorbell, result store and limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INLINE_SLOTS = 10
 
 @dataclass(frozen=True)
 class WorkerRequest:
-    """What a person asks of a worker; the settings say the rest."""
+    """The options of one worker that are not settings, such as the arguments of `holdfast worker`."""
 
     queues: tuple[str, ...] | None = None
     slots: int | None = None
@@ -43,7 +43,7 @@ class WorkerRequest:
 
 
 def run_worker(settings: Settings, request: WorkerRequest) -> None:
-    """Work until told to stop, or until the queues are empty if that was asked."""
+    """Work until stopped; with `until_empty`, until the queues have no more runs for this worker."""
     settings = replace(settings, tasks=(*settings.tasks, *request.tasks))
     with _opened(settings, request) as runtime:
         options = replace(worker_options(runtime, request), services=services(runtime))
@@ -68,7 +68,7 @@ def _run_with_port(options: WorkerOptions, host: str, port: int) -> None:
 
 @contextmanager
 def _opened(settings: Settings, request: WorkerRequest) -> Iterator[Runtime]:
-    """The runtime of a worker, with all output of its process in the log."""
+    """Open the runtime of a worker, with all output of its process in the log."""
     about = about_current_run(lambda: None)
     with process_log(settings.log_format, settings.log_level, about) as output:
         _announce(settings, request)
@@ -78,7 +78,7 @@ def _opened(settings: Settings, request: WorkerRequest) -> Iterator[Runtime]:
 
 
 def _announce(settings: Settings, request: WorkerRequest) -> None:
-    """Log what is about to start, before connecting to the database, which may take a while."""
+    """Log what starts, before connecting to the database, which may take a while."""
     queues = "every queue" if request.queues is None else ", ".join(request.queues) or "none"
     emit(
         "worker.starting",
@@ -98,14 +98,14 @@ def start_logging(settings: Settings) -> Callable[[], None]:
 
 
 def run_sweep(settings: Settings) -> None:
-    """Do what workers do for all, and execute nothing, until told to stop."""
+    """Perform the upkeep services and execute no runs, until stopped."""
     request = WorkerRequest(queues=(), executor=INLINE, name=f"sweep {os.getpid()}")
     with _opened(settings, request) as runtime:
         Sweep(replace(worker_options(runtime, request), services=services(runtime))).run()
 
 
 class Sweep(Worker):
-    """A worker that claims nothing: it rescues, rings, publishes and prunes."""
+    """A worker that claims nothing and only performs upkeep: it rescues, rings, publishes and prunes."""
 
     async def _begin(self) -> None:
         self._exchange.claiming = False
@@ -164,7 +164,7 @@ def child_limits(settings: Settings) -> ChildLimits:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -186,7 +186,7 @@ EXECUTORS: Mapping[str, Callable[[Settings, int | None], Executor]] = {"process"
 
 
 def open_listener(runtime: Runtime) -> Listener:
-    """The worker's side of the doorbell that the settings name."""
+    """Return the worker's end of the doorbell that the settings name."""
     settings = runtime.settings
     if settings.doorbell in ("redis", "rq"):
         from holdfast.doorbells.redis import RedisListener
@@ -202,7 +202,7 @@ def open_listener(runtime: Runtime) -> Listener:
 
 
 def listen_to(database_url: str, pooler: str = "auto") -> Listener:
-    """A listener that receives notifications of this database."""
+    """Return a listener that receives notifications of this database."""
     from holdfast.doorbells.listen import NotifyListener
     from holdfast.drivers.sessions import LISTENER, AsyncOwnConnection
 

@@ -86,7 +86,7 @@ class Link(Protocol):
 
 
 class Assignment(NamedTuple):
-    """What an executor needs to know of a claim to perform it. `lag` is told of first attempts only."""
+    """What an executor needs of a claim to perform it. Only first attempts have a `lag`."""
 
     run_id: str
     number: int
@@ -151,18 +151,18 @@ class RunContext:
 
     @property
     def cancelled(self) -> bool:
-        """True once the run was asked to stop. Code that never calls `progress` should look here now and then."""
+        """True once the run was asked to stop. Code that never calls `progress` should check this regularly."""
         return self.stop_reason is not None
 
     def check(self) -> None:
-        """Raise what the run has to stop for (RunCancelled, as a rule), if it has to."""
+        """Raise RunCancelled or RunTimedOut if the run has to stop."""
         if self.stop_reason is not None:
             raise self.stop_reason
 
     def progress(
         self, done: float, total: float | None = None, unit: str | None = None, stage: str | None = None
     ) -> None:
-        """Say how far the run has come. Call it as often as you like: only some of the reports are sent.
+        """Report how far the run has come. It may be called often: only some of the reports are sent.
 
         Raises RunCancelled when the run was asked to stop.
         """
@@ -186,7 +186,7 @@ class RunContext:
         self.link.log(self.ref, level, str(message))
 
     def extend(self, by: timedelta) -> None:
-        """Push this attempt's time limit out."""
+        """Extend the time limit of this attempt."""
         given: Any = by
         if not isinstance(given, timedelta) or not is_duration(given):
             detail = "must be a positive timedelta of at most 30 years"
@@ -296,7 +296,7 @@ _current: ContextVar[RunContext] = ContextVar("holdfast_run")
 
 
 def current_run() -> RunContext:
-    """The run that this code is executed for. Raises HoldfastError outside of a task."""
+    """Return the run that this code is executed for. Raise HoldfastError outside of a task."""
     try:
         return _current.get()
     except LookupError:

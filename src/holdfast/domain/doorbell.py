@@ -15,7 +15,7 @@ class Listener(Protocol):
     live: bool
     """False while no hint can arrive; the worker then polls more often."""
 
-    async def listen(self, on_hints: Callable[[frozenset[str]], None]) -> None:
+    async def listen(self, on_hints: Callable[[frozenset[str]], None], /) -> None:
         """Pass received hints to `on_hints` until cancelled. Never raises.
 
         Passes an empty set when it starts listening, because earlier hints may have been missed.

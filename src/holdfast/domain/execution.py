@@ -47,14 +47,14 @@ class Ended(NamedTuple):
 
 
 INLINE = "inline"
-"""The executor that every worker has. Successes of a worker that has no other are logged only at debug level."""
+"""The executor that every worker has. If it is the default one, claims and successes are logged at debug level."""
 
 Report = Callable[[Sequence[Ended]], None]
 StoreResult = Callable[[str, int, bytes], StoredResult]
 
 
 class AttemptServices(Protocol):
-    """Where a running attempt's requests arrive. The notes never wait; the questions are answered or raise."""
+    """What a running attempt may request of its worker. The notes never wait; the other calls return or raise."""
 
     def note_progress(self, ref: AttemptRef, report: str) -> None: ...
 
@@ -63,7 +63,7 @@ class AttemptServices(Protocol):
     async def find_step(self, ref: AttemptRef, name: str) -> str | None: ...
 
     async def record_step(self, ref: AttemptRef, name: str, result: str) -> None:
-        """Keep the result of a step. Raises LeaseLost if the attempt holds its lease no more."""
+        """Store the result of a step. Raise LeaseLost if the attempt does not hold its lease any more."""
 
     async def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
         """Create a child run and return its id. Raise ChildDiffers if the name refers to a different child."""
@@ -101,10 +101,10 @@ class ChildLimits:
 
 
 class ExecutorContext(NamedTuple):
-    """Where an executor works: the worker's attempt_services, its database, and the rules that hold there.
+    """What an executor gets from its worker: where to report, the attempt services, the database, and limits.
 
-    `transactions` names, as `module:function`, what opens the run's own transaction, given the database's URL and the
-    worker's id. It is a name because it has to reach child processes.
+    `transactions` names the function that opens the run's own transaction, as `module:function`; its arguments are the
+    database's URL and the worker's id. It is a name because child processes have to find the function too.
     """
 
     attempt_services: AttemptServices
@@ -128,22 +128,22 @@ class Executor(Protocol):
     name: str
     slots: int
 
-    async def open(self, place: ExecutorContext) -> None:
-        """Get ready to take claims."""
+    async def open(self, context: ExecutorContext, /) -> None:
+        """Prepare to perform claims."""
 
     def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
-        """Perform these as soon as there is room; each is reported exactly once."""
+        """Perform these claims as soon as possible, and report each exactly once."""
 
     def room(self) -> int:
-        """How many more claims can be used well now: free slots, and more where runs are tiny."""
+        """Return how many more claims make sense now: the free slots, and more if runs are tiny."""
 
     def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
         """Ask the code of this attempt to stop, and make it stop if it does not. Report it as `stopped_by` says."""
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
-        """Claims that have waited this long without having begun; they are the caller's again.
+        """Return claims that have waited this long and have not begun; the executor forgets them.
 
-        With 0 nothing more is to begin at all; what comes back later is reported as handed back.
+        With 0, no more runs begin at all; claims that are found not to have begun later are reported as NotBegun.
         """
 
     def kill(self) -> None:
@@ -156,4 +156,4 @@ class Executor(Protocol):
         """After `kill`: return the claims that had certainly not begun, each once."""
 
     async def close(self) -> None:
-        """Let go of threads and processes; what still runs is killed and not reported."""
+        """Release threads and processes; runs that are left are killed and not reported."""

@@ -1,4 +1,4 @@
-"""Settling: from how an attempt ended to what that means for its run. Pure rules, no clock and no dice."""
+"""Settling: from how an attempt ended to what that means for its run. Pure rules, without clock or randomness."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.domain.values import AttemptRef, Claim, NewRun, Settlement, Stored
 
 
 class Succeeded(NamedTuple):
-    """User code returned; the result is inline text or stored elsewhere. `adds` come into being with the success."""
+    """User code returned; the result is text or stored elsewhere. The runs in `adds` are created with the success."""
 
     result: str | None = None
     stored: StoredResult | None = None
@@ -27,7 +27,7 @@ class Succeeded(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """User code raised, ran too long, or took its process with it (`reason` is then timeout or crash)."""
+    """User code raised, exceeded its time limit, or ended its process (`reason` is then timeout or crash)."""
 
     error: dict[str, Any]
     retryable: bool = True
@@ -93,23 +93,23 @@ def is_readable(text: str | None) -> bool:
 
 
 def policy_of(text: str | None) -> Retry:
-    """The retry policy that was stored with a run."""
+    """Return the retry policy that was stored with a run."""
     stored = _policy(text) if text else None
     return stored[0] if stored else Retry()
 
 
 def timeout_of(text: str | None) -> float | None:
-    """The time limit in seconds that was stored with a run."""
+    """Return the time limit in seconds that was stored with a run."""
     stored = _policy(text) if text else None
     return stored[1] if stored else None
 
 
 def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
-    """What this end of an attempt means. `random` in [0, 1) spreads retries out."""
+    """Return what this end of an attempt means. `random` in [0, 1) spreads out retries."""
     lag = claim.lag if claim.number == 1 else None
     match outcome:
         case Succeeded():
-            # Straight as tuples, because this is done for every run: it takes a third of the time.
+            # Built directly as tuples, because this is done for every run: it takes a third of the time.
             ref = tuple.__new__(AttemptRef, (claim.run_id, claim.number))
             result, stored, elapsed, adds = outcome
             ended = (ref, AttemptStatus.SUCCEEDED, Status.SUCCEEDED, claim.task, elapsed, lag, 0.0, False)
@@ -171,9 +171,9 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
 
 
 def after_failure(policy: Retry, *, spent: int, crashes: int | None, random: float) -> tuple[Status | None, float]:
-    """How a run goes on after a failed attempt: its ending or None, and the delay before the next attempt.
+    """Return how a run continues after a failed attempt: its final status or None, and the delay before the next one.
 
-    `crashes` counts the earlier crashes of the run, or is None if this was none: the first one is retried at once.
+    `crashes` is the number of earlier crashes of the run, or None if this was not one: the first is retried at once.
     """
     if spent >= policy.max_attempts:
         return Status.FAILED, 0.0

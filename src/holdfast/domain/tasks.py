@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args, overload
@@ -109,6 +109,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task] = {}
+        self.version = 0
+        """Changes whenever a task is registered."""
 
     def register(self, task: Task) -> None:
         """Add a task. The same function may be registered again (after a reload), a different function may not."""
@@ -118,6 +120,7 @@ class Registry:
                 f"two tasks are named {task.name!r}: {known.place} and {task.place}; rename one of them"
             )
         self._tasks[task.name] = task
+        self.version += 1
 
     def get(self, name: str) -> Task:
         """Return the task with this name, or raise UnknownTask."""
@@ -130,9 +133,14 @@ class Registry:
         """Return the task with this name, or None."""
         return self._tasks.get(name)
 
-    def names(self) -> list[str]:
-        """Return the names of all tasks, sorted."""
-        return sorted(self._tasks)
+    def names(self, executors: Container[str] | None = None, default: str = "") -> list[str]:
+        """Return the names of all tasks, sorted; with `executors`, of those that one of these executes.
+
+        `default` is the executor of tasks that name none.
+        """
+        if executors is None:
+            return sorted(self._tasks)
+        return sorted([name for name, task in self._tasks.items() if (task.executor or default) in executors])
 
     @overload
     def task(self, name: Callable[F, T], /) -> Task[F, T]: ...

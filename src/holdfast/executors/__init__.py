@@ -1,7 +1,17 @@
-"""Executors run user code and know nothing of SQL.
+"""Executors run user code and turn whatever happens into an outcome. They know nothing of SQL.
 
-    inline    tiny and asynchronous tasks, in threads of the worker itself; they cannot be killed
-    process   everything else, in child processes that are killed on timeout, on cancel, and with their worker
+A worker gives an executor claims and gets an outcome for each; `domain.execution` describes the interface. There are
+two executors here, and a worker may have both:
 
-Both turn whatever happens into an outcome: an executor never raises on account of a task.
+    inline    tiny and asynchronous tasks, in threads of the worker process (task_threads); they cannot be killed
+    process   all other tasks, in child processes that are killed on timeout, on cancel, and with their worker
+
+The process executor has one child slot per run that it performs at once (child_slot). A slot starts its child through a
+guardian (spawning, guardian), which kills everything that the child started. Worker and child exchange messages over a
+channel, and share a little memory, so that the worker knows what a child had begun and achieved even when it is stuck
+or dead (shared_state). In the child, `child` performs runs, `child_link` passes on what they request, and `child_usage`
+decides when the process has to be replaced.
+
+Both executors use `performing`, which makes an outcome of what a task returned or raised, and `pace`, which decides how
+many runs to hold. `output` and `raw_output` turn what runs print into lines of the worker's log.
 """

@@ -1,8 +1,8 @@
-"""A child process: performs the runs its worker sends it, one after the other.
+"""A child process: performs the runs that its worker sends, one after the other.
 
-The main thread runs user code and nothing else can hold it up; a second thread hears the worker: runs to come, requests
-to stop, answers. The child dies with its worker: its guardian kills it, and where that is gone, the end of the socket
-does. What user code prints and logs comes out as lines of the worker's log.
+The main thread runs user code. A second thread receives from the worker: runs, requests to stop, and responses. The
+child dies with its worker: its guardian kills it, and if that is gone, the child exits when its channel is closed. What
+user code prints and logs becomes lines of the worker's log.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Child:
         self._runner: Any = None
         self._interrupted = False
         self._retiring = False
-        # As the modules of the user left them: a run that replaces them does so for itself.
+        # As the user's modules left them: a run that replaces them does so only for itself.
         self._streams = sys.stdout, sys.stderr
-        threading.Thread(target=self._hear, name="holdfast-link", daemon=True).start()
+        threading.Thread(target=self._receive, name="holdfast-link", daemon=True).start()
         # Count this thread, so that it is not mistaken for one that a run left behind.
         self._usage = ChildUsage(own)
 
     def serve(self) -> None:
-        """Perform runs for as long as the worker is there."""
+        """Perform runs until the worker is gone or dismisses this process."""
         signal.signal(signal.SIGTERM, self._on_terminate)
         while not self._interrupted:
             given = self._pending.get()
@@ -70,19 +70,19 @@ class Child:
                 continue
             self._link.worker_id = worker_id
             outcome = self._perform(assignment, started)
-            self._link.put_ending(_told(index, outcome))
+            self._link.put_result(_as_message(index, outcome))
             self._after(outcome)
 
     def current(self) -> RunContext | None:
-        """The run that is being executed."""
+        """Return the run that is being executed."""
         return self._current
 
     def _after(self, outcome: Outcome | Settled) -> None:
         now = monotonic()
-        worn = self._usage.check(now)
-        if worn is not None and not self._retiring:
+        why = self._usage.check(now)
+        if why is not None and not self._retiring:
             self._retiring = True
-            self._link.put(["retire", worn])
+            self._link.put(["retire", why])
         if self._interrupted or self._pending.empty() or now - self._link.flushed_at > FLUSH_EVERY:
             self._link.flush()
         if isinstance(outcome, Failed) and outcome.reason is ReasonCode.CRASH:
@@ -103,7 +103,7 @@ class Child:
                 value = self._await(value)
             context.check_children()
             return concluded(context, value, started, self._limits)
-        except BaseException as error:  # noqa: BLE001 - whatever a task does is an outcome
+        except BaseException as error:  # noqa: BLE001 - whatever a task raises is an outcome
             return self._failed(context, task, error, started)
         finally:
             end_lines()
@@ -115,7 +115,7 @@ class Child:
         self._current = None
         self._usage.failed(error)
         if isinstance(error, Interrupted):
-            # Interrupted code may have left locks held and structures half changed: this process ends with it.
+            # Interrupted code may have left locks held and data half changed, so this process exits after the run.
             self._interrupted = True
         elif type(error).__name__ == "CancelledError" and context.stop_reason is not None:
             error = context.stop_reason
@@ -141,22 +141,22 @@ class Child:
             self._cancel_async = None
 
     def _on_terminate(self, number: int, at: FrameType | None) -> None:
-        """A run that does not stop by itself is interrupted. Without such a run it is this process that is meant."""
+        """Interrupt a run that was asked to stop and did not. Without such a run, the signal ends this process."""
         context = self._current
         if context is not None and context.stop_reason is not None:
             raise Interrupted
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
             while (messages := self._channel.receive()) is not None:
                 for message in messages:
-                    self._obey(message)
+                    self._handle(message)
         finally:
-            self._stop_hearing()
+            self._stop_receiving()
 
-    def _stop_hearing(self) -> None:
+    def _stop_receiving(self) -> None:
         """Handle a worker that is gone, has dismissed this process, or sent an invalid message.
 
         If idle, the process exits normally. If busy, it is killed together with the processes it started.
@@ -166,7 +166,7 @@ class Child:
             threading.Event().wait(LEAVE_WITHIN)
         os.killpg(0, signal.SIGKILL)
 
-    def _obey(self, message: list[Any]) -> None:
+    def _handle(self, message: list[Any]) -> None:
         match message:
             case ["runs", worker_id, first, runs]:
                 for offset, run in enumerate(runs):
@@ -175,11 +175,12 @@ class Child:
                 self._stop((run_id, number), LeaseRequest(ReasonCode(reason), text))
             case ["withdraw"]:
                 self._withdraw()
-            case ["answer" | "refused" as kind, question, *said]:
-                self._link.answered(kind, question, said)
+            case ["answer" | "refused" as kind, number, *content]:
+                self._link.respond(kind, number, content)
 
     def _stop(self, ref: tuple[str, int], request: LeaseRequest) -> None:
-        # First for a run that has yet to begin, then for one that runs: it cannot slip through between the two.
+        # First for a run that has not begun, then for one that runs, so that a run that is about to begin is not
+        # missed.
         self._requests[ref] = request
         context = self._current
         if context is not None and context.ref == ref:
@@ -197,7 +198,7 @@ class Child:
         self._link.flush()
 
 
-def _told(index: int, outcome: Outcome | Settled) -> list[Any]:
+def _as_message(index: int, outcome: Outcome | Settled) -> list[Any]:
     match outcome:
         case Succeeded():
             return ["ok", index, outcome.result, outcome.elapsed, *map(sent_run, outcome.adds)]

@@ -23,8 +23,8 @@ from holdfast.executors.shared_state import SharedState
 
 MESSAGE_LENGTH = 16_000
 
-# Errors that a question may be answered with, and that are made of a message alone.
-ANSWERS = {
+# Errors that the worker may respond with, and that consist of a message only.
+ERRORS = {
     kind.__name__: kind
     for kind in (
         errors.BadInput,
@@ -39,7 +39,7 @@ ANSWERS = {
 
 
 class ChildLink:
-    """Gathers messages until they are flushed; a question flushes them and waits for its answer."""
+    """Gathers messages until they are flushed; a question flushes them and waits for the response."""
 
     def __init__(self, channel: Channel, state: SharedState, transactions: str, url: str) -> None:
         self.worker_id = ""
@@ -51,13 +51,13 @@ class ChildLink:
         self._messages: deque[Any] = deque()
         self._lock = threading.Lock()
         self._questions = itertools.count()
-        self._answers: dict[int, tuple[threading.Event, list[Any]]] = {}
+        self._responses: dict[int, tuple[threading.Event, list[Any]]] = {}
 
     def put(self, message: list[Any]) -> None:
         self._messages.append(message)
 
-    def put_ending(self, message: list[Any]) -> None:
-        """Like `put`; and if this process dies before it flushes, its worker finds the ending all the same."""
+    def put_result(self, message: list[Any]) -> None:
+        """Like `put`; if this process dies before it flushes, the worker finds the result in the shared state."""
         text = orjson.dumps(message)
         with self._lock:
             kept = self._state.keep(text)
@@ -73,39 +73,39 @@ class ChildLink:
             self._state.forget()
         self.flushed_at = monotonic()
 
-    def _tell(self, kind: str, ref: AttemptRef, *rest: Any) -> None:
+    def _send(self, kind: str, ref: AttemptRef, *rest: Any) -> None:
         self.put([kind, tuple(ref), *rest])
         self.flush()
 
     def _ask(self, method: str, ref: AttemptRef, *args: Any) -> Any:
         number = next(self._questions)
-        answered = threading.Event()
-        said: list[Any] = []
-        self._answers[number] = (answered, said)
-        self._tell("ask", ref, number, method, *args)
-        answered.wait()
-        kind, *rest = said
+        arrived = threading.Event()
+        response: list[Any] = []
+        self._responses[number] = (arrived, response)
+        self._send("ask", ref, number, method, *args)
+        arrived.wait()
+        kind, *rest = response
         if kind == "answer":
             return rest[0]
         name, message = rest
-        raise ANSWERS.get(name, HoldfastError)(message)
+        raise ERRORS.get(name, HoldfastError)(message)
 
-    def answered(self, kind: str, number: int, said: list[Any]) -> None:
-        """Called by the thread that hears the worker."""
-        waiting = self._answers.pop(number, None)
+    def respond(self, kind: str, number: int, content: list[Any]) -> None:
+        """Hand a response to the thread that waits for it. Called by the thread that receives from the worker."""
+        waiting = self._responses.pop(number, None)
         if waiting is not None:
-            answered, place = waiting
-            place.extend([kind, *said])
-            answered.set()
+            arrived, response = waiting
+            response.extend([kind, *content])
+            arrived.set()
 
     def progress(self, ref: AttemptRef, report: str) -> None:
-        self._tell("progress", ref, report)
+        self._send("progress", ref, report)
 
     def log(self, ref: AttemptRef, level: str, message: str) -> None:
-        self._tell("log", ref, level, clean(message, MESSAGE_LENGTH))
+        self._send("log", ref, level, clean(message, MESSAGE_LENGTH))
 
     def extend(self, ref: AttemptRef, seconds: float) -> None:
-        self._tell("extend", ref, seconds)
+        self._send("extend", ref, seconds)
 
     def find_step(self, ref: AttemptRef, name: str) -> str | None:
         found: str | None = self._ask("find_step", ref, clean(name, 300))

@@ -1,4 +1,4 @@
-"""A slot: one slot of the process executor, with the child that sits in it and the runs it was given."""
+"""A child slot: one slot of the process executor, with its child process and the runs that were assigned to it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from holdfast.executors.channel import received_run
 from holdfast.executors.spawning import Spawned
 from holdfast.observe import emit
 
-# A run that was asked to stop and does not is interrupted after this part of the grace, and killed after all of it.
+# A run that was asked to stop and does not is interrupted after this part of the grace, and killed at its end.
 INTERRUPT_AFTER = 0.2
-# A cancelled run that does not stop is killed, so that whoever cancelled sees it end within five seconds.
+# A cancelled run that does not stop is killed, so that it has ended within five seconds.
 TIMEOUT_GRACE, CANCEL_GRACE = 5.0, 4.0
-# Runs that have waited this long behind one that turned out to be long go elsewhere.
+# Runs that have waited this long behind a run that turned out to be long are withdrawn.
 BEHIND = 0.02
-# A child that has not answered for this long may be stuck: what it holds is taken from it without its help.
+# A child that has not responded for this long may be stuck: runs that it has not begun are taken from it.
 ANSWER_WITHIN = 1.0
-# How much one look may add to the time that a child stood still: while the worker did not look, it did not run either.
+# How much one look may add to the time that a child made no progress: a worker that did not look was suspended itself.
 LOOK_COUNTS = 0.25
 # How many failed runs a child remembers, so that it does not get their next attempts.
 FAILURES_KEPT = 10_000
@@ -36,7 +36,7 @@ _limit = lru_cache(maxsize=1024)(timeout_of)
 
 
 class Current(NamedTuple):
-    """The run that is being performed."""
+    """The run that is being performed, and since when."""
 
     claim: Claim
     began_at: float
@@ -54,9 +54,15 @@ class Stop:
 
 
 class ChildSlot:
+    """Assigns runs to one child and enforces their limits. What happens is reported through the callbacks:
+
+    `ended` and `late` get results, the latter after the child was abandoned; `unbegun` and `dropped` get runs that have
+    not begun, the latter when the child died; `asked` gets questions and readiness; `left` the exit code.
+    """
+
     def __init__(
         self,
-        place: ExecutorContext,
+        context: ExecutorContext,
         limits: ChildLimits,
         *,
         ended: Callable[[list[Ended]], None],
@@ -66,7 +72,7 @@ class ChildSlot:
         left: Callable[[ChildSlot, int], None],
         late: Callable[[list[Ended]], None],
     ) -> None:
-        self._place = place
+        self._context = context
         self._limits = limits
         self._ended = ended
         self._unbegun = unbegun
@@ -82,7 +88,7 @@ class ChildSlot:
         self._revoked_at: float | None = None
         self._looked_at = 0.0
         self._seen: tuple[int, int, int] | None = None
-        self._still = 0.0
+        self._stalled_for = 0.0
         self._closed = False
         self._failed: dict[str, None] = {}
         self.ready = False
@@ -90,7 +96,7 @@ class ChildSlot:
         self.abandoned = False
         self.complaint: str | None = None
         self.performed = 0
-        self.child = Spawned(place, limits, self._hear, self._die)
+        self.child = Spawned(context, limits, self._receive, self._die)
 
     @property
     def free(self) -> bool:
@@ -103,7 +109,7 @@ class ChildSlot:
         if not self._given:
             return True
         current = self.current()
-        return not self._still if current is None else now - current.began_at < BEHIND
+        return not self._stalled_for if current is None else now - current.began_at < BEHIND
 
     @property
     def load(self) -> int:
@@ -120,7 +126,7 @@ class ChildSlot:
 
     def give(self, worker_id: str, claims: list[Claim]) -> None:
         if not self._given:
-            self._still = 0.0
+            self._stalled_for = 0.0
         first = self._next
         self._next += len(claims)
         self._given.update(enumerate(claims, first))
@@ -143,17 +149,17 @@ class ChildSlot:
             self.child.channel.send([["stop", ref.run_id, ref.number, *request]])
 
     def withdraw(self) -> None:
-        """Ask for the runs that have not begun; they come back through `unbegun`."""
+        """Request the runs that have not begun; they are returned through `unbegun`."""
         if self._withdrawing_since is None and len(self._given) > 1:
             self._withdrawing_since = monotonic()
             self.child.channel.send([["withdraw"]])
 
     def look_after(self, now: float) -> None:
         """Enforce time limits, kill runs that do not stop, move runs behind a long one, and replace a stuck child."""
-        self._note_standstill(now)
+        self._measure_stall(now)
         current = self.current()
         if current is None:
-            if self._still > self._limits.begin:
+            if self._stalled_for > self._limits.begin:
                 self._replace(f"it did not begin a run within {self._limits.begin:g} s")
             return
         ref = current.claim.ref
@@ -163,7 +169,7 @@ class ChildSlot:
             self.stop(ref, out_of_time(limit))
         stop = self._stops.get(ref)
         if stop is not None:
-            self._press(stop, now - max(stop.asked_at, current.began_at))
+            self._enforce(stop, now - max(stop.asked_at, current.began_at))
         if running_for > BEHIND:
             self.withdraw()
         if running_for > ANSWER_WITHIN:
@@ -171,10 +177,10 @@ class ChildSlot:
         if self._withdrawing_since is not None and now - self._withdrawing_since > ANSWER_WITHIN:
             self._revoke(now)
 
-    def _note_standstill(self, now: float) -> None:
+    def _measure_stall(self, now: float) -> None:
         """Measure how long the child has neither begun nor ended a run."""
         seen = (self.child.state.get()[0], len(self._given), self._next)
-        self._still = self._still + min(now - self._looked_at, LOOK_COUNTS) if seen == self._seen else 0.0
+        self._stalled_for = self._stalled_for + min(now - self._looked_at, LOOK_COUNTS) if seen == self._seen else 0.0
         self._seen = seen
         self._looked_at = now
 
@@ -189,7 +195,7 @@ class ChildSlot:
         """Take back runs that have not begun from a child that does not respond, for instance if a run holds the GIL.
 
         The state keeps them from beginning. What the child may have written to it just before is visible by the next
-        look. The child is not used again: it may still hold a run in its hand that was taken from it.
+        look. The child is not used again, because it may be about to begin a run that was taken from it.
         """
         index, _ = self.child.state.get()
         if self._revoked_at is None:
@@ -214,8 +220,8 @@ class ChildSlot:
         stopped = [claim for claim, _ in stops]
         return [claim for claim in unbegun if claim not in stopped]
 
-    def _press(self, stop: Stop, asked_for: float) -> None:
-        grace = self._place.limits.grace
+    def _enforce(self, stop: Stop, asked_for: float) -> None:
+        grace = self._context.limits.grace
         if stop.request.reason is ReasonCode.TIMEOUT:
             grace, interrupt_after = min(grace, TIMEOUT_GRACE), 0.0
         else:
@@ -230,10 +236,10 @@ class ChildSlot:
 
     def _limit_of(self, claim: Claim) -> float | None:
         own = _limit(claim.policy)
-        return own if own is not None else self._place.limits.timeout
+        return own if own is not None else self._context.limits.timeout
 
     def next_look(self, now: float) -> float:
-        """Seconds until `look_after` may have something to do."""
+        """Return the seconds until `look_after` may have something to do."""
         current = self.current()
         if current is None:
             return BEHIND if self._given else 1.0
@@ -245,7 +251,7 @@ class ChildSlot:
             wait = min(wait, current.began_at + limit + self._extensions.get(current.claim.ref, 0.0) - now)
         return max(wait, 0.005)
 
-    def _hear(self, message: list[Any]) -> None:
+    def _receive(self, message: list[Any]) -> None:
         if self.abandoned and message[0] not in ("ok", "failed", "stopped", "handed back", "settled"):
             return
         match message:
@@ -260,9 +266,9 @@ class ChildSlot:
             case ["settled", index, elapsed]:
                 self._end(index, Settled(elapsed))
             case ["progress", ref, report]:
-                self._place.attempt_services.note_progress(AttemptRef(*ref), report)
+                self._context.attempt_services.note_progress(AttemptRef(*ref), report)
             case ["log", ref, level, line]:
-                self._place.attempt_services.note_log(AttemptRef(*ref), level, line)
+                self._context.attempt_services.note_log(AttemptRef(*ref), level, line)
             case ["extend", ref, seconds]:
                 key = AttemptRef(*ref)
                 self._extensions[key] = self._extensions.get(key, 0.0) + seconds
@@ -315,7 +321,7 @@ class ChildSlot:
             self.retire()
 
     def _die(self, code: int) -> None:
-        """The child is dead: the run it performed died with it, and what had not begun goes elsewhere."""
+        """Handle the death of the child: end the run that it performed, and drop the runs that had not begun."""
         self.ready = False
         if not self.abandoned:
             index, began_at = self.child.state.get()
@@ -336,7 +342,7 @@ class ChildSlot:
         return Failed(error, reason=ReasonCode.CRASH, exit_code=code, elapsed=elapsed)
 
     def retire(self) -> None:
-        """Let an idle child go; another takes its place."""
+        """Dismiss an idle child; another one takes its slot."""
         self.leaving = True
         if not self._closed:
             self._closed = True

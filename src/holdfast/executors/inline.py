@@ -1,7 +1,7 @@
-"""Inline execution: tiny and asynchronous tasks, in threads of the worker itself.
+"""Inline execution: tiny and asynchronous tasks, in threads of the worker process.
 
-Nothing can kill a thread. A run that ignores its time limit or a cancel goes on until it returns; what it returns is
-then refused. Tasks that may hang, or hold the interpreter for long, belong in the process executor.
+A thread cannot be killed. A run that ignores its time limit or a cancel continues until it returns, and its result is
+then rejected. Tasks that may hang, or that hold the interpreter for long, need the process executor.
 """
 
 from __future__ import annotations
@@ -9,28 +9,31 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
+from typing import Any, TypeVar
 
-from holdfast.domain.execution import Ended, ExecutorContext
+from holdfast.domain.context import OwnTransaction
+from holdfast.domain.execution import Ended, ExecutorContext, transactions_of
 from holdfast.domain.reasons import LeaseRequest, out_of_time
 from holdfast.domain.settling import Succeeded, stopped_by, timeout_of
 from holdfast.domain.tasks import registry
-from holdfast.domain.values import AttemptRef, Claim
-from holdfast.executors.inline_link import InlineLink
+from holdfast.domain.values import AttemptRef, Claim, StoredResult
 from holdfast.executors.pace import Pace
-from holdfast.executors.performing import kept
+from holdfast.executors.performing import is_large, kept
 from holdfast.executors.task_threads import AsyncThread, Running, SyncThread, TaskThread, Waiting
+
+T = TypeVar("T")
 
 MOST = 2000
 LOOK_EVERY = 0.2
-# Runs compute in a thread beside the worker's loop, which would wait 5 ms for each of its turns at the interpreter.
+# Runs compute in a thread of the worker process, whose loop would otherwise wait 5 ms for the interpreter each time.
 SWITCH_SECONDS = 0.001
 
 
 class InlineExecutor:
-    """Performs coroutines up to `slots` at once, and everything else one after the other."""
+    """Performs up to `slots` coroutines at once, and all other tasks one after the other."""
 
     name = "inline"
 
@@ -41,14 +44,14 @@ class InlineExecutor:
         self._unbegun: list[Claim] = []
         self._scheduled = False
         self._held = 0
-        self._kinds: dict[str, bool] = {}
+        self._is_async: dict[str, bool] = {}
         self._sync: SyncThread | None = None
         self._async: AsyncThread | None = None
         self._look: asyncio.TimerHandle | None = None
 
-    async def open(self, place: ExecutorContext) -> None:
+    async def open(self, context: ExecutorContext) -> None:
         sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
-        self._place = place
+        self._context = context
         self._loop = asyncio.get_running_loop()
         self._link: InlineLink | None = None
         self._worker_id = ""
@@ -56,7 +59,7 @@ class InlineExecutor:
     def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
         if self._link is None or worker_id != self._worker_id:
             self._worker_id = worker_id
-            self._link = InlineLink(self._place, self._loop, worker_id, self._extend)
+            self._link = InlineLink(self._context, self._loop, worker_id, self._extend)
         now = monotonic()
         self._held += len(claims)
         threads: set[TaskThread] = set()
@@ -70,14 +73,14 @@ class InlineExecutor:
             self._look = self._loop.call_later(LOOK_EVERY, self._look_after)
 
     def _thread(self, name: str) -> TaskThread:
-        waits = self._kinds.get(name)
-        if waits is None:
+        is_async = self._is_async.get(name)
+        if is_async is None:
             task = registry.find(name)
-            waits = self._kinds[name] = task is not None and task.is_async
-        if waits:
-            self._async = self._async or AsyncThread(self._place.limits, self._end, self.slots)
+            is_async = self._is_async[name] = task is not None and task.is_async
+        if is_async:
+            self._async = self._async or AsyncThread(self._context.limits, self._end, self.slots)
             return self._async
-        self._sync = self._sync or SyncThread(self._place.limits, self._end)
+        self._sync = self._sync or SyncThread(self._context.limits, self._end)
         return self._sync
 
     def _threads(self) -> list[TaskThread]:
@@ -92,20 +95,15 @@ class InlineExecutor:
         return [one for thread in self._threads() for one in list(thread.running.values())]
 
     def _end(self, ended: Ended) -> None:
-        """Called in a thread's thread."""
-        if isinstance(ended.outcome, Succeeded) and self._large(ended.outcome):
-            ended = Ended(ended.claim, kept(self._place.store, ended.claim.ref, ended.outcome))
+        """Accept how a run ended. Called in the thread that performed it."""
+        if isinstance(ended.outcome, Succeeded) and is_large(ended.outcome, self._context.limits):
+            ended = Ended(ended.claim, kept(self._context.store, ended.claim.ref, ended.outcome))
         self._ended.append(ended)
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon_threadsafe(self._tell)
+            self._loop.call_soon_threadsafe(self._report)
 
-    def _large(self, outcome: Succeeded) -> bool:
-        text = outcome.result or ""
-        limit = self._place.limits.inline_result_bytes
-        return len(text) > limit or (len(text) * 4 > limit and len(text.encode()) > limit)
-
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self._scheduled = False
         batch = []
         try:
@@ -117,7 +115,7 @@ class InlineExecutor:
             return
         self._held -= len(batch)
         self._pace.saw(len(batch), sum(ended.outcome.elapsed or 0.0 for ended in batch))
-        self._place.report(batch)
+        self._context.report(batch)
 
     def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
         for thread in self._threads():
@@ -148,10 +146,10 @@ class InlineExecutor:
                 one.extended += seconds
 
     def _look_after(self) -> None:
-        """Ask runs past their time limit to stop."""
+        """Ask runs that have exceeded their time limit to stop."""
         now = monotonic()
         for one in self._running():
-            limit = timeout_of(one.policy) or self._place.limits.timeout
+            limit = timeout_of(one.policy) or self._context.limits.timeout
             if limit is not None and now - one.started > limit + one.extended and not one.context.cancelled:
                 one.context.ask_to_stop(out_of_time(limit))
                 if one.cancel is not None:
@@ -164,7 +162,7 @@ class InlineExecutor:
         self._sync = self._async = None
         for thread in threads:
             self._unbegun += thread.abandon()
-        with suppress(RuntimeError):  # the loop is closed: nothing is left to be forgotten
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._forget)
 
     async def unbegun(self) -> list[Claim]:
@@ -187,3 +185,53 @@ def _withdraw(thread: TaskThread, waiting: Waiting) -> bool:
     except (ValueError, IndexError):  # it began in the meantime
         return False
     return True
+
+
+class InlineLink:
+    """How a run in the worker process reaches its worker: through calls in the thread of the worker's loop."""
+
+    def __init__(
+        self,
+        context: ExecutorContext,
+        loop: asyncio.AbstractEventLoop,
+        worker_id: str,
+        extend: Callable[[AttemptRef, float], None],
+    ) -> None:
+        self._context = context
+        self._loop = loop
+        self.worker_id = worker_id
+        self._extend = extend
+
+    @property
+    def database_url(self) -> str:
+        return self._context.database_url
+
+    def _request(self, request: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(request, self._loop).result()
+
+    def progress(self, ref: AttemptRef, report: str) -> None:
+        self._loop.call_soon_threadsafe(self._context.attempt_services.note_progress, ref, report)
+
+    def log(self, ref: AttemptRef, level: str, message: str) -> None:
+        self._loop.call_soon_threadsafe(self._context.attempt_services.note_log, ref, level, message)
+
+    def extend(self, ref: AttemptRef, seconds: float) -> None:
+        self._extend(ref, seconds)
+
+    def find_step(self, ref: AttemptRef, name: str) -> str | None:
+        return self._request(self._context.attempt_services.find_step(ref, name))
+
+    def record_step(self, ref: AttemptRef, name: str, result: str) -> None:
+        self._request(self._context.attempt_services.record_step(ref, name, result))
+
+    def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
+        return self._request(self._context.attempt_services.submit(ref, task, parameters, options))
+
+    def stored_children(self, ref: AttemptRef) -> dict[str, str]:
+        return self._request(self._context.attempt_services.stored_children(ref))
+
+    def transaction(self, ref: AttemptRef) -> OwnTransaction:
+        return transactions_of(self._context.transactions)(self._context.database_url, self.worker_id)
+
+    def store(self, ref: AttemptRef, text: bytes) -> StoredResult:
+        return self._context.store(ref.run_id, ref.number, text)

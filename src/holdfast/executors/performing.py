@@ -1,4 +1,4 @@
-"""Performing one attempt: call the task, and turn whatever happens into an outcome."""
+"""Performing one attempt: what a task returned or raised becomes an outcome."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _HERE = str(Path(__file__).parent)
 
 
 class Interrupted(BaseException):
-    """Raised in the midst of a task that does not stop by itself."""
+    """Raised inside a task that was asked to stop and did not."""
 
 
 def concluded(context: RunContext, value: Any, started: float, limits: Limits) -> Outcome | Settled:
-    """The outcome of a task that returned."""
+    """Return the outcome of a task that returned a value."""
     text = storable(value, limits)
     context.flush()
     if context.own_transaction is None:
@@ -64,16 +64,16 @@ def _commit(context: RunContext, text: str, started: float, limits: Limits) -> O
     )
     if own.commit(settlement):
         return Settled(elapsed)
-    # Cancelled or fenced in between. Either way the worker's own finish will say which, and write nothing else.
+    # The run was cancelled, or the lease was lost. The worker settles the attempt, and the fence decides.
     return Stopped(elapsed=elapsed)
 
 
 def storable(value: Any, limits: Limits) -> str:
-    """The text under which a result is kept. Raises ResultNotStorable."""
+    """Return a result as the text that is stored. Raise ResultNotStorable."""
     try:
         text = canonicalize(value)[0]
     except NotCanonical as error:
-        raise ResultNotStorable(f"the result cannot be kept: {error}") from None
+        raise ResultNotStorable(f"the result cannot be stored: {error}") from None
     if len(text) > limits.max_result_bytes or (
         len(text) * 4 > limits.max_result_bytes and len(text.encode()) > limits.max_result_bytes
     ):
@@ -84,8 +84,16 @@ def storable(value: Any, limits: Limits) -> str:
     return text
 
 
+def is_large(outcome: object, limits: Limits) -> bool:
+    """Whether this is a success whose result is too large to be stored in the row."""
+    if not isinstance(outcome, Succeeded):
+        return False
+    text, limit = outcome.result or "", limits.inline_result_bytes
+    return len(text) > limit or (len(text) * 4 > limit and len(text.encode()) > limit)
+
+
 def kept(store: Callable[[str, int, bytes], StoredResult], ref: AttemptRef, outcome: Succeeded) -> Outcome:
-    """The outcome once a large result is in the store; a store that fails is a failure that may be retried."""
+    """Store a large result and return the outcome; an error of the store is a failure that may be retried."""
     text = (outcome.result or "").encode()
     try:
         return Succeeded(None, store(ref.run_id, ref.number, text), outcome.elapsed, outcome.adds)
@@ -96,12 +104,12 @@ def kept(store: Callable[[str, int, bytes], StoredResult], ref: AttemptRef, outc
 
 
 def failed(context: RunContext, task: Task | None, error: BaseException, started: float) -> Outcome:
-    """The outcome of a task that raised."""
+    """Return the outcome of a task that raised."""
     elapsed = monotonic() - started
     own = context.own_transaction
     if own is not None:
         own.rollback()
-    with suppress(OSError):  # the worker may be gone; then nobody is left to tell
+    with suppress(OSError):  # the worker may be gone
         context.flush()
     match error:
         case _ if context.stop_request is not None and isinstance(error, (Interrupted, type(context.stop_reason))):
@@ -120,8 +128,7 @@ def failed(context: RunContext, task: Task | None, error: BaseException, started
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """Class, message and traceback of an error, as they are kept: without values of variables and
-    passwords, and storable."""
+    """Return the class, message and traceback of an error as they are stored: storable text, with secrets masked."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     try:
@@ -140,7 +147,7 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 def _user_frames(error: BaseException) -> Any:
-    """The traceback from the task's own frame on."""
+    """Return the traceback from the first frame of the task on."""
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None and frames.tb_frame.f_code.co_filename.startswith(_HERE):
         frames = frames.tb_next
@@ -148,7 +155,7 @@ def _user_frames(error: BaseException) -> Any:
 
 
 def clean(text: str, length: int) -> str:
-    """Text that can be stored: no NUL, no half surrogate pairs, not too long."""
+    """Return text that can be stored: without NUL and unpaired surrogates, and at most about this long."""
     if len(text) > length:
         half = length // 2
         text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"

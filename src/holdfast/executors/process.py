@@ -1,8 +1,8 @@
-"""Execution in child processes, one per slot, kept and used for many runs.
+"""Execution in child processes, one per slot, each used for many runs.
 
-A child that hangs, leaks, crashes or is killed takes nothing with it but the run it performs: time limits and cancels
-really end it, the worker's leases are renewed elsewhere, and another child takes its slot. Runs that take long are
-given one at a time, to a child that is free; tiny ones by the frame, and they come back if one of them turns out long.
+A child that hangs, leaks, crashes or is killed affects only the run that it performs: time limits and cancels are
+enforced, the worker renews its lease independently, and another child takes the slot. Long runs are assigned one at a
+time to a free child. Tiny ones are assigned many at a time, and are withdrawn if one of them turns out to be long.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.channel import received_options
 from holdfast.executors.child_slot import ChildSlot
 from holdfast.executors.pace import Pace
-from holdfast.executors.performing import MESSAGE_LENGTH, clean, kept
+from holdfast.executors.performing import MESSAGE_LENGTH, clean, is_large, kept
 from holdfast.observe import emit
 
 MOST = 1000
 FRAME = 100
-# So much work is given to a child at once; what is known to take longer than this is given alone.
+# How many seconds of work a child gets at once; a run that is known to take longer is assigned alone.
 FRAME_SECONDS = 0.01
 FRAMES_PER_CHILD = 2
 READY_WITHIN = 120.0
@@ -34,7 +34,7 @@ READY_WITHIN = 120.0
 ANOTHER_CHILD_WITHIN = 0.5
 # How long to wait for children that were killed, to know what they had begun.
 DEAD_WITHIN = 1.0
-# A run is given to so many children that do not begin it.
+# A run that this many children did not begin ends as crashed.
 MOST_DROPS = 3
 QUESTIONS = ("find_step", "record_step", "submit", "stored_children", "store")
 DEFAULT_LIMITS = ChildLimits()
@@ -46,7 +46,7 @@ class Waiting(NamedTuple):
 
 
 class ProcessExecutor:
-    """Performs up to `slots` runs at once, each in a child process of its own."""
+    """Performs up to `slots` runs at once, each in its own child process."""
 
     name = "process"
 
@@ -67,11 +67,11 @@ class ProcessExecutor:
         self._draining = False
         self._unbegun: list[Claim] = []
         self._failures = 0
-        self._chores: set[asyncio.Task[None]] = set()
+        self._jobs: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
 
-    async def open(self, place: ExecutorContext) -> None:
-        self._place = place
+    async def open(self, context: ExecutorContext) -> None:
+        self._context = context
         self._loop = asyncio.get_running_loop()
         self._open = True
         for _ in range(self.slots):
@@ -79,7 +79,7 @@ class ProcessExecutor:
 
     def _spawn(self) -> None:
         slot = ChildSlot(
-            self._place,
+            self._context,
             self._limits,
             ended=self._end,
             unbegun=self._back,
@@ -89,13 +89,13 @@ class ProcessExecutor:
             late=self._report_late,
         )
         self._child_slots.append(slot)
-        self._chore(self._connect(slot))
+        self._start(self._connect(slot))
         self._loop.call_later(READY_WITHIN, self._expect_ready, slot)
 
     async def _connect(self, slot: ChildSlot) -> None:
         try:
             await slot.child.open()
-        except Exception as error:  # noqa: BLE001 - whatever it is, this child cannot be talked to
+        except Exception as error:  # noqa: BLE001 - whatever it is, this child cannot be used
             slot.complaint = f"{type(error).__name__}: {error}"
             slot.child.kill()
 
@@ -112,7 +112,7 @@ class ProcessExecutor:
         self._dispatch()
 
     def room(self) -> int:
-        """Room for runs in children that are ready; a run is not claimed to wait for one that is yet to start."""
+        """Return the room in children that are ready: runs are not claimed to wait for a child that is starting."""
         child_slots = [slot for slot in self._child_slots if slot.free]
         long = 0
         if self._held:
@@ -125,7 +125,7 @@ class ProcessExecutor:
         return min(wanted, sum(slot.load + slot.runs_left for slot in child_slots)) - self._held
 
     def _dispatch(self) -> None:
-        """Give what waits to children that can begin it."""
+        """Assign waiting runs to children that can begin them."""
         now = monotonic()
         while self._waiting:
             for slot in sorted((one for one in self._child_slots if one.usable(now)), key=lambda one: one.load):
@@ -193,12 +193,12 @@ class ProcessExecutor:
         return min(FRAME, int(FRAME_SECONDS / max(pace.mean, 1e-6)))
 
     def _end(self, ended: list[Ended]) -> None:
-        """Gather what ended until the loop has read all there is to read."""
+        """Gather results until the loop has read all messages that have arrived."""
         if not self._ended:
-            self._loop.call_soon(self._tell)
+            self._loop.call_soon(self._report)
         self._ended += ended
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         ended, self._ended = self._ended, []
         if not ended:
             return
@@ -213,30 +213,25 @@ class ProcessExecutor:
                 pace = self._paces[one.claim.task] = Pace(FRAME)
             pace.saw(1, elapsed)
         self._pace.saw(len(ended), total)
-        large = [one for one in ended if isinstance(one.outcome, Succeeded) and self._large(one.outcome)]
+        large = [one for one in ended if is_large(one.outcome, self._context.limits)]
         if large:
             ended = [one for one in ended if one not in large]
             for one in large:
-                self._chore(self._keep(one))
+                self._start(self._keep(one))
         self._held -= len(ended)
-        self._place.report(ended)
+        self._context.report(ended)
         self._dispatch()
-
-    def _large(self, outcome: Succeeded) -> bool:
-        text = outcome.result or ""
-        limit = self._place.limits.inline_result_bytes
-        return len(text) > limit or (len(text) * 4 > limit and len(text.encode()) > limit)
 
     async def _keep(self, one: Ended) -> None:
         outcome = one.outcome
         if isinstance(outcome, Succeeded):
             self._storing += 1
             try:
-                stored = await asyncio.to_thread(kept, self._place.store, one.claim.ref, outcome)
+                stored = await asyncio.to_thread(kept, self._context.store, one.claim.ref, outcome)
             finally:
                 self._storing -= 1
             self._held -= 1
-            self._place.report([Ended(one.claim, stored)])
+            self._context.report([Ended(one.claim, stored)])
 
     def _drop(self, claims: list[Claim]) -> None:
         """Reassign runs that a dead child had not begun, one at a time; a run that no child begins ends as crashed."""
@@ -244,13 +239,13 @@ class ProcessExecutor:
             self._dropped[claim.run_id] = self._dropped.get(claim.run_id, 0) + 1
         lost = [claim for claim in claims if self._dropped[claim.run_id] >= MOST_DROPS]
         if lost:
-            said = f"{MOST_DROPS} child processes exited or hung before they began the run"
-            error = {"class": "ChildCrashed", "message": said, "traceback": None}
+            message = f"{MOST_DROPS} child processes exited or hung before they began the run"
+            error = {"class": "ChildCrashed", "message": message, "traceback": None}
             self._end([Ended(claim, Failed(error, reason=ReasonCode.CRASH)) for claim in lost])
         self._back([claim for claim in claims if claim not in lost])
 
     def _back(self, claims: list[Claim]) -> None:
-        """Runs that have not begun: first in line for whoever is free, unless no more are to begin."""
+        """Put runs that have not begun first in line, or report them if no more runs are to begin."""
         if self._draining:
             self._end([Ended(claim, NotBegun()) for claim in claims])
             return
@@ -263,12 +258,12 @@ class ProcessExecutor:
             case ["ready"]:
                 self._failures = 0
                 self._dispatch()
-                self._place.report([])  # there is room now
+                self._context.report([])  # there is room now
             case ["ask", ref, number, method, *args] if method in QUESTIONS:
-                self._chore(self._answer(slot, number, method, AttemptRef(*ref), args))
+                self._start(self._answer(slot, number, method, AttemptRef(*ref), args))
 
     async def _answer(self, slot: ChildSlot, number: int, method: str, ref: AttemptRef, args: list[Any]) -> None:
-        attempt_services = self._place.attempt_services
+        attempt_services = self._context.attempt_services
         answer: Any = None
         try:
             match method, args:
@@ -281,15 +276,15 @@ class ProcessExecutor:
                 case "stored_children", []:
                     answer = await attempt_services.stored_children(ref)
                 case "store", [text]:
-                    stored = await asyncio.to_thread(self._place.store, ref.run_id, ref.number, text.encode())
+                    stored = await asyncio.to_thread(self._context.store, ref.run_id, ref.number, text.encode())
                     answer = [stored.ref, stored.size, stored.sha256]
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong is the asker's to handle
+        except Exception as error:  # noqa: BLE001 - the task handles whatever goes wrong
             slot.child.channel.send([["refused", number, type(error).__name__, clean(str(error), MESSAGE_LENGTH)]])
         else:
             slot.child.channel.send([["answer", number, answer]])
 
     def _left(self, slot: ChildSlot, code: int) -> None:
-        """A child is dead: its slot is taken by another, at once unless none of them lives to be ready."""
+        """Replace a dead child: at once, or after a pause if children die before they are ready."""
         self._child_slots.remove(slot)
         if slot.abandoned:
             self._unbegun += slot.unbegun()
@@ -307,7 +302,7 @@ class ProcessExecutor:
             return
         try:
             self._spawn()
-        except Exception as error:  # noqa: BLE001 - no memory, process, descriptor or thread to be had: later there may be
+        except Exception as error:  # noqa: BLE001 - no memory, process, descriptor or thread is available now
             self._failures += 1
             emit("child.failed", pid=None, exit_code=None, error=f"{type(error).__name__}: {error}")
             self._loop.call_later(self._pause(), self._refill)
@@ -356,22 +351,22 @@ class ProcessExecutor:
                 slot.look_after(now)
         self._dispatch()
 
-    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
 
     def kill(self) -> None:
         for slot in list(self._child_slots):
             slot.abandon()
-        with suppress(RuntimeError):  # the loop is closed: nothing is left to be forgotten
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._forget)
 
     def _report_late(self, ended: list[Ended]) -> None:
         """Report the runs that ended before everything was killed. Large results are lost."""
-        kept = [one for one in ended if not (isinstance(one.outcome, Succeeded) and self._large(one.outcome))]
-        if kept and self._open:
-            self._place.report(kept)
+        small = [one for one in ended if not is_large(one.outcome, self._context.limits)]
+        if small and self._open:
+            self._context.report(small)
 
     async def unbegun(self) -> list[Claim]:
         # Which runs a child had begun is certain once it is dead.
@@ -394,7 +389,7 @@ class ProcessExecutor:
         self._empty.clear()
         if self._look is not None:
             self._look.cancel()
-        for task in list(self._chores):
+        for task in list(self._jobs):
             task.cancel()
         for slot in self._child_slots:
             slot.abandon()

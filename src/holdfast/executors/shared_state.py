@@ -1,8 +1,8 @@
 """State that a child, its guardian and its worker share.
 
-It lies in memory that all three map, so it costs the child no system call and is readable when the child is stuck or
-dead. The child writes which run has begun, and when, and which endings it has yet to send; the guardian writes which
-process runs user code and how that ended; the worker writes from which run on nothing may begin any more.
+It is in memory that all three map, so it costs the child no system call and is readable when the child is stuck or
+dead. The child writes which run has begun, and when, and the results that it has not sent yet. The guardian writes
+which process runs user code and how that process ended. The worker writes from which index on no run may begin.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import os
 import struct
 
 # Native layout: each aligned number is read and written as a whole. The index that has begun and its time come first,
-# then five numbers at these places.
+# then five numbers at these positions.
 _BEGUN = struct.Struct("qd")
-_LENGTH, _TURN, _REVOKED, _RUNNER, _STATUS = range(2, 7)
+_LENGTH, _ROUND, _REVOKED, _RUNNER, _STATUS = range(2, 7)
 # Then the run that has begun, by its id and the number of its attempt.
 _RUN = struct.Struct("36s4xq")
 _RUN_AT = 56
@@ -33,32 +33,32 @@ class SharedState:
         self._last: tuple[int, float] | None = None
         self._last_runner: int | None = None
         self._end = _KEPT
-        self._turn = 0
+        self._round = 0
 
     def clear(self) -> None:
         _BEGUN.pack_into(self._memory, 0, _NONE, 0.0)
-        for place, value in ((_REVOKED, _NEVER), (_RUNNER, _NONE), (_STATUS, _NONE)):
-            self._numbers[place] = value
+        for position, value in ((_REVOKED, _NEVER), (_RUNNER, _NONE), (_STATUS, _NONE)):
+            self._numbers[position] = value
 
     def begin(self, index: int, at: float, run_id: str = "", number: int = 0) -> bool:
-        """SharedState a run as begun; False if it may not begin any more.
+        """Record that a run begins; return False if it may not begin any more.
 
-        The child marks first and then looks, the worker revokes first and reads the state later: so one of the two sees
-        what the other wrote.
+        The child writes first and then reads, and the worker revokes first and reads later: so at least one of the two
+        sees what the other wrote.
         """
         _RUN.pack_into(self._memory, _RUN_AT, run_id.encode(), number)
         _BEGUN.pack_into(self._memory, 0, index, at)
         return index < self._numbers[_REVOKED]
 
     def get(self) -> tuple[int, float]:
-        """Index of the last run that began, and the monotonic time when it did; -1 before the first."""
+        """Return the index of the last run that began and the monotonic time when it did; -1 before the first."""
         if self._last is not None:
             return self._last
         index, at = _BEGUN.unpack_from(self._memory)
         return index, at
 
     def run(self) -> tuple[str, int] | None:
-        """The id and the attempt of the last run that began; None before the first."""
+        """Return the id and the attempt of the last run that began; None before the first."""
         run_id, number = _RUN.unpack_from(self._memory, _RUN_AT)
         return (run_id.decode("ascii", "replace"), number) if number else None
 
@@ -89,7 +89,7 @@ class SharedState:
         self._numbers[_STATUS] = status
 
     def keep(self, text: bytes) -> bool:
-        """Keep a line until it is sent. False if there is no room."""
+        """Keep a line until it is sent. Return False if there is no room."""
         end = self._end + len(text) + 1
         if end > SIZE:
             return False
@@ -100,12 +100,12 @@ class SharedState:
         return True
 
     def forget(self) -> None:
-        """All that was kept has been sent."""
+        """Remove the kept lines: they have been sent."""
         if self._end > _KEPT:
             self._end = _KEPT
-            self._turn += 1
+            self._round += 1
             self._numbers[_LENGTH] = 0
-            self._numbers[_TURN] = self._turn
+            self._numbers[_ROUND] = self._round
 
     def kept(self) -> list[bytes]:
         """Return the lines that were not sent, or that the process may not have sent before it died.
@@ -117,7 +117,7 @@ class SharedState:
         return lines if self._kept_state() == before else []
 
     def _kept_state(self) -> tuple[int, int]:
-        return self._numbers[_TURN], self._numbers[_LENGTH]
+        return self._numbers[_ROUND], self._numbers[_LENGTH]
 
     def close(self) -> None:
         self._last_runner = self.runner
@@ -127,7 +127,7 @@ class SharedState:
 
 
 def make_shared_state() -> tuple[int, SharedState]:
-    """A descriptor to hand to a child, and its state."""
+    """Return a descriptor to pass to a child, and the state behind it."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("holdfast-state", os.MFD_CLOEXEC)
     else:

@@ -1,7 +1,7 @@
-"""Starting, receiving from and killing one child process, on the side of the worker.
+"""Starting and killing one child process, and receiving its results, in the worker.
 
-The worker starts the guardian, which starts the process that runs user code. Signals go to that process and its group;
-the guardian's end says that it is dead, and whatever it started too.
+The worker starts the guardian, which starts the process that runs user code. Signals go to that process and its group.
+Once the guardian has exited, that process and everything it started are dead.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Spawned:
 
     def __init__(
         self,
-        place: ExecutorContext,
+        context: ExecutorContext,
         limits: ChildLimits,
         received: Callable[[list[Any]], None],
         gone: Callable[[int], None],
@@ -53,11 +53,11 @@ class Spawned:
         form = shared_format()
         self._settings = {
             "path": sys.path,
-            "modules": place.task_modules,
-            "limits": asdict(place.limits),
+            "modules": context.task_modules,
+            "limits": asdict(context.limits),
             "child_limits": asdict(limits),
-            "transactions": place.transactions,
-            "url": place.database_url,
+            "transactions": context.transactions,
+            "url": context.database_url,
             "log_format": tuple(form) if form is not None else None,
         }
         with ExitStack() as undo:
@@ -100,7 +100,7 @@ class Spawned:
         self.channel.send([["settings", self._settings]])
 
     def _watch(self) -> None:
-        """Notice its death even if something it started holds the socket open."""
+        """Notice its death even if something that it started keeps the channel open."""
         if hasattr(os, "pidfd_open"):
             self._pidfd = os.pidfd_open(self._process.pid)
             self._loop.add_reader(self._pidfd, self._died)
@@ -118,7 +118,7 @@ class Spawned:
         if hasattr(self, "_pidfd"):
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-        # What it said last may still lie in the socket: let the loop read that first.
+        # Its last messages may not have been read yet: let the loop read them first.
         self._loop.call_soon(self._loop.call_soon, self._reap)
 
     def _reap(self) -> None:
@@ -159,7 +159,7 @@ class Spawned:
                 os.kill(runner, number)
 
     def kill(self) -> None:
-        """Kill it and whatever it started. Safe from any thread."""
+        """Kill it and everything it started. Safe from any thread."""
         with self._killing:
             if self._reaped:
                 return

@@ -1,8 +1,8 @@
-"""TaskThreads: threads of the worker's own process in which inline runs are performed.
+"""Task threads: the threads of the worker process that perform inline runs.
 
-Claims wait in a deque, which is safe to share between threads, and are taken from its left; whoever wants unbegun
-claims back takes them from its right. Endings go the other way through a second deque, which the worker's loop empties
-whenever it gets to it: the longer it takes, the larger the batch.
+Claims wait in a deque, which is safe to share between threads. A task thread takes them from its left; the executor
+withdraws claims that have not begun. Outcomes return through a second deque, which the worker's loop empties when it
+gets to it: the longer that takes, the larger the batch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Running:
 
 
 class TaskThread:
-    """What both kinds of threads share: claims that wait, runs that have begun, and a way to tell how they ended."""
+    """What both kinds of threads share: waiting claims, running attempts, and the callback for how they ended."""
 
     def __init__(self, limits: Limits, ended: Callable[[Ended], None]) -> None:
         self.limits = limits
@@ -68,9 +68,9 @@ class TaskThread:
             self.ended(Ended(claim, outcome))
 
     def abandon(self) -> list[Claim]:
-        """Stop reporting results, and ask running tasks to stop; a thread that is stuck is abandoned.
+        """Report no more results, and ask running tasks to stop; a task that does not stop keeps its thread.
 
-        Return the runs that had not begun: each is taken either here or by the thread's own thread.
+        Return the claims that had not begun: each is taken either here or by the thread, never by both.
         """
         self.abandoned = True
         unbegun = []
@@ -85,7 +85,7 @@ class TaskThread:
         return unbegun
 
     def wake(self) -> None:
-        raise AssertionError("each thread has its own way")
+        raise NotImplementedError
 
 
 class SyncThread(TaskThread):
@@ -93,19 +93,19 @@ class SyncThread(TaskThread):
 
     def __init__(self, limits: Limits, ended: Callable[[Ended], None]) -> None:
         super().__init__(limits, ended)
-        self._bell = threading.Event()
+        self._wake = threading.Event()
         threading.Thread(target=self._work, name="holdfast-inline", daemon=True).start()
 
     def wake(self) -> None:
-        self._bell.set()
+        self._wake.set()
 
     def _work(self) -> None:
         while not self.abandoned:
             try:
                 one = self.waiting.popleft()
             except IndexError:
-                self._bell.wait()
-                self._bell.clear()
+                self._wake.wait()
+                self._wake.clear()
                 continue
             self.end(one.claim, self._perform(one))
 
@@ -117,7 +117,7 @@ class SyncThread(TaskThread):
             value = found.call(context.parameters)
             context.check_children()
             return concluded(context, value, started, self.limits)
-        except BaseException as error:  # noqa: BLE001 - whatever a task does is an outcome
+        except BaseException as error:  # noqa: BLE001 - whatever a task raises is an outcome
             return failed(context, task, error, started)
         finally:
             end_lines()
@@ -173,7 +173,7 @@ class AsyncThread(TaskThread):
             outcome = concluded(context, value, started, self.limits)
         except asyncio.CancelledError as error:
             outcome = failed(context, task, context.stop_reason or error, started)
-        except BaseException as error:  # noqa: BLE001 - whatever a task does is an outcome
+        except BaseException as error:  # noqa: BLE001 - whatever a task raises is an outcome
             outcome = failed(context, task, error, started)
         end_lines()
         self.end(one.claim, outcome)

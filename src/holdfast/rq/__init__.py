@@ -1,17 +1,17 @@
-"""Execution by RQ's workers. Redis carries nothing but ids of runs; Postgres decides what they are worth.
+"""Execution by RQ's workers. Redis only carries ids of runs; Postgres decides whether they may be executed.
 
     HOLDFAST_DOORBELL=rq rq worker --serializer rq.serializers.JSONSerializer --job-class holdfast.rq.RunJob default
 
-A message that an `rq worker` takes calls `execute_run` in its work-horse. The work-horse becomes a worker of ours for
-the length of one run: it registers, claims that run by its id, has it performed in a child process that it can kill,
-renews its lease meanwhile, settles how it ended behind the fence, and leaves. Whatever the message was (double, old,
-out of order, made up), a claim that finds nothing is the end of it.
+A message that an `rq worker` receives calls `execute_run` in its work-horse. The work-horse is then a Holdfast worker
+for one run: it registers, claims the run by its id, has it performed in a child process that it can kill, renews its
+lease meanwhile, writes the result subject to the fence, and leaves. If the claim finds nothing, because the message was
+a duplicate, outdated, out of order or forged, nothing happens.
 
     execution   one run in one work-horse
-    messages    the job class that takes no other message than ours
-    bell        the submitter's side: messages for runs that were just made
-    sweeper     messages again, for runs whose first one was lost, or that were made ready since
-    horse       what a work-horse owes the worker that forked it
+    messages    the job class, which accepts only messages of Holdfast
+    horse       a work-horse ends with the `rq worker` that forked it
+
+The submitter's side is in `doorbells.rq`, and `runtime.rq_sweeper` sends messages again that were lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["RunJob", "execute_run"]
 
 
 def execute_run(run_id: str) -> None:
-    """Execute a run if it is ready and nobody holds it. This is what RQ calls; anything but a run's id is refused."""
+    """Execute a run if it is ready and no worker holds it. RQ calls this; anything but the id of a run is refused."""
     from holdfast.rq.execution import execute
 
     execute(run_id)

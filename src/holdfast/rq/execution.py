@@ -1,4 +1,4 @@
-"""One run in one work-horse: a worker of ours that claims a single run, by its id, and leaves when it has ended."""
+"""One run in one work-horse: a worker that claims a single run by its id, and leaves when it has ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger("holdfast.rq")
 
 
 def execute(run_id: object) -> None:
-    """Execute a run if it can be claimed; otherwise leave no trace."""
+    """Execute a run if it can be claimed; otherwise change nothing."""
     known = parse_id(run_id) if isinstance(run_id, str) else None
     if known is None:
         log.warning("refused to execute %.100r: it is not the id of a run", run_id)
@@ -44,31 +44,30 @@ def execute(run_id: object) -> None:
             options = worker_options(runtime, WorkerRequest(queues=(), slots=1))
             child = OneChild(1, limits=child_limits(runtime.settings))
             worker = RunWorker(replace(options, executors={**options.executors, child.name: child}), known)
-            # A process that is not ours alone, such as a worker of RQ that does not fork, keeps its signals.
+            # A process that runs other code too, such as an RQ worker that does not fork, keeps its signal handlers.
             if forked:
                 worker.run()
             else:
                 asyncio.run(worker.serve())
         else:
-            log.info("run %s is not ready, or somebody executes it: nothing to do", known)
+            log.info("run %s is not ready, or another worker executes it: nothing to do", known)
         if url:
             _sweep(runtime, url)
 
 
 class OneChild(ProcessExecutor):
-    """A child for the one run. It may take its time to start: no other worker would be quicker with this run."""
+    """A process executor for one run, which waits for its child: no other worker would begin the run earlier."""
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
         return super().take_back() if waiting_for == 0.0 else []
 
 
 class RunWorker(Worker):
-    """A worker for one run. It has everything that another worker has, but looks for nothing else."""
+    """A worker for one run: like any other worker, but it does not look for runs."""
 
     def __init__(self, options: WorkerOptions, run_id: str) -> None:
         super().__init__(options)
         self._run_id = run_id
-        self._began = False
 
     async def _begin(self) -> None:
         exchange = self._exchange
@@ -77,15 +76,10 @@ class RunWorker(Worker):
             log.info("lease acquisition failed: run %s was taken by another worker", self._run_id)
         else:
             exchange.begin([claim])
-        self._began = True
+        exchange.leave_when_empty = True
 
     def _claim(self) -> Op[Claim | None]:
         return ops.claim_by_id(self._exchange.session.id, self._run_id, self.options.executable_tasks(), random())
-
-    def _done(self) -> bool:
-        exchange = self._exchange
-        over = self._began and not exchange.session.held and not exchange.pending
-        return over or super()._done()
 
 
 def _claimable(runtime: Runtime, run_id: str) -> bool:
@@ -104,7 +98,7 @@ def _answers(url: str) -> bool:
 
 
 def _sweep(runtime: Runtime, url: str) -> None:
-    """Ring for what became ready meanwhile: a retry of this very run, or runs that waited for it."""
+    """Ring for runs that became ready meanwhile: a retry of this run, or runs that waited for it."""
     ringer = RunRinger(url, runtime.settings.ring_seconds)
     sweeper = Sweeper(runtime.connect_for_sweep, ringer)
     try:

@@ -1,8 +1,8 @@
 """A work-horse ends with the `rq worker` that forked it.
 
-RQ lets a work-horse live on when its worker is killed. A run would then go on under a worker that is gone as far as
-anyone can see; so the work-horse goes too, and the run is taken over when its lease has passed, as after any crash.
-The exception is a worker that gave up because Redis was away: that is no reason to lose an attempt, so the run goes on.
+With RQ, a work-horse survives when its worker is killed, and the run would continue although its worker is gone. So the
+work-horse exits too, and the run is rescued when its lease has expired, as after any crash. The exception is a worker
+that gave up because Redis was unreachable: no attempt should be lost because of that, so the run continues.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("holdfast.rq")
 
 
 def is_work_horse() -> bool:
-    """Whether this code runs in a process that RQ forked for it. RQ tells only those who look up the stack."""
+    """Whether this code runs in a process that RQ forked for it. RQ does not expose this, so the stack is searched."""
     from rq.worker import BaseWorker
 
     frame: FrameType | None = sys._getframe()  # noqa: SLF001
@@ -35,15 +35,15 @@ def is_work_horse() -> bool:
 
 
 def end_with_worker(redis_answers: Callable[[], bool]) -> None:
-    """Have this work-horse die as soon as its worker is gone, unless Redis is gone with it."""
+    """Kill this work-horse as soon as its worker is gone, unless Redis does not answer either."""
     parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(LOOK_EVERY)
         if redis_answers():
-            log.error("the rq worker %d is gone, and this work-horse with it", parent)
+            log.error("the rq worker %d is gone, so this work-horse exits", parent)
             os.kill(os.getpid(), signal.SIGKILL)
-        log.warning("the rq worker %d gave up while Redis was away; the run goes on", parent)
+        log.warning("the rq worker %d gave up while Redis was unreachable; the run continues", parent)
 
     threading.Thread(target=watch, name="holdfast-horse", daemon=True).start()

@@ -1,8 +1,8 @@
-"""The only kind of message that is taken from Redis.
+"""The only kind of message that is accepted from Redis.
 
-RQ imports and calls whatever function a message names, with any arguments, and lets it name callbacks and URLs besides:
-who can write to Redis could run anything in its workers. With this class as `--job-class` a worker takes messages that
-call `execute_run` with one id of a run, in JSON, and passes over all others as if they were not there.
+RQ imports and calls whatever function a message names, with any arguments, and a message may also name callbacks and
+URLs: anyone who can write to Redis could run anything in its workers. With this class as `--job-class` a worker accepts
+only messages that call `execute_run` with the id of a run, in JSON, and ignores all others.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from rq.exceptions import NoSuchJobError
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-# RQ forks for each message: what the worker has imported, no work-horse has to.
+# RQ forks for each message: a work-horse need not import again what the worker has imported.
 import holdfast.rq.execution  # noqa: F401
 from holdfast.domain.ids import parse_id
 from holdfast.doorbells.rq import FUNCTION
 
 log = logging.getLogger("holdfast.rq")
 
-# What our messages leave empty, and others might fill with something to do.
+# Fields that our messages leave empty. In other messages, they could name code to run.
 _UNUSED = (
     b"success_callback_name",
     b"failure_callback_name",
@@ -35,7 +35,7 @@ _UNUSED = (
 
 
 class RunJob(Job):
-    """A job that can only be a call of `execute_run`. It reads JSON whatever serializer the worker was given."""
+    """A job that can only be a call of `execute_run`. It reads JSON, whatever serializer the worker uses."""
 
     def __init__(self, id: str | None = None, connection: Any = None, serializer: Any = None) -> None:  # noqa: A002
         super().__init__(id, connection, JSONSerializer)
@@ -45,7 +45,7 @@ class RunJob(Job):
             used = [name for name in _UNUSED if raw_data.get(name) not in (None, b"", b"[]")]
             super().restore(raw_data)
             refusal = f"it has {used[0].decode()}" if used else self._refusal()
-        except Exception as error:  # noqa: BLE001 - whatever lies in Redis must not end the worker
+        except Exception as error:  # noqa: BLE001 - no content of Redis may end the worker
             refusal = f"it cannot be read ({type(error).__name__})"
         if refusal:
             log.warning("a message in Redis was refused: %s; job %r", refusal, str(self.id)[:100])

@@ -1,22 +1,27 @@
-"""The attempt_services: where running attempts report progress, write their log, keep steps and submit children."""
+"""Attempt services: running attempts report progress, write log lines, keep steps and submit children."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from time import monotonic
 from typing import Any, TypeVar
+
+import psycopg
 
 from holdfast import ops
 from holdfast.domain.errors import HoldfastError, LeaseLost
 from holdfast.domain.ids import derived_id
 from holdfast.domain.values import AttemptRef, KnownAs
+from holdfast.observe import emit
 from holdfast.sql import children, steps
 from holdfast.sql.logs import LogLine
 from holdfast.sql.statement import Op, Statement
-from holdfast.worker.database import Busy, Database, Unavailable
+from holdfast.worker.database import Busy, Database, Unavailable, said
 from holdfast.worker.options import Prepare
+from holdfast.worker.round_trips import Answer, ExchangeRequest, exchange
 from holdfast.worker.session import WorkerSession
 
 T = TypeVar("T")
@@ -28,41 +33,39 @@ LINE_LENGTH = 16_000
 
 
 class DatabaseAttemptServices:
-    """Keeps notes until the next turn takes them along, and answers questions at once."""
+    """Keeps notes (progress and log lines) for the next round trip, and answers questions at once."""
 
     def __init__(
         self, database: Database, prepare: Prepare, session: Callable[[], WorkerSession], wake: Callable[[], None]
     ) -> None:
         self._database = database
         self._prepare = prepare
-        self._tenure = session
+        self._session = session
         self._wake = wake
         self._progress: dict[AttemptRef, str] = {}
         self._lines: list[tuple[AttemptRef, str, str, float]] = []
         self._flushed_at = 0.0
+        self.due_at = inf
+        """When the notes have to be written; infinity if there are none."""
 
     def note_progress(self, ref: AttemptRef, report: str) -> None:
         self._progress[ref] = report
+        self.due_at = self._flushed_at + FLUSH_EVERY
         self._wake()
 
     def note_log(self, ref: AttemptRef, level: str, message: str) -> None:
         text = message[:LINE_LENGTH].replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
         if len(self._lines) < LINES_AT_MOST:
             self._lines.append((ref, level, text, monotonic()))
+        self.due_at = self._flushed_at + FLUSH_EVERY
         self._wake()
 
-    def due_in(self) -> float | None:
-        """Seconds until the notes have to be written; None if there are none."""
-        if not self._progress and not self._lines:
-            return None
-        return max(0.0, self._flushed_at + FLUSH_EVERY - monotonic())
-
     def take(self) -> tuple[list[tuple[AttemptRef, str]], list[LogLine]]:
+        """Take all notes, to write them now."""
         now = self._flushed_at = monotonic()
         progress = list(self._progress.items())
         lines = [LogLine(ref, level, text, now - at) for ref, level, text, at in self._lines]
-        self._progress.clear()
-        self._lines.clear()
+        self.clear()
         return progress, lines
 
     def put_back(self, progress: Iterable[tuple[AttemptRef, str]], lines: Sequence[LogLine] = ()) -> None:
@@ -70,19 +73,45 @@ class DatabaseAttemptServices:
         now = monotonic()
         self._progress = dict(progress) | self._progress
         self._lines[:0] = [(line.ref, line.level, line.message, now - line.age) for line in lines]
+        if self._progress or self._lines:
+            self.due_at = self._flushed_at + FLUSH_EVERY
+
+    def put_back_progress(self, request: ExchangeRequest, answer: Answer) -> None:
+        """Put back progress whose lease was locked; it is written later, as long as its attempt lasts."""
+        noted = set(answer.noted)
+        held = self._session().held
+        self.put_back(
+            (ref, report)
+            for ref, report in request.progress
+            if ref not in noted and (claim := held.get(ref.run_id)) is not None and claim.ref == ref
+        )
+
+    async def write_notes(self, request: ExchangeRequest) -> None:
+        """Write the notes of a batch that was rolled back, before its results, which end the leases that notes need."""
+        if not request.progress and not request.lines:
+            return
+        notes = ExchangeRequest(request.worker_id, progress=request.progress, lines=request.lines)
+        try:
+            answer = await self._database.transact(lambda: exchange(notes), several=True)
+            self.put_back_progress(notes, answer)
+        except Busy:
+            self.put_back(notes.progress, notes.lines)
+        except (Unavailable, psycopg.Error) as error:
+            emit("notes.lost", worker_id=request.worker_id, lines=len(request.lines), error=said(error))
 
     def clear(self) -> None:
         self._progress.clear()
         self._lines.clear()
+        self.due_at = inf
 
     def _worker_of(self, ref: AttemptRef) -> str:
-        session = self._tenure()
+        session = self._session()
         if session.over or ref.run_id not in session.held:
             raise LeaseLost(f"attempt {ref.number} of run {ref.run_id} no longer holds its lease")
         return session.id
 
     async def _insist(self, ref: AttemptRef, make_op: Callable[[], Op[T]]) -> T:
-        """Ask until the database answers, or the lease is lost. Asking twice is harmless for all that is asked here."""
+        """Repeat an operation until the database responds or the lease is lost. It is harmless to repeat."""
         pause = 0.05
         while True:
             try:
@@ -114,7 +143,7 @@ class DatabaseAttemptServices:
             id=derived_id(ref.run_id, child),
             parent_id=ref.run_id,
             child_key=key,
-            job_id=self._tenure().held[ref.run_id].job_id,
+            job_id=self._session().held[ref.run_id].job_id,
             known_as=KnownAs(ref.run_id, child),
         )
         (made,) = await self._insist(ref, lambda: ops.add_tasks([run], ref))

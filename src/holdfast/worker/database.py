@@ -1,4 +1,4 @@
-"""A worker's connections: each is reserved for one use, and comes back by itself after it broke."""
+"""A worker's connections: each is reserved for one use, and is opened again when it is next used after an error."""
 
 from __future__ import annotations
 
@@ -36,15 +36,22 @@ class Busy(Exception):
     """Another transaction holds a lock that the operation needs. The operation was rolled back."""
 
 
+class WorkerConnection(AsyncOwnConnection):
+    """A connection without a read timeout of its own: `Database` limits the time of each operation."""
+
+    wait = psycopg.AsyncConnection.wait
+
+
 def said(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """Return the message of an error in one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 class Database:
-    """One connection, used by one at a time. An error of the connection closes it; the next use opens another.
+    """One connection, used by one operation at a time. An error closes it; the next operation opens another.
 
-    With `moving`, it is the one on which runs move in batches: its plans read by key only.
+    With `moving`, runs move over it in batches: its plans read by key only. `patience` is the time limit of an
+    operation in seconds.
     """
 
     def __init__(
@@ -54,7 +61,7 @@ class Database:
         self._patience = patience
         self._session = sessions.worker(use, moving=moving, limit=patience)
         self._pooler = pooler
-        self._connection: AsyncOwnConnection | None = None
+        self._connection: WorkerConnection | None = None
         self._cutting: asyncio.Task[None] | None = None
         self._work: asyncio.Future[Any] | None = None
         self._since = 0.0
@@ -88,10 +95,10 @@ class Database:
             except asyncio.CancelledError:
                 if work.cancelled():
                     raise Unavailable("the database could not be reached in time") from None
-                # We were cancelled, and what became of the operation is not known.
+                # The caller was cancelled, and whether the operation was executed is unknown.
                 await self._give_up(work)
                 if work.done() and not work.cancelled():
-                    work.exception()  # has been seen
+                    work.exception()  # mark it as retrieved
                 await self._drop()
                 raise
             finally:
@@ -144,15 +151,15 @@ class Database:
             self._shut(connection)
             await asyncio.wait({work}, timeout=CANCEL_WITHIN)
 
-    def _shut(self, connection: AsyncOwnConnection) -> None:
+    def _shut(self, connection: WorkerConnection) -> None:
         with (
             contextlib.suppress(OSError, psycopg.Error),
             socket.socket(fileno=os.dup(connection.fileno())) as one,
         ):
             one.shutdown(socket.SHUT_RDWR)
 
-    async def _connect(self) -> AsyncOwnConnection:
-        self._connection = await AsyncOwnConnection.connect(self._url, session=self._session, pooler=self._pooler)
+    async def _connect(self) -> WorkerConnection:
+        self._connection = await WorkerConnection.connect(self._url, session=self._session, pooler=self._pooler)
         return self._connection
 
     async def _drop(self) -> None:

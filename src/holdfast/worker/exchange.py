@@ -1,9 +1,9 @@
-"""The exchange: the loop of turns at the database, where ended runs are handed in and new ones taken.
+"""The exchange: the loop of round trips in which a worker writes results and claims runs.
 
-Under load every turn settles what ended since the last one and claims what fits, in one transaction; the batches grow
-by themselves with the time that a turn takes. If enough for another batch has gathered while a turn is under way, a
-second one is taken beside it, on a connection of its own: so this process works while the server does. Idle, it looks
-every few seconds, or when the doorbell rings. When the database is away it keeps what it has and tries again.
+Under load every round trip settles the results since the last one and claims the runs that there is room for, in one
+transaction; the batches grow with the time that a round trip takes. If enough for another batch has gathered while one
+is under way, a second one overlaps it. An idle worker looks every few seconds, or when the doorbell rings. While the
+database is unreachable, the worker keeps its results and tries again.
 """
 
 from __future__ import annotations
@@ -12,50 +12,56 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from math import inf
 from time import monotonic
 
 import psycopg
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.execution import INLINE, Ended, Executor
-from holdfast.domain.settling import is_readable
-from holdfast.domain.states import Status
+from holdfast.domain.execution import INLINE, Ended
 from holdfast.domain.values import AttemptRef, Claim, Settlement
 from holdfast.drivers.faults import Fault, fault_of
 from holdfast.observe import emit
 from holdfast.sql import ready
-from holdfast.worker.attempt_results import AttemptResults, about
 from holdfast.worker.attempt_services import DatabaseAttemptServices
 from holdfast.worker.claim_planner import ClaimPlanner
 from holdfast.worker.database import Busy, Database, Unavailable, said
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.pending_results import PendingResults
-from holdfast.worker.round_trip import Answer, ExchangeRequest, turn
-from holdfast.worker.second_connection import SecondConnection
+from holdfast.worker.result_writer import ResultWriter
+from holdfast.worker.results import AttemptResults, PendingResults
+from holdfast.worker.round_trips import Answer, ExchangeRequest, SecondConnection, exchange
 from holdfast.worker.session import WorkerSession
 from holdfast.worker.upkeep import Upkeep
-from holdfast.worker.writing import ResultWriter
 
 HAND_BACK_AFTER = 1.0
 LONGEST_PAUSE = 2.0
-# So many results, or so much room, are worth a turn beside another one.
+# This many results, or this much room, are worth an overlapping round trip.
 CROWD = 100
 
 
 class Exchange:
+    """Serves until the worker is `stopping`, its session is over, or nothing is left to do.
+
+    With `leave_when_empty`, nothing is left to do once no run is held.
+    """
+
     def __init__(self, options: WorkerOptions, database: Database, second: Database, upkeep: Upkeep) -> None:
         self._options = options
+        self._executor = options.executor
         self._database = database
         self._upkeep = upkeep
         self._under_way: ExchangeRequest | None = None
         self._second = SecondConnection(second)
         self._coming = 0
-        self._bell = asyncio.Event()
+        self._wake = asyncio.Event()
         self._planner = ClaimPlanner(options)
         self._failures = 0
         self._unsure = False
         self._survey_at = 0.0
+        self._grace_ends_at = inf
         self.claiming = True
+        self.stopping = False
+        self.leave_when_empty = False
         self.refusal: str | None = None
         self.results = self._new_results()
         self._writer = ResultWriter(database, lambda: self.results, self._away, self._spread)
@@ -69,19 +75,8 @@ class Exchange:
     def pending(self) -> PendingResults:
         return self.results.pending
 
-    @property
-    def idle(self) -> bool:
-        """There is nothing to do, here or in the queues."""
-        busy = self.session.held or self.pending or self.pending.doubtful or self._second.under_way
-        return not busy and self._planner.sated(monotonic())
-
-    @property
-    def has_unsettled(self) -> bool:
-        """Whether there are results that have not been written yet."""
-        return bool(self.pending.unsettled())
-
     def begin_session(self) -> None:
-        """Start over under a fresh id."""
+        """Start over with a new worker id."""
         self.results = self._new_results()
         self.attempt_services.clear()
         self._planner.restart()
@@ -91,155 +86,203 @@ class Exchange:
         return AttemptResults(WorkerSession(), self._planner.expect, quietly=quietly, figures=self._options.figures)
 
     def wake(self) -> None:
-        self._bell.set()
+        self._wake.set()
 
     def ring(self, queues: Iterable[str]) -> None:
-        """A doorbell: these queues may have runs."""
+        """Look for runs: these queues may have some."""
         if self._planner.ring(queues):
             self.wake()
 
     def look_soon(self) -> None:
-        """Something may have been missed."""
+        """Look for runs: hints may have been missed."""
         self._planner.look_soon()
         self.wake()
 
+    def stop(self) -> None:
+        """Claim nothing more, and let `serve` return."""
+        self.claiming = False
+        self.stopping = True
+        self.wake()
+
+    def hurry(self) -> None:
+        """Let `drain` return at once."""
+        self._grace_ends_at = 0.0
+        self.wake()
+
     def report(self, ended: Sequence[Ended], executor: str | None = None) -> None:
-        """Executors tell here how runs ended; `executor` names another than the worker's usual one."""
+        """Accept how runs ended; `executor` is the name of the executor if it is not the default one."""
         self.results.report(ended, executor)
-        self._relieve()
+        self._overlap()
         self.wake()
 
     def return_unknown_leases(self, refs: Iterable[AttemptRef]) -> None:
-        """Leases that are ours although we never heard of them."""
+        """Return leases that the database assigns to this worker, and that it does not know, to their queues."""
         self.results.return_unknown_leases(refs)
         self.wake()
 
     def hand_back_waiting(self) -> None:
-        """Claims that found no slot for a while go back, so that another worker may take them."""
+        """Hand back claims that found no free slot for a while, so that another worker may take them."""
         for executor in self._options.executors.values():
             self.results.release(executor.take_back(HAND_BACK_AFTER if self.claiming else 0.0))
-        if self.pending:
+        if self.pending.waiting:
             self.wake()
 
-    async def serve(self, until: Callable[[], bool]) -> None:
-        """Take turns until `until` says that it is enough."""
+    async def serve(self) -> None:
+        """Exchange results and claims with the database until this worker is done."""
+        await self._serve(self._is_done)
+
+    async def drain(self, grace: float) -> None:
+        """Claim nothing more, hand back what has not begun, and let the rest end within the grace."""
+        self.claiming = False
+        self.hand_back_waiting()
+        self._grace_ends_at = min(self._grace_ends_at, monotonic() + grace)
+        timer = asyncio.get_running_loop().call_later(grace, self.wake)
+        try:
+            with contextlib.suppress(TimeoutError):
+                # A database that does not answer must not hold up the worker either.
+                async with asyncio.timeout(grace + 1):
+                    await self._serve(self._is_drained)
+        finally:
+            timer.cancel()
+
+    def _is_done(self) -> bool:
+        if self.stopping or self.session.over:
+            return True
+        if self.leave_when_empty:
+            return not self.session.held and not self.pending.waiting
+        return self._options.until_empty and self.idle
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do, neither here nor in the queues."""
+        busy = self.session.held or self.pending.waiting or self.pending.doubtful or self._second.task is not None
+        return not busy and self._planner.idle(monotonic())
+
+    def _is_drained(self) -> bool:
+        empty = not self.session.held and not self.pending.waiting
+        return empty or self.session.over or monotonic() >= self._grace_ends_at
+
+    async def _serve(self, until: Callable[[], bool]) -> None:
         try:
             while not until():
                 await self._pause(until)
                 if not until():
-                    await self._take_turn()
-            await self._second.alone()
+                    await self._take_round_trip()
+            await self._second.finish()
         except asyncio.CancelledError:
-            await self._second.give_up()
+            await self._second.cancel()
             raise
 
     async def _pause(self, until: Callable[[], bool]) -> None:
-        """Wait until a turn is worth it, or somebody wants to be heard."""
-        self._bell.clear()
+        """Wait until a round trip is due."""
+        self._wake.clear()
         wait = self._wait()
         while wait > 0 and not self.session.over and not until():
             try:
                 async with asyncio.timeout(wait):
-                    await self._bell.wait()
+                    await self._wake.wait()
             except TimeoutError:
                 return
-            self._bell.clear()
+            self._wake.clear()
             wait = self._wait()
             if not self.claiming:
                 return
 
     def _wait(self) -> float:
+        """Return the seconds until the next round trip is due."""
         now = monotonic()
-        times = [self._survey_at - now]
-        if self._second.failed:
-            return 0.0
-        if self._second.under_way and not self._crowded():
-            return max(times[0], 0.001)
+        second, pending = self._second.task, self.pending
+        if second is not None and (second.done() or not self._is_crowded()):
+            return 0.0 if second.done() else max(self._survey_at - now, 0.001)
+        wait = min(self._survey_at, self.attempt_services.due_at, pending.deferred.due_at) - now
         if self.claiming:
-            times.append(self._planner.wait(now, self._room()))
-        if self.pending:
-            times.append(self.pending.wait(others=len(self.session.held) > len(self.pending)))
-        times += [due for due in (self.attempt_services.due_in(), self.pending.deferred.due_in()) if due is not None]
-        return min(times)
+            wait = min(wait, self._planner.wait(now, self._room() if self._planner.backlog else 0))
+        if pending.waiting:
+            wait = min(wait, pending.wait(others=len(self.session.held) > len(pending.waiting)))
+        return wait
 
-    def _errand(self) -> ExchangeRequest:
+    def _next_request(self) -> ExchangeRequest:
         now = monotonic()
-        request = ExchangeRequest(self.session.id, self._results(), survey=now >= self._survey_at)
+        request = ExchangeRequest(self.session.id, self._writable(), survey=now >= self._survey_at)
         if request.survey:
             request.due = self._upkeep.due
-        if request.settlements or self.attempt_services.due_in() == 0.0:
+        if self.attempt_services.due_at < inf and (request.settlements or self.attempt_services.due_at <= now):
             request.progress, request.lines = self.attempt_services.take()
         if self.claiming:
-            self._planner.plan(request, now, self._room())
+            wanted = self._planner.backlog or self._planner.promote_at <= now
+            self._planner.plan(request, now, self._room() if wanted else 0)
         return request
 
-    def _results(self) -> list[Settlement]:
+    def _writable(self) -> list[Settlement]:
         """Return the results that can be written now."""
-        return self.pending.deferred.keep_back(self.pending.take(), self._job_of)
+        pending = self.pending
+        taken = pending.take() if pending.waiting else []
+        return pending.deferred.keep_back(taken, self._job_of) if pending.deferred.due_at < inf else taken
 
     def _job_of(self, run_id: str) -> str | None:
         claim = self.session.held.get(run_id)
         return claim.job_id if claim is not None else None
 
     def _room(self) -> int:
-        """How many runs can be taken, besides those that are on their way."""
-        return self._options.executor.room() - self._coming
+        """Return how many runs can be claimed, besides those that are being claimed now."""
+        return self._executor.room() - self._coming
 
-    async def _take_turn(self) -> None:
-        if self._second.failed:
-            await self._second.alone()
-        if not await self._clear_up():
+    async def _take_round_trip(self) -> None:
+        if self._second.task is not None and self._second.task.done():
+            await self._second.finish()
+        if (self._unsure or self.pending.doubtful) and not await self._resolve_doubts():
             return
-        if self.pending.deferred.due_in() == 0.0:
+        if self.pending.deferred.due_at <= monotonic():
             await self._writer.revisit()
-        request = self._under_way = self._errand()
+        request = self._under_way = self._next_request()
         if request.settlements and self.pending.deferred.elsewhere:
             request.settlements = await self._writer.find_free(request.settlements)
         self._coming += request.limit
         try:
-            await self._turn(self._database, request)
+            await self._perform(self._database, request)
         finally:
             self._under_way = None
             self._coming -= request.limit
 
-    def _crowded(self) -> bool:
-        """There is enough for a turn of its own."""
-        hungry = self.claiming and self._planner.hungry
-        return len(self.pending) >= CROWD or (hungry and self._room() >= CROWD)
+    def _is_crowded(self) -> bool:
+        """Whether there is enough for an overlapping round trip."""
+        backlog = self.claiming and self._planner.backlog
+        return len(self.pending.waiting) >= CROWD or (backlog and self._room() >= CROWD)
 
-    def _relieve(self) -> None:
-        """Take a turn beside the one that is under way, if there is enough for it.
+    def _overlap(self) -> None:
+        """Begin a second round trip while the first is under way, if there is enough for it.
 
-        It carries no notes. Those that tell of a run must not come after its ending, so while there are any it waits.
+        It carries no notes: those of a run must not come after its result, so it waits while there are any.
         """
         one = self._under_way
         if one is None or self._failures or self.pending.doubtful or self.session.over:
             return
-        if one.progress or one.lines or self.attempt_services.due_in() is not None or not self._crowded():
+        if one.progress or one.lines or self.attempt_services.due_at < inf or not self._is_crowded():
             return
         if self.pending.deferred.elsewhere or not self._second.ready():
             return
-        request = ExchangeRequest(self.session.id, self._results())
+        request = ExchangeRequest(self.session.id, self._writable())
         if self.claiming:
             self._planner.plan_more(request, self._room())
         if request.settlements or request.positions:
             self._coming += request.limit
-            self._second.take(self._turn(self._second.database, request), partial(self._relieved, request.limit))
+            round_trip = self._perform(self._second.database, request)
+            self._second.begin(round_trip, partial(self._overlap_ended, request.limit))
 
-    def _relieved(self, coming: int) -> None:
+    def _overlap_ended(self, coming: int) -> None:
         self._coming -= coming
         if self._failures:
             self._second.rest()
-        self._relieve()
+        self._overlap()
         self.wake()
 
-    async def _turn(self, database: Database, request: ExchangeRequest) -> None:
+    async def _perform(self, database: Database, request: ExchangeRequest) -> None:
         results = self.results
-        answer = await self._do(database, request)
+        answer = await self._send(database, request)
         if answer is None:
             return
         if answer.claims:
-            self._begin(results, answer.claims)
+            self.begin(answer.claims, results)
         if answer.acks.released:
             await self._spread(answer.acks.released)
         if answer.orphans:
@@ -250,17 +293,17 @@ class Exchange:
             self._upkeep.expect(answer.due)
 
     async def _spread(self, queues: frozenset[str]) -> None:
-        """Runs became ready because others ended: look for them here, and let other workers know."""
+        """Look for runs that became ready because others ended, and notify other workers."""
         self.ring(queues)
         # If the notification cannot be sent, other workers find the runs when they poll.
         with contextlib.suppress(Unavailable, Busy, psycopg.Error):
             await self._database.transact(lambda: iter(ready.ring(queues)))
 
-    async def _do(self, database: Database, request: ExchangeRequest) -> Answer | None:
-        """Do an request. None if the database did not answer, or would not take it as a whole."""
+    async def _send(self, database: Database, request: ExchangeRequest) -> Answer | None:
+        """Send a request. Return None if the database did not respond, or did not accept it as a whole."""
         results = self.results
         try:
-            answer = await database.transact(lambda: turn(request), several=request.several)
+            answer = await database.transact(partial(exchange, request), several=request.several)
         except Unavailable as error:
             results.pending.doubt(request.settlements)
             self._planner.restart()
@@ -268,15 +311,15 @@ class Exchange:
             return None
         except Busy:
             self._planner.restart()
-            await self._write_notes(request)
+            await self.attempt_services.write_notes(request)
             await self._writer.write_around_locks(request.settlements)
             return None
         except (psycopg.Error, HoldfastError) as error:
-            emit("turn.refused", worker_id=request.worker_id, error=f"{type(error).__name__}: {error}")
+            emit("exchange.refused", worker_id=request.worker_id, error=f"{type(error).__name__}: {error}")
             if fault_of(error) is Fault.REFUSED:
                 self.refusal = said(error)
             self._planner.restart()
-            await self._write_notes(request)
+            await self.attempt_services.write_notes(request)
             await self._writer.write_one_by_one(request.settlements)
             return None
         except BaseException:
@@ -291,82 +334,48 @@ class Exchange:
             self._survey_at = now + self._options.rescue_pause
         if request.settlements or answer.claims:
             self._upkeep.note_activity()
-        results.settled(request.settlements, answer.acks)
-        self._keep_progress(request, answer)
+        if request.settlements:
+            results.settled(request.settlements, answer.acks)
+        if len(answer.noted) < len(request.progress):
+            self.attempt_services.put_back_progress(request, answer)
         self._planner.learn(request, answer, now, news)
         return answer
 
-    async def _write_notes(self, request: ExchangeRequest) -> None:
-        """Write the notes of a batch that was rolled back, before its results, which end the leases that notes need."""
-        if not request.progress and not request.lines:
-            return
-        notes = ExchangeRequest(request.worker_id, progress=request.progress, lines=request.lines)
-        try:
-            self._keep_progress(notes, await self._database.transact(lambda: turn(notes), several=True))
-        except Busy:
-            self.attempt_services.put_back(notes.progress, notes.lines)
-        except (Unavailable, psycopg.Error) as error:
-            emit("notes.lost", worker_id=request.worker_id, lines=len(request.lines), error=said(error))
-
-    def _keep_progress(self, request: ExchangeRequest, answer: Answer) -> None:
-        """Defer progress whose lease is locked; it is written later, as long as its attempt lasts."""
-        if len(answer.noted) < len(request.progress):
-            noted = set(answer.noted)
-            held = self.session.held
-            self.attempt_services.put_back(
-                (ref, report)
-                for ref, report in request.progress
-                if ref not in noted and (claim := held.get(ref.run_id)) is not None and claim.ref == ref
-            )
-
-    def _begin(self, results: AttemptResults, claims: list[Claim]) -> None:
+    def begin(self, claims: list[Claim], results: AttemptResults | None = None) -> None:
+        """Have claimed runs performed; `results` are those of the session that claimed them, if it may be over."""
+        results = results or self.results
         session = results.session
         for claim in claims:
             session.held[claim.run_id] = claim
-        results.pending.keep(claims)
+        if results.pending.waiting:
+            results.pending.keep(claims)
         if session.over or not self.claiming:
             results.release(claims)
             self.wake()
             return
-        for claim in claims:
-            if not is_readable(claim.policy):
-                emit("run.policy_unreadable", policy=claim.policy, **about(claim, session.id, Status.RUNNING))
         results.began(claims)
-        for executor, given in self._by_executor(claims):
+        if len(self._options.executors) == 1:
+            self._executor.give(session.id, claims)
+            return
+        for executor, given in self._options.divide(claims):
             executor.give(session.id, given)
 
-    def _by_executor(self, claims: list[Claim]) -> Iterable[tuple[Executor, list[Claim]]]:
-        """Divide claims among the executors of this worker. A run of a task that it does not know fails in any."""
-        if len(self._options.executors) == 1:
-            return [(self._options.executor, claims)]
-        divided: dict[str, tuple[Executor, list[Claim]]] = {}
-        for claim in claims:
-            executor = self._options.executor_of(claim.task) or self._options.executor
-            divided.setdefault(executor.name, (executor, []))[1].append(claim)
-        return divided.values()
-
-    def begin(self, claims: list[Claim]) -> None:
-        """Have runs performed that were claimed for this session outside of a turn."""
-        self._begin(self.results, claims)
-
     async def _away(self, error: BaseException) -> None:
-        """The database did not answer: wait a little, longer each time."""
+        """Wait after the database did not respond, longer each time."""
         self._failures += 1
         self._unsure = True
         if self._failures == 1:
             emit("database.away", worker_id=self.session.id, error=said(error))
-        self._bell.clear()
+        self._wake.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(LONGEST_PAUSE, 0.05 * 2.0 ** min(self._failures, 8))):
                 while not self.session.over:
-                    await self._bell.wait()
-                    self._bell.clear()
+                    await self._wake.wait()
+                    self._wake.clear()
 
-    async def _clear_up(self) -> bool:
-        """Settle what is in doubt, once the database answers again."""
-        if not self._unsure and not self.pending.doubtful:
-            return True
-        await self._second.alone()
+    async def _resolve_doubts(self) -> bool:
+        """Find out which results were written. Return False if the database does not respond yet."""
+        await self._second.finish()
         results = self.results
         try:
             written, held = await self._database.transact(results.clear_up)
@@ -378,13 +387,13 @@ class Exchange:
         return True
 
     async def settle_all(self) -> bool:
-        """Settle every result that can be settled now. False if the database did not answer."""
+        """Settle every result that can be settled now. Return False if the database did not respond."""
         await self._writer.revisit()
-        while self.pending or self.pending.doubtful:
-            if not await self._clear_up():
+        while self.pending.waiting or self.pending.doubtful:
+            if (self._unsure or self.pending.doubtful) and not await self._resolve_doubts():
                 return False
             progress, lines = self.attempt_services.take()
             request = ExchangeRequest(self.session.id, self.pending.take(), progress, lines)
-            if request.settlements and await self._do(self._database, request) is None and self._failures:
+            if request.settlements and await self._send(self._database, request) is None and self._failures:
                 return False
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.execution import Executor, Limits, StoreResult
 from holdfast.domain.tasks import registry
-from holdfast.domain.values import NewRun
+from holdfast.domain.values import Claim, NewRun
 from holdfast.worker.figures import Figures
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ Prepare = Callable[[str, Any, Mapping[str, Any]], NewRun]
 
 
 def _no_store(run_id: str, attempt: int, text: bytes) -> Any:
-    raise ConfigurationError("this worker has no place for large results; set HOLDFAST_ARTIFACTS")
+    raise ConfigurationError("this worker has no store for large results; set HOLDFAST_ARTIFACTS")
 
 
 def _no_children(task: str, parameters: Any, options: Mapping[str, Any]) -> NewRun:
-    raise ConfigurationError("this worker was started without a way to submit child runs")
+    raise ConfigurationError("this worker was started without support for child runs")
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,24 @@ class WorkerOptions:
 
     def executable_tasks(self) -> list[str]:
         """Return the names of the registered tasks that this worker can execute: it claims no others."""
-        return [name for name in registry.names() if self.executor_of(name) is not None]
+        return registry.names(self.executors, self.default_executor)
+
+    def divide(self, claims: Iterable[Claim]) -> Iterable[tuple[Executor, list[Claim]]]:
+        """Divide claims among the executors. The default one gets runs whose task is unknown, and fails them."""
+        divided: dict[str, tuple[Executor, list[Claim]]] = {}
+        for claim in claims:
+            executor = self.executor_of(claim.task) or self.executor
+            divided.setdefault(executor.name, (executor, []))[1].append(claim)
+        return divided.values()
 
     @property
     def margin(self) -> float:
-        """How long before its lease can expire a worker that cannot renew stops its runs."""
+        """How long before the end of its lease a worker that cannot renew stops its runs."""
         return min(10.0, self.lease / 6)
 
     @property
     def rescue_pause(self) -> float:
-        """How long leases that have passed may lie before this worker looks for them."""
+        """How often this worker looks for expired leases and for work of its services."""
         return min(self.rescue_every, self.lease / 7.5)
 
     @property

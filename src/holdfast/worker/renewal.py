@@ -1,9 +1,9 @@
-"""Renewal: the worker says that it lives, from a thread of its own over a connection of its own.
+"""Renewal: the worker extends its lease, in a thread and over a connection of its own.
 
-Nothing that runs in the worker can hold it up, short of code that holds the interpreter. Renewals go out on a fixed
-grid of the monotonic clock, so a slow one does not push the later ones out; one that failed is tried again quickly. If
-none has been confirmed for the lease less a margin, counted from when the last confirmed one was *sent*, the worker
-fences itself: it stops its runs before anyone else can start them.
+Nothing that runs in the worker can delay it, except code that does not release the interpreter. Renewals are sent at
+fixed times of the monotonic clock, so a slow one does not delay the later ones; a failed one is repeated quickly. If no
+renewal has been confirmed for the length of the lease less a margin, counted from when the last confirmed one was
+*sent*, the worker fences itself: it stops its runs before another worker can start them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RenewalThread:
         fence: Callable[[str], None],
     ) -> None:
         self._options = options
-        self._tenure = session
+        self._session = session
         self._renewed = renewed
         self._fence = fence
         self._confirmed = registered
@@ -54,7 +54,7 @@ class RenewalThread:
         self._ready.wait()
 
     async def stop(self) -> None:
-        """Renew no more."""
+        """Stop renewing."""
         with contextlib.suppress(RuntimeError):  # its loop is closed: it has ended already
             self._loop.call_soon_threadsafe(self._stop_now)
         await asyncio.to_thread(self._thread.join, STATEMENT_LIMIT)
@@ -108,19 +108,19 @@ class RenewalThread:
                 except LeaseLost as error:
                     return str(error)
                 except (Unavailable, Busy, psycopg.Error) as error:
-                    emit("renewal.failed", worker_id=self._tenure.id, error=said(error))
+                    emit("renewal.failed", worker_id=self._session.id, error=said(error))
                     grid = min(grid, monotonic() + self._retry)
         finally:
             await database.close()
 
     async def _renew(self, database: Database) -> None:
         sent = monotonic()
-        completed, failed = self._tenure.counts()
+        completed, failed = self._session.counts()
         try:
-            renewal = await database.transact(lambda: ops.renew(self._tenure.id, completed, failed))
+            renewal = await database.transact(lambda: ops.renew(self._session.id, completed, failed))
         except BaseException:
-            self._tenure.completed += completed
-            self._tenure.failed += failed
+            self._session.completed += completed
+            self._session.failed += failed
             raise
         self._confirmed = sent
         self._renewed(renewal)

@@ -1,7 +1,7 @@
-"""A session: the life of one worker id, from its registration until it is given up or lost.
+"""A worker session: the life of one worker id, from its registration until the worker leaves or loses it.
 
-A worker that could not renew in time starts a new session under a fresh id. Whatever belonged to the old one can then
-never be mistaken for the new one's: not by the database, which fences by id, and not in here.
+A worker that could not renew in time starts a new session with a new id. Nothing of the old session can then be
+mistaken for a part of the new one: not by the database, which fences by id, and not by the worker.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from holdfast.worker.options import WorkerOptions
 
 
 class WorkerSession:
+    """The id, and the claims that are `held` under it by the ids of their runs. `over` once the session is lost."""
+
     def __init__(self) -> None:
         self.id = new_id()
         self.held: dict[str, Claim] = {}
         self.over = False
         self.completed = 0
         self.failed = 0
-        self._strange: frozenset[AttemptRef] = frozenset()
+        self._unknown: frozenset[AttemptRef] = frozenset()
 
     def info(self, options: WorkerOptions, version: str) -> WorkerInfo:
         names = tuple(options.executable_tasks())
@@ -42,17 +44,17 @@ class WorkerSession:
         )
 
     def unknown_leases(self, renewal: Renewal) -> frozenset[AttemptRef]:
-        """Leases that the database says are ours and that we never heard of, twice in a row.
+        """Return leases of this session that the worker does not know, if they were reported by two renewals in a row.
 
-        They come from a claim whose answer was lost; once may be a claim whose answer is on its way.
+        They come from a claim whose response was lost. Reported once, it may be a claim whose response is on its way.
         """
         unknown = frozenset(ref for ref in renewal.held if ref.run_id not in self.held)
-        known_for_long = unknown & self._strange
-        self._strange = unknown
+        known_for_long = unknown & self._unknown
+        self._unknown = unknown
         return known_for_long
 
     def counts(self) -> tuple[int, int]:
-        """Completed and failed since they were last asked for."""
+        """Return how many runs were completed and how many failed since the last call."""
         counted = self.completed, self.failed
         self.completed = self.failed = 0
         return counted

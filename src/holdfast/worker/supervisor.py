@@ -1,4 +1,4 @@
-"""The supervisor: the life of a worker, from its registration until it has let go of everything."""
+"""The supervisor: the life of a worker, from its registration until it has released everything."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ from holdfast.worker.exchange import Exchange
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.renewal import RenewalThread
 from holdfast.worker.session import WorkerSession
-from holdfast.worker.shutdown import drain
 from holdfast.worker.upkeep import Upkeep
 
 TRANSACTIONS = "holdfast.worker.transactions:open_transaction"
 WATCH_EVERY = 0.5
-LAST_WORDS = 5.0
+LEAVE_WITHIN = 5.0
 HUNG_FOR = 1.0
 AWAY_PAUSE = 0.5
 SETTLE_PAUSE = 0.2
 
 
 class Worker:
-    """Claims and performs runs until it is told to stop.
+    """Claims and performs runs until it is stopped.
 
     `run()` blocks and handles signals; `serve()` and `stop()` do the same inside a running loop.
     """
@@ -48,14 +47,14 @@ class Worker:
         self.options = options
         self._stopping = False
         self._serving = False
-        self._hurry = asyncio.Event()
+        self._hurrying = False
         self._renewal: RenewalThread | None = None
         self._fenced: str | None = None
         self._look_for_stops = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self) -> None:
-        """Work until SIGTERM or SIGINT (a second one stops at once), or until there is nothing left to do."""
+        """Work until SIGTERM or SIGINT; a second signal stops at once. With `until_empty`, until no run is left."""
         asyncio.run(self._run())
 
     async def _run(self) -> None:
@@ -64,21 +63,21 @@ class Worker:
 
     def stop(self, *, now: bool = False) -> None:
         """Claim nothing more, let runs finish within the grace, hand back the rest; with `now`, at once."""
-        if self._stopping or now:
-            self._hurry.set()
+        self._hurrying = self._hurrying or self._stopping or now
         self._stopping = True
         if self._serving:
-            self._exchange.claiming = False
-            self._exchange.wake()
+            self._exchange.stop()
+            if self._hurrying:
+                self._exchange.hurry()
             if self._renewal is None and not self._database.connected:
                 self._database.cut()
-            # A database that does not answer holds nobody for longer than the runs may take.
+            # A database that does not answer holds up the worker for no longer than its runs may take.
             for database in (self._database, self._second):
                 asyncio.get_running_loop().call_later(self.options.limits.grace, database.cut, HUNG_FOR)
 
     @property
     def id(self) -> str:
-        """The id under which this worker holds its leases now. It changes when the worker was fenced."""
+        """The id under which this worker holds its leases. It changes when the worker was fenced."""
         return self._exchange.session.id
 
     @property
@@ -106,16 +105,16 @@ class Worker:
         loop = self._loop
         if loop is None:
             return True  # it has not started yet
-        turned = threading.Event()
-        _later(loop, turned.set)
-        return turned.wait(seconds)
+        responded = threading.Event()
+        _later(loop, responded.set)
+        return responded.wait(seconds)
 
     @property
     def executors(self) -> list[Executor]:
         return list(self.options.executors.values())
 
     async def serve(self) -> None:
-        """Work until stopped. Raises DatabaseUnreachable if the database is away at the start."""
+        """Work until stopped. Raise DatabaseUnreachable if the database does not respond at the start."""
         load_modules(self.options.task_modules)
         self._loop = asyncio.get_running_loop()
         self._database = Database(self.options.database_url, "worker", moving=True, pooler=self.options.pooler)
@@ -124,7 +123,10 @@ class Worker:
         self._exchange = Exchange(self.options, self._database, self._second, self._upkeep)
         self._upkeep.look_soon = self._exchange.look_soon
         self._serving = True
-        self._exchange.claiming = not self._stopping
+        if self._stopping:
+            self._exchange.stop()
+        if self._hurrying:
+            self._exchange.hurry()
         await self._register(waiting=self.options.wait_for_database)
         if self._renewal is None:  # stopped while the database did not answer: there is nothing to release
             await self._close_connections()
@@ -135,31 +137,33 @@ class Worker:
                 await executor.open(self._executor_context(name))
             await self._begin()
             helpers = [
-                asyncio.create_task(self.options.listener.listen(self._heard)),
+                asyncio.create_task(self.options.listener.listen(self._receive_hints)),
                 asyncio.create_task(self._upkeep.serve()),
                 asyncio.create_task(self._watch()),
             ]
             for helper in helpers:
                 helper.add_done_callback(self._helper_ended)
-            while not self._done():
-                await self._exchange.serve(self._done)
-                if self._exchange.session.over:
-                    await self._start_over()
-            await drain(self._exchange, self.options.limits.grace, self._hurry)
+            await self._exchange.serve()
+            while self._exchange.session.over:
+                await self._start_over()
+                if self._stopping:
+                    break
+                await self._exchange.serve()
+            await self._exchange.drain(self.options.limits.grace)
         finally:
             for helper in helpers:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
-            await self._let_go()
+            await self._leave()
 
     def _helper_ended(self, helper: asyncio.Task[None]) -> None:
-        """None of them ends by itself. Without one of them a worker is no good: another takes its place."""
+        """Stop the worker if the listener, the upkeep or the watch failed: it cannot work without them."""
         if not helper.cancelled() and (error := helper.exception()) is not None:
             emit("worker.broken", worker_id=self.id, error=f"{type(error).__name__}: {error}")
             self.stop()
 
     async def _begin(self) -> None:
-        """Nothing: this worker looks for its runs. One that was told which run to execute claims it here."""
+        """Called once before the first look for runs. A worker for one given run claims it here."""
 
     def _executor_context(self, name: str) -> ExecutorContext:
         other = None if name == self.options.default_executor else name
@@ -173,12 +177,8 @@ class Worker:
             transactions=TRANSACTIONS,
         )
 
-    def _done(self) -> bool:
-        exchange = self._exchange
-        return self._stopping or exchange.session.over or (self.options.until_empty and exchange.idle)
-
     async def _register(self, *, waiting: bool) -> None:
-        """Enter a new session, and renew it from now on."""
+        """Register a new session, and renew it from now on."""
         session = self._exchange.session
         info = session.info(self.options, metadata.version("holdfast"))
 
@@ -228,12 +228,12 @@ class Worker:
             self.stop()
 
     def _fence(self, loop: asyncio.AbstractEventLoop, session: WorkerSession, why: str) -> None:
-        """Called in the renewal thread: the runs stop here and now, whatever the loop is doing."""
+        """Stop all runs at once, whatever the loop is doing. Called in the renewal thread."""
         session.over = True
         for executor in self.executors:
             executor.kill()
         self._fenced = why
-        # Whoever still waits for the database waits on a connection that is as good as dead.
+        # Operations that still wait for the database would not be answered in time.
         for database in (self._database, self._second, self._upkeep.database):
             _later(loop, database.cut)
         _later(loop, self._exchange.wake)
@@ -257,12 +257,11 @@ class Worker:
         exchange.begin_session()
         await self._register(waiting=True)
 
-    def _heard(self, said: frozenset[str]) -> None:
-        if not said:
+    def _receive_hints(self, hints: frozenset[str]) -> None:
+        if not hints:
             self._exchange.look_soon()
-        stop = STOP + self._exchange.session.id
-        self._exchange.ring(name for name in said if not name.startswith(STOP))
-        if stop in said:
+        self._exchange.ring(hint for hint in hints if not hint.startswith(STOP))
+        if STOP + self._exchange.session.id in hints:
             self._look_for_stops.set()
 
     def _stop_runs(self, refs: Iterable[tuple[str, int]]) -> None:
@@ -273,46 +272,46 @@ class Worker:
                     executor.stop(claim.ref, CANCEL)
 
     async def _watch(self) -> None:
-        """Twice a second while something takes that long: was a run asked to stop, does a claim find no slot?"""
+        """While runs are held, check twice a second for requests to stop and for claims that found no slot."""
         before: set[str] = set()
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WATCH_EVERY):
                     await self._look_for_stops.wait()
-            asked = self._look_for_stops.is_set()
+            requested = self._look_for_stops.is_set()
             self._look_for_stops.clear()
             if self._exchange.session.over:
                 continue
             held = self._exchange.session.held
-            if asked or not before.isdisjoint(held):
+            if requested or not before.isdisjoint(held):
                 self._upkeep.note_activity()
                 self._exchange.hand_back_waiting()
-                await self._ask_for_stops()
+                await self._find_stops()
             before = set(held)
 
-    async def _ask_for_stops(self) -> None:
+    async def _find_stops(self) -> None:
         worker_id = self._exchange.session.id
 
-        def ask() -> Op[list[tuple[str, int]]]:
+        def find() -> Op[list[tuple[str, int]]]:
             return list((yield from leases.stops(worker_id)))
 
         try:
-            self._stop_runs(await self._database.transact(ask))
+            self._stop_runs(await self._database.transact(find))
         except (Unavailable, Busy, psycopg.Error) as error:
             emit("watch.postponed", worker_id=worker_id, error=said(error))
 
-    async def _let_go(self) -> None:
-        """End what still runs, say how everything ended, and leave."""
+    async def _leave(self) -> None:
+        """Kill the runs that are left, write all results, and deregister."""
         exchange = self._exchange
         for executor in self.executors:
             executor.kill()
-            # Only what is certainly dead may be handed on.
+            # A run may be handed back only when it is certainly dead.
             await executor.close()
         returned = exchange.results.hand_back_all()
         if returned:
             emit("worker.handing_back", worker_id=self.id, runs=returned)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS):
+            async with asyncio.timeout(LEAVE_WITHIN):
                 await self._deregister(settled=await self._settle_last())
         if self._renewal is not None:
             await self._renewal.stop()
@@ -326,10 +325,10 @@ class Worker:
 
     async def _settle_last(self) -> bool:
         """Settle all results, retrying for a while. False if something could not be settled."""
-        deadline = monotonic() + LAST_WORDS / 2
+        deadline = monotonic() + LEAVE_WITHIN / 2
         while True:
             answered = await self._exchange.settle_all()
-            settled = answered and not self._exchange.has_unsettled
+            settled = answered and not self._exchange.pending.unsettled()
             if settled or monotonic() >= deadline:
                 return settled
             await asyncio.sleep(SETTLE_PAUSE)
@@ -344,10 +343,10 @@ class Worker:
         try:
             await self._database.transact(deregister)
         except (Unavailable, Busy, psycopg.Error) as error:
-            emit("worker.left_silently", worker_id=session.id, error=said(error))
+            emit("worker.not_deregistered", worker_id=session.id, error=said(error))
 
 
 def _later(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: object) -> None:
-    """Call this in the loop's thread, unless the loop is closed: then nobody is left to hear it."""
+    """Call this in the thread of the loop, unless the loop is closed."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(call, *args)

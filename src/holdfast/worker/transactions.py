@@ -1,7 +1,7 @@
 """The run's own transaction: what it writes commits together with the run's success, or not at all.
 
-It lives in the process in which the task runs, on a connection that is opened when it is first asked for and closed
-with the run. The success is settled on that same connection, behind the same fence as any other ending.
+It belongs to the process in which the task runs, and has a connection that is opened when the task first uses it and
+closed with the run. The success is settled over the same connection, subject to the same fence as any other result.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class RunTransaction:
     def commit(self, settlement: Settlement) -> bool:
         """Settle and commit. If this raises, the outcome is unknown, and the next attempt finds out.
 
-        It ends within a time limit: a lock that someone else holds is waited for half of it, and so is any statement;
-        a server that does not answer is given up at the end of it.
+        It ends within a time limit: each lock and each statement may take half of it, and a server that has not
+        responded at its end is given up.
         """
         timer = threading.Timer(self._commit_within, self._cut)
         timer.daemon = True
         timer.start()
         try:
-            # Until here the task may have changed settings; the statements that settle the run do not rely on them.
+            # The task may have changed settings; the statements that settle the run must not rely on them.
             self.connection.session = sessions.RUN
             self.connection.execute(sessions.RUN.local(self.connection.info.server_version), prepare=False)
             half = round(self._commit_within * 500)
@@ -65,10 +65,10 @@ class RunTransaction:
             one.shutdown(socket.SHUT_RDWR)
 
     def rollback(self) -> None:
-        """End the connection, and with it whatever has not been committed."""
+        """Close the connection, and so roll back what has not been committed."""
         self.connection.close()
 
 
 def open_transaction(url: str, worker_id: str) -> RunTransaction:
-    """Connect and begin."""
+    """Connect and begin a transaction."""
     return RunTransaction(OwnConnection.begin_for_task(url), worker_id)

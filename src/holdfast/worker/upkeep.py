@@ -150,7 +150,7 @@ class Upkeep:
             await run(self)
         except (Unavailable, Busy) as error:
             emit("upkeep.postponed", service=name, error=said(error))
-        except Exception as error:  # noqa: BLE001 - whatever fails in one service, the others go on
+        except Exception as error:  # noqa: BLE001 - whatever fails in one service, the others continue
             emit("upkeep.failed", service=name, error=f"{type(error).__name__}: {error}")
 
     async def close(self) -> None:
@@ -219,7 +219,7 @@ def _about(orphan: Orphan, status: str) -> dict[str, Any]:
 
 
 async def fold(upkeep: Upkeep) -> None:
-    """Add the counters up."""
+    """Add up the counters."""
     while await upkeep.database.transact(_fold) >= FOLDED_AT_ONCE:
         pass
 
@@ -250,7 +250,7 @@ async def prune(upkeep: Upkeep) -> None:
 
 
 async def make_partitions(upkeep: Upkeep) -> None:
-    """Make the tables of the months to come."""
+    """Create the tables of the coming months."""
     await upkeep.database.transact(ops.make_partitions)
 
 

@@ -20,10 +20,9 @@ from holdfast.drivers.faults import Fault, fault_of
 from holdfast.observe import emit
 from holdfast.sql import locks
 from holdfast.sql.statement import Op
-from holdfast.worker.attempt_results import AttemptResults, about
 from holdfast.worker.database import Busy, Database, Unavailable
-from holdfast.worker.pending_results import unstorable
-from holdfast.worker.round_trip import Answer, ExchangeRequest, turn
+from holdfast.worker.results import AttemptResults, about, unstorable
+from holdfast.worker.round_trips import Answer, ExchangeRequest, exchange
 
 # How long to leave claims alone that were blocked by a lock or rejected.
 LOCKED_PAUSE, REFUSED_PAUSE = 0.1, 2.0
@@ -132,7 +131,7 @@ class ResultWriter:
         results = self._results
         request = ExchangeRequest(results.session.id, settlements)
         answer = await self._database.transact(
-            lambda: _turn_briefly(request) if briefly else turn(request), several=True
+            lambda: _exchange_briefly(request) if briefly else exchange(request), several=True
         )
         results.settled(settlements, answer.acks)
         if answer.acks.released:
@@ -153,13 +152,13 @@ class ResultWriter:
                 claim = results.session.held.get(settlement.ref.run_id)
                 if claim is not None:
                     fields = about(claim, results.session.id, Status.RUNNING)
-                    emit("ending.refused", error=f"{type(error).__name__}: {error}", **fields)
+                    emit("result.refused", error=f"{type(error).__name__}: {error}", **fields)
                 if last or not settlement.begun or fault_of(error) is not Fault.DATA:
                     results.pending.deferred.add_refused(settlement)
                     return
                 attempt, last = unstorable(settlement, error), True
 
 
-def _turn_briefly(request: ExchangeRequest) -> Op[Answer]:
+def _exchange_briefly(request: ExchangeRequest) -> Op[Answer]:
     yield from locks.wait_briefly()
-    return (yield from turn(request))
+    return (yield from exchange(request))
