@@ -1,4 +1,4 @@
-"""Workers, as the jobs API tells of them: register, heartbeat, deregister, list."""
+"""Workers in the jobs API: register, heartbeat, deregister, list."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ STATUSES = ("active", "idle", "draining", "stopped")
 def register_worker(
     here: Here, hostname: str | None = None, pid: int | None = None, *, name: str | None = None, slots: int = 1
 ) -> Procedure[WorkerRecord]:
-    """Enter a worker that will send heartbeats. Its id is fresh every time, also for a name that was there before.
+    """Register a worker that will send heartbeats. It gets a new id, even if the name was used before.
 
-    Workers started with `holdfast worker` enter themselves.
+    Workers started with `holdfast worker` register themselves.
     """
     hostname, pid = hostname or socket.gethostname(), os.getpid() if pid is None else pid
     info = WorkerInfo(
@@ -42,23 +42,23 @@ def register_worker(
 
 
 def worker_heartbeat(here: Here, worker: object) -> Procedure[WorkerRecord]:
-    """Say that a worker lives. Raises LeaseLost if it was silent for a lease: it is stopped, and has to enter anew."""
+    """Record a heartbeat. Raises LeaseLost if there was none for a lease: the worker must register again."""
     record: WorkerRecord = yield partial(ops.heartbeat, _id(worker))
     return record
 
 
 def deregister_worker(here: Here, worker: object) -> Procedure[None]:
-    """Take a worker out. What it still holds is given to others at once."""
+    """Deregister a worker. Its runs can be rescued immediately."""
     yield partial(ops.deregister_worker, _id(worker))
 
 
 def list_workers(here: Here, status: str | None = None) -> Procedure[list[WorkerRecord]]:
-    """Workers that live, and those that stopped in the last day; `status` is active, idle, draining or stopped."""
+    """Return live workers, and those that stopped in the last day; `status` is active, idle, draining or stopped."""
     wanted = status.lower() if isinstance(status, str) else status
     if wanted not in (None, *STATUSES):
-        raise BadInput(f"{status!r} is no status of a worker; {', '.join(STATUSES)}", [Problem("/status", "unknown")])
+        raise BadInput(f"{status!r} is not a worker status; {', '.join(STATUSES)}", [Problem("/status", "unknown")])
     found: list[WorkerRecord] = yield ops.list_workers
-    # A worker that waits for work is active to whoever asks only whether it lives.
+    # An idle worker is also active.
     words = {None: STATUSES, "active": ("active", "idle")}.get(wanted, (wanted,))
     return [worker for worker in found if worker.status in words]
 
