@@ -223,6 +223,13 @@ DRIVERS: dict[str, Callable[[str], Driver]] = {
 POOLED = ("pooled", "pooled_async")
 # Only callers bring these. What reads alone is tested with every call that is offered: test_client_async_sqlalchemy.py.
 ONLY_BORROWED = {
-    "sqlalchemy_asyncpg": ("test_submit", "test_keys", "test_dedupe", "test_cancel", "test_retry", "test_list"),
+    "sqlalchemy_asyncpg": (
+        "test_submit",
+        "test_keys",
+        "test_dedupe",
+        "test_cancel",
+        "test_retry",
+        "test_list",
+    ),
     "sqlalchemy_async_session": ("test_submit",),
 }

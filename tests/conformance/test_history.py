@@ -48,7 +48,7 @@ def a_long_story(timeline: Timeline) -> str:
     return run
 
 
-def test_events_are_told_in_order_without_a_gap(timeline: Timeline) -> None:
+def test_events_are_numbered_in_order_without_gaps(timeline: Timeline) -> None:
     run = a_long_story(timeline)
     assert timeline.story(run) == (
         "SUBMITTED CLAIMED RETRIED CLAIMED HANDED_BACK CLAIMED LOST CANCELLED REOPENED CLAIMED "
@@ -60,7 +60,7 @@ def test_events_are_told_in_order_without_a_gap(timeline: Timeline) -> None:
     assert timeline.events(run, after=10) == events[10:]
 
 
-def test_every_event_is_a_listed_move_and_they_add_up_to_the_status(timeline: Timeline) -> None:
+def test_events_are_listed_transitions_that_lead_to_the_status(timeline: Timeline) -> None:
     run = a_long_story(timeline)
     status = None
     for event in timeline.events(run):
@@ -75,7 +75,7 @@ def test_every_event_is_a_listed_move_and_they_add_up_to_the_status(timeline: Ti
     assert status == timeline.status(run) == "SUCCEEDED"
 
 
-def test_events_name_their_attempt(timeline: Timeline) -> None:
+def test_events_have_the_number_of_their_attempt(timeline: Timeline) -> None:
     run = a_long_story(timeline)
     assert [(event.type, event.attempt) for event in timeline.events(run)][-5:] == [
         ("CANCEL_REQUESTED", 4),
@@ -86,7 +86,7 @@ def test_events_name_their_attempt(timeline: Timeline) -> None:
     ]
 
 
-def test_attempts_are_told_in_order(timeline: Timeline) -> None:
+def test_attempts_are_listed_in_order(timeline: Timeline) -> None:
     run = a_long_story(timeline)
     attempts = timeline.attempts(run)
     assert [attempt.number for attempt in attempts] == [1, 2, 3, 4, 5]
@@ -94,7 +94,7 @@ def test_attempts_are_told_in_order(timeline: Timeline) -> None:
     assert attempts[0].error == {"class": "Broken", "message": "it broke", "traceback": None}
 
 
-def test_a_live_attempt_is_told_as_well(timeline: Timeline) -> None:
+def test_live_attempt_is_listed(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.claims(run)
@@ -102,7 +102,7 @@ def test_a_live_attempt_is_told_as_well(timeline: Timeline) -> None:
     assert (attempt.number, attempt.status, attempt.worker_id, attempt.finished_at) == (1, "RUNNING", worker.id, None)
 
 
-def test_there_is_no_result_until_there_is_one(timeline: Timeline) -> None:
+def test_reading_the_result_of_an_unfinished_run_raises(timeline: Timeline) -> None:
     run = timeline.submit()
     with pytest.raises(RunNotFinished):
         timeline.perform(lambda: ops.result(run))
@@ -114,7 +114,7 @@ def test_there_is_no_result_until_there_is_one(timeline: Timeline) -> None:
     assert timeline.perform(lambda: ops.result(run)).text == "null"
 
 
-def test_a_failure_tells_its_error(timeline: Timeline) -> None:
+def test_failed_run_raises_its_error(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.fails(worker.claims(run), retryable=False)
@@ -124,7 +124,7 @@ def test_a_failure_tells_its_error(timeline: Timeline) -> None:
     assert failed.value.error["class"] == "Broken"
 
 
-def test_a_cancelled_run_has_no_result(timeline: Timeline) -> None:
+def test_cancelled_run_has_no_result(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.cancel(run, "enough")
     with pytest.raises(RunCancelled, match="enough"):
@@ -140,12 +140,12 @@ def test_provenance_has_the_environment_of_the_worker(timeline: Timeline) -> Non
 
 
 @pytest.mark.parametrize("read", [ops.get, ops.events, ops.attempts, ops.result])
-def test_an_unknown_run_is_not_found(timeline: Timeline, read: object) -> None:
+def test_unknown_run_is_not_found(timeline: Timeline, read: object) -> None:
     with pytest.raises(RunNotFound):
         timeline.perform(lambda: read(new_id()))  # type: ignore[operator]
 
 
-def test_a_late_fenced_event_does_not_renumber_events_that_were_read(
+def test_late_fenced_event_does_not_renumber_earlier_events(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection
 ) -> None:
     run, late = a_lost_attempt(timeline)
@@ -159,7 +159,7 @@ def test_a_late_fenced_event_does_not_renumber_events_that_were_read(
     assert [event.type for event in events] == ["SUBMITTED", "CLAIMED", "LOST", "FENCED"]
 
 
-def test_a_fenced_event_during_a_transition_comes_after_that_transition(
+def test_fenced_event_during_a_transition_follows_that_transition(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection
 ) -> None:
     run, late = a_lost_attempt(timeline)
@@ -177,7 +177,7 @@ def test_a_fenced_event_during_a_transition_comes_after_that_transition(
     assert [event.seq for event in events] == [1, 2, 3, 4, 5, 6]
 
 
-def test_the_end_of_a_run_that_waited_for_a_cancel_comes_after_the_cancel(
+def test_end_of_a_run_that_waited_for_a_cancel_follows_the_cancel(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, database_url: str
 ) -> None:
     """The statement that waited has the earlier time."""

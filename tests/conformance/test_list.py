@@ -33,18 +33,18 @@ def one_of_each(timeline: Timeline) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"])
-def test_by_status(timeline: Timeline, status: str) -> None:
+def test_list_filters_by_status(timeline: Timeline, status: str) -> None:
     made = one_of_each(timeline)
     assert listed(timeline, status=status) == [made[status]]
     assert {run.status for run in timeline.perform(lambda: ops.list_runs(status=status))} == {status}
 
 
-def test_newest_first(timeline: Timeline) -> None:
+def test_list_is_newest_first(timeline: Timeline) -> None:
     made = one_of_each(timeline)
     assert listed(timeline) == list(made.values())[::-1]
 
 
-def test_by_task_queue_and_tag(timeline: Timeline) -> None:
+def test_list_filters_by_task_queue_and_tag(timeline: Timeline) -> None:
     made = one_of_each(timeline)
     assert listed(timeline, task="task FAILED") == [made["FAILED"]]
     assert listed(timeline, queue="RUNNING") == [made["RUNNING"]]
@@ -54,13 +54,13 @@ def test_by_task_queue_and_tag(timeline: Timeline) -> None:
     assert listed(timeline, task="task PENDING", tag="PENDING", status="PENDING") == [made["PENDING"]]
 
 
-def test_what_waits_is_pending(timeline: Timeline) -> None:
+def test_waiting_run_is_listed_as_pending(timeline: Timeline) -> None:
     ready = timeline.submit({"n": 1})
     waits = timeline.submit({"n": 2}, run_after=timedelta(minutes=5))
     assert listed(timeline, status="PENDING") == [waits, ready]
 
 
-def test_what_was_reopened_is_pending(timeline: Timeline) -> None:
+def test_reopened_run_is_listed_as_pending(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.cancel(run)
     timeline.retry(run)
@@ -69,7 +69,7 @@ def test_what_was_reopened_is_pending(timeline: Timeline) -> None:
 
 
 @pytest.mark.parametrize("status", [None, "PENDING", "SUCCEEDED"])
-def test_pages_join_without_a_gap(timeline: Timeline, status: str | None) -> None:
+def test_pages_cover_the_list_without_gaps(timeline: Timeline, status: str | None) -> None:
     worker = timeline.worker("a")
     for n in range(7):
         timeline.submit({"n": n})

@@ -6,7 +6,7 @@ from holdfast.sql import leases
 from tests.timeline import Timeline
 
 
-def test_progress_is_seen_while_the_run_runs_and_afterwards(timeline: Timeline) -> None:
+def test_progress_is_visible_during_and_after_the_run(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -16,7 +16,7 @@ def test_progress_is_seen_while_the_run_runs_and_afterwards(timeline: Timeline) 
     assert timeline.get(run).progress == {"done": 3, "of": 10}
 
 
-def test_progress_after_the_lease_has_passed_is_refused(timeline: Timeline) -> None:
+def test_progress_after_the_lease_expired_is_rejected(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -25,7 +25,7 @@ def test_progress_after_the_lease_has_passed_is_refused(timeline: Timeline) -> N
     assert timeline.get(run).progress is None
 
 
-def test_progress_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
+def test_progress_of_an_earlier_attempt_is_rejected(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     earlier = worker.claims(run)

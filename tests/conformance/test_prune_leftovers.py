@@ -47,7 +47,7 @@ def old_job(timeline: Timeline, *, tasks: int = 2, finish: bool = True) -> str:
     return job
 
 
-def test_a_locked_dependency_does_not_prevent_dropping_its_month(
+def test_locked_dependency_does_not_prevent_dropping_its_month(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
     """Nothing but tables is touched while everybody has to wait."""
@@ -74,7 +74,7 @@ def test_leftover_rows_of_a_dropped_month_are_removed_in_bounded_steps(
     assert connection.execute("select to_regclass('holdfast.attempts_2001_05')").fetchone() == (None,)
 
 
-def test_a_run_made_later_with_an_id_of_a_dropped_month_keeps_its_edges(
+def test_later_run_with_an_id_of_a_dropped_month_keeps_its_edges(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
     old_job(timeline)
@@ -90,7 +90,7 @@ def test_a_run_made_later_with_an_id_of_a_dropped_month_keeps_its_edges(
     worker.claims(late)
 
 
-def test_an_open_job_keeps_its_month(timeline: Timeline, month: str) -> None:
+def test_month_with_an_open_job_is_kept(timeline: Timeline, month: str) -> None:
     """Its maker may be about to add the join."""
     job = old_id()
     (task,) = series(job, FIRST_TASKS, 1, first=True)
@@ -104,7 +104,7 @@ def test_an_open_job_keeps_its_month(timeline: Timeline, month: str) -> None:
     assert prune(timeline).months == [month]
 
 
-def test_a_waiting_run_keeps_the_month_of_what_it_depends_on(
+def test_month_of_a_dependency_of_a_waiting_run_is_kept(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
     first, second = ended(timeline), timeline.submit(queue="other")
@@ -114,7 +114,7 @@ def test_a_waiting_run_keeps_the_month_of_what_it_depends_on(
     assert prune(timeline).months == [month]
 
 
-def test_a_run_that_starts_waiting_while_its_dependency_is_dropped_does_not_stall(
+def test_run_that_starts_waiting_while_its_dependency_is_dropped_does_not_stall(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
     first, second = ended(timeline), timeline.submit(queue="other")
@@ -131,7 +131,7 @@ def test_a_run_that_starts_waiting_while_its_dependency_is_dropped_does_not_stal
     worker.claims(waiting)
 
 
-def test_a_stray_that_a_waiting_run_depends_on_stays(timeline: Timeline) -> None:
+def test_run_outside_every_month_that_another_waits_for_is_kept(timeline: Timeline) -> None:
     first, second = ended(timeline), timeline.submit(queue="other")
     waiting = timeline.submit(depends_on=(Dependency(first), Dependency(second)))
     timeline.later(days=91)
@@ -140,7 +140,7 @@ def test_a_stray_that_a_waiting_run_depends_on_stays(timeline: Timeline) -> None
     assert prune(timeline).strays == 1
 
 
-def test_a_stray_of_an_open_job_stays(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_run_outside_every_month_of_an_open_job_is_kept(timeline: Timeline, connection: psycopg.Connection) -> None:
     job = old_job(timeline, finish=False)
     timeline.later(days=91)
     assert prune(timeline).strays == 0
@@ -149,7 +149,7 @@ def test_a_stray_of_an_open_job_stays(timeline: Timeline, connection: psycopg.Co
     assert [rows(connection, table) for table in ("dependencies", "jobs", "pruned_ranges")] == [0, 0, 0]
 
 
-def test_a_failed_run_is_retried_although_what_it_depended_on_was_pruned(timeline: Timeline, month: str) -> None:
+def test_failed_run_is_retried_after_its_dependency_was_pruned(timeline: Timeline, month: str) -> None:
     dependent = timeline.submit(depends_on=(Dependency(ended(timeline)),))
     worker = timeline.worker("a")
     worker.fails(worker.claims(dependent), retryable=False)
@@ -158,9 +158,7 @@ def test_a_failed_run_is_retried_although_what_it_depended_on_was_pruned(timelin
     worker.succeeds(worker.claims(dependent))
 
 
-def test_a_run_that_never_started_is_not_retried_once_what_it_depends_on_was_pruned(
-    timeline: Timeline, month: str
-) -> None:
+def test_run_that_never_started_is_not_retried_after_its_dependency_was_pruned(timeline: Timeline, month: str) -> None:
     dependent = timeline.submit(depends_on=(Dependency(ended(timeline)),))
     timeline.cancel(dependent)
     assert prune(timeline).months == [month]
@@ -169,7 +167,7 @@ def test_a_run_that_never_started_is_not_retried_once_what_it_depends_on_was_pru
     assert timeline.status(dependent) == "CANCELLED"
 
 
-def test_a_new_run_cannot_depend_on_one_that_was_pruned(timeline: Timeline, month: str) -> None:
+def test_new_run_cannot_depend_on_a_pruned_run(timeline: Timeline, month: str) -> None:
     run = ended(timeline)
     prune(timeline)
     with pytest.raises(RunNotFound, match="cannot depend on"):
@@ -177,7 +175,7 @@ def test_a_new_run_cannot_depend_on_one_that_was_pruned(timeline: Timeline, mont
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
-def test_pruning_refuses_any_isolation_but_read_committed(
+def test_prune_rejects_other_isolation_levels_than_read_committed(
     timeline: Timeline, connection: psycopg.Connection, month: str, isolation: str
 ) -> None:
     run = ended(timeline)

@@ -36,7 +36,7 @@ def delivered(timeline: Timeline, holder: str, deliveries: list[Delivery]) -> bo
     return timeline.perform(lambda: outbox.delivered(holder, ids, Try(), keep=True, hold_seconds=60.0))
 
 
-def test_a_publisher_whose_hold_has_passed_changes_nothing(timeline: Timeline) -> None:
+def test_publisher_whose_hold_expired_changes_nothing(timeline: Timeline) -> None:
     slow, quick = new_id(), new_id()
     subscribe(timeline)
     run = ended(timeline)
@@ -53,7 +53,7 @@ def test_a_publisher_whose_hold_has_passed_changes_nothing(timeline: Timeline) -
     assert delivered(timeline, quick, deliveries)
 
 
-def test_a_paused_subscription_is_held_by_none(timeline: Timeline) -> None:
+def test_paused_subscription_cannot_be_held(timeline: Timeline) -> None:
     subscribe(timeline)
     ended(timeline)
     timeline.perform(outbox.fan_out)
@@ -63,7 +63,7 @@ def test_a_paused_subscription_is_held_by_none(timeline: Timeline) -> None:
     assert hold(timeline, new_id()) is not None
 
 
-def test_what_was_put_off_waits_and_keeps_what_follows_waiting(timeline: Timeline) -> None:
+def test_failed_delivery_delays_those_after_it(timeline: Timeline) -> None:
     holder = new_id()
     subscribe(timeline)
     first = ended(timeline)
@@ -78,7 +78,7 @@ def test_what_was_put_off_waits_and_keeps_what_follows_waiting(timeline: Timelin
     assert [delivery.run_id for delivery in holds(timeline, holder)[1]] == [first, second]
 
 
-def test_what_ended_before_a_subscription_is_not_delivered_to_it(timeline: Timeline) -> None:
+def test_run_that_ended_before_a_subscription_is_not_delivered_to_it(timeline: Timeline) -> None:
     subscribe(timeline, "early")
     ended(timeline)
     timeline.later(seconds=1)

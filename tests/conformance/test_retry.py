@@ -13,7 +13,7 @@ from holdfast.domain.ids import new_id
 from tests.timeline import Timeline
 
 
-def test_a_failed_run_is_due_now_with_its_whole_budget(timeline: Timeline) -> None:
+def test_retried_run_is_due_now_with_all_attempts(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"max_attempts": 2}')
     worker = timeline.worker("a", lease=timedelta(hours=1))
     worker.fails(worker.claims(run), retryable=False)
@@ -30,14 +30,14 @@ def test_a_failed_run_is_due_now_with_its_whole_budget(timeline: Timeline) -> No
     assert timeline.events(run)[3].reason == "by ada"
 
 
-def test_a_run_cancelled_before_it_started_starts_after_all(timeline: Timeline) -> None:
+def test_run_cancelled_before_it_started_can_be_retried(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.cancel(run)
     timeline.retry(run)
     assert timeline.worker("a").claims(run).number == 1
 
 
-def test_a_run_can_be_cancelled_and_retried_again_and_again(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_run_can_be_cancelled_and_retried_repeatedly(timeline: Timeline, connection: psycopg.Connection) -> None:
     run = timeline.submit()
     for _ in range(3):
         timeline.cancel(run)
@@ -49,7 +49,7 @@ def test_a_run_can_be_cancelled_and_retried_again_and_again(timeline: Timeline, 
     assert timeline.story(run) == "SUBMITTED" + " CANCELLED REOPENED" * 3 + " CLAIMED SUCCEEDED"
 
 
-def test_a_run_stopped_while_it_ran_can_be_retried(timeline: Timeline) -> None:
+def test_run_cancelled_while_running_can_be_retried(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -61,7 +61,7 @@ def test_a_run_stopped_while_it_ran_can_be_retried(timeline: Timeline) -> None:
     assert worker.succeeds(again).outcome == "SUCCEEDED"
 
 
-def test_the_result_is_that_of_the_success(timeline: Timeline) -> None:
+def test_result_of_a_retried_run_is_that_of_its_success(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.fails(worker.claims(run), retryable=False)
@@ -70,7 +70,7 @@ def test_the_result_is_that_of_the_success(timeline: Timeline) -> None:
     assert timeline.perform(lambda: ops.result(run)).text == '"at last"'
 
 
-def test_a_success_is_final(timeline: Timeline) -> None:
+def test_succeeded_run_is_final(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.succeeds(worker.claims(run))
@@ -79,7 +79,7 @@ def test_a_success_is_final(timeline: Timeline) -> None:
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_a_run_that_has_not_ended_cannot_be_retried(timeline: Timeline, running: bool) -> None:
+def test_run_that_has_not_ended_cannot_be_retried(timeline: Timeline, running: bool) -> None:
     run = timeline.submit()
     if running:
         timeline.worker("a").claims(run)
@@ -96,6 +96,6 @@ def test_retrying_twice_reopens_once(timeline: Timeline) -> None:
         timeline.retry(run)
 
 
-def test_an_unknown_run_cannot_be_retried(timeline: Timeline) -> None:
+def test_unknown_run_cannot_be_retried(timeline: Timeline) -> None:
     with pytest.raises(RunNotFound):
         timeline.retry(new_id())

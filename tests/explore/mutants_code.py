@@ -26,7 +26,7 @@ OPERATIONS = [
         "ops.cancel",
         "        if run.status.final:\n            raise RunEnded(",
         "        if run.status.final:\n            return run\n        if False:\n            raise RunEnded(",
-        told("test_cancel::test_what_ended_otherwise_cannot_be_cancelled", ending="FAILED"),
+        told("test_cancel::test_run_that_has_ended_otherwise_cannot_be_cancelled", ending="FAILED"),
     ),
     mutant(
         "cancel-withdrawn",
@@ -34,7 +34,7 @@ OPERATIONS = [
         "ops.cancel",
         "        if ended:",
         "        if True:",
-        told("test_cancel::test_a_running_run_is_asked_and_can_then_only_end_cancelled"),
+        told("test_cancel::test_running_run_with_a_cancel_request_can_only_end_cancelled"),
     ),
     mutant(
         "finish-fenced",
@@ -42,7 +42,7 @@ OPERATIONS = [
         "ops.finish",
         "    if refused:",
         "    if False:",
-        told("test_finish::test_a_second_ending_is_refused_and_recorded"),
+        told("test_finish::test_second_finish_of_an_attempt_is_rejected_and_recorded"),
     ),
     mutant(
         "finish-ack",
@@ -58,7 +58,7 @@ OPERATIONS = [
         "ops.renew",
         "    if renewal is None:",
         "    if False:",
-        told("test_renew::test_a_lease_that_has_passed_is_not_revived"),
+        told("test_renew::test_expired_lease_is_not_renewed"),
     ),
     mutant(
         "rescue-only-accepted",
@@ -66,7 +66,7 @@ OPERATIONS = [
         "ops.rescue",
         "[s for s in settlements if s.ref in refs]",
         "settlements",
-        told("test_rescue::test_what_was_found_is_asked_again_before_it_is_written"),
+        told("test_rescue::test_orphan_that_was_settled_in_the_meantime_is_not_rescued"),
     ),
     mutant(
         "retry-reopened",
@@ -90,7 +90,7 @@ OPERATIONS = [
         "ops.submit",
         '    if isolation != "read committed":',
         "    if False:",
-        told("test_dedupe::test_a_stricter_isolation_is_refused"),
+        told("test_dedupe::test_dedupe_rejects_a_stricter_isolation_level"),
     ),
     mutant(
         "dedupe-together",
@@ -130,7 +130,7 @@ OPERATIONS = [
         "sql.leases",
         "        each(_success),\n        together=True,",
         "        each(_success),",
-        told("test_finish::test_an_ending_and_its_count_are_one_transaction"),
+        told("test_finish::test_finish_and_its_counters_are_one_transaction"),
     ),
 ]
 
@@ -157,7 +157,7 @@ RULES = [
         "domain.settling",
         "    if crashes == 0:",
         "    if crashes is not None:",
-        told("test_rescue::test_later_losses_wait_by_the_policy_and_use_the_budget"),
+        told("test_rescue::test_later_lost_attempts_are_delayed_and_counted_by_the_policy"),
     ),
     mutant(
         "fatal-is-final",
@@ -165,7 +165,7 @@ RULES = [
         "domain.settling",
         "            if not outcome.retryable:\n                ends = Status.FAILED",
         "            if not outcome.retryable:\n                pass",
-        told("test_finish::test_a_fatal_failure_is_not_tried_again"),
+        told("test_finish::test_fatal_failure_is_not_retried"),
     ),
     mutant(
         "handed-back-is-excused",
@@ -173,6 +173,6 @@ RULES = [
         "domain.settling",
         "                excuse=True,\n                reason=outcome.reason,",
         "                excuse=False,\n                reason=outcome.reason,",
-        told("test_finish::test_handing_back_costs_no_budget"),
+        told("test_finish::test_handing_back_uses_up_no_attempt"),
     ),
 ]

@@ -7,7 +7,7 @@ from tests.explore.mutants_release import RELEASING
 from tests.explore.mutants_sql import mutant, told
 
 BLOCKED, LATE, NAMING = "free_lease", "from holdfast.late_starts", "unnamed as ("
-FOUND = "test_locked::test_an_ending_that_would_wait_is_found_without_waiting"
+FOUND = "test_locked::test_blocked_run_is_found_without_waiting"
 
 FINDING: list[Mutant] = [
     mutant(
@@ -66,7 +66,7 @@ STARTING: list[Mutant] = [
         "the note of a job that is still locked stays",
         "where job_id in (select id from held)",
         "where job_id in (select job_id from noted)",
-        told("test_locked::test_a_job_that_was_locked_at_its_first_claim_starts_at_the_time_of_that_claim"),
+        told("test_locked::test_job_locked_during_its_first_claim_starts_at_the_time_of_that_claim"),
         within=LATE,
     ),
     mutant(
@@ -74,7 +74,7 @@ STARTING: list[Mutant] = [
         "a job that starts late has the time of its first claim",
         "set started_at = noted.at",
         "set started_at = holdfast.now()",
-        told("test_locked::test_a_job_that_was_locked_at_its_first_claim_starts_at_the_time_of_that_claim"),
+        told("test_locked::test_job_locked_during_its_first_claim_starts_at_the_time_of_that_claim"),
         within=LATE,
     ),
     mutant(
@@ -82,7 +82,7 @@ STARTING: list[Mutant] = [
         "a job that has started does not start again",
         "where jobs.id = held.id and jobs.started_at is null",
         "where jobs.id = held.id",
-        told("test_locked::test_a_late_start_changes_no_job_that_has_started"),
+        told("test_locked::test_late_start_does_not_change_a_started_job"),
         within=LATE,
     ),
     mutant(
@@ -90,7 +90,7 @@ STARTING: list[Mutant] = [
         "the note of a job that is gone does not stay for ever",
         "and not exists (select from holdfast.jobs where jobs.id = late_starts.job_id)",
         "and false",
-        told("test_locked::test_the_note_of_a_job_that_is_gone_is_removed"),
+        told("test_locked::test_late_start_of_a_deleted_job_is_removed"),
         within=LATE,
     ),
 ]
@@ -101,7 +101,7 @@ NAMES: list[Mutant] = [
         "a run that is named stays in its job and map",
         "ord, queue, job_id, map_id\n        ), named",
         "ord, queue, null::uuid, null::uuid\n        ), named",
-        told("test_locked::test_naming_a_run_keeps_everything_else_of_it"),
+        told("test_locked::test_adding_the_task_to_a_ready_run_keeps_its_other_columns"),
         within=NAMING,
     ),
     mutant(
@@ -109,7 +109,7 @@ NAMES: list[Mutant] = [
         "a run that is named keeps its number and its place",
         "returning run_id, rank_at, number, excused, ord,",
         "returning run_id, rank_at, number, 0, 0::smallint,",
-        told("test_locked::test_naming_a_run_keeps_everything_else_of_it"),
+        told("test_locked::test_adding_the_task_to_a_ready_run_keeps_its_other_columns"),
         within=NAMING,
     ),
     mutant(
@@ -128,7 +128,7 @@ GIVING_BACK: list[Mutant] = [
         f"a released run keeps its {kept}",
         old,
         new,
-        told("test_locked::test_a_released_run_keeps_its_priority_its_excuses_and_its_job"),
+        told("test_locked::test_released_run_keeps_priority_excused_attempts_and_job"),
         within=RELEASING,
     )
     for name, kept, old, new in [

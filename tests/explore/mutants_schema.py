@@ -261,7 +261,7 @@ MONTHS = [
         "a month with a run of a key that has not expired stays",
         "where keys.run_id >= low and keys.run_id < high and keys.expires_at > holdfast.now())",
         "where false)",
-        told("test_prune::test_a_key_keeps_the_month_of_its_run_until_it_expires"),
+        told("test_prune::test_month_with_an_unexpired_key_is_kept"),
     ),
     mutant(
         "month-job",
@@ -269,34 +269,37 @@ MONTHS = [
         "                     union all select run_id from holdfast.leases\n"
         "                     union all select id from holdfast.jobs where finished_at is null) as live",
         "                     union all select run_id from holdfast.leases) as live",
-        told("test_prune_leftovers::test_an_open_job_keeps_its_month"),
+        told("test_prune_leftovers::test_month_with_an_open_job_is_kept"),
     ),
     mutant(
         "month-awaited",
         "a month with a run that a waiting run depends on stays",
         "or holdfast.is_live(part.month) or holdfast.is_awaited(low, high);",
         "or holdfast.is_live(part.month);",
-        told("test_prune_leftovers::test_a_waiting_run_keeps_the_month_of_what_it_depends_on"),
+        told("test_prune_leftovers::test_month_of_a_dependency_of_a_waiting_run_is_kept"),
     ),
     mutant(
         "month-isolation",
         "a month is dropped only where the second look sees what others committed",
         "    if current_setting('transaction_isolation') <> 'read committed' then\n        raise",
         "    if false then\n        raise",
-        told("test_prune_leftovers::test_pruning_refuses_any_isolation_but_read_committed", isolation="serializable"),
+        told(
+            "test_prune_leftovers::test_prune_rejects_other_isolation_levels_than_read_committed",
+            isolation="serializable",
+        ),
     ),
     mutant(
         "sweep-present",
         "the edges of a run that is there are not removed",
         "              and not exists (select from holdfast.runs r where r.id = d.run_id);",
         "              ;",
-        told("test_prune_leftovers::test_a_run_made_later_with_an_id_of_a_dropped_month_keeps_its_edges"),
+        told("test_prune_leftovers::test_later_run_with_an_id_of_a_dropped_month_keeps_its_edges"),
     ),
     mutant(
         "pruned-is-met",
         "what was pruned keeps nobody waiting",
         "return case when outcome = 'PRUNED' then true\n",
         "return case when false then true\n",
-        told("test_prune_leftovers::test_a_failed_run_is_retried_although_what_it_depended_on_was_pruned"),
+        told("test_prune_leftovers::test_failed_run_is_retried_after_its_dependency_was_pruned"),
     ),
 ]

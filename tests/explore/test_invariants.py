@@ -110,22 +110,22 @@ CORRUPTIONS: dict[str, Callable[[History], object]] = {
 }
 
 
-def test_a_good_history_breaks_no_rule() -> None:
+def test_valid_history_violates_no_invariant() -> None:
     assert complaints(good()) == set()
 
 
-def test_every_rule_has_its_corruption() -> None:
+def test_every_invariant_has_a_corruption() -> None:
     assert set(CORRUPTIONS) == set(INVARIANTS)
 
 
 @pytest.mark.parametrize("rule", CORRUPTIONS)
-def test_a_broken_rule_is_noticed(rule: str) -> None:
+def test_violated_invariant_is_detected(rule: str) -> None:
     run = good()
     CORRUPTIONS[rule](run)
     assert rule in complaints(run)
 
 
-def test_a_run_that_starts_before_its_time_is_noticed() -> None:
+def test_run_that_starts_too_early_is_detected() -> None:
     run = good()
     run.run_after = at(1.5)
     assert complaints(run) == {"i25_nothing_starts_before_its_time"}
@@ -141,7 +141,7 @@ def test_a_run_that_starts_before_its_time_is_noticed() -> None:
         {},
     ],
 )
-def test_a_wrong_count_is_noticed(counted: dict[str, int]) -> None:
+def test_wrong_counter_is_detected(counted: dict[str, int]) -> None:
     right = {"created": 1, "retried": 2, "SUCCEEDED": 1, "lost": 1, "lag": 1}
     assert list(counters_are_exact([good()], right)) == []
     assert len(list(counters_are_exact([good()], counted))) == 1

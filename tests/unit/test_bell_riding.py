@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from holdfast.doorbells.bell import QUIET, BackgroundBell, CoalescingBell, SilentBell
 
 
-def test_the_first_hint_rides_and_those_soon_after_it_do_not() -> None:
+def test_first_hint_is_sent_with_the_statement_and_later_ones_are_not() -> None:
     sent: list[str] = []
     bell = CoalescingBell(sent.extend, riding=True)
     assert bell.rides("default")
@@ -19,7 +19,7 @@ def test_the_first_hint_rides_and_those_soon_after_it_do_not() -> None:
     assert sent == ["default"]
 
 
-def test_a_hint_rides_again_after_a_quiet_while() -> None:
+def test_hint_is_sent_with_the_statement_again_after_a_pause() -> None:
     bell = CoalescingBell(lambda hints: None, riding=True)
     assert bell.rides("default")
     bell._sent_at["default"] -= QUIET
@@ -27,7 +27,7 @@ def test_a_hint_rides_again_after_a_quiet_while() -> None:
     bell.close()
 
 
-def test_hints_that_do_not_go_through_postgres_never_ride() -> None:
+def test_hints_outside_postgres_are_never_sent_with_the_statement() -> None:
     def send(hints: Iterable[str]) -> None:
         """Somewhere else."""
 

@@ -83,7 +83,7 @@ def test_texts_are_equal_exactly_if_nothing_differs(a: Any, b: Any) -> None:
 
 @many
 @given(st.text(st.sampled_from('{}[]",:0123456789.eE+-\\u0a tnrfalsNI\ud800\0\ufeff'), max_size=25) | st.text())
-def test_any_text_is_read_exactly_or_refused(text: str) -> None:
+def test_any_text_is_parsed_exactly_or_rejected(text: str) -> None:
     try:
         value = parse(text)
     except NotCanonical:
@@ -93,7 +93,7 @@ def test_any_text_is_read_exactly_or_refused(text: str) -> None:
 
 @many
 @given(st.binary(max_size=20))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_parsed_or_rejected(data: bytes) -> None:
     try:
         value = parse(data)
     except NotCanonical:
@@ -103,7 +103,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 @many
 @given(values, st.data())
-def test_a_duplicate_key_is_never_missed(value: Any, data: st.DataObject) -> None:
+def test_duplicate_key_is_always_detected(value: Any, data: st.DataObject) -> None:
     key, first = data.draw(strings), data.draw(values)
     ascii_only = data.draw(st.booleans())
 

@@ -28,14 +28,14 @@ def planned(planner: ClaimPlanner, at: float = NOW) -> ExchangeRequest:
     return request
 
 
-def test_a_look_that_finds_nothing_sates(planner: ClaimPlanner) -> None:
+def test_poll_without_runs_makes_the_planner_idle(planner: ClaimPlanner) -> None:
     request = planned(planner)
     planner.learn(request, Answer(queues=[]), NOW, planner.news)
     assert planner.sated(NOW)
     assert not planner.hungry
 
 
-def test_a_retry_that_another_turn_made_meanwhile_is_not_forgotten(planner: ClaimPlanner) -> None:
+def test_retry_created_by_the_other_round_trip_is_not_missed(planner: ClaimPlanner) -> None:
     request = planned(planner)
     planner.expect("a", 2.0)
     planner.learn(request, Answer(queues=[]), NOW, planner.news)
@@ -43,7 +43,7 @@ def test_a_retry_that_another_turn_made_meanwhile_is_not_forgotten(planner: Clai
     assert planner.wait(NOW, 0) == pytest.approx(2.0)
 
 
-def test_a_run_that_became_ready_meanwhile_keeps_it_hungry(planner: ClaimPlanner) -> None:
+def test_run_that_became_ready_meanwhile_keeps_the_planner_claiming(planner: ClaimPlanner) -> None:
     request = planned(planner)
     planner.ring(["a"])
     planner.learn(request, Answer(queues=[]), NOW, planner.news)
@@ -54,7 +54,7 @@ def test_a_run_that_became_ready_meanwhile_keeps_it_hungry(planner: ClaimPlanner
     assert planner.sated(NOW)
 
 
-def test_what_it_hears_with_the_answer_itself_was_seen_by_the_turn(planner: ClaimPlanner) -> None:
+def test_hint_received_with_the_response_was_seen_by_the_round_trip(planner: ClaimPlanner) -> None:
     request = planned(planner)
     before = planner.news
     planner.expect("a", 0.0)
@@ -62,7 +62,7 @@ def test_what_it_hears_with_the_answer_itself_was_seen_by_the_turn(planner: Clai
     assert not planner.hungry
 
 
-def test_after_a_turn_without_an_answer_everything_is_asked_again(planner: ClaimPlanner) -> None:
+def test_round_trip_without_a_response_is_repeated_completely(planner: ClaimPlanner) -> None:
     planned(planner)
     planner.restart()
     request = planned(planner)

@@ -53,14 +53,14 @@ def test_ids_made_by_many_threads_are_different() -> None:
     assert len({one for share in made for one in share}) == 8000
 
 
-def test_a_clock_that_is_set_back_makes_no_earlier_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_set_back_gives_no_earlier_id(monkeypatch: pytest.MonkeyPatch) -> None:
     before = new_id()
     real = time.time_ns
     monkeypatch.setattr(ids.time, "time_ns", lambda: real() - 3_600_000_000_000)
     assert before < new_id() < new_id()
 
 
-def test_a_derived_id_is_the_same_whenever_it_is_asked_for() -> None:
+def test_derived_id_is_deterministic() -> None:
     parent = new_id()
     assert derived_id(parent, "child") == derived_id(parent, "child")
     assert derived_id(parent, "child") != derived_id(parent, "other")
@@ -100,12 +100,12 @@ def test_an_id_is_read_in_its_usual_form(made: UUID) -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", None, 7, b"", "01890a5dac96774bbcceb302099a8057", "{01890a5d-ac96-774b-bcce-b302099a80}"]
 )
-def test_everything_else_is_no_id(text: object) -> None:
+def test_other_texts_are_not_ids(text: object) -> None:
     assert parse_id(text) is None
 
 
 @given(st.text(max_size=40))
-def test_no_text_breaks_it(text: str) -> None:
+def test_any_text_can_be_parsed_as_an_id_or_not(text: str) -> None:
     found = parse_id(text)
     assert found is None or found == text.lower()
 

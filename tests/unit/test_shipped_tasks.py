@@ -53,7 +53,7 @@ def perform(task: Task, parameters: dict[str, Any], attempt: int = 1) -> Any:
         return task.call(parameters)
 
 
-def test_importing_registers_them() -> None:
+def test_importing_registers_the_shipped_tasks() -> None:
     assert {"mock", "baseline_forecast_v1"} <= set(registry.names())
     assert registry.get("mock") is mock
 
@@ -70,19 +70,19 @@ class TestMock:
         assert result["notes"] == "simulated"
         canonicalize(result)
 
-    def test_it_tells_each_step(self) -> None:
+    def test_mock_reports_each_step(self) -> None:
         parameters = {"seconds": 0, "steps": 4}
         with running(parameters) as run:
             mock.call(parameters)
         assert run.told == [(1, 4, "steps"), (2, 4, "steps"), (3, 4, "steps"), (4, 4, "steps")]
 
-    def test_it_works_for_the_time_it_was_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_mock_works_for_the_given_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = Clock(monkeypatch)
         assert perform(mock, {"seconds": 3.5})["metrics"]["runtime_seconds"] == pytest.approx(3.5)
         assert clock.now == pytest.approx(3.5)
         assert max(clock.naps) <= 0.05
 
-    def test_a_request_to_stop_is_noticed_between_naps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_mock_notices_cancellation(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = Clock(monkeypatch)
         with running({}) as run:
             run.stops = lambda: clock.now > 100
@@ -90,7 +90,7 @@ class TestMock:
                 mock(seconds=3600, steps=1)
         assert clock.now == pytest.approx(100, abs=0.1)
 
-    def test_the_first_attempts_fail_half_way(self) -> None:
+    def test_mock_fails_its_first_attempts_halfway(self) -> None:
         parameters = {"seconds": 0, "steps": 10, "fail_times": 2}
         for attempt in (1, 2):
             with running(parameters, attempt) as run:
@@ -99,7 +99,7 @@ class TestMock:
                 assert run.told[-1] == (5, 10, "steps")
         assert perform(mock, parameters, attempt=3)["notes"] == "simulated"
 
-    def test_they_fail_for_good_if_fatal(self) -> None:
+    def test_mock_fails_without_retry_if_fatal(self) -> None:
         with pytest.raises(Fatal):
             perform(mock, {"seconds": 0, "fail_times": 1, "fatal": True})
         assert perform(mock, {"seconds": 0, "fatal": True})["notes"] == "simulated"
@@ -113,7 +113,7 @@ class TestMock:
             mock.check(parameters)
         assert [problem.pointer for problem in caught.value.problems] == [f"/{next(iter(parameters))}"]
 
-    def test_parameters_are_handed_on_as_they_are(self) -> None:
+    def test_mock_receives_parameters_unchanged(self) -> None:
         parameters = {"seconds": 1, "payload": None}
         assert mock.bind(parameters) is parameters
 
@@ -173,13 +173,13 @@ class TestForecast:
         for name, assumptions in SCENARIOS.items():
             assert growth(name) == pytest.approx(assumptions.drift + REGIONS["CA"][0], abs=0.01)
 
-    def test_bad_times_are_worse(self) -> None:
+    def test_worse_scenario_has_a_worse_objective(self) -> None:
         def decline(scenario: str) -> float:
             return float(perform(forecast, {**REQUEST, "scenario": scenario})["probability_of_decline"])
 
         assert decline("high_growth") < decline("baseline") < decline("recession")
 
-    def test_progress_is_told_by_month_and_a_stop_is_noticed(self) -> None:
+    def test_forecast_reports_progress_by_month_and_notices_cancellation(self) -> None:
         with running(REQUEST) as run:
             forecast.call(REQUEST)
             assert run.told == [(month, 24, "months") for month in range(1, 25)]
@@ -201,11 +201,11 @@ class TestForecast:
             ({"seed": -1}, "seed"),
         ],
     )
-    def test_what_makes_no_sense_is_a_value_error(self, change: dict[str, Any], says: str) -> None:
+    def test_invalid_input_raises_value_error(self, change: dict[str, Any], says: str) -> None:
         with pytest.raises(ValueError, match=says):
             perform(forecast, {**REQUEST, **change})
 
-    def test_one_path_and_one_month_will_do(self) -> None:
+    def test_forecast_works_with_one_path_and_one_month(self) -> None:
         assert len(perform(forecast, {**REQUEST, "horizon_months": 1, "paths": 1})["months"]) == 1
 
     @pytest.mark.parametrize(

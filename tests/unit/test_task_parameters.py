@@ -43,11 +43,11 @@ class Point:
 
 
 class TestCheck:
-    def test_what_fits(self) -> None:
+    def test_valid_parameters_are_accepted(self) -> None:
         task_of(greet).check({"name": "you"})
         task_of(greet).check({"name": "you", "times": 2})
 
-    def test_all_problems_are_told_at_once(self) -> None:
+    def test_all_problems_are_reported_together(self) -> None:
         told = problems(task_of(greet), {"times": "2", "nmae": "you", "x/y": 1})
         assert told == {
             "/name": "missing",
@@ -206,7 +206,7 @@ class TestBind:
         assert task_of(fn).call(sent) == (date(2026, 1, 5), Point(1, 2), Colour.RED, (1, 2), "x", None)
         assert sent["on"] == "2026-01-05"
 
-    def test_what_does_not_fit_any_more_is_refused(self) -> None:
+    def test_stored_parameters_that_no_longer_match_are_rejected(self) -> None:
         def fn(on: date) -> None: ...
 
         with pytest.raises(BadParameters) as caught:
@@ -221,7 +221,7 @@ class TestBind:
 
 
 class TestSchema:
-    def test_it_tells_names_types_and_defaults(self) -> None:
+    def test_schema_has_names_types_and_defaults(self) -> None:
         def fn(
             n: Annotated[int, Ge(1)], at: Point, anything, when: date = date(2026, 1, 5), note: str = "x"
         ) -> None: ...
@@ -237,7 +237,7 @@ class TestSchema:
         assert schema["properties"]["at"] == {"$ref": "#/$defs/Point"}
         assert schema["$defs"]["Point"]["required"] == ["x", "y"]
 
-    def test_kwargs_leave_it_open(self) -> None:
+    def test_schema_with_kwargs_allows_more_properties(self) -> None:
         def fn(**rest: Any) -> None: ...
 
         assert task_of(fn).schema()["additionalProperties"] is True

@@ -33,7 +33,7 @@ def test_frames_come_together_from_any_pieces() -> None:
         assert [message for piece in pieces for message in unframer.feed(piece)] == [*messages, ["withdraw"]]
 
 
-def test_a_mark_is_seen_by_whoever_shares_it() -> None:
+def test_shared_state_is_visible_to_the_other_process() -> None:
     descriptor, ours = make_shared_state()
     theirs = SharedState(descriptor)
     os.close(descriptor)
@@ -61,7 +61,7 @@ def test_a_run_that_was_revoked_does_not_begin() -> None:
     theirs.close()
 
 
-def test_what_a_dead_process_did_not_send_is_found() -> None:
+def test_unsent_results_of_a_dead_process_are_found() -> None:
     descriptor, ours = make_shared_state()
     theirs = SharedState(descriptor)
     os.close(descriptor)
@@ -126,7 +126,7 @@ def test_a_result_is_measured_in_bytes(text: str, limit: int, fits: bool) -> Non
             storable(text, limits)
 
 
-def test_events_reach_whoever_wants_them() -> None:
+def test_events_reach_their_subscribers() -> None:
     seen: list[tuple[str, dict[str, object]]] = []
     stop = subscribe(lambda event, fields: seen.append((event, fields)), lambda event: event != "noise")
     assert heard("something")
@@ -166,7 +166,7 @@ def test_a_log_line_is_json_on_one_line_and_quiet_events_are_left_out() -> None:
     assert {"run_id", "payload_hash", "worker_id", "status", "attempt_count", "at"} <= told.keys()
 
 
-def test_a_line_for_people_cannot_be_faked() -> None:
+def test_line_for_people_cannot_be_forged() -> None:
     stream = io.StringIO()
     stop = configure_logging(json=False, level="debug", stream=stream)
     emit("run.settled_inline", error="one\r\ntwo")
@@ -174,7 +174,7 @@ def test_a_line_for_people_cannot_be_faked() -> None:
     assert len(stream.getvalue().splitlines()) == 1
 
 
-def test_whatever_can_be_due_has_a_service(database_url: str, tmp_path: Path) -> None:
+def test_every_service_that_can_be_due_exists(database_url: str, tmp_path: Path) -> None:
     with Runtime(Settings(database_url=database_url, artifacts=str(tmp_path))) as runtime:
         names = {service.name for service in (*SERVICES, *services(runtime))}
     assert names >= chores.NAMES

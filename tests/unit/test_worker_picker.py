@@ -43,7 +43,7 @@ def test_a_short_claim_starts_over_and_is_worth_another_if_it_did_not_begin_at_t
     assert not picker.took(picker.positions(), [], 2)
 
 
-def test_a_ring_starts_that_queue_over() -> None:
+def test_hint_resets_the_position_in_its_queue() -> None:
     picker = Picker(["a", "b"])
     picker.took(picker.positions(), [claim("a"), claim("b")], 2)
     picker.restart(["a"])
@@ -52,14 +52,14 @@ def test_a_ring_starts_that_queue_over() -> None:
     assert found["b"] != Position("b")
 
 
-def test_every_so_often_it_starts_over_anyway() -> None:
+def test_position_is_reset_periodically() -> None:
     picker = Picker(["a"])
     picker.took([Position("a")], [claim("a")], 1)
     assert all(picker.positions() != [Position("a")] for _ in range(CLAIMS_PER_ROUND))
     assert picker.positions() == [Position("a")]
 
 
-def test_without_queues_of_its_own_it_serves_whatever_it_hears_of() -> None:
+def test_worker_without_queues_serves_every_queue() -> None:
     picker = Picker(None)
     assert queues(picker) == []
     picker.add(["x"])
@@ -68,7 +68,7 @@ def test_without_queues_of_its_own_it_serves_whatever_it_hears_of() -> None:
     assert picker.serves(["anything"]) == ["anything"]
 
 
-def test_with_queues_of_its_own_it_serves_no_other() -> None:
+def test_worker_with_queues_serves_no_other() -> None:
     picker = Picker(["a"])
     picker.add(["x"])
     picker.know(["y"])
@@ -76,7 +76,7 @@ def test_with_queues_of_its_own_it_serves_no_other() -> None:
     assert picker.serves(["x", "a"]) == ["a"]
 
 
-def test_thousands_of_queues_take_turns() -> None:
+def test_thousands_of_queues_are_served_in_turn() -> None:
     names = [f"q{number}" for number in range(200)]
     picker = Picker(names)
     seen: set[str] = set()
