@@ -61,7 +61,7 @@ class Given:
 def check(given: Given) -> Complaints:
     """Everything wrong with one caller's answer."""
     answer = given.answer
-    if not answer.heard:
+    if not answer.received:
         return
     if answer.error is None:
         yield from _CHECKS[given.part.does](given, answer.value)

@@ -258,7 +258,7 @@ SITUATIONS: dict[str, Callable[[Setting], object]] = {
     "ended": lambda at: at.job(a=()).lease("a").add_resource("kept").succeed("a"),
     "unsubscribed": lambda at: at.job(a=(), b=()).lease("a"),
     "subscribed": lambda at: at.subscribe().job(a=(), b=()).lease("a"),
-    "told": lambda at: at.subscribe().job(a=(), b=()).lease("a").succeed("a"),
+    "event_pending": lambda at: at.subscribe().job(a=(), b=()).lease("a").succeed("a"),
     "published": lambda at: at.subscribe().job(a=(), b=()).lease("a").succeed("a").fan_out(),
     "map_failed": lambda at: at.job().mapped().lease("chunk0", "chunk1").fail("chunk0"),
     "stopping": lambda at: at.job(a=(), b=()).lease("a").stopping(),

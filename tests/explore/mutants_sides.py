@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.sql.leases import HELD as FENCE
-from tests.explore.catching import Explored, Mutant, Told
-from tests.explore.mutants_sql import ALIVE, HELD, mutant, told
+from tests.explore.catching import Explored, Mutant, Tested
+from tests.explore.mutants_sql import ALIVE, HELD, mutant, tested
 from tests.explorer.mutation import SCHEMA, Mutation
 
 STEP, LINE = "insert into holdfast.steps", "insert into holdfast.logs"
@@ -13,12 +13,12 @@ STEP, LINE = "insert into holdfast.steps", "insert into holdfast.logs"
 def worker(name: str, guard: str, module: str, old: str, new: str, test: str) -> Mutant:
     return Mutant(
         Mutation(name, guard, f"holdfast.worker.{module}", old, new),
-        Told(f"tests.integration.test_worker_leaving::{test}"),
+        Tested(f"tests.integration.test_worker_leaving::{test}"),
     )
 
 
 def live(name: str, guard: str, old: str, test: str, **arguments: str) -> Mutant:
-    return Mutant(Mutation(name, guard, SCHEMA, old, ""), told(f"test_prune::{test}", **arguments))
+    return Mutant(Mutation(name, guard, SCHEMA, old, ""), tested(f"test_prune::{test}", **arguments))
 
 
 NOTES = [
@@ -43,7 +43,7 @@ NOTES = [
         "a worker whose lease has passed keeps no step",
         ALIVE,
         "workers.id = %(worker_id)s::uuid",
-        told("test_steps::test_step_after_the_lease_expired_is_rejected"),
+        tested("test_steps::test_step_after_the_lease_expired_is_rejected"),
         within=STEP,
     ),
     mutant(
@@ -51,7 +51,7 @@ NOTES = [
         "an earlier attempt of the same worker keeps no step",
         "and leases.number = %(number)s",
         "",
-        told("test_steps::test_step_of_an_earlier_attempt_is_rejected"),
+        tested("test_steps::test_step_of_an_earlier_attempt_is_rejected"),
         within=STEP,
     ),
     mutant(
@@ -59,7 +59,7 @@ NOTES = [
         "a step is kept by the worker that holds the run",
         HELD,
         "",
-        told("test_steps::test_step_by_another_worker_is_rejected"),
+        tested("test_steps::test_step_by_another_worker_is_rejected"),
         within=STEP,
     ),
     mutant(
@@ -67,7 +67,7 @@ NOTES = [
         "the first result of a step stays",
         "on conflict (run_id, name) do nothing",
         "on conflict (run_id, name) do update set result = excluded.result",
-        told("test_steps::test_first_result_of_a_step_is_kept"),
+        tested("test_steps::test_first_result_of_a_step_is_kept"),
         within=STEP,
     ),
     mutant(
@@ -83,7 +83,7 @@ NOTES = [
         "an earlier attempt of the same worker writes no line",
         "and leases.number = given.number",
         "",
-        told("test_steps::test_log_line_of_an_earlier_attempt_is_rejected"),
+        tested("test_steps::test_log_line_of_an_earlier_attempt_is_rejected"),
         within=LINE,
     ),
     mutant(
@@ -91,7 +91,7 @@ NOTES = [
         "a line is written by the worker that holds the run",
         HELD,
         "",
-        told("test_steps::test_log_line_by_another_worker_is_rejected"),
+        tested("test_steps::test_log_line_by_another_worker_is_rejected"),
         within=LINE,
     ),
 ]
@@ -102,28 +102,28 @@ PUBLISHING = [
         "only the holder of a subscription says what arrived",
         "              and publishing.holder = %(holder)s::uuid)\n",
         ")\n",
-        told("test_publishing::test_publisher_whose_hold_expired_changes_nothing"),
+        tested("test_publishing::test_publisher_whose_hold_expired_changes_nothing"),
     ),
     mutant(
         "let-go-holder",
         "a hold is given up by its holder alone",
         "where subscription_id = %(subscription_id)s::uuid and holder = %(holder)s::uuid",
         "where subscription_id = %(subscription_id)s::uuid",
-        told("test_publishing::test_publisher_whose_hold_expired_changes_nothing"),
+        tested("test_publishing::test_publisher_whose_hold_expired_changes_nothing"),
     ),
     mutant(
         "publishing-paused",
         "nothing is delivered to a subscription that is paused",
         "where subscriptions.paused_at is null and head.due_at",
         "where head.due_at",
-        told("test_publishing::test_paused_subscription_cannot_be_held"),
+        tested("test_publishing::test_paused_subscription_cannot_be_held"),
     ),
     mutant(
         "publishing-due",
         "what was put off is not delivered before its time",
         "and head.due_at <= holdfast.now()",
         "",
-        told("test_publishing::test_failed_delivery_delays_those_after_it"),
+        tested("test_publishing::test_failed_delivery_delays_those_after_it"),
     ),
     mutant(
         "fan-out-since",
@@ -131,7 +131,7 @@ PUBLISHING = [
         "on (taken.at >= subscriptions.created_at\n"
         "                  or not pg_visible_in_snapshot(taken.xid, subscriptions.since))\n",
         "on true\n",
-        told("test_publishing::test_run_that_ended_before_a_subscription_is_not_delivered_to_it"),
+        tested("test_publishing::test_run_that_ended_before_a_subscription_is_not_delivered_to_it"),
     ),
 ]
 

@@ -29,11 +29,11 @@ Program = Generator[Do, Any, Any]
 
 @dataclass(slots=True)
 class Answer:
-    """What an actor's caller was told: a value, an error, or nothing if it died. `doubted` if it had to ask again."""
+    """What an actor's caller received: a value, an error, or nothing if it died. `doubted` if it was retried."""
 
     value: Any = None
     error: Exception | None = None
-    heard: bool = False
+    received: bool = False
     doubted: bool = False
 
 
@@ -159,8 +159,8 @@ class Actor:
         except StopIteration as done:
             self._end(value=done.value)
             return
-        except HoldfastError as told:
-            self._end(error=told)
+        except HoldfastError as error:
+            self._end(error=error)
             return
         self._tries = TRIES
         self._begin_op()
@@ -193,7 +193,7 @@ class Actor:
             self._session.execute("rollback")
         self.answer.value = value
         self.answer.error = error
-        self.answer.heard = True
+        self.answer.received = True
         self.finished = True
 
     # Crashes.

@@ -53,11 +53,11 @@ class Session:
             self.impatient = not patient
 
     def send(self, statement: Statement[Any]) -> None:
-        """Send a statement of an operation; its answer is fetched with `poll` and `take`."""
+        """Send a statement of an operation; its response is fetched with `poll` and `take`."""
         self._send(self.rewrite(statement.sql), statement.params)
 
     def poll(self, timeout: float) -> bool:
-        """Whether the answer is here, after waiting for at most this many seconds."""
+        """Whether the response has arrived, after waiting for at most this many seconds."""
         while self._wire.is_busy():
             if not select([self._wire.socket], [], [], timeout)[0]:
                 return False
