@@ -1,4 +1,4 @@
-"""One body of tests over all drivers: each test gets a timeline on a driver, and runs once for each of them."""
+"""The same tests for all drivers: each test gets a timeline on a driver, and runs once for each driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.timeline import Timeline
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A driver that carries only a caller's transactions is tested with what is offered there."""
+    """Skip tests of operations that a driver for callers' transactions does not offer."""
     if "driver" in metafunc.fixturenames:
         module = Path(str(metafunc.module.__file__)).stem
         names = [name for name in DRIVERS if module in ONLY_BORROWED.get(name, (module,))]
@@ -30,7 +30,7 @@ def driver(request: pytest.FixtureRequest, database_url: str) -> Iterator[Driver
 
 @pytest.fixture
 def connection(database_url: str) -> Iterator[psycopg.Connection]:
-    """A connection of the test's own, beside the driver's."""
+    """A separate connection of the test."""
     with psycopg.connect(database_url, autocommit=True) as connection:
         yield connection
 

@@ -1,4 +1,4 @@
-"""Cancelling: at once while a run is pending, by asking while it runs, never against what already ended."""
+"""Cancelling: immediate for pending runs, by request for running ones, and rejected for ended ones."""
 
 from __future__ import annotations
 

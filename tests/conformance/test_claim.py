@@ -1,4 +1,4 @@
-"""Claiming: in order, no more than asked for, and only by workers that live and want to."""
+"""Claiming: in order, up to a limit, and only by live workers that are not draining."""
 
 from __future__ import annotations
 

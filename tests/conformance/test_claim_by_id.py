@@ -1,4 +1,4 @@
-"""Claiming one run by its id, as a doorbell that names runs does."""
+"""Claiming one run by its id, as the RQ doorbell does."""
 
 from __future__ import annotations
 

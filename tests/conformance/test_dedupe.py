@@ -1,4 +1,4 @@
-"""Dedupe: the same task and payload find the run that is there, within a window, without a race."""
+"""Dedupe: the same task and payload find an existing run, within a window, without a race."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_dedupe_rejects_a_stricter_isolation_level(timeline: Timeline, connectio
 def test_concurrent_request_waits_for_the_first_and_finds_its_run(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, database_url: str
 ) -> None:
-    """The second of two transactions decides only after the first has ended, and then sees what it made."""
+    """The second of two transactions waits for the first to end, and then sees its run."""
     with driver.borrow() as run:
         first = run(ops.submit(new_run({"n": 1}, dedupe="active")))
         with psycopg.connect(database_url, autocommit=True) as other:
@@ -112,7 +112,7 @@ def test_concurrent_request_waits_for_the_first_and_finds_its_run(
 
 
 def test_runs_older_than_the_window_are_not_read(connection: psycopg.Connection) -> None:
-    """Many runs had this payload and ended: only those within the window are looked at."""
+    """Many ended runs have this payload: only those within the window are read."""
     connection.execute(
         """
         insert into holdfast.runs (id, created_at, payload_hash, task, queue, parameters)

@@ -1,4 +1,4 @@
-"""Why a run waits: the same predicates as the claim's, one reason at a time."""
+"""Why a run waits: the conditions of a claim, one reason at a time."""
 
 from __future__ import annotations
 

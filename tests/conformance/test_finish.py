@@ -1,4 +1,4 @@
-"""Finishing: an ending is accepted once, from whoever holds the lease, while it is valid."""
+"""Finishing: an outcome is accepted once, from the worker that holds a valid lease."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_second_finish_of_an_attempt_is_rejected_and_recorded(timeline: Timeline
 
 
 def test_finish_after_the_lease_expired_is_rejected(timeline: Timeline) -> None:
-    """Although nobody has rescued the run yet: the lease, not the rescue, decides."""
+    """Even if the run has not been rescued yet: the lease decides, not the rescue."""
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -233,7 +233,7 @@ def test_lost_attempt_took_the_time_since_its_claim(timeline: Timeline) -> None:
 
 
 def _seconds_since_claim(timeline: Timeline, run: str) -> float:
-    """The seconds of the run's only attempt, which are the same in its record and in the counters."""
+    """Return the seconds of the run's only attempt, which are the same in its record and in the counters."""
     (attempt,) = timeline.attempts(run)
     assert attempt.finished_at is not None
     assert attempt.started_at == attempt.claimed_at

@@ -1,4 +1,4 @@
-"""Reading back what happened: events that add up to the status, attempts, results."""
+"""Reading the history of runs: events, attempts, results and provenance."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_fenced_event_during_a_transition_follows_that_transition(
 def test_end_of_a_run_that_waited_for_a_cancel_follows_the_cancel(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, database_url: str
 ) -> None:
-    """The statement that waited has the earlier time."""
+    """The statement that waited has an earlier time."""
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -198,7 +198,7 @@ def test_end_of_a_run_that_waited_for_a_cancel_follows_the_cancel(
 
 
 def a_lost_attempt(timeline: Timeline) -> tuple[str, Claim]:
-    """A run whose first attempt was lost, and the claim of its worker, which does not know."""
+    """Return a run whose first attempt was lost, and the claim of its worker, which does not know it."""
     run = timeline.submit(policy='{"delays": [0.0]}')
     late = timeline.worker("a").claims(run)
     timeline.later(minutes=5)

@@ -1,4 +1,4 @@
-"""Idempotency keys: one key, one run, for as long as the run is there."""
+"""Idempotency keys: one key, one run, as long as the run exists."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_rejected_request_creates_nothing(timeline: Timeline, connection: psycop
 
 
 def test_new_key_creates_a_run_despite_an_active_run_with_the_same_payload(timeline: Timeline) -> None:
-    """A new key makes a new run, even beside an active one with the same payload."""
+    """A new key creates a new run, even if an active run has the same payload."""
     first = timeline.submitted(key="one")
     second = timeline.submitted(key="two", dedupe="active")
     assert second.created
@@ -69,7 +69,7 @@ def test_scopes_do_not_share_keys(timeline: Timeline) -> None:
 
 
 def test_key_conflict_shows_nothing_of_another_scope(timeline: Timeline) -> None:
-    """Nor is a key an oracle: bob learns nothing of what ada asked under the same key."""
+    """A key conflict reveals nothing about a request of another scope with the same key."""
     ada = timeline.submitted({"n": 1}, key="k", scope="ada")
     bob = timeline.submitted({"n": 2}, key="k", scope="bob")
     assert timeline.submitted({"n": 1}, key="k", scope="ada").run.id == ada.run.id
@@ -121,7 +121,7 @@ def test_request_repeated_after_its_key_expired_returns_the_same_run(timeline: T
 
 
 def test_only_expired_keys_of_pruned_runs_are_removed(timeline: Timeline, connection: psycopg.Connection) -> None:
-    """Of runs in a range that was pruned, those that are there keep their keys."""
+    """Existing runs in a pruned range keep their keys."""
     short = timeline.submit({"n": 1}, key="short", key_ttl=timedelta(hours=1))
     long = timeline.submit({"n": 2}, key="long", key_ttl=timedelta(hours=3))
     kept = timeline.submit({"n": 3}, key="kept", key_ttl=timedelta(hours=1))

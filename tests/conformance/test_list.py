@@ -1,4 +1,4 @@
-"""Listing: newest first, by every filter, page by page without a gap."""
+"""Listing: newest first, by every filter, page by page without gaps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def listed(timeline: Timeline, **filters: Any) -> list[str]:
 
 
 def one_of_each(timeline: Timeline) -> dict[str, str]:
-    """A run in every status, oldest first."""
+    """Return a run in every status, oldest first."""
     worker = timeline.worker("a")
     made = {}
     for name in ("SUCCEEDED", "FAILED", "CANCELLED", "RUNNING", "PENDING"):

@@ -1,4 +1,4 @@
-"""What another transaction has locked: endings that would wait are found, and late starts and names are made up."""
+"""Rows locked by another transaction: blocked results, late starts of jobs, and missing tasks of ready runs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_run_without_a_lease_is_not_reported_as_blocked(timeline: Timeline, conn
 
 
 def pending_job(timeline: Timeline) -> tuple[str, list[str]]:
-    """A job with two runs of which none has been claimed."""
+    """Return a job with two runs of which none has been claimed."""
     job_id = new_id()
     runs = [new_run({"n": n}, id=derived_id(job_id, str(n)), job_id=job_id) for n in range(2)]
     timeline.perform(lambda: ops.create_job(NewJob(job_id, "job"), []))
@@ -151,7 +151,7 @@ def test_late_start_skips_a_locked_job(timeline: Timeline, connection: psycopg.C
 
 
 def unname(connection: psycopg.Connection) -> None:
-    """Let ready runs be as the previous version placed them."""
+    """Change ready runs to the form that the previous version wrote."""
     with connection.transaction():
         connection.execute("set local session_replication_role = replica")
         connection.execute("update holdfast.ready set task = ''")

@@ -1,4 +1,4 @@
-"""Progress: how far an attempt has come, told only by who holds its lease."""
+"""Progress: stored only for the worker that holds the lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promoting: what waited for its time becomes ready when the time has come."""
+"""Promoting: waiting runs become ready when they are due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pruning: what is past its time goes, month by month; what is live, or what a key points to, stays."""
+"""Pruning: expired months are dropped; live runs, and runs with unexpired keys, are kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RETENTION = timedelta(days=90)
 
 
 def old_id(at: datetime = OLD) -> str:
-    """An id that was made then."""
+    """Return an id generated at that time."""
     stamp = f"{int(at.timestamp() * 1000):012x}"
     return f"{stamp[:8]}-{stamp[8:]}{new_id()[13:]}"
 
@@ -34,7 +34,7 @@ def month(connection: psycopg.Connection) -> str:
 
 
 def make_month(connection: psycopg.Connection) -> str:
-    """The partitions of a month long ago."""
+    """Create the partitions of a month long ago."""
     found = connection.execute(
         "select holdfast.id_floor('2001-05-01 00:00+00'), holdfast.id_floor('2001-06-01 00:00+00')"
     ).fetchone()
@@ -136,7 +136,7 @@ def test_month_within_the_retention_is_kept(timeline: Timeline, month: str) -> N
 
 
 def test_runs_outside_every_month_are_deleted_one_by_one(timeline: Timeline, connection: psycopg.Connection) -> None:
-    """Ids from clocks that are far off land in the default partition."""
+    """Ids from very wrong clocks are in the default partition."""
     live = timeline.submit(id=old_id(), queue="live")
     run = ended(timeline)
     timeline.cancel(timeline.submit({"n": 2}, id=old_id(), queue="cancelled"))
@@ -179,7 +179,7 @@ def test_coming_months_are_created_in_advance(timeline: Timeline, connection: ps
 
 
 def test_month_created_too_late_does_not_prevent_others(timeline: Timeline, connection: psycopg.Connection) -> None:
-    """A run came before its month was made: it stays in the default partition, and so does its month."""
+    """A run submitted before its month was created stays in the default partition, and so does its month."""
     late = timeline.now() + timedelta(days=100)
     run = timeline.submit(id=old_id(late))
     assert timeline.perform(lambda: ops.make_partitions(timedelta(days=250))) >= 20
@@ -205,7 +205,7 @@ def test_readers_and_writers_of_a_month_do_not_block_the_next(
 def test_creating_months_waits_for_no_other_session(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
-    """Somebody reads for long: all others would wait as well, behind whoever waits for the reader."""
+    """A session reads for a long time: if another waited for it, all later sessions would wait too."""
     ended(timeline)
     with connection.transaction():
         connection.execute("select count(*) from holdfast.runs")

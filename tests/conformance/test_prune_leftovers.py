@@ -1,4 +1,4 @@
-"""What pruned runs leave behind: it is removed in small steps, and what others still need of it is kept."""
+"""Rows that pruned runs leave in other tables: they are removed in small steps, unless they are still needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows(connection: psycopg.Connection, table: str) -> int:
 
 
 def old_job(timeline: Timeline, *, tasks: int = 2, finish: bool = True) -> str:
-    """A job of that month: each task depends on the one before it."""
+    """Create a job of that month in which each task depends on the previous one."""
     job = old_id()
     ids = series(job, FIRST_TASKS, tasks, first=True)
     first = [
@@ -50,7 +50,7 @@ def old_job(timeline: Timeline, *, tasks: int = 2, finish: bool = True) -> str:
 def test_locked_dependency_does_not_prevent_dropping_its_month(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
-    """Nothing but tables is touched while everybody has to wait."""
+    """Only tables are changed while other sessions have to wait."""
     old_job(timeline)
     with connection.transaction():
         connection.execute("select from holdfast.dependencies for update")
@@ -91,7 +91,7 @@ def test_later_run_with_an_id_of_a_dropped_month_keeps_its_edges(
 
 
 def test_month_with_an_open_job_is_kept(timeline: Timeline, month: str) -> None:
-    """Its maker may be about to add the join."""
+    """Its creator may be about to add the join."""
     job = old_id()
     (task,) = series(job, FIRST_TASKS, 1, first=True)
     timeline.perform(lambda: ops.create_job(NewJob(job, "job"), [new_run(id=task, job_id=job, queue="old")]))

@@ -1,4 +1,4 @@
-"""Publishing: one holder delivers for a subscription at a time, and only what it holds."""
+"""Publishing: one publisher at a time delivers for a subscription, while it holds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A claim that was not begun goes back to its place in the queue and leaves no attempt."""
+"""Releasing: a claim that was not started returns to its position in the queue and leaves no attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renewing: a worker lives as long as it says so in time, and learns what concerns its runs."""
+"""Renewing: a worker stays alive if it renews in time, and receives cancel requests for its runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_expired_lease_is_not_renewed(timeline: Timeline) -> None:
 
 
 def test_renewal_never_shortens_a_lease(timeline: Timeline) -> None:
-    """Not even when the database's clock is set back."""
+    """Even if the database's clock is set back."""
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.claims(run)
@@ -83,7 +83,7 @@ def test_renewal_of_an_unknown_worker_raises_lease_lost(timeline: Timeline) -> N
 
 
 def test_worker_cannot_register_again_with_its_old_id(timeline: Timeline) -> None:
-    """Registering is no renewal: an id that is known stays as it is."""
+    """Registering is not a renewal: an existing row is not changed."""
     worker = timeline.worker("a")
     timeline.later(seconds=61)
     record = timeline.ask(workers.listing())[0]

@@ -1,4 +1,4 @@
-"""Rescuing: what a dead worker held becomes LOST, and its run goes back or fails."""
+"""Rescuing: attempts of a dead worker become LOST, and their runs are retried or fail."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_run_of_a_live_worker_is_not_rescued(timeline: Timeline) -> None:
 
 
 def test_orphan_that_was_settled_in_the_meantime_is_not_rescued(timeline: Timeline) -> None:
-    """Between finding and rescuing the worker may have ended the run, or somebody else may have rescued it."""
+    """Between finding and rescuing, the worker may have ended the run, or another worker may have rescued it."""
     ended, rescued = timeline.submit({"n": 1}), timeline.submit({"n": 2})
     worker = timeline.worker("a")
     claims = worker.claim(2)
@@ -84,7 +84,7 @@ def test_orphan_whose_worker_was_renewed_in_the_meantime_is_not_rescued(timeline
 
 
 def test_orphan_with_a_newer_attempt_is_not_rescued(timeline: Timeline) -> None:
-    """What was decided about one attempt is not applied to a later one, although that one's worker is dead as well."""
+    """A decision about one attempt is not applied to a later one, even if that one's worker is dead too."""
     run = timeline.submit(policy='{"max_attempts": 2}')
     timeline.worker("a").claims(run)
     timeline.later(seconds=61)

@@ -1,4 +1,4 @@
-"""Retrying by a person: the same run again, with its whole budget, its numbers going on."""
+"""Retrying on request: the same run is reopened with all its attempts, and attempt numbers continue."""
 
 from __future__ import annotations
 

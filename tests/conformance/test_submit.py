@@ -1,4 +1,4 @@
-"""Submitting: what is accepted comes back equal, once, and only if the caller's transaction commits."""
+"""Submitting: a run is stored unchanged, once, and only if the caller's transaction commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hint may ride with the statement that it is about, but not too many of them."""
+"""Hints sent with the statement that creates a run: only a few of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_first_hint_is_sent_with_the_statement_and_later_ones_are_not() -> None:
     assert bell.rides("default")
     assert not bell.rides("default")
     assert bell.rides("other")
-    # What could not ride is sent soon.
+    # The other hints are sent soon afterwards.
     bell.ring(["default"])
     bell.close()
     assert sent == ["default"]

@@ -1,4 +1,4 @@
-"""The benchmarks' table and page can be made: with sizes that mean nothing, of ours alone."""
+"""The benchmarks' table and page can be rendered, with tiny sizes and without peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canonical JSON: the vectors of RFC 8785, our extension to it, and what is refused where."""
+"""Canonical JSON: the test vectors of RFC 8785, Holdfast's extension to it, and rejected values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading JSON from outside: what is taken is exact, what is not is refused in the right place."""
+"""Parsing JSON: accepted values are exact, and others are rejected with their location."""
 
 from __future__ import annotations
 

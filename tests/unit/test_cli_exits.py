@@ -1,4 +1,4 @@
-"""Exit codes are a promise to scripts: each error has the code that the contract gives to its kind."""
+"""Exit codes: each error has the documented code."""
 
 from __future__ import annotations
 

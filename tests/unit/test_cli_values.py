@@ -1,4 +1,4 @@
-"""Words on the command line become values."""
+"""Parsing of command-line arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client whose connection broke asks again for the very same runs."""
+"""A client that lost its connection repeats the same request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def noop(n: int = 0) -> None:
 
 
 def asked(make_op: Any) -> tuple[object, object]:
-    """The ids that an operation's first statement names."""
+    """Return the ids in an operation's first statement."""
     statement = next(make_op())
     return statement.params.get("run_id"), statement.params.get("ids")
 

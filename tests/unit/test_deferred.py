@@ -1,4 +1,4 @@
-"""Results that wait for locks of others: which are kept back, and when they are looked at again."""
+"""Results that wait for locks: which are deferred, and when they are checked again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retry: which errors, how often, how long in between, and what is kept of it with a run."""
+"""Retry policies: which errors, how often, with which delays, and what is stored with a run."""
 
 from __future__ import annotations
 

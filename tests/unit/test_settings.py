@@ -1,4 +1,4 @@
-"""Settings: each comes from the environment, else the file, else its default, and a wrong one is one clear line."""
+"""Settings: from the environment, else the file, else the default; an invalid one gives a one-line error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks that come along: the mock and the forecast, called as a worker calls them."""
+"""The shipped tasks, the mock and the forecast, called as by a worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN_ID = "01890000-0000-7000-8000-000000000001"
 
 
 class Recorder:
-    """What these tasks see of a run, without a worker behind it; it remembers the progress it was told."""
+    """A run context without a worker, which records the reported progress."""
 
     id = RUN_ID
 
@@ -119,7 +119,7 @@ class TestMock:
 
 
 class Clock:
-    """Time that passes only in the mock's naps."""
+    """A clock that advances only while the mock sleeps."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0

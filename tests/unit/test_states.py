@@ -1,4 +1,4 @@
-"""The table of moves: what the rest of the system is held to."""
+"""The table of transitions is consistent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How parameters meet the signature of a task."""
+"""Parameters are checked against the signature of a task."""
 
 from __future__ import annotations
 

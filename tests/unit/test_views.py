@@ -1,4 +1,4 @@
-"""Views of sequences, specs of tasks, and ids in series: everything that needs no database."""
+"""Views of sequences, descriptions of tasks, and series of ids, without a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small parts of workers and executors, each by itself."""
+"""Parts of workers and executors, tested separately."""
 
 from __future__ import annotations
 

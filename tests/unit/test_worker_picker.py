@@ -1,4 +1,4 @@
-"""Where a worker looks for runs."""
+"""Which queues a worker claims from, and from which position."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_short_claim_starts_over_and_is_worth_another_if_it_did_not_begin_at_t
     assert not picker.took(picker.positions(), [claim("a")], 2)
     assert picker.took(picker.positions(), [claim("a")] * 2, 2)
     late = picker.positions()
-    # Two that began late came back short: each is worth another, whichever was heard of first.
+    # Two claims that started late returned few runs: each is worth another claim.
     assert picker.took(late, [], 2)
     assert picker.took(late, [], 2)
     assert picker.positions() == [Position("a")]
