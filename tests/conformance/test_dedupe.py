@@ -124,8 +124,8 @@ def test_runs_older_than_the_window_are_not_read(connection: psycopg.Connection)
     connection.execute("analyze holdfast.runs")
     connection.execute("set enable_seqscan = off")
     for look in (payloads.active, payloads.recent):
-        asked = look("mock", hashlib.sha256(b"{}").hexdigest(), timedelta(minutes=10))
-        plan = connection.execute("explain (costs off) " + asked.sql, asked.params).fetchall()
+        statement = look("mock", hashlib.sha256(b"{}").hexdigest(), timedelta(minutes=10))
+        plan = connection.execute("explain (costs off) " + statement.sql, statement.params).fetchall()
         lines = [line for (line,) in plan]
         conditions = [line for line in lines if "Index Cond" in line and "payload_hash" in line]
         assert conditions

@@ -226,7 +226,7 @@ class JobStage(Stage):
                 self._scene.run(ops.resource_removed(resource))
 
     def _publish(self, schedule: str, case: Case, meeting: Meeting) -> None:
-        """Deliver everything, and see whether each ending was delivered once to the subscription that asked for it."""
+        """Deliver everything, and check that each end was delivered once to its subscription."""
         while self._scene.run(outbox.fan_out()):
             pass
         made = self._scene.execute(

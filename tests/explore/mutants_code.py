@@ -30,7 +30,7 @@ OPERATIONS = [
     ),
     mutant(
         "cancel-withdrawn",
-        "whether a run was withdrawn is told by the rows that left",
+        "the deleted rows show whether a run was withdrawn",
         "ops.cancel",
         "        if ended:",
         "        if True:",
@@ -54,7 +54,7 @@ OPERATIONS = [
     ),
     mutant(
         "renew-refused",
-        "a worker whose lease is lost is told so",
+        "a worker that lost its lease receives an error",
         "ops.renew",
         "    if renewal is None:",
         "    if False:",
@@ -62,7 +62,7 @@ OPERATIONS = [
     ),
     mutant(
         "rescue-only-accepted",
-        "what somebody else settled in between is no refused write",
+        "an attempt settled by another worker in between is not a rejected write",
         "ops.rescue",
         "[s for s in settlements if s.ref in refs]",
         "settlements",
@@ -102,7 +102,7 @@ OPERATIONS = [
     ),
     mutant(
         "batches-together",
-        "runs that are asked for together are made all or none",
+        "a batch is created completely or not at all",
         "ops.submit",
         "submissions.insert_batch(head, batch, together=together, again=again)",
         "submissions.insert_batch(head, batch, together=False, again=again)",
@@ -110,7 +110,7 @@ OPERATIONS = [
     ),
     mutant(
         "batches-again",
-        "a batch that is asked for again finds what the first request made",
+        "a repeated batch finds the runs of the first request",
         "ops.submit",
         "submissions.insert_batch(head, batch, together=together, again=again)",
         "submissions.insert_batch(head, batch, together=together, again=False)",

@@ -91,7 +91,7 @@ DEDUPE = [
     ),
     mutant(
         "dedupe-stopping",
-        "a run that was asked to stop is not the answer to a new request",
+        "dedupe does not return a run that is being cancelled",
         "and leases.cancel_requested_at is null",
         "",
         tested("test_dedupe::test_dedupe_does_not_find_a_run_with_a_cancel_request"),

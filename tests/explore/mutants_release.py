@@ -34,7 +34,7 @@ RELEASE: list[Mutant] = [
     ),
     mutant(
         "release-cancelled",
-        "a run that was asked to stop does not go back to its queue",
+        "a run with a cancel request does not return to its queue",
         "and leases.cancel_requested_at is null",
         "",
         tested("test_release::test_released_run_with_a_cancel_request_ends"),

@@ -148,7 +148,7 @@ HISTORY = [
     ),
     mutant(
         "ready-never-changes",
-        "nobody jumps the queue",
+        "a ready run cannot be moved ahead in its queue",
         "create trigger ready_never_changes before update on holdfast.ready",
         "create trigger ready_never_changes before truncate on holdfast.ready",
         by_hand("test_schema_shape::test_a_run_is_never_rewritten"),
@@ -251,7 +251,7 @@ SHAPE = [
 MONTHS = [
     mutant(
         "month-live-twice",
-        "whether a month is live is asked again once nobody can change it",
+        "whether a month is live is checked again once it is locked",
         "            if holdfast.is_live(part.month) then\n                return;\n            end if;\n",
         "",
         Explored("retry+prune@old_failed", at_most=150),
@@ -297,7 +297,7 @@ MONTHS = [
     ),
     mutant(
         "pruned-is-met",
-        "what was pruned keeps nobody waiting",
+        "a pruned run keeps no other waiting",
         "return case when outcome = 'PRUNED' then true\n",
         "return case when false then true\n",
         tested("test_prune_leftovers::test_failed_run_is_retried_after_its_dependency_was_pruned"),

@@ -40,7 +40,7 @@ FENCE = [
     ),
     mutant(
         "succeed-expiry",
-        "a worker whose lease has passed ends nothing, although nobody has rescued the run yet",
+        "an expired worker ends nothing, even if the run has not been rescued yet",
         ALIVE,
         "workers.id = %(worker_id)s::uuid",
         Explored("succeed+rescue@expired"),
@@ -72,7 +72,7 @@ FENCE = [
     ),
     mutant(
         "rescue-expiry",
-        "a rescue asks again whether the worker is dead: it may have renewed since it was found",
+        "a rescue checks again whether the worker is dead: it may have renewed since it was found",
         "and not exists (select from holdfast.workers\n"
         "                        where workers.id = leases.worker_id and workers.expires_at > holdfast.now())",
         "",
@@ -152,15 +152,15 @@ CANCEL = [
     ),
     mutant(
         "cancel-event-once",
-        "a request to stop is told once",
+        "a cancel request is recorded once",
         "and not exists (select from holdfast.events where events.run_id = leases.run_id\n"
         "                          and events.attempt = leases.number and events.type = 'CANCEL_REQUESTED')",
         "",
         tested("test_cancel::test_second_cancel_request_changes_nothing"),
     ),
     mutant(
-        "renew-tells-cancel",
-        "a renewal tells which runs were asked to stop",
+        "renew-returns-cancel",
+        "a renewal returns runs with cancel requests",
         "leases.run_id::text, leases.number,\n               leases.cancel_requested_at is not null",
         "leases.run_id::text, leases.number,\n               false",
         Explored("renew+cancel@flagged"),

@@ -67,4 +67,4 @@ def test_missing_guard_of_jobs_is_detected(stage_url: str, server_url: str, name
             stage.close()
     if isinstance(rewriting, Rewriting):
         assert rewriting.changed, f"no statement had\n{mutation.old}"
-    assert stage.violations, f"nobody noticed that {mutation.guard} no longer holds"
+    assert stage.violations, f"it was not detected that {mutation.guard} no longer holds"

@@ -33,8 +33,10 @@ def explored(stage: Stage, meeting: Meeting, full: bool) -> Iterator[Tally]:
 
 
 def test_every_pair_of_operations_is_explored_in_some_situation() -> None:
-    asked = "submit submit_key submit_dedupe claim claim_by_id renew succeed fail fail_for_good hand_back cancel retry "
-    names = (asked + "rescue promote prune").split()
+    operations = (
+        "submit submit_key submit_dedupe claim claim_by_id renew succeed fail fail_for_good hand_back cancel retry "
+    )
+    names = (operations + "rescue promote prune").split()
     missing = {
         (first, second)
         for first in names

@@ -42,7 +42,7 @@ def test_the_closed_formula() -> None:
 
 
 def test_waiting_actor_is_not_scheduled() -> None:
-    """A lock: whoever takes the first of its two steps keeps the other out until its second."""
+    """A lock: the actor that takes the first of its two steps blocks the other until its second."""
 
     def play(choose: Choose) -> str:
         left, taken, holder = {"a": 2, "b": 2}, "", None

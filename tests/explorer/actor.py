@@ -45,7 +45,7 @@ class Actor:
         self.answer = Answer()
         self.finished = False
         self.waiting = False  # a statement is under way
-        self.resting = False  # it was in somebody's way and lets others go first, as production does with a pause
+        self.resting = False  # it lost a deadlock and lets others go first, as production does with a pause
         self.refused = False  # it rests because it did not get a lock, until another's transaction has ended
         self.waited = False  # at some time, for a lock that the other actor held
         self.steps = 0
@@ -93,7 +93,7 @@ class Actor:
     # Steps.
 
     def step(self, crash: str | None = None) -> None:
-        """Send the next statement, or COMMIT. `settle` tells when it is done."""
+        """Send the next statement, or COMMIT. `settle` returns whether it is done."""
         self._crash = crash
         if crash == DIES:
             self._die()

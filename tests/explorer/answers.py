@@ -101,9 +101,9 @@ def _submitted(seen: Observation) -> Complaints:
         yield f"it received run {run_id}, which does not exist"
     if answer.run.parameters != {"n": 2 if seen.program == "submit_other" else 1}:
         yield f"I3: it received a run with {answer.run.parameters}"
-    asked = {"submit": seen.case.run_id, "submit_first": seen.case.others[seen.who]}.get(seen.program, run_id)
-    if run_id != asked:
-        yield f"it requested run {asked} and received {run_id}"
+    requested = {"submit": seen.case.run_id, "submit_first": seen.case.others[seen.who]}.get(seen.program, run_id)
+    if run_id != requested:
+        yield f"it requested run {requested} and received {run_id}"
     if seen.program == "submit_first" and not answer.created and not seen.answer.doubted:
         yield f"it created {run_id}, and the response says that another request did"
     if answer.created and seen.program != "submit" and run_id != seen.case.others[seen.who]:
@@ -115,17 +115,17 @@ def _all_or_none(seen: Observation) -> Complaints:
     mine = seen.case.batches[seen.who]
     made = [run_id for run_id in mine if seen.runs[run_id].exists]
     if made and len(made) < len(mine) and not seen.pruned:
-        yield f"of {len(mine)} runs that were asked for together {len(made)} are there"
+        yield f"of {len(mine)} runs of one request {len(made)} exist"
     if not made and seen.answer.value and not seen.pruned:
         yield "I1: it received runs that do not exist"
 
 
 def _batched(seen: Observation) -> Complaints:
-    asked, answers = list(seen.case.batches[seen.who]), seen.answer.value
-    if answers is not None and [answer.run.id for answer in answers] != asked:
-        yield f"it requested {asked} and received {answers}"
+    requested, answers = list(seen.case.batches[seen.who]), seen.answer.value
+    if answers is not None and [answer.run.id for answer in answers] != requested:
+        yield f"it requested {requested} and received {answers}"
     if answers is not None and not seen.answer.doubted and not all(answer.created for answer in answers):
-        yield f"it created {asked}, and the response says that another request created some of them"
+        yield f"it created {requested}, and the response says that another request created some of them"
 
 
 def _keyed(seen: Observation) -> Complaints:
@@ -177,7 +177,7 @@ def _claimed(seen: Observation, worker: str | None = None, claims: list[Claim] |
     claims = seen.answer.value if claims is None else claims
     worker = worker or seen.case.claimers[seen.who]
     if len(claims) > 1:
-        yield f"I12: it asked for one run and got {len(claims)}"
+        yield f"I12: it requested one run and received {len(claims)}"
     for claim in claims:
         attempt = seen.runs[claim.run_id].attempt(claim.number) if claim.run_id in seen.runs else None
         if attempt is None or attempt.worker_id != worker:
@@ -185,7 +185,7 @@ def _claimed(seen: Observation, worker: str | None = None, claims: list[Claim] |
 
 
 def _renewed(seen: Observation) -> Complaints:
-    """I14: a dead worker stays dead, a living one lives on. I27: a renewal tells of a cancel."""
+    """I14: a dead worker stays dead, and a live one is renewed. I27: a renewal returns cancel requests."""
     dead = seen.case.situation.startswith("expired")
     if isinstance(seen.answer.error, LeaseLost):
         if not seen.case.holder_dies:
@@ -258,7 +258,7 @@ def _noted(seen: Observation) -> Complaints:
 
 
 def _cancelled(seen: Observation) -> Complaints:
-    """I26: what was cancelled, or asked to stop, never succeeds, and the answer says which."""
+    """I26: a run that was cancelled, or is being cancelled, never succeeds, and the response says which."""
     endings = [attempt.outcome for attempt in seen.run.attempts if attempt.outcome is not None]
     if seen.pruned and not seen.run.exists:
         return

@@ -105,19 +105,19 @@ _TALLIES = """
 
 def read(session: Session, ids: Sequence[str]) -> dict[str, History]:
     """Return the histories of these runs, including those that were never created."""
-    asked: dict[str, Any] = {"ids": plain_array(ids)}
+    parameters: dict[str, Any] = {"ids": plain_array(ids)}
     found = {run_id: History(run_id) for run_id in ids}
-    for run_id, *row in session.execute(_RUNS, asked):
+    for run_id, *row in session.execute(_RUNS, parameters):
         history = found[run_id]
         history.exists = True
         history.status, history.created_at, history.run_after, history.policy, history.max_attempts = row
-    for run_id, place in session.execute(_PLACES, asked):
+    for run_id, place in session.execute(_PLACES, parameters):
         found[run_id].places.append(place)
-    for run_id, *row in session.execute(_ATTEMPTS, asked):
+    for run_id, *row in session.execute(_ATTEMPTS, parameters):
         found[run_id].attempts.append(Ended(*row))
-    for run_id, key in session.execute(_KEYS, asked):
+    for run_id, key in session.execute(_KEYS, parameters):
         found[run_id].keys.append(key)
-    for run_id, *row in session.execute(_NOTES, asked):
+    for run_id, *row in session.execute(_NOTES, parameters):
         found[run_id].notes.append(Noted(*row))
     for history in found.values():
         if history.exists:

@@ -131,7 +131,7 @@ def i26_after_a_cancel_only_cancelled(run: History) -> Complaints:
         if event.type == "CANCEL_REQUESTED":
             attempt = run.attempt(event.attempt)
             if attempt is None or attempt.outcome != "CANCELLED":
-                yield f"attempt {event.attempt} was asked to stop and ended {attempt and attempt.outcome}"
+                yield f"attempt {event.attempt} had a cancel request and ended {attempt and attempt.outcome}"
 
 
 def i33_events_add_up_to_the_status(run: History) -> Complaints:

@@ -190,7 +190,7 @@ def _log(case: Case, who: int) -> Op[Any]:
 
 
 def _cancel(case: Case, who: int) -> Op[Any]:
-    return ops.cancel(case.run_id, f"asked by {who}")
+    return ops.cancel(case.run_id, f"requested by {who}")
 
 
 def _retry(case: Case, who: int) -> Op[Any]:

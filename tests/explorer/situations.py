@@ -75,7 +75,7 @@ class Setting:
         return self
 
     def cancel(self) -> Setting:
-        self.session.run(ops.cancel(self.case.run_id, "asked before"))
+        self.session.run(ops.cancel(self.case.run_id, "requested before"))
         return self
 
     def retry(self) -> Setting:

@@ -120,7 +120,7 @@ class Stage:
     def _act(
         self, actors: list[Actor], crashes: Crashes, choose: Choose, *, time_passes: bool
     ) -> tuple[list[str], int]:
-        """Let actors take steps in the order that `choose` says; tells the steps, and how often one waited."""
+        """Let actors take steps in the order that `choose` says; return the steps, and how often one waited."""
         taken: list[str] = []
         waits = 0
         while options := self._options(actors, taken, crashes, time_passes and TIME_PASSES not in taken):
@@ -157,7 +157,7 @@ class Stage:
             self._settle(actors)
 
     def _settle(self, actors: list[Actor]) -> int:
-        """Wait until every statement under way is done or known to wait for a lock; tells how many wait."""
+        """Wait until every statement under way is done or known to wait for a lock; return how many wait."""
         while waiting := [actor for actor in actors if actor.waiting]:
             if any([actor.poll(SOON) for actor in waiting]):  # noqa: C419 - each of them
                 continue
@@ -205,7 +205,7 @@ class Stage:
 
 
 def _uninterrupted(options: list[str], taken: list[str], crashes: Crashes) -> list[str]:
-    """After a crash, in the brief way, whoever acts goes on to its end."""
+    """After a crash, in the brief way, the acting actor continues to its end."""
     if crashes is Crashes.BRIEF and taken and len(taken[-1]) == 1 and taken[-1] in options:
         return [taken[-1]]
     return options

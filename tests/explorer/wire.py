@@ -98,7 +98,7 @@ class Session:
         return drive(op, ask)
 
     def prepare(self) -> None:
-        """Prepare what was sent for the first time since the last call. Only while nobody holds locks: it may wait."""
+        """Prepare what was sent for the first time since the last call. Only while no locks are held: it may wait."""
         for (text, types), name in self._to_prepare.items():
             result = self._wire.prepare(name, text, types)
             if result.status == pq.ExecStatus.COMMAND_OK:

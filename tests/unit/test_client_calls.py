@@ -18,7 +18,7 @@ def noop(n: int = 0) -> None:
     """Does nothing."""
 
 
-def asked(make_op: Any) -> tuple[object, object]:
+def requested(make_op: Any) -> tuple[object, object]:
     """Return the ids in an operation's first statement."""
     statement = next(make_op())
     return statement.params.get("run_id"), statement.params.get("ids")
@@ -26,13 +26,13 @@ def asked(make_op: Any) -> tuple[object, object]:
 
 def test_repeated_submission_has_the_same_id() -> None:
     make_op = calls.submit(Settings(), noop, {"n": 1})
-    assert asked(make_op) == asked(make_op)
+    assert requested(make_op) == requested(make_op)
 
 
 def test_repeated_batch_has_the_same_ids() -> None:
     make_op = calls.submit_many(Settings(), noop, ({"n": n} for n in range(3)))
-    assert asked(make_op) == asked(make_op)
-    assert str(asked(make_op)[1]).count(",") == 2
+    assert requested(make_op) == requested(make_op)
+    assert str(requested(make_op)[1]).count(",") == 2
 
 
 def test_repeated_batch_of_keyed_runs_is_unchanged() -> None:

@@ -106,7 +106,7 @@ def test_address_is_built_from_its_parts(tmp_path: Path, parts: dict[str, str], 
 
 
 @pytest.mark.parametrize(
-    ("environment", "told"),
+    ("environment", "message"),
     [
         ({"HOLDFAST_LEASE_SECOND": "3"}, "did you mean HOLDFAST_LEASE_SECONDS?"),
         ({"HOLDFAST_ZZZ": "3"}, "unknown setting HOLDFAST_ZZZ in the environment"),
@@ -120,15 +120,15 @@ def test_address_is_built_from_its_parts(tmp_path: Path, parts: dict[str, str], 
         ({"DATABASE_URL": "sqlite:///db.sqlite3"}, "must be the address of a PostgreSQL server"),
     ],
 )
-def test_invalid_value_is_rejected_by_name(tmp_path: Path, environment: dict[str, str], told: str) -> None:
+def test_invalid_value_is_rejected_by_name(tmp_path: Path, environment: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load(environment, tmp_path)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("lease_secnds = 3", "unknown setting lease_secnds in"),
         ("lease_secnds = 3", "did you mean lease_seconds?"),
@@ -137,11 +137,11 @@ def test_invalid_value_is_rejected_by_name(tmp_path: Path, environment: dict[str
         ('port = "x"', "setting port cannot be 'x'"),
     ],
 )
-def test_invalid_file_setting_is_rejected_by_name(tmp_path: Path, content: str, told: str) -> None:
+def test_invalid_file_setting_is_rejected_by_name(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "holdfast.toml").write_text(content)
     with pytest.raises(ConfigurationError) as refused:
         load({}, tmp_path)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "holdfast.toml" in str(refused.value) or "setting port" in str(refused.value)
 
 

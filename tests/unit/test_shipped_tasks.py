@@ -27,13 +27,13 @@ class Recorder:
     def __init__(self, parameters: Any, attempt: int) -> None:
         self.parameters = parameters
         self.attempt = attempt
-        self.told: list[tuple[int, int, str]] = []
+        self.reported: list[tuple[int, int, str]] = []
         self.stops: Callable[[], bool] = lambda: False
 
     def progress(self, done: int, total: int, unit: str) -> None:
         if self.stops():
             raise RunCancelled("enough")
-        self.told.append((done, total, unit))
+        self.reported.append((done, total, unit))
 
 
 @contextmanager
@@ -74,7 +74,7 @@ class TestMock:
         parameters = {"seconds": 0, "steps": 4}
         with running(parameters) as run:
             mock.call(parameters)
-        assert run.told == [(1, 4, "steps"), (2, 4, "steps"), (3, 4, "steps"), (4, 4, "steps")]
+        assert run.reported == [(1, 4, "steps"), (2, 4, "steps"), (3, 4, "steps"), (4, 4, "steps")]
 
     def test_mock_works_for_the_given_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = Clock(monkeypatch)
@@ -96,7 +96,7 @@ class TestMock:
             with running(parameters, attempt) as run:
                 with pytest.raises(SimulatedFailure, match=f"attempt {attempt} of 2"):
                     mock.call(parameters)
-                assert run.told[-1] == (5, 10, "steps")
+                assert run.reported[-1] == (5, 10, "steps")
         assert perform(mock, parameters, attempt=3)["notes"] == "simulated"
 
     def test_mock_fails_without_retry_if_fatal(self) -> None:
@@ -182,12 +182,12 @@ class TestForecast:
     def test_forecast_reports_progress_by_month_and_notices_cancellation(self) -> None:
         with running(REQUEST) as run:
             forecast.call(REQUEST)
-            assert run.told == [(month, 24, "months") for month in range(1, 25)]
+            assert run.reported == [(month, 24, "months") for month in range(1, 25)]
         with running(REQUEST) as run:
-            run.stops = lambda: len(run.told) == 3
+            run.stops = lambda: len(run.reported) == 3
             with pytest.raises(RunCancelled):
                 forecast.call(REQUEST)
-            assert len(run.told) == 3
+            assert len(run.reported) == 3
 
     @pytest.mark.parametrize(
         ("change", "says"),

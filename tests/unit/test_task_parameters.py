@@ -48,8 +48,8 @@ class TestCheck:
         task_of(greet).check({"name": "you", "times": 2})
 
     def test_all_problems_are_reported_together(self) -> None:
-        told = problems(task_of(greet), {"times": "2", "nmae": "you", "x/y": 1})
-        assert told == {
+        found = problems(task_of(greet), {"times": "2", "nmae": "you", "x/y": 1})
+        assert found == {
             "/name": "missing",
             "/nmae": "unknown parameter; did you mean name?",
             "/x~1y": "unknown parameter",
@@ -98,11 +98,11 @@ class TestCheck:
             "choice": [True, "x"],
             "by_name": {"a/b": {"x": 1, "y": ""}},
         }
-        told = problems(task_of(fn), parameters)
-        assert told["/points/1/y"] == "missing"
-        assert told["/by_name/a~1b/y"] == "Input should be a valid integer"
-        assert "/choice/1" in told
-        assert all(not pointer.endswith(("int", "bool")) for pointer in told)
+        found = problems(task_of(fn), parameters)
+        assert found["/points/1/y"] == "missing"
+        assert found["/by_name/a~1b/y"] == "Input should be a valid integer"
+        assert "/choice/1" in found
+        assert all(not pointer.endswith(("int", "bool")) for pointer in found)
 
     def test_a_default_of_none_admits_null(self) -> None:
         def fn(note: str = None) -> None: ...  # noqa: RUF013

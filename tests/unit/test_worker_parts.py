@@ -160,10 +160,10 @@ def test_a_log_line_is_json_on_one_line_and_quiet_events_are_left_out() -> None:
     stop()
     emit("run.settled", status="SUCCEEDED")
     [line] = stream.getvalue().splitlines()
-    told = json.loads(line)
-    assert told["level"] == "warning"
-    assert told["error"] == "a\nb\\x1b[1m"
-    assert {"run_id", "payload_hash", "worker_id", "status", "attempt_count", "at"} <= told.keys()
+    written = json.loads(line)
+    assert written["level"] == "warning"
+    assert written["error"] == "a\nb\\x1b[1m"
+    assert {"run_id", "payload_hash", "worker_id", "status", "attempt_count", "at"} <= written.keys()
 
 
 def test_line_for_people_cannot_be_forged() -> None:

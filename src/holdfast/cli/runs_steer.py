@@ -42,7 +42,7 @@ def where_it_failed(run_id: str) -> str:
 @click.option("--reason", help="Stored with the run.")
 @json_option
 def cancel(run_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
-    """Cancel runs: at once if pending, else they are asked to stop."""
+    """Cancel runs: pending runs end immediately, running ones are requested to stop."""
 
     def ask(client: Client, run_id: str) -> Run:
         return client.cancel(run_id, reason=reason)

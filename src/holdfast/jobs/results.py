@@ -90,13 +90,13 @@ def open_results(reference: dict[str, Any]) -> Results:
     from holdfast.jobs.ambient import client
     from holdfast.sql import maps
 
-    asking = client()
-    stored = asking.perform(lambda: iter(maps.read(reference["map"])))
+    connected = client()
+    stored = connected.perform(lambda: iter(maps.read(reference["map"])))
     if stored is None or stored.total != reference["total"]:
         found = "does not exist" if stored is None else f"has {stored.total} slices"
         raise Fatal(f"the join was created for {reference['total']} slices, but map {reference['map']} {found}")
 
     def load_page(ids: Sequence[str]) -> Sequence[tuple[Any, ...]]:
-        return asking.perform(lambda: iter(maps.results(ids)))
+        return connected.perform(lambda: iter(maps.results(ids)))
 
-    return Results(reference["map"], reference["total"], load_page, asking.runtime.load_result)
+    return Results(reference["map"], reference["total"], load_page, connected.runtime.load_result)
