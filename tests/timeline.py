@@ -34,20 +34,20 @@ ERROR = {"class": "Broken", "message": "it broke", "traceback": None}
 
 
 class Performs(Protocol):
-    """Carries an operation to a database, in a transaction of its own where the operation asks for one."""
+    """Runs an operation on a database, in a transaction if the operation needs one."""
 
     def perform(self, make_op: Callable[[], Op[T]]) -> T: ...
 
 
 def new_run(parameters: object = None, **options: Any) -> NewRun:
-    """A request for a run, with as little said as possible."""
+    """Return a run with default values."""
     text = orjson.dumps({} if parameters is None else parameters, option=orjson.OPT_SORT_KEYS)
     defaults: dict[str, Any] = {"id": new_id(), "task": "work", "payload_hash": sha256(text).hexdigest()}
     return NewRun(**(defaults | {"parameters": text.decode()} | options))
 
 
 class Worker:
-    """A worker as the database knows it. It does only what the test says: left alone, its leases pass."""
+    """A worker row. It does only what the test calls: if the test does not renew it, its leases expire."""
 
     def __init__(self, timeline: Timeline, info: WorkerInfo) -> None:
         self.id = info.id
@@ -57,7 +57,7 @@ class Worker:
         self._perform(lambda: iter(workers.register(info)))
 
     def _known(self) -> Sequence[str]:
-        """The tasks that this worker was registered with, or all that the timeline has runs of."""
+        """Return the tasks that this worker was registered with, or all tasks of the timeline's runs."""
         return self._tasks if self._tasks is not None else sorted(self._timeline.tasks)
 
     def claim(self, limit: int = 1, *queues: str, after: Claim | None = None) -> list[Claim]:
@@ -75,7 +75,7 @@ class Worker:
         return claims[0]
 
     def take(self, run: str) -> Claim | None:
-        """Claim this very run, if it can be had."""
+        """Claim this run by its id, if possible."""
         return self._perform(lambda: ops.claim_by_id(self.id, run, self._known(), 0.5))
 
     def takes(self, run: str) -> Claim:
@@ -114,7 +114,7 @@ class Worker:
 
 
 class Timeline:
-    """One story: runs, workers and people, and a clock between them."""
+    """A sequence of actions of clients and workers, with a clock that the test moves."""
 
     def __init__(self, driver: Performs, connection: clock.Executes) -> None:
         self._driver = driver
@@ -147,11 +147,11 @@ class Timeline:
         return self._driver.perform(make_op)
 
     def ask(self, statement: Statement[T]) -> T:
-        """Perform a lone statement."""
+        """Run a single statement."""
         return self.perform(lambda: iter(statement))
 
     def worker(self, name: str, *, lease: timedelta = LEASE, **options: Any) -> Worker:
-        """The worker of this name; it registers when it is first spoken of."""
+        """Return the worker with this name; it registers on first use."""
         if name not in self._workers:
             info = WorkerInfo(new_id(), "host", 1, name, "inline", "0", options.pop("slots", 1), lease, **options)
             self._workers[name] = Worker(self, info)
@@ -160,7 +160,7 @@ class Timeline:
     # What is asked.
 
     def submit(self, parameters: object = None, **options: Any) -> str:
-        """Submit a run and tell its id."""
+        """Submit a run and return its id."""
         return self.submitted(parameters, **options).run.id
 
     def submitted(self, parameters: object = None, **options: Any) -> Submitted:
@@ -175,7 +175,7 @@ class Timeline:
         return self.perform(lambda: ops.retry(run, by))
 
     def rescue(self) -> list[Acknowledgement]:
-        """One pass of rescue, each orphan by itself."""
+        """Rescue all orphans, each in its own transaction."""
         orphans = self.perform(lambda: ops.find_orphans(500))
         return [ack for orphan in orphans for ack in self.perform(lambda o=orphan: ops.rescue([o], 0.5))]  # type: ignore[misc]
 
@@ -200,7 +200,7 @@ class Timeline:
         return self.perform(lambda: ops.events(run, after))
 
     def story(self, run: str) -> str:
-        """The types of a run's events, in one line."""
+        """Return the types of a run's events, in one line."""
         return " ".join(event.type for event in self.events(run))
 
     def attempts(self, run: str) -> list[AttemptRecord]:

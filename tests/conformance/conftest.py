@@ -29,7 +29,7 @@ def driver(request: pytest.FixtureRequest, database_url: str) -> Iterator[Driver
 
 @pytest.fixture
 def connection(database_url: str) -> Iterator[psycopg.Connection]:
-    """A connection of the test's own, beside the driver's."""
+    """A separate connection of the test."""
     with psycopg.connect(database_url, autocommit=True) as connection:
         yield connection
 

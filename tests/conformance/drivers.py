@@ -36,11 +36,11 @@ class Driver(ABC):
 
     @abstractmethod
     def perform(self, make_op: Callable[[], Op[T]]) -> T:
-        """Drive an operation in a transaction of its own."""
+        """Run an operation in its own transaction."""
 
     @abstractmethod
     def borrow(self) -> AbstractContextManager[Run]:
-        """A transaction of the caller's: operations driven in it happen if and only if it commits."""
+        """A caller's transaction: operations run in it take effect if and only if it commits."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -108,7 +108,7 @@ class PsycopgAsync(Driver):
 
 
 class Pooled(Psycopg):
-    """A connection of ours behind a pooler in transaction mode."""
+    """A Holdfast connection behind a pooler in transaction mode."""
 
     def _connect(self) -> psycopg.Connection[Any]:
         return OwnConnection.connect(self.url, session=CLIENT)
@@ -151,7 +151,7 @@ class SQLAlchemySession(SQLAlchemyConnection):
 
 
 def asyncpg_arguments(url: str) -> dict[str, Any]:
-    """What asyncpg.connect() takes, of a URL for libpq."""
+    """Return the arguments of asyncpg.connect() for a libpq URL."""
     known = conninfo_to_dict(url)
     names = {"host": "host", "port": "port", "user": "user", "password": "password", "dbname": "database"}
     return {theirs: known[ours] for ours, theirs in names.items() if ours in known}
@@ -228,7 +228,14 @@ POOLED = ("pooled", "pooled_async")
 EVERY_TEST = ("psycopg", "psycopg_async")
 # Only callers bring these. What reads alone is tested with every call that is offered: test_client_async_sqlalchemy.py.
 ONLY_BORROWED = {
-    "sqlalchemy_asyncpg": ("test_submit", "test_keys", "test_dedupe", "test_cancel", "test_retry", "test_list"),
+    "sqlalchemy_asyncpg": (
+        "test_submit",
+        "test_keys",
+        "test_dedupe",
+        "test_cancel",
+        "test_retry",
+        "test_list",
+    ),
     "sqlalchemy_async_session": ("test_submit",),
 }
 

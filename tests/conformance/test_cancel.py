@@ -1,4 +1,4 @@
-"""Cancelling: at once while a run is pending, by asking while it runs, never against what already ended."""
+"""Cancelling: immediate for pending runs, by request for running ones, and rejected for ended ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.domain.ids import new_id
 from tests.timeline import Timeline
 
 
-def test_a_ready_run_ends_at_once(timeline: Timeline) -> None:
+def test_cancelled_ready_run_ends_immediately(timeline: Timeline) -> None:
     run = timeline.submit()
     record = timeline.cancel(run, "changed my mind")
     assert (record.status, record.reason, record.attempt_count) == ("CANCELLED", "changed my mind", 0)
@@ -19,14 +19,14 @@ def test_a_ready_run_ends_at_once(timeline: Timeline) -> None:
     assert timeline.story(run) == "SUBMITTED CANCELLED"
 
 
-def test_a_run_that_waits_ends_at_once(timeline: Timeline) -> None:
+def test_cancelled_waiting_run_ends_immediately(timeline: Timeline) -> None:
     run = timeline.submit(run_after=timedelta(minutes=5))
     assert timeline.cancel(run).status == "CANCELLED"
     timeline.later(minutes=6)
     assert timeline.promote() == 0
 
 
-def test_a_run_between_two_attempts_ends_at_once(timeline: Timeline) -> None:
+def test_run_cancelled_between_two_attempts_ends_immediately(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.fails(worker.claims(run))
@@ -36,7 +36,7 @@ def test_a_run_between_two_attempts_ends_at_once(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_a_running_run_is_asked_and_can_then_only_end_cancelled(timeline: Timeline) -> None:
+def test_running_run_with_a_cancel_request_can_only_end_cancelled(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -48,7 +48,7 @@ def test_a_running_run_is_asked_and_can_then_only_end_cancelled(timeline: Timeli
     assert timeline.story(run) == "SUBMITTED CLAIMED CANCEL_REQUESTED CANCELLED"
 
 
-def test_asking_again_changes_nothing(timeline: Timeline) -> None:
+def test_second_cancel_request_changes_nothing(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").claims(run)
     first = timeline.cancel(run, "first")
@@ -69,7 +69,7 @@ def test_no_new_attempt_starts_after_a_cancel(timeline: Timeline) -> None:
     assert timeline.status(run) == "CANCELLED"
 
 
-def test_a_run_handed_back_after_a_cancel_is_cancelled(timeline: Timeline) -> None:
+def test_run_handed_back_after_a_cancel_request_is_cancelled(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -77,7 +77,7 @@ def test_a_run_handed_back_after_a_cancel_is_cancelled(timeline: Timeline) -> No
     assert worker.hands_back(claim).outcome == "CANCELLED"
 
 
-def test_cancelling_twice_is_the_same_as_once(timeline: Timeline) -> None:
+def test_cancelling_twice_has_the_effect_of_cancelling_once(timeline: Timeline) -> None:
     run = timeline.submit()
     first = timeline.cancel(run, "first")
     again = timeline.cancel(run, "second")
@@ -87,7 +87,7 @@ def test_cancelling_twice_is_the_same_as_once(timeline: Timeline) -> None:
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("ending", ["SUCCEEDED", "FAILED"])
-def test_what_ended_otherwise_cannot_be_cancelled(timeline: Timeline, ending: str) -> None:
+def test_run_that_has_ended_otherwise_cannot_be_cancelled(timeline: Timeline, ending: str) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -100,6 +100,6 @@ def test_what_ended_otherwise_cannot_be_cancelled(timeline: Timeline, ending: st
     assert timeline.status(run) == ending
 
 
-def test_an_unknown_run_cannot_be_cancelled(timeline: Timeline) -> None:
+def test_unknown_run_cannot_be_cancelled(timeline: Timeline) -> None:
     with pytest.raises(RunNotFound):
         timeline.cancel(new_id())

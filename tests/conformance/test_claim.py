@@ -1,4 +1,4 @@
-"""Claiming: in order, no more than asked for, and only by workers that live and want to."""
+"""Claiming: in order, up to a limit, and only by live workers that are not draining."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast import ops
 from tests.timeline import Timeline, new_run
 
 
-def test_higher_priority_first_then_older_first(timeline: Timeline) -> None:
+def test_runs_are_claimed_by_priority_then_by_age(timeline: Timeline) -> None:
     low = timeline.submit({"n": 1}, priority=-100)
     first = timeline.submit({"n": 2})
     second = timeline.submit({"n": 3})
@@ -20,7 +20,7 @@ def test_higher_priority_first_then_older_first(timeline: Timeline) -> None:
     assert [claim.run_id for claim in claims] == [high, first, second, low]
 
 
-def test_claims_one_by_one_come_in_order(timeline: Timeline) -> None:
+def test_single_claims_follow_the_same_order(timeline: Timeline) -> None:
     low = timeline.submit({"n": 1}, priority=-1)
     first = timeline.submit({"n": 2})
     high = timeline.submit({"n": 3}, priority=1)
@@ -29,14 +29,14 @@ def test_claims_one_by_one_come_in_order(timeline: Timeline) -> None:
         worker.claims(run)
 
 
-def test_runs_of_one_moment_come_in_the_order_of_their_ids(timeline: Timeline) -> None:
+def test_runs_created_at_the_same_time_are_claimed_by_id(timeline: Timeline) -> None:
     many = [new_run({"n": n}) for n in range(20)]
     timeline.perform(lambda: ops.submit_many(many[::-1]))
     claims = timeline.worker("a").claim(20)
     assert [claim.run_id for claim in claims] == [new.id for new in many]
 
 
-def test_a_claim_takes_no_more_than_asked(timeline: Timeline) -> None:
+def test_claim_takes_no_more_than_its_limit(timeline: Timeline) -> None:
     for queue in ("one", "two", "three"):
         timeline.perform(lambda q=queue: ops.submit_many([new_run({"n": n}, queue=q) for n in range(5)]))
     worker = timeline.worker("a")
@@ -45,7 +45,7 @@ def test_a_claim_takes_no_more_than_asked(timeline: Timeline) -> None:
     assert worker.claim(100, "one", "two", "three") == []
 
 
-def test_queues_are_looked_through_in_the_order_given(timeline: Timeline) -> None:
+def test_queues_are_searched_in_the_given_order(timeline: Timeline) -> None:
     second = timeline.submit(queue="b")
     first = timeline.submit(queue="a")
     worker = timeline.worker("a")
@@ -53,7 +53,7 @@ def test_queues_are_looked_through_in_the_order_given(timeline: Timeline) -> Non
     assert worker.claims(first, "b", "a")
 
 
-def test_only_the_named_queues_are_claimed_from(timeline: Timeline) -> None:
+def test_claim_takes_runs_of_the_named_queues_only(timeline: Timeline) -> None:
     timeline.submit(queue="other")
     assert timeline.worker("a").claim(10, "default") == []
 
@@ -66,7 +66,7 @@ def test_no_run_is_claimed_twice(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_a_claim_carries_all_that_is_needed(timeline: Timeline) -> None:
+def test_claim_has_everything_an_executor_needs(timeline: Timeline) -> None:
     run = timeline.submit({"n": 1}, policy='{"max_attempts": 5}', queue="models")
     claim = timeline.worker("a").claims(run, "models")
     assert (claim.task, claim.queue, claim.parameters, claim.policy) == (
@@ -81,7 +81,7 @@ def test_a_claim_carries_all_that_is_needed(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_the_lag_is_counted_from_when_the_run_was_due(timeline: Timeline) -> None:
+def test_lag_is_measured_from_when_the_run_was_due(timeline: Timeline) -> None:
     run = timeline.submit(run_after=timedelta(minutes=10))
     worker = timeline.worker("a", lease=timedelta(hours=1))
     timeline.later(minutes=12)
@@ -90,7 +90,7 @@ def test_the_lag_is_counted_from_when_the_run_was_due(timeline: Timeline) -> Non
 
 
 @pytest.mark.every_driver
-def test_a_paused_queue_gives_nothing(timeline: Timeline) -> None:
+def test_no_run_of_a_paused_queue_is_claimed(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.pause("default", reason="maintenance")
     worker = timeline.worker("a")
@@ -100,14 +100,14 @@ def test_a_paused_queue_gives_nothing(timeline: Timeline) -> None:
     worker.claims(run)
 
 
-def test_a_paused_queue_does_not_stop_the_others(timeline: Timeline) -> None:
+def test_paused_queue_does_not_stop_other_queues(timeline: Timeline) -> None:
     timeline.submit(queue="paused")
     run = timeline.submit(queue="open")
     timeline.pause("paused")
     assert [claim.run_id for claim in timeline.worker("a").claim(10, "paused", "open")] == [run]
 
 
-def test_a_worker_whose_lease_has_passed_claims_nothing(timeline: Timeline) -> None:
+def test_expired_worker_claims_nothing(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     timeline.later(seconds=61)
@@ -116,14 +116,14 @@ def test_a_worker_whose_lease_has_passed_claims_nothing(timeline: Timeline) -> N
     assert timeline.status(run) == "PENDING"
 
 
-def test_a_worker_that_left_claims_nothing(timeline: Timeline) -> None:
+def test_deregistered_worker_claims_nothing(timeline: Timeline) -> None:
     timeline.submit()
     worker = timeline.worker("a")
     worker.deregister()
     assert worker.claim() == []
 
 
-def test_a_draining_worker_claims_nothing(timeline: Timeline) -> None:
+def test_draining_worker_claims_nothing(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     assert worker.drain() == 1
@@ -132,7 +132,7 @@ def test_a_draining_worker_claims_nothing(timeline: Timeline) -> None:
     assert worker.renew().drain
 
 
-def test_a_bound_hides_what_lies_before_it(timeline: Timeline) -> None:
+def test_claim_skips_runs_before_its_lower_bound(timeline: Timeline) -> None:
     runs = [timeline.submit({"n": n}) for n in range(3)]
     worker = timeline.worker("a")
     claim = worker.claims(runs[0])
@@ -143,7 +143,7 @@ def test_a_bound_hides_what_lies_before_it(timeline: Timeline) -> None:
     worker.claims(urgent)
 
 
-def test_a_handed_back_run_can_be_claimed_again_at_once(timeline: Timeline) -> None:
+def test_handed_back_run_can_be_claimed_again_immediately(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.hands_back(worker.claims(run))
@@ -151,7 +151,7 @@ def test_a_handed_back_run_can_be_claimed_again_at_once(timeline: Timeline) -> N
     assert (again.number, again.excused, again.spent) == (2, 1, 1)
 
 
-def test_a_worker_claims_only_tasks_that_it_knows(timeline: Timeline) -> None:
+def test_worker_claims_only_runs_of_its_registered_tasks(timeline: Timeline) -> None:
     foreign = timeline.submit(task="foreign", priority=100)
     known = timeline.submit(task="known")
     worker = timeline.worker("a", tasks=("known", "other"))

@@ -1,4 +1,4 @@
-"""Claiming one run by its id, as a doorbell that names runs does."""
+"""Claiming one run by its id, as the RQ doorbell does."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from holdfast.sql import leases
 from tests.timeline import Timeline
 
 
-def test_a_ready_run_is_taken(timeline: Timeline) -> None:
+def test_ready_run_is_claimed_by_id(timeline: Timeline) -> None:
     timeline.submit({"n": 1})
     run = timeline.submit({"n": 2})
     claim = timeline.worker("a").takes(run)
     assert (claim.run_id, claim.number, claim.parameters) == (run, 1, '{"n":2}')
 
 
-def test_a_run_that_is_held_is_not(timeline: Timeline) -> None:
+def test_leased_run_is_not_claimed_by_id(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").takes(run)
     assert timeline.worker("b").take(run) is None
@@ -27,7 +27,7 @@ def test_a_run_that_is_held_is_not(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_a_run_that_is_held_is_found_by_nobody(timeline: Timeline) -> None:
+def test_leased_run_is_not_an_orphan(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").takes(run)
     assert timeline.ask(leases.orphan(run)) == []
@@ -36,7 +36,7 @@ def test_a_run_that_is_held_is_found_by_nobody(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_a_lease_that_has_passed_is_taken_over(timeline: Timeline) -> None:
+def test_expired_lease_is_claimed_by_another_worker(timeline: Timeline) -> None:
     run = timeline.submit()
     lost = timeline.worker("a").takes(run)
     timeline.later(seconds=61)
@@ -48,7 +48,7 @@ def test_a_lease_that_has_passed_is_taken_over(timeline: Timeline) -> None:
     assert timeline.story(run) == "SUBMITTED CLAIMED LOST CLAIMED FENCED SUCCEEDED"
 
 
-def test_a_run_whose_budget_is_lost_with_its_worker_is_not_taken_over(timeline: Timeline) -> None:
+def test_run_without_attempts_left_is_not_claimed_after_its_lease_expired(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"max_attempts": 1}')
     timeline.worker("a").takes(run)
     timeline.later(seconds=61)
@@ -56,7 +56,7 @@ def test_a_run_whose_budget_is_lost_with_its_worker_is_not_taken_over(timeline: 
     assert timeline.status(run) == "FAILED"
 
 
-def test_a_run_asked_to_stop_is_not_taken_over(timeline: Timeline) -> None:
+def test_run_with_a_cancel_request_is_not_claimed_after_its_lease_expired(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").takes(run)
     timeline.cancel(run)
@@ -65,7 +65,7 @@ def test_a_run_asked_to_stop_is_not_taken_over(timeline: Timeline) -> None:
     assert timeline.status(run) == "CANCELLED"
 
 
-def test_a_run_is_taken_when_its_time_has_come_and_not_before(timeline: Timeline) -> None:
+def test_scheduled_run_is_claimed_by_id_once_it_is_due(timeline: Timeline) -> None:
     run = timeline.submit(run_after=timedelta(minutes=5))
     worker = timeline.worker("a", lease=timedelta(hours=1))
     assert worker.take(run) is None
@@ -73,7 +73,7 @@ def test_a_run_is_taken_when_its_time_has_come_and_not_before(timeline: Timeline
     worker.takes(run)
 
 
-def test_an_ended_or_unknown_run_is_not_taken(timeline: Timeline) -> None:
+def test_ended_or_unknown_run_is_not_claimed_by_id(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.succeeds(worker.takes(run))

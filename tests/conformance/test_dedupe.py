@@ -1,4 +1,4 @@
-"""Dedupe: the same task and payload find the run that is there, within a window, without a race."""
+"""Dedupe: the same task and payload find an existing run, within a window, without a race."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conformance.drivers import Driver
 from tests.timeline import Timeline, new_run
 
 
-def test_a_pending_run_is_found(timeline: Timeline) -> None:
+def test_dedupe_finds_a_pending_run(timeline: Timeline) -> None:
     run = timeline.submit({"n": 1}, dedupe="active")
     again = timeline.submitted({"n": 1}, dedupe="active")
     assert (again.run.id, again.created) == (run, False)
@@ -52,18 +52,18 @@ def test_a_run_written_by_the_previous_release_is_found(timeline: Timeline, conn
     assert timeline.submitted({"n": 1}, dedupe="active").run.id == run.id
 
 
-def test_a_run_that_waits_is_found(timeline: Timeline) -> None:
+def test_dedupe_finds_a_waiting_run(timeline: Timeline) -> None:
     run = timeline.submit(run_after=timedelta(minutes=5), dedupe="active")
     assert timeline.submitted(dedupe="active").run.id == run
 
 
-def test_a_running_run_is_found(timeline: Timeline) -> None:
+def test_dedupe_finds_a_running_run(timeline: Timeline) -> None:
     run = timeline.submit(dedupe="active")
     timeline.worker("a").claims(run)
     assert timeline.submitted(dedupe="active").run.id == run
 
 
-def test_a_run_that_was_asked_to_stop_is_not_found(timeline: Timeline) -> None:
+def test_dedupe_does_not_find_a_run_with_a_cancel_request(timeline: Timeline) -> None:
     run = timeline.submit(dedupe="active")
     timeline.worker("a").claims(run)
     timeline.cancel(run)
@@ -71,20 +71,20 @@ def test_a_run_that_was_asked_to_stop_is_not_found(timeline: Timeline) -> None:
     assert timeline.submitted(dedupe=timedelta(hours=1)).run.id != run
 
 
-def test_another_payload_or_task_is_not_the_same(timeline: Timeline) -> None:
+def test_dedupe_distinguishes_payloads_and_tasks(timeline: Timeline) -> None:
     timeline.submit({"n": 1}, dedupe="active")
     assert timeline.submitted({"n": 2}, dedupe="active").created
     assert timeline.submitted({"n": 1}, task="other", dedupe="active").created
 
 
-def test_an_ended_run_is_not_active(timeline: Timeline) -> None:
+def test_active_dedupe_does_not_find_an_ended_run(timeline: Timeline) -> None:
     run = timeline.submit(dedupe="active")
     worker = timeline.worker("a")
     worker.succeeds(worker.claims(run))
     assert timeline.submitted(dedupe="active").created
 
 
-def test_active_is_bounded_by_its_window(timeline: Timeline) -> None:
+def test_active_dedupe_finds_no_run_older_than_its_window(timeline: Timeline) -> None:
     timeline.at("10:00")
     run = timeline.submit(dedupe="active")
     timeline.at("10:09")
@@ -94,7 +94,7 @@ def test_active_is_bounded_by_its_window(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_a_window_finds_a_success(timeline: Timeline) -> None:
+def test_dedupe_window_finds_a_succeeded_run(timeline: Timeline) -> None:
     run = timeline.submit(dedupe="active")
     worker = timeline.worker("a")
     worker.succeeds(worker.claims(run))
@@ -105,7 +105,7 @@ def test_a_window_finds_a_success(timeline: Timeline) -> None:
 
 
 @pytest.mark.parametrize("ending", ["FAILED", "CANCELLED"])
-def test_a_window_finds_no_failure(timeline: Timeline, ending: str) -> None:
+def test_dedupe_window_does_not_find_a_failed_or_cancelled_run(timeline: Timeline, ending: str) -> None:
     run = timeline.submit(dedupe="active")
     if ending == "FAILED":
         worker = timeline.worker("a")
@@ -116,7 +116,7 @@ def test_a_window_finds_no_failure(timeline: Timeline, ending: str) -> None:
     assert timeline.submitted(dedupe=timedelta(hours=1)).created
 
 
-def test_a_window_finds_what_was_reopened(timeline: Timeline) -> None:
+def test_dedupe_window_finds_a_reopened_run(timeline: Timeline) -> None:
     run = timeline.submit(dedupe="active")
     timeline.cancel(run)
     timeline.retry(run)
@@ -124,17 +124,17 @@ def test_a_window_finds_what_was_reopened(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_a_stricter_isolation_is_refused(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_dedupe_rejects_a_stricter_isolation_level(timeline: Timeline, connection: psycopg.Connection) -> None:
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     with pytest.raises(ConfigurationError, match="READ COMMITTED"), connection.transaction():
         drive(connection, ops.submit(new_run(dedupe="active")))
 
 
 @pytest.mark.every_driver
-def test_whoever_asks_meanwhile_waits_for_the_answer(
+def test_concurrent_request_waits_for_the_first_and_finds_its_run(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, database_url: str
 ) -> None:
-    """The second of two transactions decides only after the first has ended, and then sees what it made."""
+    """The second of two transactions waits for the first to end, and then sees its run."""
     with driver.borrow() as run:
         first = run(ops.submit(new_run({"n": 1}, dedupe="active")))
         with psycopg.connect(database_url, autocommit=True) as other:
@@ -145,8 +145,8 @@ def test_whoever_asks_meanwhile_waits_for_the_answer(
 
 
 @pytest.mark.fresh_database
-def test_runs_from_before_the_window_cost_nothing(connection: psycopg.Connection) -> None:
-    """Many runs had this payload and ended: only those within the window are looked at."""
+def test_runs_older_than_the_window_are_not_read(connection: psycopg.Connection) -> None:
+    """Many ended runs have this payload: only those within the window are read."""
     connection.execute(
         """
         insert into holdfast.runs (id, created_at, payload_hash, task, queue, parameters)
@@ -158,8 +158,8 @@ def test_runs_from_before_the_window_cost_nothing(connection: psycopg.Connection
     connection.execute("analyze holdfast.runs")
     connection.execute("set enable_seqscan = off")
     for look in (payloads.active, payloads.recent):
-        asked = look("mock", hashlib.sha256(b"{}").hexdigest(), timedelta(minutes=10))
-        plan = connection.execute("explain (costs off) " + asked.sql, asked.params).fetchall()
+        statement = look("mock", hashlib.sha256(b"{}").hexdigest(), timedelta(minutes=10))
+        plan = connection.execute("explain (costs off) " + statement.sql, statement.params).fetchall()
         lines = [line for (line,) in plan]
         conditions = [line for line in lines if "Index Cond" in line and "payload_hash" in line]
         assert conditions

@@ -1,4 +1,4 @@
-"""Why a run waits: the same predicates as the claim's, one reason at a time."""
+"""Why a run waits: the conditions of a claim, one reason at a time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def codes(timeline: Timeline, run: str) -> list[str]:
     return [reason.code for reason in timeline.why(run)]
 
 
-def test_next(timeline: Timeline) -> None:
+def test_why_of_the_first_ready_run_is_next(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a")
     assert codes(timeline, run) == ["next"]
 
 
-def test_no_worker(timeline: Timeline) -> None:
+def test_why_without_workers_is_no_worker(timeline: Timeline) -> None:
     run = timeline.submit()
     assert codes(timeline, run) == ["no-worker"]
     worker = timeline.worker("a")
@@ -30,25 +30,25 @@ def test_no_worker(timeline: Timeline) -> None:
     assert codes(timeline, run) == ["no-worker"]
 
 
-def test_no_worker_for_the_queue(timeline: Timeline) -> None:
+def test_why_without_a_worker_for_the_queue_says_so(timeline: Timeline) -> None:
     run = timeline.submit(queue="models")
     timeline.worker("a", queues=("other",))
     assert codes(timeline, run) == ["no-worker-for-queue"]
 
 
-def test_no_worker_for_the_task(timeline: Timeline) -> None:
+def test_why_without_a_worker_for_the_task_says_so(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a", tasks=("other",))
     assert codes(timeline, run) == ["no-worker-for-task"]
 
 
-def test_scheduled(timeline: Timeline) -> None:
+def test_why_of_a_run_that_is_not_due_is_scheduled(timeline: Timeline) -> None:
     run = timeline.submit(run_after=timedelta(minutes=5))
     timeline.worker("a")
     assert codes(timeline, run) == ["scheduled"]
 
 
-def test_retry(timeline: Timeline) -> None:
+def test_why_of_a_run_between_attempts_is_retry(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.fails(worker.claims(run))
@@ -56,7 +56,7 @@ def test_retry(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_dependencies(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_why_of_a_blocked_run_is_dependencies(timeline: Timeline, connection: psycopg.Connection) -> None:
     run = timeline.submit(run_after=timedelta(seconds=1))
     connection.execute("update holdfast.waiting set blockers = 2")
     timeline.later(seconds=2)
@@ -64,7 +64,7 @@ def test_dependencies(timeline: Timeline, connection: psycopg.Connection) -> Non
     assert codes(timeline, run) == ["dependencies"]
 
 
-def test_paused(timeline: Timeline) -> None:
+def test_why_of_a_run_in_a_paused_queue_names_who_paused_it(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a")
     timeline.pause("default", "ada", "maintenance")
@@ -74,7 +74,7 @@ def test_paused(timeline: Timeline) -> None:
     assert "maintenance" in reason.detail
 
 
-def test_behind(timeline: Timeline) -> None:
+def test_why_counts_the_runs_ahead(timeline: Timeline) -> None:
     timeline.submit({"n": 1}, priority=1)
     timeline.submit({"n": 2})
     run = timeline.submit({"n": 3})
@@ -85,14 +85,14 @@ def test_behind(timeline: Timeline) -> None:
     assert reason.detail.startswith("2 ")
 
 
-def test_busy(timeline: Timeline) -> None:
+def test_why_is_busy_if_all_slots_are_in_use(timeline: Timeline) -> None:
     timeline.submit({"n": 1})
     run = timeline.submit({"n": 2})
     timeline.worker("a", slots=1).claim()
     assert codes(timeline, run) == ["busy"]
 
 
-def test_running_stopping_and_ended(timeline: Timeline) -> None:
+def test_why_follows_a_run_through_running_stopping_and_ended(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -108,12 +108,12 @@ def test_running_stopping_and_ended(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_several_reasons_come_together(timeline: Timeline) -> None:
+def test_why_returns_several_reasons(timeline: Timeline) -> None:
     run = timeline.submit(run_after=timedelta(minutes=5))
     timeline.pause("default")
     assert codes(timeline, run) == ["scheduled", "paused", "no-worker"]
 
 
-def test_unknown(timeline: Timeline) -> None:
+def test_why_of_an_unknown_run_raises_run_not_found(timeline: Timeline) -> None:
     with pytest.raises(RunNotFound):
         timeline.why(new_id())

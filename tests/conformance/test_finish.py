@@ -1,4 +1,4 @@
-"""Finishing: an ending is accepted once, from whoever holds the lease, while it is valid."""
+"""Finishing: an outcome is accepted once, from the worker that holds a valid lease."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.timeline import ERROR, Timeline
 
 
 @pytest.mark.every_driver
-def test_a_success_keeps_its_result(timeline: Timeline) -> None:
+def test_succeeded_run_has_its_result(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     ack = worker.succeeds(worker.claims(run), '{"objective": 0.83}')
@@ -32,7 +32,7 @@ def test_a_success_keeps_its_result(timeline: Timeline) -> None:
     assert timeline.get(run).finished_at is not None
 
 
-def test_a_result_kept_elsewhere_is_named_with_its_hash(timeline: Timeline) -> None:
+def test_result_in_a_store_is_recorded_with_reference_and_hash(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     stored = StoredResult(f"{run}/1.json", 12, "ab" * 32)
@@ -41,7 +41,7 @@ def test_a_result_kept_elsewhere_is_named_with_its_hash(timeline: Timeline) -> N
     assert found == (None, stored.ref, stored.size, stored.sha256)
 
 
-def test_a_second_ending_is_refused_and_recorded(timeline: Timeline) -> None:
+def test_second_finish_of_an_attempt_is_rejected_and_recorded(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -52,8 +52,8 @@ def test_a_second_ending_is_refused_and_recorded(timeline: Timeline) -> None:
     assert timeline.story(run) == "SUBMITTED CLAIMED SUCCEEDED FENCED FENCED"
 
 
-def test_an_ending_after_the_lease_has_passed_is_refused(timeline: Timeline) -> None:
-    """Although nobody has rescued the run yet: the lease, not the rescue, decides."""
+def test_finish_after_the_lease_expired_is_rejected(timeline: Timeline) -> None:
+    """Even if the run has not been rescued yet: the lease decides, not the rescue."""
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -64,7 +64,7 @@ def test_an_ending_after_the_lease_has_passed_is_refused(timeline: Timeline) -> 
     assert timeline.story(run) == "SUBMITTED CLAIMED FENCED FENCED"
 
 
-def test_an_ending_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
+def test_finish_of_an_earlier_attempt_is_rejected(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     first = worker.claims(run)
@@ -75,7 +75,7 @@ def test_an_ending_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
     assert timeline.perform(lambda: ops.result(run)).text == '"in time"'
 
 
-def test_an_ending_by_another_worker_is_refused(timeline: Timeline) -> None:
+def test_finish_by_another_worker_is_rejected(timeline: Timeline) -> None:
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     assert not timeline.worker("b").succeeds(claim).accepted
@@ -84,7 +84,7 @@ def test_an_ending_by_another_worker_is_refused(timeline: Timeline) -> None:
 
 
 @pytest.mark.parametrize("retryable", [True, False])
-def test_a_cancel_wins_over_any_ending(timeline: Timeline, retryable: bool) -> None:
+def test_cancel_request_overrides_any_outcome(timeline: Timeline, retryable: bool) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -94,11 +94,13 @@ def test_a_cancel_wins_over_any_ending(timeline: Timeline, retryable: bool) -> N
     assert (timeline.status(run), timeline.get(run).reason) == ("CANCELLED", "too late for that")
 
 
-def test_a_cancel_wins_over_success(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_cancel_request_overrides_a_success(timeline: Timeline, connection: psycopg.Connection) -> None:
     cancelled_with(timeline, connection, Succeeded(result="1"))
 
 
-def test_a_cancel_wins_over_a_stored_success(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_cancel_request_overrides_a_success_with_a_stored_result(
+    timeline: Timeline, connection: psycopg.Connection
+) -> None:
     cancelled_with(timeline, connection, Succeeded(stored=StoredResult("r/1.json", 12, "ab" * 32)))
 
 
@@ -118,7 +120,7 @@ def cancelled_with(timeline: Timeline, connection: psycopg.Connection, outcome: 
 
 
 @pytest.mark.every_driver
-def test_a_failed_attempt_is_tried_again_after_its_delay(timeline: Timeline) -> None:
+def test_failed_attempt_is_retried_after_its_delay(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a", lease=timedelta(hours=1))
     for number, delay in ((1, 5), (2, 20)):
@@ -136,14 +138,14 @@ def test_a_failed_attempt_is_tried_again_after_its_delay(timeline: Timeline) -> 
     assert (read.status, read.attempt_count, read.last_error) == ("FAILED", 3, "Broken: it broke")
 
 
-def test_a_fatal_failure_is_not_tried_again(timeline: Timeline) -> None:
+def test_fatal_failure_is_not_retried(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     assert worker.fails(worker.claims(run), retryable=False).outcome == "FAILED"
     assert timeline.get(run).attempt_count == 1
 
 
-def test_the_first_crash_is_tried_again_at_once_and_the_next_by_the_policy(timeline: Timeline) -> None:
+def test_first_crash_is_retried_immediately_and_later_ones_by_policy(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a", lease=timedelta(hours=1))
     worker.fails(worker.claims(run), reason="crash")
@@ -156,7 +158,7 @@ def test_the_first_crash_is_tried_again_at_once_and_the_next_by_the_policy(timel
     assert worker.fails(worker.claims(run), reason="crash").outcome == "FAILED"
 
 
-def test_handing_back_costs_no_budget(timeline: Timeline) -> None:
+def test_handing_back_uses_up_no_attempt(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"max_attempts": 1}')
     worker = timeline.worker("a")
     for _ in range(3):
@@ -169,7 +171,7 @@ def test_handing_back_costs_no_budget(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_a_batch_is_answered_in_the_order_asked(timeline: Timeline) -> None:
+def test_acknowledgements_are_in_the_order_of_the_settlements(timeline: Timeline) -> None:
     for n in range(4):
         timeline.submit({"n": n})
     worker = timeline.worker("a")
@@ -189,7 +191,7 @@ def test_a_batch_is_answered_in_the_order_asked(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_an_ending_and_its_count_are_one_transaction(timeline: Timeline) -> None:
+def test_finish_and_its_counters_are_one_transaction(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     settlement = settle(worker.claims(run), Succeeded(result="1"), 0.5)
@@ -204,7 +206,7 @@ def test_an_ending_and_its_count_are_one_transaction(timeline: Timeline) -> None
 
 
 @pytest.mark.every_driver
-def test_what_ended_is_counted_once(timeline: Timeline) -> None:
+def test_ended_run_is_counted_once(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -217,7 +219,7 @@ def test_what_ended_is_counted_once(timeline: Timeline) -> None:
     assert {(task, kind): total for (task, kind, _), total in timeline.ask(tallies.totals()).items()} == totals
 
 
-def test_attempt_that_was_handed_back_took_the_time_since_its_claim(timeline: Timeline) -> None:
+def test_handed_back_attempt_took_the_time_since_its_claim(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -227,7 +229,7 @@ def test_attempt_that_was_handed_back_took_the_time_since_its_claim(timeline: Ti
     assert timeline.get(run).started_at == timeline.attempts(run)[0].claimed_at
 
 
-def test_attempt_whose_worker_is_gone_took_the_time_since_its_claim(timeline: Timeline) -> None:
+def test_lost_attempt_took_the_time_since_its_claim(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").claims(run)
     timeline.later(minutes=10)
@@ -236,7 +238,7 @@ def test_attempt_whose_worker_is_gone_took_the_time_since_its_claim(timeline: Ti
 
 
 def _seconds_since_claim(timeline: Timeline, run: str) -> float:
-    """The seconds of the run's only attempt, which are the same in its record and in the counters."""
+    """Return the seconds of the run's only attempt, which are the same in its record and in the counters."""
     (attempt,) = timeline.attempts(run)
     assert attempt.finished_at is not None
     assert attempt.started_at == attempt.claimed_at
@@ -246,7 +248,7 @@ def _seconds_since_claim(timeline: Timeline, run: str) -> float:
     return seconds
 
 
-def test_an_attempt_starts_when_its_work_did(timeline: Timeline) -> None:
+def test_attempt_starts_when_its_execution_started(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)

@@ -1,4 +1,4 @@
-"""Reading back what happened: events that add up to the status, attempts, results."""
+"""Reading the history of runs: events, attempts, results and provenance."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def a_long_story(timeline: Timeline) -> str:
 
 
 @pytest.mark.every_driver
-def test_events_are_told_in_order_without_a_gap(timeline: Timeline) -> None:
+def test_events_are_numbered_in_order_without_gaps(timeline: Timeline) -> None:
     run = a_long_story(timeline)
     assert timeline.story(run) == (
         "SUBMITTED CLAIMED RETRIED CLAIMED HANDED_BACK CLAIMED LOST CANCELLED REOPENED CLAIMED "
@@ -62,7 +62,7 @@ def test_events_are_told_in_order_without_a_gap(timeline: Timeline) -> None:
     assert timeline.events(run, after=10) == events[10:]
 
 
-def test_every_event_is_a_listed_move_and_they_add_up_to_the_status(timeline: Timeline) -> None:
+def test_events_are_listed_transitions_that_lead_to_the_status(timeline: Timeline) -> None:
     run = a_long_story(timeline)
     status = None
     for event in timeline.events(run):
@@ -77,7 +77,7 @@ def test_every_event_is_a_listed_move_and_they_add_up_to_the_status(timeline: Ti
     assert status == timeline.status(run) == "SUCCEEDED"
 
 
-def test_events_name_their_attempt(timeline: Timeline) -> None:
+def test_events_have_the_number_of_their_attempt(timeline: Timeline) -> None:
     run = a_long_story(timeline)
     assert [(event.type, event.attempt) for event in timeline.events(run)][-5:] == [
         ("CANCEL_REQUESTED", 4),
@@ -88,7 +88,7 @@ def test_events_name_their_attempt(timeline: Timeline) -> None:
     ]
 
 
-def test_attempts_are_told_in_order(timeline: Timeline) -> None:
+def test_attempts_are_listed_in_order(timeline: Timeline) -> None:
     run = a_long_story(timeline)
     attempts = timeline.attempts(run)
     assert [attempt.number for attempt in attempts] == [1, 2, 3, 4, 5]
@@ -96,7 +96,7 @@ def test_attempts_are_told_in_order(timeline: Timeline) -> None:
     assert attempts[0].error == {"class": "Broken", "message": "it broke", "traceback": None}
 
 
-def test_a_live_attempt_is_told_as_well(timeline: Timeline) -> None:
+def test_live_attempt_is_listed(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.claims(run)
@@ -104,7 +104,7 @@ def test_a_live_attempt_is_told_as_well(timeline: Timeline) -> None:
     assert (attempt.number, attempt.status, attempt.worker_id, attempt.finished_at) == (1, "RUNNING", worker.id, None)
 
 
-def test_there_is_no_result_until_there_is_one(timeline: Timeline) -> None:
+def test_reading_the_result_of_an_unfinished_run_raises(timeline: Timeline) -> None:
     run = timeline.submit()
     with pytest.raises(RunNotFinished):
         timeline.perform(lambda: ops.result(run))
@@ -117,7 +117,7 @@ def test_there_is_no_result_until_there_is_one(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_a_failure_tells_its_error(timeline: Timeline) -> None:
+def test_failed_run_raises_its_error(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.fails(worker.claims(run), retryable=False)
@@ -127,7 +127,7 @@ def test_a_failure_tells_its_error(timeline: Timeline) -> None:
     assert failed.value.error["class"] == "Broken"
 
 
-def test_a_cancelled_run_has_no_result(timeline: Timeline) -> None:
+def test_cancelled_run_has_no_result(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.cancel(run, "enough")
     with pytest.raises(RunCancelled, match="enough"):
@@ -144,12 +144,12 @@ def test_provenance_has_the_environment_of_the_worker(timeline: Timeline) -> Non
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("read", [ops.get, ops.events, ops.attempts, ops.result])
-def test_an_unknown_run_is_not_found(timeline: Timeline, read: object) -> None:
+def test_unknown_run_is_not_found(timeline: Timeline, read: object) -> None:
     with pytest.raises(RunNotFound):
         timeline.perform(lambda: read(new_id()))  # type: ignore[operator]
 
 
-def test_a_late_fenced_event_does_not_renumber_events_that_were_read(
+def test_late_fenced_event_does_not_renumber_earlier_events(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection
 ) -> None:
     run, late = a_lost_attempt(timeline)
@@ -163,7 +163,7 @@ def test_a_late_fenced_event_does_not_renumber_events_that_were_read(
     assert [event.type for event in events] == ["SUBMITTED", "CLAIMED", "LOST", "FENCED"]
 
 
-def test_a_fenced_event_during_a_transition_comes_after_that_transition(
+def test_fenced_event_during_a_transition_follows_that_transition(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection
 ) -> None:
     run, late = a_lost_attempt(timeline)
@@ -185,7 +185,7 @@ def test_a_fenced_event_during_a_transition_comes_after_that_transition(
     assert events[5].reason == f"the lease was gone when the attempt ended, at {refused_at:%Y-%m-%d %H:%M:%S.%f} UTC"
 
 
-def test_the_end_of_a_run_that_waited_for_a_cancel_comes_after_the_cancel(
+def test_end_of_a_run_that_waited_for_a_cancel_follows_the_cancel(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, database_url: str
 ) -> None:
     """The statement that waited began before what it waited for; its event is not shown as earlier."""
@@ -227,7 +227,7 @@ def test_an_end_that_waited_is_not_shown_as_earlier_than_a_fenced_event_that_it_
 
 
 def a_lost_attempt(timeline: Timeline) -> tuple[str, Claim]:
-    """A run whose first attempt was lost, and the claim of its worker, which does not know."""
+    """Return a run whose first attempt was lost, and the claim of its worker, which does not know it."""
     run = timeline.submit(policy='{"delays": [0.0]}')
     late = timeline.worker("a").claims(run)
     timeline.later(minutes=5)

@@ -1,4 +1,4 @@
-"""Idempotency keys: one key, one run, for as long as the run is there."""
+"""Idempotency keys: one key, one run, as long as the run exists."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.timeline import Timeline, new_run
 
 
 @pytest.mark.every_driver
-def test_the_same_request_is_answered_with_the_same_run(timeline: Timeline) -> None:
+def test_same_request_returns_the_same_run(timeline: Timeline) -> None:
     first = timeline.submitted({"n": 1}, key="report-42")
     again = timeline.submitted({"n": 1}, key="report-42", queue="other", priority=5)
     assert (first.created, again.created) == (True, False)
     assert again.run.id == first.run.id
 
 
-def test_a_key_answers_whatever_became_of_its_run(timeline: Timeline) -> None:
+def test_key_returns_its_run_in_any_status(timeline: Timeline) -> None:
     run = timeline.submit(key="k")
     worker = timeline.worker("a")
     worker.succeeds(worker.claims(run))
@@ -33,7 +33,7 @@ def test_a_key_answers_whatever_became_of_its_run(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_another_payload_is_refused_by_field(timeline: Timeline) -> None:
+def test_key_with_another_payload_is_rejected_with_the_differing_fields(timeline: Timeline) -> None:
     run = timeline.submit({"same": 1, "changed": 1, "gone": 1}, key="k")
     with pytest.raises(KeyReused) as refused:
         timeline.submit({"same": 1, "changed": 2, "new": 1}, key="k")
@@ -41,22 +41,22 @@ def test_another_payload_is_refused_by_field(timeline: Timeline) -> None:
     assert sorted(refused.value.fields) == ["/parameters/changed", "/parameters/gone", "/parameters/new"]
 
 
-def test_another_task_is_refused(timeline: Timeline) -> None:
+def test_key_with_another_task_is_rejected(timeline: Timeline) -> None:
     timeline.submit(key="k")
     with pytest.raises(KeyReused) as refused:
         timeline.submit(key="k", task="other")
     assert refused.value.fields == ("/model",)
 
 
-def test_a_refused_request_makes_nothing(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_rejected_request_creates_nothing(timeline: Timeline, connection: psycopg.Connection) -> None:
     timeline.submit({"n": 1}, key="k")
     with pytest.raises(KeyReused):
         timeline.submit({"n": 2}, key="k")
     assert connection.execute("select count(*) from holdfast.runs").fetchone() == (1,)
 
 
-def test_a_key_decides_alone(timeline: Timeline) -> None:
-    """A new key makes a new run, even beside an active one with the same payload."""
+def test_new_key_creates_a_run_despite_an_active_run_with_the_same_payload(timeline: Timeline) -> None:
+    """A new key creates a new run, even if an active run has the same payload."""
     first = timeline.submitted(key="one")
     second = timeline.submitted(key="two", dedupe="active")
     assert second.created
@@ -70,8 +70,8 @@ def test_scopes_do_not_share_keys(timeline: Timeline) -> None:
     assert first.run.id != second.run.id
 
 
-def test_scopes_do_not_share_what_they_find(timeline: Timeline) -> None:
-    """Nor is a key an oracle: bob learns nothing of what ada asked under the same key."""
+def test_key_conflict_shows_nothing_of_another_scope(timeline: Timeline) -> None:
+    """A key conflict reveals nothing about a request of another scope with the same key."""
     ada = timeline.submitted({"n": 1}, key="k", scope="ada")
     bob = timeline.submitted({"n": 2}, key="k", scope="bob")
     assert timeline.submitted({"n": 1}, key="k", scope="ada").run.id == ada.run.id
@@ -79,7 +79,7 @@ def test_scopes_do_not_share_what_they_find(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_a_key_holds_for_a_run_that_is_put_off(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_key_applies_to_a_scheduled_run(timeline: Timeline, connection: psycopg.Connection) -> None:
     first = timeline.submitted(key="k", run_after=timedelta(minutes=5))
     again = timeline.submitted(key="k", run_after=timedelta(minutes=5))
     assert (again.run.id, again.created) == (first.run.id, False)
@@ -87,7 +87,7 @@ def test_a_key_holds_for_a_run_that_is_put_off(timeline: Timeline, connection: p
 
 
 @pytest.mark.every_driver
-def test_an_expired_key_is_kept_while_its_run_exists(timeline: Timeline) -> None:
+def test_expired_key_is_kept_while_its_run_exists(timeline: Timeline) -> None:
     run = timeline.submit({"n": 1}, key="k", key_ttl=timedelta(hours=1))
     timeline.later(hours=2)
     assert timeline.submitted({"n": 1}, key="k").run.id == run
@@ -100,7 +100,7 @@ def test_an_expired_key_is_kept_while_its_run_exists(timeline: Timeline) -> None
 
 
 @pytest.mark.parametrize("payload", [1, 2])
-def test_a_key_past_its_time_is_free_once_its_run_is_gone(
+def test_expired_key_is_free_once_its_run_is_gone(
     timeline: Timeline, connection: psycopg.Connection, payload: int
 ) -> None:
     timeline.at("10:00")
@@ -116,7 +116,7 @@ def test_a_key_past_its_time_is_free_once_its_run_is_gone(
     assert timeline.submitted({"n": payload}, key="k").run.id == second.run.id
 
 
-def test_a_request_repeated_after_its_key_expired_is_still_the_same(timeline: Timeline) -> None:
+def test_request_repeated_after_its_key_expired_returns_the_same_run(timeline: Timeline) -> None:
     new = new_run(key="k", key_ttl=timedelta(hours=1))
     timeline.perform(lambda: ops.submit(new))
     timeline.later(hours=2)
@@ -124,8 +124,8 @@ def test_a_request_repeated_after_its_key_expired_is_still_the_same(timeline: Ti
     assert (again.run.id, again.created) == (new.id, False)
 
 
-def test_only_expired_keys_of_pruned_runs_are_cleaned_up(timeline: Timeline, connection: psycopg.Connection) -> None:
-    """Of runs in a range that was pruned, those that are there keep their keys."""
+def test_only_expired_keys_of_pruned_runs_are_removed(timeline: Timeline, connection: psycopg.Connection) -> None:
+    """Existing runs in a pruned range keep their keys."""
     short = timeline.submit({"n": 1}, key="short", key_ttl=timedelta(hours=1))
     long = timeline.submit({"n": 2}, key="long", key_ttl=timedelta(hours=3))
     kept = timeline.submit({"n": 3}, key="kept", key_ttl=timedelta(hours=1))
@@ -142,7 +142,7 @@ def test_only_expired_keys_of_pruned_runs_are_cleaned_up(timeline: Timeline, con
 
 
 @pytest.mark.every_driver
-def test_a_key_past_its_time_that_made_a_job_makes_no_run(timeline: Timeline) -> None:
+def test_expired_key_of_a_job_creates_no_run(timeline: Timeline) -> None:
     job = NewJob(new_id(), "keyed")
     key = keys.NewKey("", "k", job.id, "(job)", "00" * 32, timedelta(hours=1))
     timeline.perform(lambda: ops.create_keyed_job(job, [], key))
@@ -152,7 +152,7 @@ def test_a_key_past_its_time_that_made_a_job_makes_no_run(timeline: Timeline) ->
 
 
 @pytest.mark.every_driver
-def test_a_key_of_a_job_with_runs_is_kept(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_key_of_a_job_with_runs_is_kept(timeline: Timeline, connection: psycopg.Connection) -> None:
     job = NewJob(new_id(), "keyed")
     task = new_run(id=series(job.id, "tasks", 1, first=True)[0], job_id=job.id)
     key = keys.NewKey("", "k", job.id, "(job)", "00" * 32, timedelta(hours=1))

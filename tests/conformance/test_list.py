@@ -1,4 +1,4 @@
-"""Listing: newest first, by every filter, page by page without a gap."""
+"""Listing: newest first, by every filter, page by page without gaps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def listed(timeline: Timeline, **filters: Any) -> list[str]:
 
 
 def one_of_each(timeline: Timeline) -> dict[str, str]:
-    """A run in every status, oldest first."""
+    """Return a run in every status, oldest first."""
     worker = timeline.worker("a")
     made = {}
     for name in ("SUCCEEDED", "FAILED", "CANCELLED", "RUNNING", "PENDING"):
@@ -34,19 +34,19 @@ def one_of_each(timeline: Timeline) -> dict[str, str]:
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"])
-def test_by_status(timeline: Timeline, status: str) -> None:
+def test_list_filters_by_status(timeline: Timeline, status: str) -> None:
     made = one_of_each(timeline)
     assert listed(timeline, status=status) == [made[status]]
     assert {run.status for run in timeline.perform(lambda: ops.list_runs(status=status))} == {status}
 
 
-def test_newest_first(timeline: Timeline) -> None:
+def test_list_is_newest_first(timeline: Timeline) -> None:
     made = one_of_each(timeline)
     assert listed(timeline) == list(made.values())[::-1]
 
 
 @pytest.mark.every_driver
-def test_by_task_queue_and_tag(timeline: Timeline) -> None:
+def test_list_filters_by_task_queue_and_tag(timeline: Timeline) -> None:
     made = one_of_each(timeline)
     assert listed(timeline, task="task FAILED") == [made["FAILED"]]
     assert listed(timeline, queue="RUNNING") == [made["RUNNING"]]
@@ -56,14 +56,14 @@ def test_by_task_queue_and_tag(timeline: Timeline) -> None:
     assert listed(timeline, task="task PENDING", tag="PENDING", status="PENDING") == [made["PENDING"]]
 
 
-def test_what_waits_is_pending(timeline: Timeline) -> None:
+def test_waiting_run_is_listed_as_pending(timeline: Timeline) -> None:
     ready = timeline.submit({"n": 1})
     waits = timeline.submit({"n": 2}, run_after=timedelta(minutes=5))
     assert listed(timeline, status="PENDING") == [waits, ready]
 
 
 @pytest.mark.every_driver
-def test_what_was_reopened_is_pending(timeline: Timeline) -> None:
+def test_reopened_run_is_listed_as_pending(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.cancel(run)
     timeline.retry(run)
@@ -73,7 +73,7 @@ def test_what_was_reopened_is_pending(timeline: Timeline) -> None:
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("status", [None, "PENDING", "SUCCEEDED"])
-def test_pages_join_without_a_gap(timeline: Timeline, status: str | None) -> None:
+def test_pages_cover_the_list_without_gaps(timeline: Timeline, status: str | None) -> None:
     worker = timeline.worker("a")
     for n in range(7):
         timeline.submit({"n": n})

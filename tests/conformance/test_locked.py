@@ -1,4 +1,4 @@
-"""What another transaction has locked: endings that would wait are found, and late starts and names are made up."""
+"""Rows locked by another transaction: blocked results, late starts of jobs, and missing tasks of ready runs."""
 
 from __future__ import annotations
 
@@ -64,14 +64,12 @@ class Scene:
         return self.claims[run]
 
 
-def test_nothing_is_blocked_while_nothing_is_locked(timeline: Timeline) -> None:
+def test_no_run_is_blocked_without_locks(timeline: Timeline) -> None:
     assert Scene(timeline).blocked() == set()
 
 
 @pytest.mark.parametrize("what", LOCKS)
-def test_an_ending_that_would_wait_is_found_without_waiting(
-    timeline: Timeline, connection: psycopg.Connection, what: str
-) -> None:
+def test_blocked_run_is_found_without_waiting(timeline: Timeline, connection: psycopg.Connection, what: str) -> None:
     scene = Scene(timeline)
     one, other = (Blocked(run, scene.job, False) for run in (scene.run, scene.sibling))
     with_job = {one._replace(with_job=True), other._replace(with_job=True)}
@@ -89,7 +87,7 @@ def test_an_ending_that_would_wait_is_found_without_waiting(
 
 
 @pytest.mark.every_driver
-def test_a_run_without_a_lease_is_not_reported_as_blocked(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_run_without_a_lease_is_not_reported_as_blocked(timeline: Timeline, connection: psycopg.Connection) -> None:
     scene = Scene(timeline)
     timeline.worker("a").succeeds(scene.claim(scene.run))
     with connection.transaction():
@@ -98,7 +96,7 @@ def test_a_run_without_a_lease_is_not_reported_as_blocked(timeline: Timeline, co
 
 
 def pending_job(timeline: Timeline) -> tuple[str, list[str]]:
-    """A job with two runs of which none has been claimed."""
+    """Return a job with two runs of which none has been claimed."""
     job_id = new_id()
     runs = [new_run({"n": n}, id=derived_id(job_id, str(n)), job_id=job_id) for n in range(2)]
     timeline.perform(lambda: ops.create_job(NewJob(job_id, "job"), []))
@@ -113,7 +111,7 @@ def notes(connection: psycopg.Connection) -> int:
 
 
 @pytest.mark.every_driver
-def test_a_job_that_was_locked_at_its_first_claim_starts_at_the_time_of_that_claim(
+def test_job_locked_during_its_first_claim_starts_at_the_time_of_that_claim(
     timeline: Timeline, connection: psycopg.Connection
 ) -> None:
     job_id, _ = pending_job(timeline)
@@ -131,7 +129,7 @@ def test_a_job_that_was_locked_at_its_first_claim_starts_at_the_time_of_that_cla
     assert notes(connection) == 0
 
 
-def test_a_late_start_changes_no_job_that_has_started(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_late_start_does_not_change_a_started_job(timeline: Timeline, connection: psycopg.Connection) -> None:
     job_id, _ = pending_job(timeline)
     timeline.worker("a").claim(1)
     started_at = timeline.perform(lambda: ops.get_job(job_id)).started_at
@@ -140,13 +138,13 @@ def test_a_late_start_changes_no_job_that_has_started(timeline: Timeline, connec
     assert timeline.perform(lambda: ops.get_job(job_id)).started_at == started_at
 
 
-def test_the_note_of_a_job_that_is_gone_is_removed(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_late_start_of_a_deleted_job_is_removed(timeline: Timeline, connection: psycopg.Connection) -> None:
     connection.execute("insert into holdfast.late_starts values (gen_random_uuid(), holdfast.now())")
     assert timeline.ask(jobs.start_late(10)) == 1
     assert notes(connection) == 0
 
 
-def test_a_late_start_skips_a_locked_job(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_late_start_skips_a_locked_job(timeline: Timeline, connection: psycopg.Connection) -> None:
     locked, free = pending_job(timeline)[0], pending_job(timeline)[0]
     with connection.transaction():
         connection.execute("select from holdfast.jobs for update")
@@ -160,14 +158,16 @@ def test_a_late_start_skips_a_locked_job(timeline: Timeline, connection: psycopg
 
 
 def unname(connection: psycopg.Connection) -> None:
-    """Let ready runs be as the previous version placed them."""
+    """Change ready runs to the form that the previous version wrote."""
     with connection.transaction():
         connection.execute("set local session_replication_role = replica")
         connection.execute("update holdfast.ready set task = ''")
 
 
 @pytest.mark.every_driver
-def test_naming_a_run_keeps_everything_else_of_it(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_adding_the_task_to_a_ready_run_keeps_its_other_columns(
+    timeline: Timeline, connection: psycopg.Connection
+) -> None:
     scene = Scene(timeline)
     timeline.worker("a").hands_back(scene.claim(scene.run))
     timeline.submit({"urgent": True}, priority=7, queue="other")
@@ -191,7 +191,7 @@ def test_adding_the_task_to_ready_runs_skips_a_locked_run(timeline: Timeline, co
 
 
 @pytest.mark.every_driver
-def test_a_released_run_keeps_its_priority_its_excuses_and_its_job(timeline: Timeline) -> None:
+def test_released_run_keeps_priority_excused_attempts_and_job(timeline: Timeline) -> None:
     job_id = new_id()
     run = new_run({}, id=derived_id(job_id, "run"), job_id=job_id, priority=5)
     timeline.perform(lambda: ops.create_job(NewJob(job_id, "job"), [run]))

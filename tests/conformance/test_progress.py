@@ -1,4 +1,4 @@
-"""Progress: how far an attempt has come, told only by who holds its lease."""
+"""Progress: stored only for the worker that holds the lease."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.timeline import Timeline
 
 
 @pytest.mark.every_driver
-def test_progress_is_seen_while_the_run_runs_and_afterwards(timeline: Timeline) -> None:
+def test_progress_is_visible_during_and_after_the_run(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -19,7 +19,7 @@ def test_progress_is_seen_while_the_run_runs_and_afterwards(timeline: Timeline) 
     assert timeline.get(run).progress == {"done": 3, "of": 10}
 
 
-def test_progress_after_the_lease_has_passed_is_refused(timeline: Timeline) -> None:
+def test_progress_after_the_lease_expired_is_rejected(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -28,7 +28,7 @@ def test_progress_after_the_lease_has_passed_is_refused(timeline: Timeline) -> N
     assert timeline.get(run).progress is None
 
 
-def test_progress_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
+def test_progress_of_an_earlier_attempt_is_rejected(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     earlier = worker.claims(run)

@@ -1,4 +1,4 @@
-"""Promoting: what waited for its time becomes ready when the time has come."""
+"""Promoting: waiting runs become ready when they are due."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast import ops
 from tests.timeline import Timeline
 
 
-def test_runs_become_ready_in_the_order_they_fell_due(timeline: Timeline) -> None:
+def test_due_runs_become_ready_in_order(timeline: Timeline) -> None:
     late = timeline.submit({"n": 1}, run_after=timedelta(minutes=10))
     soon = timeline.submit({"n": 2}, run_after=timedelta(minutes=5))
     worker = timeline.worker("a", lease=timedelta(hours=1))
@@ -21,7 +21,7 @@ def test_runs_become_ready_in_the_order_they_fell_due(timeline: Timeline) -> Non
 
 
 @pytest.mark.every_driver
-def test_it_tells_when_the_next_run_falls_due(timeline: Timeline) -> None:
+def test_promote_returns_when_the_next_run_is_due(timeline: Timeline) -> None:
     assert timeline.perform(lambda: ops.promote(10)) == (0, None)
     timeline.submit(run_after=timedelta(minutes=5))
     moved, seconds = timeline.perform(lambda: ops.promote(10))
@@ -30,7 +30,7 @@ def test_it_tells_when_the_next_run_falls_due(timeline: Timeline) -> None:
     assert 290 < seconds <= 300
 
 
-def test_no_more_than_asked_become_ready(timeline: Timeline) -> None:
+def test_promote_moves_no_more_than_its_limit(timeline: Timeline) -> None:
     for n in range(3):
         timeline.submit({"n": n}, run_after=timedelta(seconds=1))
     timeline.later(seconds=2)
@@ -38,7 +38,7 @@ def test_no_more_than_asked_become_ready(timeline: Timeline) -> None:
     assert timeline.perform(lambda: ops.promote(2))[0] == 1
 
 
-def test_a_run_that_is_blocked_stays(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_blocked_run_is_not_promoted(timeline: Timeline, connection: psycopg.Connection) -> None:
     run = timeline.submit(run_after=timedelta(seconds=1))
     connection.execute("update holdfast.waiting set blockers = 1")
     timeline.later(seconds=2)
@@ -46,7 +46,7 @@ def test_a_run_that_is_blocked_stays(timeline: Timeline, connection: psycopg.Con
     assert timeline.worker("a").take(run) is None
 
 
-def test_a_promoted_run_keeps_its_number_and_priority(timeline: Timeline) -> None:
+def test_promoted_run_keeps_its_number_and_priority(timeline: Timeline) -> None:
     run = timeline.submit(priority=7)
     worker = timeline.worker("a", lease=timedelta(hours=1))
     worker.hands_back(worker.claims(run))

@@ -1,4 +1,4 @@
-"""Pruning: what is past its time goes, month by month; what is live, or what a key points to, stays."""
+"""Pruning: expired months are dropped; live runs, and runs with unexpired keys, are kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RETENTION = timedelta(days=90)
 
 
 def old_id(at: datetime = OLD) -> str:
-    """An id that was made then."""
+    """Return an id generated at that time."""
     stamp = f"{int(at.timestamp() * 1000):012x}"
     return f"{stamp[:8]}-{stamp[8:]}{new_id()[13:]}"
 
@@ -34,7 +34,7 @@ def month(connection: psycopg.Connection) -> str:
 
 
 def make_month(connection: psycopg.Connection) -> str:
-    """The partitions of a month long ago."""
+    """Create the partitions of a month long ago."""
     found = connection.execute(
         "select holdfast.id_floor('2001-05-01 00:00+00'), holdfast.id_floor('2001-06-01 00:00+00')"
     ).fetchone()
@@ -53,7 +53,7 @@ def ended(timeline: Timeline, **options: object) -> str:
 
 
 @pytest.mark.every_driver
-def test_a_month_whose_runs_have_ended_is_dropped(timeline: Timeline, month: str) -> None:
+def test_month_whose_runs_have_ended_is_dropped(timeline: Timeline, month: str) -> None:
     run = ended(timeline)
     kept = timeline.submit({"n": "new"})
     pruned = timeline.perform(lambda: ops.prune(RETENTION))
@@ -64,7 +64,7 @@ def test_a_month_whose_runs_have_ended_is_dropped(timeline: Timeline, month: str
 
 
 @pytest.mark.parametrize("place", ["ready", "waiting", "leases"])
-def test_a_live_run_keeps_its_month(timeline: Timeline, month: str, place: str) -> None:
+def test_month_with_a_live_run_is_kept(timeline: Timeline, month: str, place: str) -> None:
     later = timedelta(hours=1) if place == "waiting" else None
     run = timeline.submit(id=old_id(), run_after=later)
     worker = timeline.worker("a")
@@ -78,7 +78,7 @@ def test_a_live_run_keeps_its_month(timeline: Timeline, month: str, place: str) 
     assert timeline.perform(lambda: ops.prune(RETENTION)).months == [month]
 
 
-def test_a_key_keeps_the_month_of_its_run_until_it_expires(timeline: Timeline, month: str) -> None:
+def test_month_with_an_unexpired_key_is_kept(timeline: Timeline, month: str) -> None:
     run = ended(timeline, key="k", key_ttl=timedelta(hours=1))
     assert timeline.perform(lambda: ops.prune(RETENTION)).months == []
     assert timeline.submitted(key="k", queue="old").run.id == run
@@ -87,7 +87,7 @@ def test_a_key_keeps_the_month_of_its_run_until_it_expires(timeline: Timeline, m
     assert (pruned.keys, pruned.months) == (1, [month])
 
 
-def test_a_key_goes_with_the_run_of_its_month_and_not_before(timeline: Timeline, month: str) -> None:
+def test_key_is_removed_with_the_month_of_its_run(timeline: Timeline, month: str) -> None:
     run = ended(timeline, key="k", key_ttl=timedelta(hours=1))
     timeline.later(hours=2)
     age = timeline.now() - datetime(2001, 6, 1, tzinfo=UTC)
@@ -98,7 +98,7 @@ def test_a_key_goes_with_the_run_of_its_month_and_not_before(timeline: Timeline,
     assert timeline.submitted(key="k").created
 
 
-def test_a_key_of_a_job_goes_with_the_job(timeline: Timeline, month: str, connection: psycopg.Connection) -> None:
+def test_key_of_a_job_is_removed_with_the_job(timeline: Timeline, month: str, connection: psycopg.Connection) -> None:
     job = NewJob(old_id(), "keyed")
     key = NewKey("", "k", job.id, "(job)", "00" * 32, timedelta(hours=1))
     timeline.perform(lambda: ops.create_keyed_job(job, [], key))
@@ -111,7 +111,7 @@ def test_a_key_of_a_job_goes_with_the_job(timeline: Timeline, month: str, connec
     assert connection.execute("select count(*) from holdfast.idempotency_keys").fetchone() == (0,)
 
 
-def test_an_open_job_keeps_its_month(timeline: Timeline, month: str) -> None:
+def test_month_with_an_open_job_is_kept(timeline: Timeline, month: str) -> None:
     ended(timeline)
     job = NewJob(old_id(), "open")
     timeline.perform(lambda: ops.create_job(job, []))
@@ -120,7 +120,7 @@ def test_an_open_job_keeps_its_month(timeline: Timeline, month: str) -> None:
     assert timeline.perform(lambda: ops.prune(RETENTION)).months == [month]
 
 
-def test_a_run_that_another_waits_for_keeps_its_month(timeline: Timeline, month: str) -> None:
+def test_month_with_a_run_that_another_waits_for_is_kept(timeline: Timeline, month: str) -> None:
     run = ended(timeline)
     other = timeline.submit({"n": "other"})
     waiting = timeline.submit({"n": "waiting"}, depends_on=(Dependency(run, "always"), Dependency(other)))
@@ -129,15 +129,15 @@ def test_a_run_that_another_waits_for_keeps_its_month(timeline: Timeline, month:
     assert timeline.perform(lambda: ops.prune(RETENTION)).months == [month]
 
 
-def test_the_retention_is_kept(timeline: Timeline, month: str) -> None:
+def test_month_within_the_retention_is_kept(timeline: Timeline, month: str) -> None:
     ended(timeline)
     age = timeline.now() - datetime(2001, 6, 1, tzinfo=UTC)
     assert timeline.perform(lambda: ops.prune(age + timedelta(days=1))).months == []
     assert timeline.perform(lambda: ops.prune(age - timedelta(days=1))).months == [month]
 
 
-def test_runs_outside_every_month_go_one_by_one(timeline: Timeline, connection: psycopg.Connection) -> None:
-    """Ids from clocks that are far off land in the default partition."""
+def test_runs_outside_every_month_are_deleted_one_by_one(timeline: Timeline, connection: psycopg.Connection) -> None:
+    """Ids from very wrong clocks are in the default partition."""
     live = timeline.submit(id=old_id(), queue="live")
     run = ended(timeline)
     timeline.cancel(timeline.submit({"n": 2}, id=old_id(), queue="cancelled"))
@@ -151,14 +151,14 @@ def test_runs_outside_every_month_go_one_by_one(timeline: Timeline, connection: 
     assert left == (0,)
 
 
-def test_a_stray_with_a_key_stays(timeline: Timeline) -> None:
+def test_run_outside_every_month_with_a_key_is_kept(timeline: Timeline) -> None:
     run = ended(timeline, key="k", key_ttl=timedelta(days=200))
     timeline.later(days=91)
     assert timeline.perform(lambda: ops.prune(RETENTION)).strays == 0
     assert timeline.status(run) == "SUCCEEDED"
 
 
-def test_workers_long_dead_are_forgotten(timeline: Timeline) -> None:
+def test_long_dead_workers_are_deleted(timeline: Timeline) -> None:
     timeline.worker("a")
     assert timeline.perform(lambda: ops.prune(RETENTION)).workers == 0
     timeline.later(days=91)
@@ -167,7 +167,7 @@ def test_workers_long_dead_are_forgotten(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_the_months_to_come_are_made_ahead(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_coming_months_are_created_in_advance(timeline: Timeline, connection: psycopg.Connection) -> None:
     assert timeline.perform(lambda: ops.make_partitions(timedelta(days=62))) == 0
     made = timeline.perform(lambda: ops.make_partitions(timedelta(days=250)))
     assert made % 5 == 0
@@ -180,10 +180,8 @@ def test_the_months_to_come_are_made_ahead(timeline: Timeline, connection: psyco
     assert found.fetchone() == (f"runs_{timeline.now():%Y_%m}",)
 
 
-def test_a_month_that_came_too_late_does_not_keep_others_from_being_made(
-    timeline: Timeline, connection: psycopg.Connection
-) -> None:
-    """A run came before its month was made: it stays in the default partition, and so does its month."""
+def test_month_created_too_late_does_not_prevent_others(timeline: Timeline, connection: psycopg.Connection) -> None:
+    """A run submitted before its month was created stays in the default partition, and so does its month."""
     late = timeline.now() + timedelta(days=100)
     run = timeline.submit(id=old_id(late))
     assert timeline.perform(lambda: ops.make_partitions(timedelta(days=250))) >= 20
@@ -196,7 +194,7 @@ def test_a_month_that_came_too_late_does_not_keep_others_from_being_made(
     assert timeline.status(run) == "SUCCEEDED"
 
 
-def test_whoever_reads_and_writes_a_month_does_not_hinder_the_next(
+def test_readers_and_writers_of_a_month_do_not_block_the_next(
     timeline: Timeline, connection: psycopg.Connection
 ) -> None:
     run = timeline.submit()
@@ -206,8 +204,10 @@ def test_whoever_reads_and_writes_a_month_does_not_hinder_the_next(
         assert timeline.perform(lambda: ops.make_partitions(timedelta(days=250))) >= 25
 
 
-def test_months_wait_for_nobody(timeline: Timeline, connection: psycopg.Connection, month: str) -> None:
-    """Somebody reads for long: all others would wait as well, behind whoever waits for the reader."""
+def test_creating_months_waits_for_no_other_session(
+    timeline: Timeline, connection: psycopg.Connection, month: str
+) -> None:
+    """A session reads for a long time: if another waited for it, all later sessions would wait too."""
     ended(timeline)
     with connection.transaction():
         connection.execute("select count(*) from holdfast.runs")
@@ -217,14 +217,16 @@ def test_months_wait_for_nobody(timeline: Timeline, connection: psycopg.Connecti
     assert timeline.perform(lambda: ops.make_partitions(timedelta(days=250))) >= 25
 
 
-def test_months_are_made_by_one_at_a_time(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_only_one_session_at_a_time_creates_months(timeline: Timeline, connection: psycopg.Connection) -> None:
     with connection.transaction(force_rollback=True):
         made = connection.execute("select holdfast.make_partitions(holdfast.now() + interval '250 days')").fetchone()
         assert timeline.perform(lambda: ops.make_partitions(timedelta(days=250))) == 0
     assert made == (timeline.perform(lambda: ops.make_partitions(timedelta(days=250))),)
 
 
-def test_months_are_those_of_utc_wherever_the_database_is(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_months_are_in_utc_regardless_of_the_database_time_zone(
+    timeline: Timeline, connection: psycopg.Connection
+) -> None:
     connection.execute("set timezone = 'America/New_York'")
     connection.execute("select holdfast.make_partitions(holdfast.now() + interval '400 days')")
     bounds = connection.execute(

@@ -1,4 +1,4 @@
-"""What pruned runs leave behind: it is removed in small steps, and what others still need of it is kept."""
+"""Rows that pruned runs leave in other tables: they are removed in small steps, unless they are still needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows(connection: psycopg.Connection, table: str) -> int:
 
 
 def old_job(timeline: Timeline, *, tasks: int = 2, finish: bool = True) -> str:
-    """A job of that month: each task depends on the one before it."""
+    """Create a job of that month in which each task depends on the previous one."""
     job = old_id()
     ids = series(job, FIRST_TASKS, tasks, first=True)
     first = [
@@ -47,10 +47,10 @@ def old_job(timeline: Timeline, *, tasks: int = 2, finish: bool = True) -> str:
     return job
 
 
-def test_a_locked_dependency_does_not_prevent_dropping_its_month(
+def test_locked_dependency_does_not_prevent_dropping_its_month(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
-    """Nothing but tables is touched while everybody has to wait."""
+    """Only tables are changed while other sessions have to wait."""
     old_job(timeline)
     with connection.transaction():
         connection.execute("select from holdfast.dependencies for update")
@@ -74,7 +74,7 @@ def test_leftover_rows_of_a_dropped_month_are_removed_in_bounded_steps(
     assert connection.execute("select to_regclass('holdfast.attempts_2001_05')").fetchone() == (None,)
 
 
-def test_a_run_made_later_with_an_id_of_a_dropped_month_keeps_its_edges(
+def test_later_run_with_an_id_of_a_dropped_month_keeps_its_edges(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
     old_job(timeline)
@@ -91,8 +91,8 @@ def test_a_run_made_later_with_an_id_of_a_dropped_month_keeps_its_edges(
 
 
 @pytest.mark.every_driver
-def test_an_open_job_keeps_its_month(timeline: Timeline, month: str) -> None:
-    """Its maker may be about to add the join."""
+def test_month_with_an_open_job_is_kept(timeline: Timeline, month: str) -> None:
+    """Its creator may be about to add the join."""
     job = old_id()
     (task,) = series(job, FIRST_TASKS, 1, first=True)
     timeline.perform(lambda: ops.create_job(NewJob(job, "job"), [new_run(id=task, job_id=job, queue="old")]))
@@ -105,7 +105,7 @@ def test_an_open_job_keeps_its_month(timeline: Timeline, month: str) -> None:
     assert prune(timeline).months == [month]
 
 
-def test_a_waiting_run_keeps_the_month_of_what_it_depends_on(
+def test_month_of_a_dependency_of_a_waiting_run_is_kept(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
     first, second = ended(timeline), timeline.submit(queue="other")
@@ -116,7 +116,7 @@ def test_a_waiting_run_keeps_the_month_of_what_it_depends_on(
 
 
 @pytest.mark.every_driver
-def test_a_run_that_starts_waiting_while_its_dependency_is_dropped_does_not_stall(
+def test_run_that_starts_waiting_while_its_dependency_is_dropped_does_not_stall(
     timeline: Timeline, connection: psycopg.Connection, month: str
 ) -> None:
     first, second = ended(timeline), timeline.submit(queue="other")
@@ -133,7 +133,7 @@ def test_a_run_that_starts_waiting_while_its_dependency_is_dropped_does_not_stal
     worker.claims(waiting)
 
 
-def test_a_stray_that_a_waiting_run_depends_on_stays(timeline: Timeline) -> None:
+def test_run_outside_every_month_that_another_waits_for_is_kept(timeline: Timeline) -> None:
     first, second = ended(timeline), timeline.submit(queue="other")
     waiting = timeline.submit(depends_on=(Dependency(first), Dependency(second)))
     timeline.later(days=91)
@@ -143,7 +143,7 @@ def test_a_stray_that_a_waiting_run_depends_on_stays(timeline: Timeline) -> None
 
 
 @pytest.mark.every_driver
-def test_a_stray_of_an_open_job_stays(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_run_outside_every_month_of_an_open_job_is_kept(timeline: Timeline, connection: psycopg.Connection) -> None:
     job = old_job(timeline, finish=False)
     timeline.later(days=91)
     assert prune(timeline).strays == 0
@@ -153,7 +153,7 @@ def test_a_stray_of_an_open_job_stays(timeline: Timeline, connection: psycopg.Co
 
 
 @pytest.mark.every_driver
-def test_a_failed_run_is_retried_although_what_it_depended_on_was_pruned(timeline: Timeline, month: str) -> None:
+def test_failed_run_is_retried_after_its_dependency_was_pruned(timeline: Timeline, month: str) -> None:
     dependent = timeline.submit(depends_on=(Dependency(ended(timeline)),))
     worker = timeline.worker("a")
     worker.fails(worker.claims(dependent), retryable=False)
@@ -162,9 +162,7 @@ def test_a_failed_run_is_retried_although_what_it_depended_on_was_pruned(timelin
     worker.succeeds(worker.claims(dependent))
 
 
-def test_a_run_that_never_started_is_not_retried_once_what_it_depends_on_was_pruned(
-    timeline: Timeline, month: str
-) -> None:
+def test_run_that_never_started_is_not_retried_after_its_dependency_was_pruned(timeline: Timeline, month: str) -> None:
     dependent = timeline.submit(depends_on=(Dependency(ended(timeline)),))
     timeline.cancel(dependent)
     assert prune(timeline).months == [month]
@@ -173,7 +171,7 @@ def test_a_run_that_never_started_is_not_retried_once_what_it_depends_on_was_pru
     assert timeline.status(dependent) == "CANCELLED"
 
 
-def test_a_new_run_cannot_depend_on_one_that_was_pruned(timeline: Timeline, month: str) -> None:
+def test_new_run_cannot_depend_on_a_pruned_run(timeline: Timeline, month: str) -> None:
     run = ended(timeline)
     prune(timeline)
     with pytest.raises(RunNotFound, match="cannot depend on"):
@@ -182,7 +180,7 @@ def test_a_new_run_cannot_depend_on_one_that_was_pruned(timeline: Timeline, mont
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
-def test_pruning_refuses_any_isolation_but_read_committed(
+def test_prune_rejects_other_isolation_levels_than_read_committed(
     timeline: Timeline, connection: psycopg.Connection, month: str, isolation: str
 ) -> None:
     run = ended(timeline)

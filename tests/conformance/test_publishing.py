@@ -1,4 +1,4 @@
-"""Publishing: one holder delivers for a subscription at a time, and only what it holds."""
+"""Publishing: one publisher at a time delivers for a subscription, while it holds it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def delivered(timeline: Timeline, holder: str, deliveries: list[Delivery]) -> bo
 
 
 @pytest.mark.every_driver
-def test_a_publisher_whose_hold_has_passed_changes_nothing(timeline: Timeline) -> None:
+def test_publisher_whose_hold_expired_changes_nothing(timeline: Timeline) -> None:
     slow, quick = new_id(), new_id()
     subscribe(timeline)
     run = ended(timeline)
@@ -57,7 +57,7 @@ def test_a_publisher_whose_hold_has_passed_changes_nothing(timeline: Timeline) -
 
 
 @pytest.mark.every_driver
-def test_a_paused_subscription_is_held_by_none(timeline: Timeline) -> None:
+def test_paused_subscription_cannot_be_held(timeline: Timeline) -> None:
     subscribe(timeline)
     ended(timeline)
     timeline.perform(outbox.fan_out)
@@ -67,7 +67,7 @@ def test_a_paused_subscription_is_held_by_none(timeline: Timeline) -> None:
     assert hold(timeline, new_id()) is not None
 
 
-def test_what_was_put_off_waits_and_keeps_what_follows_waiting(timeline: Timeline) -> None:
+def test_failed_delivery_delays_those_after_it(timeline: Timeline) -> None:
     holder = new_id()
     subscribe(timeline)
     first = ended(timeline)
@@ -83,7 +83,7 @@ def test_what_was_put_off_waits_and_keeps_what_follows_waiting(timeline: Timelin
 
 
 @pytest.mark.every_driver
-def test_what_ended_before_a_subscription_is_not_delivered_to_it(timeline: Timeline) -> None:
+def test_run_that_ended_before_a_subscription_is_not_delivered_to_it(timeline: Timeline) -> None:
     subscribe(timeline, "early")
     ended(timeline)
     timeline.later(seconds=1)

@@ -1,4 +1,4 @@
-"""A claim that was not begun goes back to its place in the queue and leaves no attempt."""
+"""Releasing: a claim that was not started returns to its position in the queue and leaves no attempt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.timeline import Timeline
 
 
-def test_a_released_run_is_claimed_again_under_the_same_number(timeline: Timeline) -> None:
+def test_released_run_is_claimed_again_with_the_same_number(timeline: Timeline) -> None:
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     assert timeline.worker("a").releases(claim).accepted
@@ -17,7 +17,7 @@ def test_a_released_run_is_claimed_again_under_the_same_number(timeline: Timelin
     assert timeline.story(run) == "SUBMITTED CLAIMED"
 
 
-def test_a_released_run_keeps_its_place_in_the_queue(timeline: Timeline) -> None:
+def test_released_run_keeps_its_position_in_the_queue(timeline: Timeline) -> None:
     first = timeline.submit({"n": 1})
     timeline.later(seconds=1)
     timeline.submit({"n": 2})
@@ -25,7 +25,7 @@ def test_a_released_run_keeps_its_place_in_the_queue(timeline: Timeline) -> None
     timeline.worker("b").claims(first)
 
 
-def test_a_released_retry_keeps_its_number_and_its_budget(timeline: Timeline) -> None:
+def test_released_retry_keeps_its_number_and_remaining_attempts(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"delays": [0.0]}')
     worker = timeline.worker("a")
     worker.fails(worker.claims(run))
@@ -43,7 +43,7 @@ def test_another_worker_cannot_release_a_run(timeline: Timeline) -> None:
     assert timeline.story(run) == "SUBMITTED CLAIMED"
 
 
-def test_a_worker_whose_lease_has_passed_releases_nothing(timeline: Timeline) -> None:
+def test_expired_worker_releases_nothing(timeline: Timeline) -> None:
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     timeline.later(seconds=61)
@@ -51,7 +51,7 @@ def test_a_worker_whose_lease_has_passed_releases_nothing(timeline: Timeline) ->
     assert timeline.status(run) == "RUNNING"
 
 
-def test_a_release_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
+def test_release_of_an_earlier_attempt_is_rejected(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"delays": [0.0]}')
     worker = timeline.worker("a")
     first = worker.claims(run)
@@ -61,7 +61,7 @@ def test_a_release_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
     assert timeline.status(run) == "RUNNING"
 
 
-def test_a_run_that_was_asked_to_stop_ends_instead_of_going_back(timeline: Timeline) -> None:
+def test_released_run_with_a_cancel_request_ends(timeline: Timeline) -> None:
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     timeline.cancel(run)
@@ -70,7 +70,7 @@ def test_a_run_that_was_asked_to_stop_ends_instead_of_going_back(timeline: Timel
 
 
 @pytest.mark.every_driver
-def test_what_a_worker_left_behind_unbegun_goes_back_without_a_trace(timeline: Timeline) -> None:
+def test_run_not_started_by_a_stopped_worker_returns_without_an_attempt(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"max_attempts": 1}')
     worker = timeline.worker("a")
     worker.claims(run)
@@ -81,7 +81,7 @@ def test_what_a_worker_left_behind_unbegun_goes_back_without_a_trace(timeline: T
     assert timeline.attempts(run) == []
 
 
-def test_runs_that_a_dead_worker_may_have_begun_are_lost(timeline: Timeline) -> None:
+def test_runs_that_a_dead_worker_may_have_started_are_lost(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"max_attempts": 1}')
     worker = timeline.worker("a")
     worker.claims(run)
@@ -90,7 +90,7 @@ def test_runs_that_a_dead_worker_may_have_begun_are_lost(timeline: Timeline) -> 
     assert timeline.status(run) == "FAILED"
 
 
-def test_a_run_that_was_asked_to_stop_and_left_behind_ends(timeline: Timeline) -> None:
+def test_orphaned_run_with_a_cancel_request_ends(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.claims(run)
@@ -100,7 +100,7 @@ def test_a_run_that_was_asked_to_stop_and_left_behind_ends(timeline: Timeline) -
     assert timeline.status(run) == "CANCELLED"
 
 
-def test_a_worker_whose_lease_has_passed_cannot_say_that_it_settled_everything(timeline: Timeline) -> None:
+def test_expired_worker_cannot_report_that_it_settled_everything(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"max_attempts": 1}')
     worker = timeline.worker("a")
     worker.claims(run)

@@ -1,4 +1,4 @@
-"""Renewing: a worker lives as long as it says so in time, and learns what concerns its runs."""
+"""Renewing: a worker stays alive if it renews in time, and receives cancel requests for its runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.sql import workers
 from tests.timeline import Timeline
 
 
-def test_renewing_in_time_keeps_the_lease(timeline: Timeline) -> None:
+def test_renewal_in_time_keeps_the_lease(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -25,7 +25,7 @@ def test_renewing_in_time_keeps_the_lease(timeline: Timeline) -> None:
     assert worker.succeeds(claim).accepted
 
 
-def test_a_lease_that_has_passed_is_not_revived(timeline: Timeline) -> None:
+def test_expired_lease_is_not_renewed(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.claims(run)
@@ -35,8 +35,8 @@ def test_a_lease_that_has_passed_is_not_revived(timeline: Timeline) -> None:
     assert [ack.status for ack in timeline.rescue()] == ["LOST"]
 
 
-def test_a_renewal_never_shortens_a_lease(timeline: Timeline) -> None:
-    """Not even when the database's clock is set back."""
+def test_renewal_never_shortens_a_lease(timeline: Timeline) -> None:
+    """Even if the database's clock is set back."""
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.claims(run)
@@ -47,7 +47,7 @@ def test_a_renewal_never_shortens_a_lease(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_a_renewal_tells_which_runs_were_asked_to_stop(timeline: Timeline) -> None:
+def test_renewal_returns_runs_with_cancel_requests(timeline: Timeline) -> None:
     runs = [timeline.submit({"n": n}) for n in range(2)]
     worker = timeline.worker("a")
     claims = worker.claim(2)
@@ -58,7 +58,7 @@ def test_a_renewal_tells_which_runs_were_asked_to_stop(timeline: Timeline) -> No
     assert not renewal.drain
 
 
-def test_a_renewal_tells_which_leases_are_left(timeline: Timeline) -> None:
+def test_renewal_returns_the_held_leases(timeline: Timeline) -> None:
     runs = [timeline.submit({"n": n}) for n in range(3)]
     worker = timeline.worker("a", lease=timedelta(hours=1))
     claims = worker.claim(3)
@@ -68,7 +68,7 @@ def test_a_renewal_tells_which_leases_are_left(timeline: Timeline) -> None:
     assert {ref.run_id for ref in worker.renew().held} == set(runs[1:])
 
 
-def test_a_worker_that_left_is_gone(timeline: Timeline) -> None:
+def test_deregistered_worker_is_expired(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.claims(run)
@@ -78,14 +78,14 @@ def test_a_worker_that_left_is_gone(timeline: Timeline) -> None:
     assert [ack.status for ack in timeline.rescue()] == ["LOST"]
 
 
-def test_an_unknown_worker_is_told_so(timeline: Timeline) -> None:
+def test_renewal_of_an_unknown_worker_raises_lease_lost(timeline: Timeline) -> None:
     with pytest.raises(LeaseLost):
         timeline.perform(lambda: ops.renew(new_id()))
 
 
 @pytest.mark.every_driver
-def test_a_worker_cannot_come_back_under_its_old_id(timeline: Timeline) -> None:
-    """Registering is no renewal: an id that is known stays as it is."""
+def test_worker_cannot_register_again_with_its_old_id(timeline: Timeline) -> None:
+    """Registering is not a renewal: an existing row is not changed."""
     worker = timeline.worker("a")
     timeline.later(seconds=61)
     record = timeline.ask(workers.listing())[0]
@@ -95,7 +95,7 @@ def test_a_worker_cannot_come_back_under_its_old_id(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_the_database_holds_what_workers_say(timeline: Timeline) -> None:
+def test_worker_row_has_what_the_worker_registered(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a", queues=("default", "other"), tasks=("work",), slots=4)
     assert timeline.ask(workers.listing())[0].status == "idle"

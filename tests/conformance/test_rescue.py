@@ -1,4 +1,4 @@
-"""Rescuing: what a dead worker held becomes LOST, and its run goes back or fails."""
+"""Rescuing: attempts of a dead worker become LOST, and their runs are retried or fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.timeline import Timeline
 
 
 @pytest.mark.every_driver
-def test_the_first_loss_is_tried_again_at_once(timeline: Timeline) -> None:
+def test_first_lost_attempt_is_retried_immediately(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").claims(run)
     timeline.later(seconds=61)
@@ -26,7 +26,7 @@ def test_the_first_loss_is_tried_again_at_once(timeline: Timeline) -> None:
     assert timeline.worker("a").id in attempt.error["message"]
 
 
-def test_later_losses_wait_by_the_policy_and_use_the_budget(timeline: Timeline) -> None:
+def test_later_lost_attempts_are_delayed_and_counted_by_the_policy(timeline: Timeline) -> None:
     run = timeline.submit()
     for number, delay in ((1, 0), (2, 20), (3, None)):
         claim = timeline.worker(f"worker {number}").claims(run)
@@ -47,7 +47,7 @@ def test_later_losses_wait_by_the_policy_and_use_the_budget(timeline: Timeline) 
     assert timeline.story(run) == "SUBMITTED CLAIMED LOST CLAIMED LOST CLAIMED FAILED"
 
 
-def test_a_living_workers_run_is_left_alone(timeline: Timeline) -> None:
+def test_run_of_a_live_worker_is_not_rescued(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").claims(run)
     timeline.later(seconds=59)
@@ -55,8 +55,8 @@ def test_a_living_workers_run_is_left_alone(timeline: Timeline) -> None:
     assert timeline.status(run) == "RUNNING"
 
 
-def test_what_was_found_is_asked_again_before_it_is_written(timeline: Timeline) -> None:
-    """Between finding and rescuing the worker may have ended the run, or somebody else may have rescued it."""
+def test_orphan_that_was_settled_in_the_meantime_is_not_rescued(timeline: Timeline) -> None:
+    """Between finding and rescuing, the worker may have ended the run, or another worker may have rescued it."""
     ended, rescued = timeline.submit({"n": 1}), timeline.submit({"n": 2})
     worker = timeline.worker("a")
     claims = worker.claim(2)
@@ -72,7 +72,7 @@ def test_what_was_found_is_asked_again_before_it_is_written(timeline: Timeline) 
     assert "FENCED" not in timeline.story(ended) + timeline.story(rescued)
 
 
-def test_what_was_found_may_have_been_renewed(timeline: Timeline) -> None:
+def test_orphan_whose_worker_was_renewed_in_the_meantime_is_not_rescued(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.claims(run)
@@ -84,8 +84,8 @@ def test_what_was_found_may_have_been_renewed(timeline: Timeline) -> None:
     assert timeline.status(run) == "RUNNING"
 
 
-def test_what_was_found_may_be_another_attempt_by_now(timeline: Timeline) -> None:
-    """What was decided about one attempt is not applied to a later one, although that one's worker is dead as well."""
+def test_orphan_with_a_newer_attempt_is_not_rescued(timeline: Timeline) -> None:
+    """A decision about one attempt is not applied to a later one, even if that one's worker is dead too."""
     run = timeline.submit(policy='{"max_attempts": 2}')
     timeline.worker("a").claims(run)
     timeline.later(seconds=61)
@@ -97,7 +97,7 @@ def test_what_was_found_may_be_another_attempt_by_now(timeline: Timeline) -> Non
     assert [ack.outcome for ack in timeline.rescue()] == ["FAILED"]
 
 
-def test_a_worker_that_is_not_even_known_is_dead(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_lease_of_an_unknown_worker_is_rescued(timeline: Timeline, connection: psycopg.Connection) -> None:
     run = timeline.submit()
     timeline.worker("a").claims(run)
     connection.execute("delete from holdfast.workers")
@@ -106,7 +106,7 @@ def test_a_worker_that_is_not_even_known_is_dead(timeline: Timeline, connection:
 
 
 @pytest.mark.every_driver
-def test_a_worker_with_leases_is_not_forgotten(timeline: Timeline) -> None:
+def test_worker_with_leases_is_not_deleted(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").claims(run)
     timeline.later(hours=3)
@@ -115,7 +115,7 @@ def test_a_worker_with_leases_is_not_forgotten(timeline: Timeline) -> None:
     assert timeline.ask(workers.forget(2)) == 1
 
 
-def test_the_oldest_are_found_first_and_no_more_than_asked(timeline: Timeline) -> None:
+def test_oldest_orphans_are_found_first_up_to_the_limit(timeline: Timeline) -> None:
     runs = [timeline.submit({"n": n}) for n in range(3)]
     worker = timeline.worker("a", lease=timedelta(minutes=1))
     for run in runs:
@@ -126,7 +126,7 @@ def test_the_oldest_are_found_first_and_no_more_than_asked(timeline: Timeline) -
 
 
 @pytest.mark.parametrize("amount", [0, 3])
-def test_many_are_rescued_together(timeline: Timeline, amount: int) -> None:
+def test_many_orphans_are_rescued_together(timeline: Timeline, amount: int) -> None:
     for n in range(amount):
         timeline.submit({"n": n})
     timeline.worker("a").claim(10)

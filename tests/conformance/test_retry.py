@@ -1,4 +1,4 @@
-"""Retrying by a person: the same run again, with its whole budget, its numbers going on."""
+"""Retrying on request: the same run is reopened with all its attempts, and attempt numbers continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.timeline import Timeline
 
 
 @pytest.mark.every_driver
-def test_a_failed_run_is_due_now_with_its_whole_budget(timeline: Timeline) -> None:
+def test_retried_run_is_due_now_with_all_attempts(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"max_attempts": 2}')
     worker = timeline.worker("a", lease=timedelta(hours=1))
     worker.fails(worker.claims(run), retryable=False)
@@ -31,14 +31,14 @@ def test_a_failed_run_is_due_now_with_its_whole_budget(timeline: Timeline) -> No
     assert timeline.events(run)[3].reason == "by ada"
 
 
-def test_a_run_cancelled_before_it_started_starts_after_all(timeline: Timeline) -> None:
+def test_run_cancelled_before_it_started_can_be_retried(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.cancel(run)
     timeline.retry(run)
     assert timeline.worker("a").claims(run).number == 1
 
 
-def test_a_run_can_be_cancelled_and_retried_again_and_again(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_run_can_be_cancelled_and_retried_repeatedly(timeline: Timeline, connection: psycopg.Connection) -> None:
     run = timeline.submit()
     for _ in range(3):
         timeline.cancel(run)
@@ -50,7 +50,7 @@ def test_a_run_can_be_cancelled_and_retried_again_and_again(timeline: Timeline, 
     assert timeline.story(run) == "SUBMITTED" + " CANCELLED REOPENED" * 3 + " CLAIMED SUCCEEDED"
 
 
-def test_a_run_stopped_while_it_ran_can_be_retried(timeline: Timeline) -> None:
+def test_run_cancelled_while_running_can_be_retried(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -63,7 +63,7 @@ def test_a_run_stopped_while_it_ran_can_be_retried(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_the_result_is_that_of_the_success(timeline: Timeline) -> None:
+def test_result_of_a_retried_run_is_that_of_its_success(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.fails(worker.claims(run), retryable=False)
@@ -73,7 +73,7 @@ def test_the_result_is_that_of_the_success(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_a_success_is_final(timeline: Timeline) -> None:
+def test_succeeded_run_is_final(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.succeeds(worker.claims(run))
@@ -82,7 +82,7 @@ def test_a_success_is_final(timeline: Timeline) -> None:
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_a_run_that_has_not_ended_cannot_be_retried(timeline: Timeline, running: bool) -> None:
+def test_run_that_has_not_ended_cannot_be_retried(timeline: Timeline, running: bool) -> None:
     run = timeline.submit()
     if running:
         timeline.worker("a").claims(run)
@@ -99,6 +99,6 @@ def test_retrying_twice_reopens_once(timeline: Timeline) -> None:
         timeline.retry(run)
 
 
-def test_an_unknown_run_cannot_be_retried(timeline: Timeline) -> None:
+def test_unknown_run_cannot_be_retried(timeline: Timeline) -> None:
     with pytest.raises(RunNotFound):
         timeline.retry(new_id())

@@ -20,7 +20,7 @@ def write(timeline: Timeline, worker: Worker, claim: Claim) -> int:
 
 
 @pytest.mark.every_driver
-def test_a_step_is_found_by_the_next_attempt(timeline: Timeline) -> None:
+def test_step_is_found_by_the_next_attempt(timeline: Timeline) -> None:
     run, worker = timeline.submit(), timeline.worker("a")
     claim = worker.claims(run)
     assert timeline.ask(steps.find(run, "load")) is None
@@ -29,7 +29,7 @@ def test_a_step_is_found_by_the_next_attempt(timeline: Timeline) -> None:
     assert timeline.ask(steps.find(run, "load")) == '"first"'
 
 
-def test_the_first_result_of_a_step_stays(timeline: Timeline) -> None:
+def test_first_result_of_a_step_is_kept(timeline: Timeline) -> None:
     run, worker = timeline.submit(), timeline.worker("a")
     claim = worker.claims(run)
     assert keep(timeline, worker, claim)
@@ -37,7 +37,7 @@ def test_the_first_result_of_a_step_stays(timeline: Timeline) -> None:
     assert timeline.ask(steps.find(run, "load")) == '"first"'
 
 
-def test_a_step_after_the_lease_has_passed_is_refused(timeline: Timeline) -> None:
+def test_step_after_the_lease_expired_is_rejected(timeline: Timeline) -> None:
     run, worker = timeline.submit(), timeline.worker("a")
     claim = worker.claims(run)
     timeline.later(seconds=61)
@@ -45,7 +45,7 @@ def test_a_step_after_the_lease_has_passed_is_refused(timeline: Timeline) -> Non
     assert timeline.ask(steps.find(run, "load")) is None
 
 
-def test_a_step_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
+def test_step_of_an_earlier_attempt_is_rejected(timeline: Timeline) -> None:
     run, worker = timeline.submit(), timeline.worker("a")
     earlier = worker.claims(run)
     worker.hands_back(earlier)
@@ -53,14 +53,14 @@ def test_a_step_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
     assert not keep(timeline, worker, earlier)
 
 
-def test_a_step_by_another_worker_is_refused(timeline: Timeline) -> None:
+def test_step_by_another_worker_is_rejected(timeline: Timeline) -> None:
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     assert not keep(timeline, timeline.worker("b"), claim)
 
 
 @pytest.mark.every_driver
-def test_lines_are_written_while_the_lease_holds(timeline: Timeline) -> None:
+def test_log_lines_are_stored_while_the_lease_is_valid(timeline: Timeline) -> None:
     run, worker = timeline.submit(), timeline.worker("a")
     claim = worker.claims(run)
     assert write(timeline, worker, claim) == 1
@@ -69,7 +69,7 @@ def test_lines_are_written_while_the_lease_holds(timeline: Timeline) -> None:
     assert [line.message for line in timeline.ask(logs.of_run(run))] == ["hello"]
 
 
-def test_a_line_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
+def test_log_line_of_an_earlier_attempt_is_rejected(timeline: Timeline) -> None:
     run, worker = timeline.submit(), timeline.worker("a")
     earlier = worker.claims(run)
     worker.hands_back(earlier)
@@ -77,7 +77,7 @@ def test_a_line_of_an_earlier_attempt_is_refused(timeline: Timeline) -> None:
     assert write(timeline, worker, earlier) == 0
 
 
-def test_a_line_by_another_worker_is_refused(timeline: Timeline) -> None:
+def test_log_line_by_another_worker_is_rejected(timeline: Timeline) -> None:
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     assert write(timeline, timeline.worker("b"), claim) == 0

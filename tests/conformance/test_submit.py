@@ -1,4 +1,4 @@
-"""Submitting: what is accepted comes back equal, once, and only if the caller's transaction commits."""
+"""Submitting: a run is stored unchanged, once, and only if the caller's transaction commits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARAMETERS = {
 
 
 @pytest.mark.every_driver
-def test_what_was_submitted_comes_back_equal(timeline: Timeline) -> None:
+def test_submitted_run_is_read_back_unchanged(timeline: Timeline) -> None:
     new = new_run(
         PARAMETERS,
         queue="models",
@@ -45,7 +45,7 @@ def test_what_was_submitted_comes_back_equal(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_asking_twice_with_one_id_makes_one_run(timeline: Timeline) -> None:
+def test_submitting_twice_with_one_id_creates_one_run(timeline: Timeline) -> None:
     new = new_run({"n": 1})
     first = timeline.perform(lambda: ops.submit(new))
     again = timeline.perform(lambda: ops.submit(replace(new, parameters='{"n": 2}')))
@@ -55,7 +55,7 @@ def test_asking_twice_with_one_id_makes_one_run(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_many_are_answered_in_the_order_asked(timeline: Timeline) -> None:
+def test_submit_many_returns_runs_in_the_given_order(timeline: Timeline) -> None:
     known = new_run({"n": "known"}, key="k", dedupe="active")
     timeline.perform(lambda: ops.submit(known))
     many = [
@@ -71,7 +71,7 @@ def test_many_are_answered_in_the_order_asked(timeline: Timeline) -> None:
     assert timeline.get(many[2].id).queue == "other"
 
 
-def test_many_that_are_asked_for_again_are_found(timeline: Timeline) -> None:
+def test_repeated_submit_many_finds_the_same_runs(timeline: Timeline) -> None:
     many = [new_run({"n": n}) for n in range(4)]
     timeline.perform(lambda: ops.submit_many(many[:2]))
     answers = timeline.perform(lambda: ops.submit_many(many))
@@ -81,7 +81,7 @@ def test_many_that_are_asked_for_again_are_found(timeline: Timeline) -> None:
     assert timeline.ask(tallies.totals())["work", "created", 0][0] == 4
 
 
-def test_many_of_a_kind_need_one_statement(timeline: Timeline) -> None:
+def test_batch_of_one_task_needs_one_statement(timeline: Timeline) -> None:
     many = [new_run({"n": n}) for n in range(500)]
     op = ops.submit_many(many)
     statements = []
@@ -130,7 +130,7 @@ def test_batch_that_fails_leaves_nothing_of_the_batches_before_and_after(
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("relative", [True, False])
-def test_a_run_for_later_waits_for_its_time(timeline: Timeline, relative: bool) -> None:
+def test_run_with_a_later_start_waits(timeline: Timeline, relative: bool) -> None:
     when = timedelta(minutes=5) if relative else timeline.now() + timedelta(minutes=5)
     run = timeline.submit(run_after=when)
     worker = timeline.worker("a", lease=timedelta(hours=1))
@@ -142,14 +142,14 @@ def test_a_run_for_later_waits_for_its_time(timeline: Timeline, relative: bool) 
     worker.claims(run)
 
 
-def test_a_time_in_the_past_is_now(timeline: Timeline) -> None:
+def test_start_time_in_the_past_means_now(timeline: Timeline) -> None:
     run = timeline.submit(run_after=timeline.now() - timedelta(days=1))
     timeline.worker("a").claims(run)
 
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("options", [{}, {"key": "k"}, {"dedupe": "active"}])
-def test_a_run_exists_once_the_callers_transaction_commits(
+def test_run_exists_once_the_callers_transaction_commits(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, options: dict[str, str]
 ) -> None:
     new = new_run(**options)
@@ -162,7 +162,7 @@ def test_a_run_exists_once_the_callers_transaction_commits(
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("options", [{}, {"key": "k"}, {"dedupe": "active"}])
-def test_a_rolled_back_transaction_leaves_nothing(
+def test_rolled_back_transaction_leaves_no_run(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, options: dict[str, str]
 ) -> None:
     new = new_run(**options)

@@ -1,4 +1,4 @@
-"""How a mutant is caught: by exploring a meeting, or by a named test of the other suites, run without its guard."""
+"""How a mutant is detected: by exploring a meeting, or by a named test of another suite, run without its guard."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tests.timeline import Timeline
 
 T = TypeVar("T")
 
-# An explorer that has not found anything by then will not.
+# If the explorer has found nothing by then, it will not find anything.
 AT_MOST = 1500
 
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """Caught by exploring this meeting, with a crash at every point if asked for."""
+    """Detected by exploring this meeting, with a crash at every point if `crashes` is set."""
 
     meeting: str
     crashes: bool = False
@@ -55,8 +55,8 @@ class Explored:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Caught by a test of another suite: `module::test`, with the values of its parameters."""
+class Tested:
+    """Detected by a test of another suite: `module::test`, with the values of its parameters."""
 
     test: str
     arguments: tuple[tuple[str, Any], ...] = ()
@@ -82,7 +82,7 @@ class Told:
             wanted = inspect.signature(test).parameters
             try:
                 test(**{name: given[name] if name in given else fixtures[name]() for name in wanted})
-            except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever is noticed
+            except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - any error counts as detected
                 return [f"{name}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"]
         return []
 
@@ -103,13 +103,13 @@ class _Rewriting(Psycopg):
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A mutation, and what catches it."""
+    """A mutation, and what detects it."""
 
     mutation: Mutation
-    caught_by: Explored | Told
+    caught_by: Explored | Tested
 
     def complaints(self, url: str) -> list[str]:
-        """What is noticed on this database, which has the mutated schema if that is what is mutated."""
+        """Return the detected violations on this database, which has the mutated schema if the schema is mutated."""
         if self.mutation.where == SCHEMA:
             return self.caught_by.complaints(url, unchanged)
         if self.mutation.where == SQL:

@@ -53,7 +53,7 @@ class Given:
 
     @property
     def own_name(self) -> str:
-        """The run that this caller asked for: by a name of its own, or by one that others may ask for as well."""
+        """The run that this caller requested, by its own name or by one that others may use too."""
         name = self.part.names[0]
         return name if name in self.case.ids else f"{name}{self.who}"
 
@@ -61,7 +61,7 @@ class Given:
 def check(given: Given) -> Complaints:
     """Everything wrong with one caller's answer."""
     answer = given.answer
-    if not answer.heard:
+    if not answer.received:
         return
     if answer.error is None:
         yield from _CHECKS[given.part.does](given, answer.value)
@@ -152,14 +152,14 @@ def _finished(given: Given, acks: list[Acknowledgement]) -> Complaints:
             name for other in given.others if other.does in ("finish", "add_with_success") for name in other.names
         ]
         if ack.accepted and not (mine and attempt and (attempt.status, attempt.outcome) == (ack.status, ack.outcome)):
-            yield f"it was given {ack}, recorded is {attempt}"
+            yield f"it received {ack}, recorded is {attempt}"
         rivalled = run.run_id in {case.ids[name] for name in rivals}
         if not ack.accepted and mine and not given.answer.doubted and not rivalled:
             yield f"its ending was refused, recorded is {attempt}"
         if not ack.accepted and not any(event.type == "FENCED" for event in run.events):
             yield "its ending was refused without a FENCED event"
     if not given.answer.doubted and len(acks) != len(given.part.names):
-        yield f"it settled {given.part.names} and was given {len(acks)} acks"
+        yield f"it settled {given.part.names} and received {len(acks)} acks"
 
 
 def _added_with_success(given: Given, acks: list[Acknowledgement]) -> Complaints:
@@ -176,9 +176,9 @@ def _added(given: Given, answer: Any) -> Complaints:
         run_id = given.case.ids[given.own_name]
         shared = any(given.part.names == other.names for other in given.others)
         if submitted.run.id != run_id:
-            yield f"it asked for {run_id} and was given {submitted.run.id}"
+            yield f"it requested {run_id} and received {submitted.run.id}"
         if not given.runs[run_id].exists:
-            yield f"it was given run {run_id}, which is not there"
+            yield f"it received run {run_id}, which is not there"
         if not submitted.created and not given.answer.doubted and not shared:
             yield f"it made {run_id}, and was answered that it was there before"
 
@@ -197,43 +197,43 @@ def _mapped(given: Given, mapped: Mapped) -> Complaints:
 
 
 def _named(given: Given, made: Submitted) -> Complaints:
-    """What it asked for under the name is there, and nothing else."""
+    """The requested child exists under the name, and nothing else."""
     if "old" in given.part.names:
-        yield f"its attempt has lost its run, and it was given {made.run.id}"
+        yield f"its attempt has lost its run, and it received {made.run.id}"
     if made.run.parameters != {"name": f"named {given.part.names[0]}"}:
-        yield f"it asked for {given.part.names[0]} and was given {made.run.parameters}"
+        yield f"it requested {given.part.names[0]} and received {made.run.parameters}"
     if not given.run("named").exists:
-        yield f"it was given run {made.run.id}, which is not there"
+        yield f"it received run {made.run.id}, which is not there"
     if not made.created and not given.answer.doubted and not given.others_do("name"):
         yield f"it made {made.run.id}, and was answered that it was there before"
 
 
 def _named_map(given: Given, mapped: Mapped) -> Complaints:
     if str(mapped.map.total) != given.part.names[0]:
-        yield f"it asked for a map of {given.part.names[0]} runs and was given one of {mapped.map.total}"
+        yield f"it requested a map of {given.part.names[0]} runs and received one of {mapped.map.total}"
     if not mapped.created and not given.answer.doubted and not given.others_do("name_map"):
         yield "it made the map, and was answered that it was there before"
 
 
 def _keyed(given: Given, job: JobRecord) -> Complaints:
-    """The job that it was given is one that this request, or the same one, asked for."""
+    """The job that it received was created by this request or by an equal one."""
     case, own = given.case, given.case.keyed[given.who]
     if job.id not in case.keyed.values():
-        yield f"it was given the job {job.id}, which the key cannot have made"
+        yield f"it received the job {job.id}, which the key cannot have made"
     if job.name != given.part.names[0]:
-        yield f"it asked for {given.part.names[0]} and was given {job.name}"
+        yield f"it requested {given.part.names[0]} and received {job.name}"
     if given.situation in ("keyed", "keyed_late") and job.id != case.keyed[BEFORE]:
-        yield f"the key stands for {case.keyed[BEFORE]}, it was given {job.id}"
+        yield f"the key stands for {case.keyed[BEFORE]}, it received {job.id}"
     if given.situation == "keyed_gone_early":
-        yield f"the key is not free before its time, and it was given {job.id}"
+        yield f"the key is not free before its time, and it received {job.id}"
     shared = any(other.does in ("key_job", "prune") for other in given.others)
     if BEFORE not in case.keyed and job.id != own and not shared:
-        yield f"it made {own}, and was given {job.id}"
+        yield f"it made {own}, and received {job.id}"
 
 
 def _keyed_run(given: Given, made: Submitted) -> Complaints:
     if made.run.id != given.case.ids[f"run of {given.who}"]:
-        yield f"it was given the run {made.run.id}, which it did not ask for"
+        yield f"it received the run {made.run.id}, which it did not ask for"
 
 
 def _stopped(given: Given, job: JobRecord) -> Complaints:
@@ -243,10 +243,10 @@ def _stopped(given: Given, job: JobRecord) -> Complaints:
     reopened = ended and given.others_do("retry", "retry_job")
     if job.cancel_requested_at is None:
         if job.status != outcome:
-            yield f"it stopped a job that is {job.status} and was never asked to stop"
+            yield f"it stopped a job that is {job.status} and was never stopped"
     elif given.job is not None and not reopened:
         if job.reason != given.job.reason:
-            yield f"it was given the reason {job.reason!r}, recorded is {given.job.reason!r}"
+            yield f"it received the reason {job.reason!r}, recorded is {given.job.reason!r}"
         elif job.reason == reason and given.job.status != outcome:
             yield f"it stopped the job as {outcome}, recorded is {given.job.status}"
 
@@ -255,7 +255,7 @@ def _claimed(given: Given, claims: list[Claim]) -> Complaints:
     for claim in claims:
         attempt = given.runs[claim.run_id].attempt(claim.number)
         if attempt is None or attempt.worker_id != given.case.claimers[given.who % 2]:
-            yield f"it was given attempt {claim.number}, which is recorded as {attempt}"
+            yield f"it received attempt {claim.number}, which is recorded as {attempt}"
 
 
 def _cancelled(given: Given, record: Any) -> Complaints:
@@ -287,7 +287,7 @@ def _rescued(given: Given, acks: list[Acknowledgement]) -> Complaints:
     for ack in acks:
         attempt = given.runs[ack.ref.run_id].attempt(ack.ref.number)
         if attempt is None or attempt.status != "LOST":
-            yield f"it was given {ack}, recorded is {attempt}"
+            yield f"it received {ack}, recorded is {attempt}"
 
 
 def _anything(given: Given, answer: Any) -> Complaints:

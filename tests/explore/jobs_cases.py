@@ -45,10 +45,10 @@ class Case:
     stopped_at: datetime | None = None
     subscribed: bool = False
     open_then: set[str] | None = None  # the runs that had not ended after the subscription was acknowledged
-    ended_then: set[str] = field(default_factory=set)  # those that had ended before it was asked for
+    ended_then: set[str] = field(default_factory=set)  # those that had ended before it was requested
     holding: set[int] = field(default_factory=set)  # which actors hold the subscription to deliver for it
     removed: list[str] = field(default_factory=list)  # the resources that actors took to remove
-    keyed: dict[int, str] = field(default_factory=dict)  # the ids of the jobs that each actor asks for under the key
+    keyed: dict[int, str] = field(default_factory=dict)  # the ids of the jobs that each actor requests with the key
     complaints: list[str] = field(default_factory=list)
 
     @property
@@ -258,7 +258,7 @@ SITUATIONS: dict[str, Callable[[Setting], object]] = {
     "ended": lambda at: at.job(a=()).lease("a").add_resource("kept").succeed("a"),
     "unsubscribed": lambda at: at.job(a=(), b=()).lease("a"),
     "subscribed": lambda at: at.subscribe().job(a=(), b=()).lease("a"),
-    "told": lambda at: at.subscribe().job(a=(), b=()).lease("a").succeed("a"),
+    "event_pending": lambda at: at.subscribe().job(a=(), b=()).lease("a").succeed("a"),
     "published": lambda at: at.subscribe().job(a=(), b=()).lease("a").succeed("a").fan_out(),
     "map_failed": lambda at: at.job().mapped().lease("chunk0", "chunk1").fail("chunk0"),
     "stopping": lambda at: at.job(a=(), b=()).lease("a").stopping(),

@@ -75,8 +75,8 @@ USER_MEETINGS = _USER_MEETINGS.split()
 _SIDE_MEETINGS = """
     subscribe+succeed_a@unsubscribed subscribe+cancel_a@pending unsubscribe+succeed_a@subscribed
     pause+succeed_a@subscribed
-    fan_out+cancel_b@subscribed fan_out+fail_again_a@subscribed fan_out+succeed_a@subscribed fan_out+fan_out@told
-    unsubscribe+fan_out@told pause+fan_out@told
+    fan_out+cancel_b@subscribed fan_out+fail_again_a@subscribed fan_out+succeed_a@subscribed
+    fan_out+fan_out@event_pending unsubscribe+fan_out@event_pending pause+fan_out@event_pending
     publish+publish@published publish+fan_out@published publish+unsubscribe@published publish+pause@published
     publish+resume@published succeed_a+publish@subscribed
     add_resource+succeed_a@last add_resource+stop@last add_resource+add_resource@last remove+succeed_a@kept

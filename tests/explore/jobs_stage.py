@@ -40,12 +40,12 @@ LATE_CHILDREN = {
 }
 MORE_CHECKS = {
     "critical runs of a job": """
-        select jobs.id::text, jobs.broken, told.broken from holdfast.jobs cross join lateral (
+        select jobs.id::text, jobs.broken, reported.broken from holdfast.jobs cross join lateral (
             select count(*) from holdfast.runs join holdfast.attempts on attempts.run_id = runs.id
             where runs.job_id = jobs.id and attempts.outcome <> 'SUCCEEDED' and attempts.reopened_at is null
               and attempts.details ->> 'unreachable' is null
-              and coalesce((runs.policy ->> 'critical')::boolean, true)) as told (broken)
-        where jobs.broken <> told.broken""",
+              and coalesce((runs.policy ->> 'critical')::boolean, true)) as reported (broken)
+        where jobs.broken <> reported.broken""",
     "a run that was stopped with its job, which is not": """
         select attempts.run_id::text, jobs.id::text from holdfast.attempts
         join holdfast.runs on runs.id = attempts.run_id join holdfast.jobs on jobs.id = runs.job_id
@@ -130,8 +130,8 @@ class JobStage(Stage):
             self._complain(schedule, "no program complains", case.complaints)
             self._complain(schedule, "one key, one job", complaints(self._scene, case))
             self._complain_of_runs(schedule, mine)
-            told = invariants.counters_are_exact(list(mine.values()), counted[case.task])
-            self._complain(schedule, "counters_are_exact", list(told))
+            reported = invariants.counters_are_exact(list(mine.values()), counted[case.task])
+            self._complain(schedule, "counters_are_exact", list(reported))
             self._complain_of_answers(schedule, case, actors, mine)
         clock.reset(self._scene)
         # The next batch is checked by itself.
@@ -226,7 +226,7 @@ class JobStage(Stage):
                 self._scene.run(ops.resource_removed(resource))
 
     def _publish(self, schedule: str, case: Case, meeting: Meeting) -> None:
-        """Deliver everything, and see whether each ending was delivered once to the subscription that asked for it."""
+        """Deliver everything, and check that each end was delivered once to its subscription."""
         while self._scene.run(outbox.fan_out()):
             pass
         made = self._scene.execute(
@@ -270,7 +270,7 @@ def _parts(meeting: Meeting) -> list[Part]:
 def _has_healed(meeting: Meeting, actors: list[Actor]) -> bool:
     """Whether an actor has put the wrong count right, or should have."""
     healers = [actor for actor, part in zip(actors, _parts(meeting), strict=True) if part.does == "heal"]
-    return any(actor.answer.heard and actor.answer.error is None for actor in healers)
+    return any(actor.answer.received and actor.answer.error is None for actor in healers)
 
 
 def _concerns(case: Case, row: Any) -> bool:

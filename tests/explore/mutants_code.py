@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.explore.catching import Explored, Mutant, Told
-from tests.explore.mutants_sql import told
+from tests.explore.catching import Explored, Mutant, Tested
+from tests.explore.mutants_sql import tested
 from tests.explorer.mutation import Mutation
 
 
-def mutant(name: str, guard: str, module: str, old: str, new: str, caught_by: Explored | Told) -> Mutant:
+def mutant(name: str, guard: str, module: str, old: str, new: str, caught_by: Explored | Tested) -> Mutant:
     return Mutant(Mutation(name, guard, f"holdfast.{module}", old, new), caught_by)
 
 
@@ -26,15 +26,15 @@ OPERATIONS = [
         "ops.cancel",
         "        if run.status.final:\n            raise RunEnded(",
         "        if run.status.final:\n            return run\n        if False:\n            raise RunEnded(",
-        told("test_cancel::test_what_ended_otherwise_cannot_be_cancelled", ending="FAILED"),
+        tested("test_cancel::test_run_that_has_ended_otherwise_cannot_be_cancelled", ending="FAILED"),
     ),
     mutant(
         "cancel-withdrawn",
-        "whether a run was withdrawn is told by the rows that left",
+        "the deleted rows show whether a run was withdrawn",
         "ops.cancel",
         "        if ended:",
         "        if True:",
-        told("test_cancel::test_a_running_run_is_asked_and_can_then_only_end_cancelled"),
+        tested("test_cancel::test_running_run_with_a_cancel_request_can_only_end_cancelled"),
     ),
     mutant(
         "finish-fenced",
@@ -42,7 +42,7 @@ OPERATIONS = [
         "ops.finish",
         "    if refused:",
         "    if False:",
-        told("test_finish::test_a_second_ending_is_refused_and_recorded"),
+        tested("test_finish::test_second_finish_of_an_attempt_is_rejected_and_recorded"),
     ),
     mutant(
         "finish-ack",
@@ -54,19 +54,19 @@ OPERATIONS = [
     ),
     mutant(
         "renew-refused",
-        "a worker whose lease is lost is told so",
+        "a worker that lost its lease receives an error",
         "ops.renew",
         "    if renewal is None:",
         "    if False:",
-        told("test_renew::test_a_lease_that_has_passed_is_not_revived"),
+        tested("test_renew::test_expired_lease_is_not_renewed"),
     ),
     mutant(
         "rescue-only-accepted",
-        "what somebody else settled in between is no refused write",
+        "an attempt settled by another worker in between is not a rejected write",
         "ops.rescue",
         "[s for s in settlements if s.ref in refs]",
         "settlements",
-        told("test_rescue::test_what_was_found_is_asked_again_before_it_is_written"),
+        tested("test_rescue::test_orphan_that_was_settled_in_the_meantime_is_not_rescued"),
     ),
     mutant(
         "retry-reopened",
@@ -74,7 +74,7 @@ OPERATIONS = [
         "ops.retry",
         '    if not reopened:\n        raise RunEnded(\n            f"run {run_id} is',
         '    if False:\n        raise RunEnded(\n            f"run {run_id} is',
-        told("test_retry::test_retrying_twice_reopens_once"),
+        tested("test_retry::test_retrying_twice_reopens_once"),
     ),
     mutant(
         "submit-compares",
@@ -90,7 +90,7 @@ OPERATIONS = [
         "ops.submit",
         '    if isolation != "read committed":',
         "    if False:",
-        told("test_dedupe::test_a_stricter_isolation_is_refused"),
+        tested("test_dedupe::test_dedupe_rejects_a_stricter_isolation_level"),
     ),
     mutant(
         "dedupe-together",
@@ -102,7 +102,7 @@ OPERATIONS = [
     ),
     mutant(
         "batches-together",
-        "runs that are asked for together are made all or none",
+        "a batch is created completely or not at all",
         "ops.submit",
         "submissions.insert_batch(head, batch, together=together, again=again)",
         "submissions.insert_batch(head, batch, together=False, again=again)",
@@ -110,7 +110,7 @@ OPERATIONS = [
     ),
     mutant(
         "batches-again",
-        "a batch that is asked for again finds what the first request made",
+        "a repeated batch finds the runs of the first request",
         "ops.submit",
         "submissions.insert_batch(head, batch, together=together, again=again)",
         "submissions.insert_batch(head, batch, together=together, again=False)",
@@ -130,7 +130,7 @@ OPERATIONS = [
         "sql.leases",
         "        each(_success),\n        together=True,",
         "        each(_success),",
-        told("test_finish::test_an_ending_and_its_count_are_one_transaction"),
+        tested("test_finish::test_finish_and_its_counters_are_one_transaction"),
     ),
     mutant(
         "children-found-by-old-id",
@@ -138,7 +138,7 @@ OPERATIONS = [
         "ops.create",
         "    derived = {derived_id(*name): name for name in names if name not in there}\n",
         "    derived: dict[str, KnownAs] = {}\n",
-        told("test_children::test_a_child_of_an_earlier_version_is_found_by_its_key"),
+        tested("test_children::test_a_child_of_an_earlier_version_is_found_by_its_key"),
     ),
     mutant(
         "children-kept-under-old-id",
@@ -146,7 +146,7 @@ OPERATIONS = [
         "ops.children",
         " and not (_again(by) and (yield from jobs.existing([new.id]))):",
         ":",
-        told("test_children::test_the_next_attempt_does_not_add_a_child_of_an_earlier_version_again"),
+        tested("test_children::test_the_next_attempt_does_not_add_a_child_of_an_earlier_version_again"),
     ),
 ]
 
@@ -173,7 +173,7 @@ RULES = [
         "domain.settling",
         "    if crashes == 0:",
         "    if crashes is not None:",
-        told("test_rescue::test_later_losses_wait_by_the_policy_and_use_the_budget"),
+        tested("test_rescue::test_later_lost_attempts_are_delayed_and_counted_by_the_policy"),
     ),
     mutant(
         "fatal-is-final",
@@ -181,7 +181,7 @@ RULES = [
         "domain.settling",
         "            if not outcome.retryable:\n                ends = Status.FAILED",
         "            if not outcome.retryable:\n                pass",
-        told("test_finish::test_a_fatal_failure_is_not_tried_again"),
+        tested("test_finish::test_fatal_failure_is_not_retried"),
     ),
     mutant(
         "handed-back-is-excused",
@@ -189,7 +189,7 @@ RULES = [
         "domain.settling",
         "                excuse=True,\n                reason=outcome.reason,",
         "                excuse=False,\n                reason=outcome.reason,",
-        told("test_finish::test_handing_back_costs_no_budget"),
+        tested("test_finish::test_handing_back_uses_up_no_attempt"),
     ),
 ]
 
@@ -200,6 +200,6 @@ HTTP = [
         "http.bridge",
         "                if client.left:\n                    break\n",
         "",
-        Told("tests.http.test_bridge::test_a_stream_ends_when_its_client_has_left"),
+        Tested("tests.http.test_bridge::test_a_stream_ends_when_its_client_has_left"),
     ),
 ]

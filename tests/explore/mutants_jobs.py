@@ -51,7 +51,7 @@ JOBS = [
     ),
     (
         "grow-stopping",
-        "nothing is added to a job that was asked to stop",
+        "nothing is added to a job that is being stopped",
         SQL,
         "and finished_at is null and cancel_requested_at is null\n            returning id",
         "and finished_at is null\n            returning id",
@@ -91,7 +91,7 @@ JOBS = [
     ),
     (
         "follow-up",
-        "whoever began to wait for a run while it ended is decided about",
+        "a run that began to wait for another while that ended is decided about",
         CONCLUDE,
         "(yield from dependencies.recount(held)) if held else []",
         "[]",
@@ -115,7 +115,7 @@ JOBS = [
     ),
     (
         "reopen-dependents",
-        "whoever still waits for a reopened run waits for it again",
+        "a run that still waits for a reopened run waits for it again",
         RETRY,
         "    dependents = yield from dependencies.hold_dependents([*(run.run_id for run in back), *opened])\n",
         "    dependents: list[str] = []\n",
@@ -179,7 +179,7 @@ JOBS = [
     ),
     (
         "broken-jobs",
-        "a stopped job ends as it was told to",
+        "a stopped job ends with the requested status",
         SQL,
         "then coalesce(jobs.stop_outcome, case",
         "then coalesce(null, case",

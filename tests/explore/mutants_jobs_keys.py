@@ -63,7 +63,7 @@ KEYED = [
     ),
     (
         "keyed-job-together",
-        "key and job are written together: nobody finds the key without the job",
+        "key and job are written together: no request finds the key without the job",
         KEYS,
         "        count,\n        together=True,\n    )\n\n\ndef release(",
         "        count,\n    )\n\n\ndef release(",

@@ -72,8 +72,8 @@ SURVIVORS = [
 
 STOPPING = [
     (
-        "stop-asks-once",
-        "an attempt is asked to stop once",
+        "stop-requests-once",
+        "cancellation of an attempt is requested once",
         SQL,
         "and job_id = %(job_id)s::uuid and cancel_requested_at is null",
         "and job_id = %(job_id)s::uuid",
@@ -191,7 +191,7 @@ COUNTING = [
 MAPS = [
     (
         "maps-once",
-        "a map that is asked for twice is made once",
+        "a map that is requested twice is created once",
         SQL,
         "%(dataset)s::json)\n            on conflict (id) do nothing returning id",
         "%(dataset)s::json) returning id",
@@ -320,7 +320,7 @@ NAMES = [
     ),
     (
         "name-found",
-        "whoever finds a name taken is given what it stands for",
+        "a request that finds a name taken receives the stored child",
         CHILDREN,
         '            id_ = stored.what["run"]\n',
         "            pass\n",
@@ -336,7 +336,7 @@ NAMES = [
     ),
     (
         "map-found",
-        "whoever finds the name of a map taken is given that map",
+        "a request that finds the name of a map taken receives that map",
         CHILDREN,
         "    return map_id, False\n",
         "    return id_, True\n",

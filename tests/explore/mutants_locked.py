@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.explore.catching import Explored, Mutant
 from tests.explore.mutants_release import RELEASING
-from tests.explore.mutants_sql import mutant, told
+from tests.explore.mutants_sql import mutant, tested
 
 BLOCKED, LATE, NAMING = "free_lease", "from holdfast.late_starts", "unnamed as ("
-FOUND = "test_locked::test_an_ending_that_would_wait_is_found_without_waiting"
+FOUND = "test_locked::test_blocked_run_is_found_without_waiting"
 
 FINDING: list[Mutant] = [
     mutant(
@@ -15,7 +15,7 @@ FINDING: list[Mutant] = [
         "an ending whose lease is locked would wait",
         "requested.run_id not in (select run_id from free_lease)",
         "false",
-        told(FOUND, what="lease"),
+        tested(FOUND, what="lease"),
         within=BLOCKED,
     ),
     mutant(
@@ -23,7 +23,7 @@ FINDING: list[Mutant] = [
         "an ending whose job is locked would wait",
         "(requested.job_id is not null and requested.job_id not in (select id from free_job))",
         "false",
-        told(FOUND, what="job"),
+        tested(FOUND, what="job"),
         within=BLOCKED,
     ),
     mutant(
@@ -31,7 +31,7 @@ FINDING: list[Mutant] = [
         "an ending whose map is locked would wait",
         "or (requested.map_id is not null and requested.map_id not in (select id from free_map))",
         "",
-        told(FOUND, what="map"),
+        tested(FOUND, what="map"),
         within=BLOCKED,
     ),
     mutant(
@@ -39,7 +39,7 @@ FINDING: list[Mutant] = [
         "an ending that another run waits for would wait if that run is locked",
         "and dependent.run_id not in (select run_id from free_dependent)",
         "and false",
-        told(FOUND, what="dependent"),
+        tested(FOUND, what="dependent"),
         within=BLOCKED,
     ),
     mutant(
@@ -47,7 +47,7 @@ FINDING: list[Mutant] = [
         "so would one whose map another run waits for",
         "dependencies.on_id in (requested.run_id, requested.map_id)",
         "dependencies.on_id = requested.run_id",
-        told(FOUND, what="dependent of the map"),
+        tested(FOUND, what="dependent of the map"),
         within=BLOCKED,
     ),
     mutant(
@@ -55,7 +55,7 @@ FINDING: list[Mutant] = [
         "only the runs whose own dependents are locked would wait",
         "where dependent.on_id = requested.run_id\n                              and",
         "where",
-        told(FOUND, what="dependent"),
+        tested(FOUND, what="dependent"),
         within=BLOCKED,
     ),
     *(
@@ -64,7 +64,7 @@ FINDING: list[Mutant] = [
             f"finding out whether a {what} is locked does not wait for it",
             f"{selected} for update skip locked",
             f"{selected} for update",
-            told(FOUND, what=what),
+            tested(FOUND, what=what),
             within=BLOCKED,
         )
         for what, selected in {
@@ -82,7 +82,7 @@ STARTING: list[Mutant] = [
         "the note of a job that is still locked stays",
         "where job_id in (select id from held)",
         "where job_id in (select job_id from noted)",
-        told("test_locked::test_a_job_that_was_locked_at_its_first_claim_starts_at_the_time_of_that_claim"),
+        tested("test_locked::test_job_locked_during_its_first_claim_starts_at_the_time_of_that_claim"),
         within=LATE,
     ),
     mutant(
@@ -90,7 +90,7 @@ STARTING: list[Mutant] = [
         "a job that starts late has the time of its first claim",
         "set started_at = noted.at",
         "set started_at = holdfast.now()",
-        told("test_locked::test_a_job_that_was_locked_at_its_first_claim_starts_at_the_time_of_that_claim"),
+        tested("test_locked::test_job_locked_during_its_first_claim_starts_at_the_time_of_that_claim"),
         within=LATE,
     ),
     mutant(
@@ -98,7 +98,7 @@ STARTING: list[Mutant] = [
         "a job that has started does not start again",
         "where jobs.id = held.id and jobs.started_at is null",
         "where jobs.id = held.id",
-        told("test_locked::test_a_late_start_changes_no_job_that_has_started"),
+        tested("test_locked::test_late_start_does_not_change_a_started_job"),
         within=LATE,
     ),
     mutant(
@@ -106,7 +106,7 @@ STARTING: list[Mutant] = [
         "the note of a job that is gone does not stay for ever",
         "and not exists (select from holdfast.jobs where jobs.id = late_starts.job_id)",
         "and false",
-        told("test_locked::test_the_note_of_a_job_that_is_gone_is_removed"),
+        tested("test_locked::test_late_start_of_a_deleted_job_is_removed"),
         within=LATE,
     ),
 ]
@@ -117,7 +117,7 @@ NAMES: list[Mutant] = [
         "a run that is named stays in its job and map",
         "ord, queue, job_id, map_id\n        ), named",
         "ord, queue, null::uuid, null::uuid\n        ), named",
-        told("test_locked::test_naming_a_run_keeps_everything_else_of_it"),
+        tested("test_locked::test_adding_the_task_to_a_ready_run_keeps_its_other_columns"),
         within=NAMING,
     ),
     mutant(
@@ -125,7 +125,7 @@ NAMES: list[Mutant] = [
         "a run that is named keeps its number and its place",
         "returning run_id, rank_at, number, excused, ord,",
         "returning run_id, rank_at, number, 0, 0::smallint,",
-        told("test_locked::test_naming_a_run_keeps_everything_else_of_it"),
+        tested("test_locked::test_adding_the_task_to_a_ready_run_keeps_its_other_columns"),
         within=NAMING,
     ),
     mutant(
@@ -144,7 +144,7 @@ GIVING_BACK: list[Mutant] = [
         f"a released run keeps its {kept}",
         old,
         new,
-        told("test_locked::test_a_released_run_keeps_its_priority_its_excuses_and_its_job"),
+        tested("test_locked::test_released_run_keeps_priority_excused_attempts_and_job"),
         within=RELEASING,
     )
     for name, kept, old, new in [

@@ -5,38 +5,38 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.domain.states import Status
-from tests.explore.catching import Explored, Mutant, Told
-from tests.explore.mutants_sql import told
+from tests.explore.catching import Explored, Mutant, Tested
+from tests.explore.mutants_sql import tested
 from tests.explorer.mutation import SCHEMA, Mutation
 
 STATEMENT = "for each statement execute function"
 
 
-def by_hand(test: str, **arguments: Any) -> Told:
-    return Told(f"tests.integration.{test}", tuple(arguments.items()))
+def by_hand(test: str, **arguments: Any) -> Tested:
+    return Tested(f"tests.integration.{test}", tuple(arguments.items()))
 
 
-def moves(old: Status) -> Told:
+def moves(old: Status) -> Tested:
     return by_hand("test_schema_moves::test_moves_that_are_not_listed_are_refused", old=old)
 
 
-def shortcuts(old: Status) -> Told:
+def shortcuts(old: Status) -> Tested:
     return by_hand("test_schema_moves::test_shortcuts_are_refused", old=old)
 
 
-def vanishes(old: Status) -> Told:
+def vanishes(old: Status) -> Tested:
     return by_hand("test_schema_moves::test_no_run_vanishes", old=old)
 
 
-def attempt(row: str) -> Told:
+def attempt(row: str) -> Tested:
     return by_hand("test_schema_shape::test_an_attempt_that_makes_no_sense_is_refused", row=row)
 
 
-def mutant(name: str, guard: str, old: str, new: str, caught_by: Explored | Told) -> Mutant:
+def mutant(name: str, guard: str, old: str, new: str, caught_by: Explored | Tested) -> Mutant:
     return Mutant(Mutation(name, guard, SCHEMA, old, new), caught_by)
 
 
-def arriving(table: str, function: str, guard: str, caught_by: Told) -> Mutant:
+def arriving(table: str, function: str, guard: str, caught_by: Tested) -> Mutant:
     """Take away a guard of the rows that arrive in a table."""
     old = (
         f"create trigger {table}_guard after insert on holdfast.{table} referencing new table as arrived\n"
@@ -45,7 +45,7 @@ def arriving(table: str, function: str, guard: str, caught_by: Told) -> Mutant:
     return mutant(f"{table}-arriving", guard, old, "", caught_by)
 
 
-def leaving(table: str, function: str, guard: str, caught_by: Told) -> Mutant:
+def leaving(table: str, function: str, guard: str, caught_by: Tested) -> Mutant:
     old = (
         f"create trigger {table}_left after delete on holdfast.{table} referencing old table as departed\n"
         f"    {STATEMENT} holdfast.{function}();"
@@ -148,7 +148,7 @@ HISTORY = [
     ),
     mutant(
         "ready-never-changes",
-        "nobody jumps the queue",
+        "a ready run cannot be moved ahead in its queue",
         "create trigger ready_never_changes before update on holdfast.ready",
         "create trigger ready_never_changes before truncate on holdfast.ready",
         by_hand("test_schema_shape::test_a_run_is_never_rewritten"),
@@ -251,7 +251,7 @@ SHAPE = [
 MONTHS = [
     mutant(
         "month-live-twice",
-        "whether a month is live is asked again once nobody can change it",
+        "whether a month is live is checked again once it is locked",
         "            if holdfast.is_live(part.month) then\n                return;\n            end if;\n",
         "",
         Explored("retry+prune@old_failed", at_most=150),
@@ -261,7 +261,7 @@ MONTHS = [
         "a month with a run of a key that has not expired stays",
         "where keys.run_id >= low and keys.run_id < high and keys.expires_at > holdfast.now())",
         "where false)",
-        told("test_prune::test_a_key_keeps_the_month_of_its_run_until_it_expires"),
+        tested("test_prune::test_month_with_an_unexpired_key_is_kept"),
     ),
     mutant(
         "month-job",
@@ -269,34 +269,37 @@ MONTHS = [
         "                     union all select run_id from holdfast.leases\n"
         "                     union all select id from holdfast.jobs where finished_at is null) as live",
         "                     union all select run_id from holdfast.leases) as live",
-        told("test_prune_leftovers::test_an_open_job_keeps_its_month"),
+        tested("test_prune_leftovers::test_month_with_an_open_job_is_kept"),
     ),
     mutant(
         "month-awaited",
         "a month with a run that a waiting run depends on stays",
         "or holdfast.is_live(part.month) or holdfast.is_awaited(low, high);",
         "or holdfast.is_live(part.month);",
-        told("test_prune_leftovers::test_a_waiting_run_keeps_the_month_of_what_it_depends_on"),
+        tested("test_prune_leftovers::test_month_of_a_dependency_of_a_waiting_run_is_kept"),
     ),
     mutant(
         "month-isolation",
         "a month is dropped only where the second look sees what others committed",
         "    if current_setting('transaction_isolation') <> 'read committed' then\n        raise",
         "    if false then\n        raise",
-        told("test_prune_leftovers::test_pruning_refuses_any_isolation_but_read_committed", isolation="serializable"),
+        tested(
+            "test_prune_leftovers::test_prune_rejects_other_isolation_levels_than_read_committed",
+            isolation="serializable",
+        ),
     ),
     mutant(
         "sweep-present",
         "the edges of a run that is there are not removed",
         "              and not exists (select from holdfast.runs r where r.id = d.run_id);",
         "              ;",
-        told("test_prune_leftovers::test_a_run_made_later_with_an_id_of_a_dropped_month_keeps_its_edges"),
+        tested("test_prune_leftovers::test_later_run_with_an_id_of_a_dropped_month_keeps_its_edges"),
     ),
     mutant(
         "pruned-is-met",
-        "what was pruned keeps nobody waiting",
+        "a pruned run keeps no other waiting",
         "return case when outcome = 'PRUNED' then true\n",
         "return case when false then true\n",
-        told("test_prune_leftovers::test_a_failed_run_is_retried_although_what_it_depended_on_was_pruned"),
+        tested("test_prune_leftovers::test_failed_run_is_retried_after_its_dependency_was_pruned"),
     ),
 ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.sql.leases import HELD as FENCE
-from tests.explore.catching import Explored, Mutant, Told
-from tests.explore.mutants_sql import ALIVE, HELD, mutant, told
+from tests.explore.catching import Explored, Mutant, Tested
+from tests.explore.mutants_sql import ALIVE, HELD, mutant, tested
 from tests.explorer.mutation import SCHEMA, Mutation
 
 STEP, LINE = "insert into holdfast.steps", "insert into holdfast.logs"
@@ -13,12 +13,12 @@ STEP, LINE = "insert into holdfast.steps", "insert into holdfast.logs"
 def worker(name: str, guard: str, module: str, old: str, new: str, test: str) -> Mutant:
     return Mutant(
         Mutation(name, guard, f"holdfast.worker.{module}", old, new),
-        Told(f"tests.integration.test_worker_leaving::{test}"),
+        Tested(f"tests.integration.test_worker_leaving::{test}"),
     )
 
 
 def live(name: str, guard: str, old: str, test: str, **arguments: str) -> Mutant:
-    return Mutant(Mutation(name, guard, SCHEMA, old, ""), told(f"test_prune::{test}", **arguments))
+    return Mutant(Mutation(name, guard, SCHEMA, old, ""), tested(f"test_prune::{test}", **arguments))
 
 
 NOTES = [
@@ -43,7 +43,7 @@ NOTES = [
         "a worker whose lease has passed keeps no step",
         ALIVE,
         "workers.id = %(worker_id)s::uuid",
-        told("test_steps::test_a_step_after_the_lease_has_passed_is_refused"),
+        tested("test_steps::test_step_after_the_lease_expired_is_rejected"),
         within=STEP,
     ),
     mutant(
@@ -51,7 +51,7 @@ NOTES = [
         "an earlier attempt of the same worker keeps no step",
         "and leases.number = %(number)s",
         "",
-        told("test_steps::test_a_step_of_an_earlier_attempt_is_refused"),
+        tested("test_steps::test_step_of_an_earlier_attempt_is_rejected"),
         within=STEP,
     ),
     mutant(
@@ -59,7 +59,7 @@ NOTES = [
         "a step is kept by the worker that holds the run",
         HELD,
         "",
-        told("test_steps::test_a_step_by_another_worker_is_refused"),
+        tested("test_steps::test_step_by_another_worker_is_rejected"),
         within=STEP,
     ),
     mutant(
@@ -67,7 +67,7 @@ NOTES = [
         "the first result of a step stays",
         "on conflict (run_id, name) do nothing",
         "on conflict (run_id, name) do update set result = excluded.result",
-        told("test_steps::test_the_first_result_of_a_step_stays"),
+        tested("test_steps::test_first_result_of_a_step_is_kept"),
         within=STEP,
     ),
     mutant(
@@ -83,7 +83,7 @@ NOTES = [
         "an earlier attempt of the same worker writes no line",
         "and leases.number = given.number",
         "",
-        told("test_steps::test_a_line_of_an_earlier_attempt_is_refused"),
+        tested("test_steps::test_log_line_of_an_earlier_attempt_is_rejected"),
         within=LINE,
     ),
     mutant(
@@ -91,7 +91,7 @@ NOTES = [
         "a line is written by the worker that holds the run",
         HELD,
         "",
-        told("test_steps::test_a_line_by_another_worker_is_refused"),
+        tested("test_steps::test_log_line_by_another_worker_is_rejected"),
         within=LINE,
     ),
 ]
@@ -102,28 +102,28 @@ PUBLISHING = [
         "only the holder of a subscription says what arrived",
         "              and publishing.holder = %(holder)s::uuid)\n",
         ")\n",
-        told("test_publishing::test_a_publisher_whose_hold_has_passed_changes_nothing"),
+        tested("test_publishing::test_publisher_whose_hold_expired_changes_nothing"),
     ),
     mutant(
         "let-go-holder",
         "a hold is given up by its holder alone",
         "where subscription_id = %(subscription_id)s::uuid and holder = %(holder)s::uuid",
         "where subscription_id = %(subscription_id)s::uuid",
-        told("test_publishing::test_a_publisher_whose_hold_has_passed_changes_nothing"),
+        tested("test_publishing::test_publisher_whose_hold_expired_changes_nothing"),
     ),
     mutant(
         "publishing-paused",
         "nothing is delivered to a subscription that is paused",
         "where subscriptions.paused_at is null and head.due_at",
         "where head.due_at",
-        told("test_publishing::test_a_paused_subscription_is_held_by_none"),
+        tested("test_publishing::test_paused_subscription_cannot_be_held"),
     ),
     mutant(
         "publishing-due",
         "what was put off is not delivered before its time",
         "and head.due_at <= holdfast.now()",
         "",
-        told("test_publishing::test_what_was_put_off_waits_and_keeps_what_follows_waiting"),
+        tested("test_publishing::test_failed_delivery_delays_those_after_it"),
     ),
     mutant(
         "fan-out-since",
@@ -131,7 +131,7 @@ PUBLISHING = [
         "on (taken.at >= subscriptions.created_at\n"
         "                  or not pg_visible_in_snapshot(taken.xid, subscriptions.since))\n",
         "on true\n",
-        told("test_publishing::test_what_ended_before_a_subscription_is_not_delivered_to_it"),
+        tested("test_publishing::test_run_that_ended_before_a_subscription_is_not_delivered_to_it"),
     ),
 ]
 
@@ -140,26 +140,26 @@ LIVE = [
         "live-jobs",
         "a month with an open job stays",
         "                     union all select id from holdfast.jobs where finished_at is null",
-        "test_an_open_job_keeps_its_month",
+        "test_month_with_an_open_job_is_kept",
     ),
     live(
         "live-dependencies",
         "a month with a run that another waits for stays",
         " or holdfast.is_awaited(low, high)",
-        "test_a_run_that_another_waits_for_keeps_its_month",
+        "test_month_with_a_run_that_another_waits_for_is_kept",
     ),
     live(
         "live-waiting",
         "a month with a run that waits stays",
         " union all select run_id from holdfast.waiting",
-        "test_a_live_run_keeps_its_month",
+        "test_month_with_a_live_run_is_kept",
         place="waiting",
     ),
     live(
         "live-leases",
         "a month with a running run stays",
         "                     union all select run_id from holdfast.leases\n",
-        "test_a_live_run_keeps_its_month",
+        "test_month_with_a_live_run_is_kept",
         place="leases",
     ),
 ]

@@ -70,7 +70,7 @@ def last(run: History, **changes: object) -> None:
     run.attempts[2] = replace(run.attempts[2], **changes)
 
 
-def told(run: History, position: int, **changes: object) -> None:
+def with_event(run: History, position: int, **changes: object) -> None:
     run.events[position] = run.events[position]._replace(**changes)
 
 
@@ -98,7 +98,7 @@ CORRUPTIONS: dict[str, Callable[[History], object]] = {
     "i11_only_under_a_lease_is_anything_noted": lambda run: run.notes.append(Noted("step", "x", 1, at(3))),
     "i16_only_what_a_dead_worker_held_is_lost": lambda run: second(run, expires_at=at(90)),
     "i17_everything_ends": stuck,
-    "i19_only_listed_moves_happen": lambda run: told(run, 5, from_status="RUNNING"),
+    "i19_only_listed_moves_happen": lambda run: with_event(run, 5, from_status="RUNNING"),
     "i20_one_ending_is_in_force": twice,
     "i21_a_success_has_a_result_and_nothing_else_has": lambda run: last(run, result=None),
     "i23_the_budget_is_kept": lambda run: setattr(run, "max_attempts", 2),
@@ -106,26 +106,26 @@ CORRUPTIONS: dict[str, Callable[[History], object]] = {
     "i25_nothing_starts_before_its_time": lambda run: second(run, claimed_at=at(6)),
     "i26_after_a_cancel_only_cancelled": asked_to_stop,
     "i33_events_add_up_to_the_status": lambda run: run.events.pop(),
-    "i34_events_are_counted_without_gap": lambda run: told(run, 6, seq=9),
+    "i34_events_are_counted_without_gap": lambda run: with_event(run, 6, seq=9),
 }
 
 
-def test_a_good_history_breaks_no_rule() -> None:
+def test_valid_history_violates_no_invariant() -> None:
     assert complaints(good()) == set()
 
 
-def test_every_rule_has_its_corruption() -> None:
+def test_every_invariant_has_a_corruption() -> None:
     assert set(CORRUPTIONS) == set(INVARIANTS)
 
 
 @pytest.mark.parametrize("rule", CORRUPTIONS)
-def test_a_broken_rule_is_noticed(rule: str) -> None:
+def test_violated_invariant_is_detected(rule: str) -> None:
     run = good()
     CORRUPTIONS[rule](run)
     assert rule in complaints(run)
 
 
-def test_a_run_that_starts_before_its_time_is_noticed() -> None:
+def test_run_that_starts_too_early_is_detected() -> None:
     run = good()
     run.run_after = at(1.5)
     assert complaints(run) == {"i25_nothing_starts_before_its_time"}
@@ -141,7 +141,7 @@ def test_a_run_that_starts_before_its_time_is_noticed() -> None:
         {},
     ],
 )
-def test_a_wrong_count_is_noticed(counted: dict[str, int]) -> None:
+def test_wrong_counter_is_detected(counted: dict[str, int]) -> None:
     right = {"created": 1, "retried": 2, "SUCCEEDED": 1, "lost": 1, "lag": 1}
     assert list(counters_are_exact([good()], right)) == []
     assert len(list(counters_are_exact([good()], counted))) == 1

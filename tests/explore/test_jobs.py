@@ -28,7 +28,7 @@ def job_stage(stage_url: str) -> Iterator[JobStage]:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("meeting", [*MEETINGS, *USER_MEETINGS, *SIDE_MEETINGS, *KEY_MEETINGS])
-def test_a_pair_breaks_no_job(
+def test_pair_of_job_operations_violates_no_invariant(
     job_stage: JobStage, meeting: str, full: bool, record_property: pytest.FixtureRequest
 ) -> None:
     wanted = parse(meeting + ":").meeting
@@ -64,5 +64,5 @@ ONCE_BROKEN = [
 
 
 @pytest.mark.parametrize("schedule", ONCE_BROKEN)
-def test_a_schedule_that_once_broke_a_job_passes(job_stage: JobStage, schedule: str) -> None:
+def test_schedule_that_once_violated_a_job_invariant_passes(job_stage: JobStage, schedule: str) -> None:
     assert replay(job_stage, schedule).violations == []

@@ -61,7 +61,7 @@ def job_stage(stage_url: str) -> Iterator[JobStage]:
     stage.close()
 
 
-def test_a_seed_draws_the_same_mix_every_time() -> None:
+def test_seed_determines_the_mix() -> None:
     drawn = [mix(seed) for seed in range(200)]
     assert drawn == [mix(seed) for seed in range(200)]
     assert len(set(map(str, drawn))) > 150
@@ -70,7 +70,7 @@ def test_a_seed_draws_the_same_mix_every_time() -> None:
 
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_a_mix_of_three_breaks_no_job(
+def test_mix_of_three_operations_violates_no_invariant(
     job_stage: JobStage, block: int, full: bool, record_property: pytest.FixtureRequest
 ) -> None:
     total: Counter[str] = Counter()

@@ -31,12 +31,12 @@ MUTANTS = {
 }
 
 
-def test_each_mutant_of_jobs_is_another() -> None:
+def test_job_mutants_are_distinct() -> None:
     assert len(MUTANTS) == len(JOBS) + len(SURVIVORS) + len(OWN) + len(KEYED)
 
 
 @pytest.mark.parametrize("name", EQUIVALENT)
-def test_a_lock_listed_as_unneeded_still_exists(name: str) -> None:
+def test_lock_listed_as_unneeded_still_exists(name: str) -> None:
     text, reason = EQUIVALENT[name]
     assert reason
     assert any(text in path.read_text() for path in Path(sql.__path__[0]).glob("*.py"))
@@ -44,7 +44,7 @@ def test_a_lock_listed_as_unneeded_still_exists(name: str) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_missing_guard_is_noticed(stage_url: str, server_url: str, name: str) -> None:
+def test_missing_guard_of_jobs_is_detected(stage_url: str, server_url: str, name: str) -> None:
     mutation, meeting = MUTANTS[name]
     rewriting = Rewriting(mutation) if mutation.where == SQL else unchanged
     with ExitStack() as stack:
@@ -67,4 +67,4 @@ def test_a_missing_guard_is_noticed(stage_url: str, server_url: str, name: str) 
             stage.close()
     if isinstance(rewriting, Rewriting):
         assert rewriting.changed, f"no statement had\n{mutation.old}"
-    assert stage.violations, f"nobody noticed that {mutation.guard} no longer holds"
+    assert stage.violations, f"it was not detected that {mutation.guard} no longer holds"

@@ -15,7 +15,7 @@ from tests.explore import (
     mutants_sides,
     mutants_sql,
 )
-from tests.explore.catching import Explored, Mutant, Told, install_clock
+from tests.explore.catching import Explored, Mutant, Tested, install_clock
 from tests.explorer import mutation
 
 GROUPS: dict[str, list[Mutant]] = {
@@ -40,7 +40,7 @@ def names(mutant: Mutant) -> str:
     return mutant.mutation.name
 
 
-def test_there_are_enough_and_each_is_another() -> None:
+def test_mutants_are_numerous_and_distinct() -> None:
     assert len(MUTANTS) >= 40
     assert len({mutant.mutation.name for mutant in MUTANTS}) == len(MUTANTS)
     assert all(mutant.mutation.guard for mutant in MUTANTS)
@@ -48,13 +48,13 @@ def test_there_are_enough_and_each_is_another() -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.mutation.where != mutation.SCHEMA], ids=names)
-def test_a_guard_of_the_code_is_missed(mutant: Mutant, stage_url: str) -> None:
+def test_missing_guard_of_the_code_is_detected(mutant: Mutant, stage_url: str) -> None:
     assert mutant.complaints(stage_url), f"nothing noticed that this was gone: {mutant.mutation.guard}"
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.mutation.where == mutation.SCHEMA], ids=names)
-def test_a_guard_of_the_schema_is_missed(mutant: Mutant, server_url: str) -> None:
+def test_missing_guard_of_the_schema_is_detected(mutant: Mutant, server_url: str) -> None:
     with scratch(server_url) as url:
         mutation.migrate(url, mutant.mutation)
         if isinstance(mutant.caught_by, Explored):
@@ -67,8 +67,8 @@ NAMED = {m.caught_by for group, of in GROUPS.items() if group != "mutants_sides.
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("catcher", sorted((one for one in NAMED if isinstance(one, Told)), key=str), ids=str)
-def test_the_named_tests_are_silent_while_nothing_is_missing(catcher: Told, database_url: str) -> None:
+@pytest.mark.parametrize("catcher", sorted((one for one in NAMED if isinstance(one, Tested)), key=str), ids=str)
+def test_named_tests_pass_without_a_mutation(catcher: Tested, database_url: str) -> None:
     assert catcher.complaints(database_url, str) == []
 
 
@@ -77,5 +77,5 @@ def test_the_named_tests_are_silent_while_nothing_is_missing(catcher: Told, data
     ("meeting", "at_most"),
     sorted({(m.caught_by.meeting, m.caught_by.at_most) for m in MUTANTS if isinstance(m.caught_by, Explored)}),
 )
-def test_the_explorer_is_silent_while_nothing_is_missing(meeting: str, at_most: int, stage_url: str) -> None:
+def test_explorer_reports_nothing_without_a_mutation(meeting: str, at_most: int, stage_url: str) -> None:
     assert Explored(meeting, at_most=at_most).complaints(stage_url, str) == []

@@ -33,9 +33,11 @@ def explored(stage: Stage, meeting: Meeting, full: bool) -> Iterator[Tally]:
         yield some(stage, meeting, CRASHES)
 
 
-def test_every_pair_of_operations_meets_somewhere() -> None:
-    asked = "submit submit_key submit_dedupe claim claim_by_id renew succeed fail fail_for_good hand_back cancel retry "
-    names = (asked + "rescue promote prune").split()
+def test_every_pair_of_operations_is_explored_in_some_situation() -> None:
+    operations = (
+        "submit submit_key submit_dedupe claim claim_by_id renew succeed fail fail_for_good hand_back cancel retry "
+    )
+    names = (operations + "rescue promote prune").split()
     missing = {
         (first, second)
         for first in names
@@ -47,7 +49,9 @@ def test_every_pair_of_operations_meets_somewhere() -> None:
 
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("pair", PAIRS)
-def test_a_pair_breaks_nothing(stage: Stage, pair: str, full: bool, record_property: pytest.FixtureRequest) -> None:
+def test_pair_of_operations_violates_no_invariant(
+    stage: Stage, pair: str, full: bool, record_property: pytest.FixtureRequest
+) -> None:
     total: Counter[str] = Counter(pairs=1, meetings=len(PAIRS[pair]))
     violations = []
     for meeting in PAIRS[pair]:

@@ -31,21 +31,21 @@ ONCE_BROKEN = [
 
 
 @pytest.mark.parametrize("schedule", ONCE_BROKEN)
-def test_what_once_broke_holds(stage: Stage, schedule: str) -> None:
+def test_schedule_that_once_violated_an_invariant_passes(stage: Stage, schedule: str) -> None:
     assert replay(stage, schedule).violations == []
 
 
-def test_the_same_schedule_goes_the_same_way(stage: Stage) -> None:
+def test_schedule_is_deterministic(stage: Stage) -> None:
     first, again = (replay(stage, "succeed+cancel@leased:abab/") for _ in range(2))
     assert (first.schedules, first.crashes, first.waits) == (again.schedules, again.crashes, again.waits) == (1, 1, 1)
 
 
-def test_an_order_that_cannot_be_is_told(stage: Stage) -> None:
+def test_impossible_order_is_reported(stage: Stage) -> None:
     with pytest.raises(Diverged):
         replay(stage, "succeed+cancel@leased:aaaaaaaa!")
 
 
-def test_a_real_death_leaves_what_a_rollback_leaves(stage_url: str) -> None:
+def test_killed_process_leaves_what_a_rollback_leaves(stage_url: str) -> None:
     """The explorer rolls back where a client would vanish: that is quicker, and a killed backend leaves the same."""
     scene, actor = Session(stage_url), Session(stage_url)
     try:

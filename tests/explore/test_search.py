@@ -41,8 +41,8 @@ def test_the_closed_formula() -> None:
     ]
 
 
-def test_who_waits_is_not_offered() -> None:
-    """A lock: whoever takes the first of its two steps keeps the other out until its second."""
+def test_waiting_actor_is_not_scheduled() -> None:
+    """A lock: the actor that takes the first of its two steps blocks the other until its second."""
 
     def play(choose: Choose) -> str:
         left, taken, holder = {"a": 2, "b": 2}, "", None
@@ -82,6 +82,6 @@ def test_a_schedule_is_a_line_of_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "succeed+cancel", "succeed+cancel@leased:x", "+@:", "a+b@c:a!!"])
-def test_what_is_no_schedule_is_refused(text: str) -> None:
+def test_invalid_schedule_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="not a schedule"):
         parse(text)

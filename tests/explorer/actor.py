@@ -29,11 +29,11 @@ Program = Generator[Do, Any, Any]
 
 @dataclass(slots=True)
 class Answer:
-    """What an actor's caller was told: a value, an error, or nothing if it died. `doubted` if it had to ask again."""
+    """What an actor's caller received: a value, an error, or nothing if it died. `doubted` if it was retried."""
 
     value: Any = None
     error: Exception | None = None
-    heard: bool = False
+    received: bool = False
     doubted: bool = False
 
 
@@ -45,7 +45,7 @@ class Actor:
         self.answer = Answer()
         self.finished = False
         self.waiting = False  # a statement is under way
-        self.resting = False  # it was in somebody's way and lets others go first, as production does with a pause
+        self.resting = False  # it lost a deadlock and lets others go first, as production does with a pause
         self.refused = False  # it rests because it did not get a lock, until another's transaction has ended
         self.waited = False  # at some time, for a lock that the other actor held
         self.steps = 0
@@ -93,7 +93,7 @@ class Actor:
     # Steps.
 
     def step(self, crash: str | None = None) -> None:
-        """Send the next statement, or COMMIT. `settle` tells when it is done."""
+        """Send the next statement, or COMMIT. `settle` returns whether it is done."""
         self._crash = crash
         if crash == DIES:
             self._die()
@@ -159,8 +159,8 @@ class Actor:
         except StopIteration as done:
             self._end(value=done.value)
             return
-        except HoldfastError as told:
-            self._end(error=told)
+        except HoldfastError as error:
+            self._end(error=error)
             return
         self._tries = TRIES
         self._begin_op()
@@ -193,7 +193,7 @@ class Actor:
             self._session.execute("rollback")
         self.answer.value = value
         self.answer.error = error
-        self.answer.heard = True
+        self.answer.received = True
         self.finished = True
 
     # Crashes.

@@ -1,4 +1,4 @@
-"""What callers were told, held against what came of it."""
+"""The responses that callers received, compared with what was stored."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.explorer.programs import POSTPONED, WRITTEN, Case
 
 Complaints = Iterator[str]
 
-# They skip what others hold; only the end of a whole month makes them wait.
+# They skip locked rows; only dropping a month makes them wait.
 NEVER_WAIT = ("claim", "promote", "name_tasks")
 FINISHERS = ("succeed", "fail", "fail_for_good", "hand_back", "postpone_itself", "turn")
 ENDS_OR_RELEASES = (*FINISHERS, "release")
 
 
 @dataclass(slots=True)
-class Told:
-    """One caller, the other one's program, and how the runs of their case ended."""
+class Observation:
+    """One caller's response, the other programs, and how the runs of their case ended."""
 
     case: Case
     who: int
@@ -55,110 +55,110 @@ class Told:
         return self.partner in ENDS_OR_RELEASES
 
 
-def check(told: Told) -> Complaints:
-    """Everything wrong with one caller's answer."""
-    if told.waited and told.program in NEVER_WAIT and told.partner != "prune" and not told.answer.doubted:
-        yield "it waited for a lock, and everybody behind it would have as well"
-    if told.deadlocked:
-        yield "I37: it was the victim of a deadlock; it is asked again, but the other one has waited a second for that"
-    if told.program == "submit_batch":
-        yield from _all_or_none(told)
-    if not told.answer.heard:
+def check(seen: Observation) -> Complaints:
+    """Yield everything wrong with one caller's response."""
+    if seen.waited and seen.program in NEVER_WAIT and seen.partner != "prune" and not seen.answer.doubted:
+        yield "it waited for a lock, and so would all later ones"
+    if seen.deadlocked:
+        yield "I37: it was the victim of a deadlock; it is retried, but the other one has waited a second for it"
+    if seen.program == "submit_batch":
+        yield from _all_or_none(seen)
+    if not seen.answer.received:
         return
-    error = told.answer.error
+    error = seen.answer.error
     if isinstance(error, psycopg.Error):
-        yield f"the database refused it: {str(error).splitlines()[0]}"
-    elif error is not None and not _expected(told, error):
-        yield f"it was told {type(error).__name__}: {error}"
+        yield f"the database rejected it: {str(error).splitlines()[0]}"
+    elif error is not None and not _expected(seen, error):
+        yield f"it received {type(error).__name__}: {error}"
     else:
-        yield from _CHECKS[told.program](told)
+        yield from _CHECKS[seen.program](seen)
 
 
-def _expected(told: Told, error: Exception) -> bool:
-    missing = told.pruned or told.case.situation in ("fresh", "old_fresh")
-    match told.program:
+def _expected(seen: Observation, error: Exception) -> bool:
+    missing = seen.pruned or seen.case.situation in ("fresh", "old_fresh")
+    match seen.program:
         case "cancel" | "postpone" | "retry":
             return isinstance(error, RunEnded) or (isinstance(error, RunNotFound) and missing)
         case "renew":
             return isinstance(error, LeaseLost)
         case "submit_key" | "submit_other" | "submit_in":
-            reused = isinstance(error, KeyReused) and "submit_other" in (told.program, told.partner)
-            return reused or (isinstance(error, RunNotFound) and told.pruned)
+            reused = isinstance(error, KeyReused) and "submit_other" in (seen.program, seen.partner)
+            return reused or (isinstance(error, RunNotFound) and seen.pruned)
         case "submit" | "submit_first" | "submit_batch" | "submit_dedupe":
-            return isinstance(error, RunNotFound) and told.pruned
+            return isinstance(error, RunNotFound) and seen.pruned
         case _:
             return False
 
 
-def _submitted(told: Told) -> Complaints:
+def _submitted(seen: Observation) -> Complaints:
     """I1: what was acknowledged is there. I2: one key, one run."""
-    answer = told.answer.value
-    if isinstance(told.answer.error, KeyReused):
-        if told.answer.error.fields != ("/parameters/n",):
-            yield f"KeyReused names {told.answer.error.fields}"
+    answer = seen.answer.value
+    if isinstance(seen.answer.error, KeyReused):
+        if seen.answer.error.fields != ("/parameters/n",):
+            yield f"KeyReused names {seen.answer.error.fields}"
         return
     if not isinstance(answer, Submitted):
         return
     run_id = answer.run.id
-    if run_id not in told.runs:
-        yield f"it was told of a run of somebody else: {run_id}"
-    elif not told.runs[run_id].exists and not told.pruned:
-        yield f"it was told of run {run_id}, which is not there"
-    if answer.run.parameters != {"n": 2 if told.program == "submit_other" else 1}:
-        yield f"I3: it was told of a run with {answer.run.parameters}"
-    asked = {"submit": told.case.run_id, "submit_first": told.case.others[told.who]}.get(told.program, run_id)
-    if run_id != asked:
-        yield f"it asked for run {asked} and was told of {run_id}"
-    if told.program == "submit_first" and not answer.created and not told.answer.doubted:
-        yield f"it made {run_id}, and was told that somebody else had"
-    if answer.created and told.program != "submit" and run_id != told.case.others[told.who]:
-        yield f"it was told that it made {run_id}"
+    if run_id not in seen.runs:
+        yield f"it received the run of another request: {run_id}"
+    elif not seen.runs[run_id].exists and not seen.pruned:
+        yield f"it received run {run_id}, which does not exist"
+    if answer.run.parameters != {"n": 2 if seen.program == "submit_other" else 1}:
+        yield f"I3: it received a run with {answer.run.parameters}"
+    requested = {"submit": seen.case.run_id, "submit_first": seen.case.others[seen.who]}.get(seen.program, run_id)
+    if run_id != requested:
+        yield f"it requested run {requested} and received {run_id}"
+    if seen.program == "submit_first" and not answer.created and not seen.answer.doubted:
+        yield f"it created {run_id}, and the response says that another request did"
+    if answer.created and seen.program != "submit" and run_id != seen.case.others[seen.who]:
+        yield f"the response says that it created {run_id}"
 
 
-def _all_or_none(told: Told) -> Complaints:
+def _all_or_none(seen: Observation) -> Complaints:
     """Also if its caller has died over it."""
-    mine = told.case.batches[told.who]
-    made = [run_id for run_id in mine if told.runs[run_id].exists]
-    if made and len(made) < len(mine) and not told.pruned:
-        yield f"of {len(mine)} runs that were asked for together {len(made)} are there"
-    if not made and told.answer.value and not told.pruned:
-        yield "I1: it was told of runs that are not there"
+    mine = seen.case.batches[seen.who]
+    made = [run_id for run_id in mine if seen.runs[run_id].exists]
+    if made and len(made) < len(mine) and not seen.pruned:
+        yield f"of {len(mine)} runs of one request {len(made)} exist"
+    if not made and seen.answer.value and not seen.pruned:
+        yield "I1: it received runs that do not exist"
 
 
-def _batched(told: Told) -> Complaints:
-    asked, answers = list(told.case.batches[told.who]), told.answer.value
-    if answers is not None and [answer.run.id for answer in answers] != asked:
-        yield f"it asked for {asked} and was told of {answers}"
-    if answers is not None and not told.answer.doubted and not all(answer.created for answer in answers):
-        yield f"it made {asked}, and was told that somebody else had made some of them"
+def _batched(seen: Observation) -> Complaints:
+    requested, answers = list(seen.case.batches[seen.who]), seen.answer.value
+    if answers is not None and [answer.run.id for answer in answers] != requested:
+        yield f"it requested {requested} and received {answers}"
+    if answers is not None and not seen.answer.doubted and not all(answer.created for answer in answers):
+        yield f"it created {requested}, and the response says that another request created some of them"
 
 
-def _keyed(told: Told) -> Complaints:
-    yield from _submitted(told)
-    made = [run_id for run_id in told.case.others if told.runs[run_id].exists]
-    if told.partner != "submit_dedupe" and len(made) > 1:
+def _keyed(seen: Observation) -> Complaints:
+    yield from _submitted(seen)
+    made = [run_id for run_id in seen.case.others if seen.runs[run_id].exists]
+    if seen.partner != "submit_dedupe" and len(made) > 1:
         yield f"one key made {len(made)} runs"
-    known = told.case.situation != "fresh" and told.case.month is None
-    answer = told.answer.value
-    if isinstance(answer, Submitted) and known and answer.run.id != told.case.run_id:
-        yield f"the key belongs to {told.case.run_id}, it was told of {answer.run.id}"
-    if isinstance(answer, Submitted) and answer.created and not told.pruned:
-        keys = told.runs[answer.run.id].keys
-        if keys != [told.case.new.key]:
+    known = seen.case.situation != "fresh" and seen.case.month is None
+    answer = seen.answer.value
+    if isinstance(answer, Submitted) and known and answer.run.id != seen.case.run_id:
+        yield f"the key belongs to {seen.case.run_id}, it received {answer.run.id}"
+    if isinstance(answer, Submitted) and answer.created and not seen.pruned:
+        keys = seen.runs[answer.run.id].keys
+        if keys != [seen.case.new.key]:
             yield f"I5: its run is there with keys {keys}"
 
 
-def _deduplicated(told: Told) -> Complaints:
-    yield from _submitted(told)
-    answer = told.answer.value
+def _deduplicated(seen: Observation) -> Complaints:
+    yield from _submitted(seen)
+    answer = seen.answer.value
     if not isinstance(answer, Submitted) or not answer.created:
         return
-    mine = told.runs[answer.run.id]
-    rivals = [told.case.run_id] if told.case.situation not in ("fresh", "old_fresh") else []
-    if told.partner == "submit_dedupe":
-        rivals.append(told.case.others[1 - told.who])
+    mine = seen.runs[answer.run.id]
+    rivals = [seen.case.run_id] if seen.case.situation not in ("fresh", "old_fresh") else []
+    if seen.partner == "submit_dedupe":
+        rivals.append(seen.case.others[1 - seen.who])
     for rival in rivals:
-        if rival != mine.run_id and _active_at(told.runs[rival], mine.created_at):
+        if rival != mine.run_id and _active_at(seen.runs[rival], mine.created_at):
             yield f"it made {mine.run_id} while {rival} was active with the same payload"
 
 
@@ -177,165 +177,165 @@ def _active_at(run: History, at: datetime | None) -> bool:
     return active
 
 
-def _claimed(told: Told, worker: str | None = None, claims: list[Claim] | None = None) -> Complaints:
+def _claimed(seen: Observation, worker: str | None = None, claims: list[Claim] | None = None) -> Complaints:
     """I12, and what was handed out is recorded under the name of whom it was handed to."""
-    claims = told.answer.value if claims is None else claims
-    worker = worker or told.case.claimers[told.who]
+    claims = seen.answer.value if claims is None else claims
+    worker = worker or seen.case.claimers[seen.who]
     if len(claims) > 1:
-        yield f"I12: it asked for one run and got {len(claims)}"
+        yield f"I12: it requested one run and received {len(claims)}"
     for claim in claims:
-        attempt = told.runs[claim.run_id].attempt(claim.number) if claim.run_id in told.runs else None
+        attempt = seen.runs[claim.run_id].attempt(claim.number) if claim.run_id in seen.runs else None
         if attempt is None or attempt.worker_id != worker:
             yield f"it was handed attempt {claim.number}, which is recorded as {attempt}"
 
 
-def _renewed(told: Told) -> Complaints:
-    """I14: a dead worker stays dead, a living one lives on. I27: a renewal tells of a cancel."""
-    dead = told.case.situation.startswith("expired")
-    if isinstance(told.answer.error, LeaseLost):
-        if not told.case.holder_dies:
-            yield "I14: a living worker was told that its lease is lost"
+def _renewed(seen: Observation) -> Complaints:
+    """I14: a dead worker stays dead, and a live one is renewed. I27: a renewal returns cancel requests."""
+    dead = seen.case.situation.startswith("expired")
+    if isinstance(seen.answer.error, LeaseLost):
+        if not seen.case.holder_dies:
+            yield "I14: a live worker received LeaseLost"
         return
-    renewal: Renewal = told.answer.value
-    ref = told.case.held().ref
+    renewal: Renewal = seen.answer.value
+    ref = seen.case.held().ref
     if dead:
-        yield "I14: a worker whose lease had passed was renewed"
-    if told.case.situation.endswith("flagged") and ref in renewal.held and ref not in renewal.cancelled:
-        yield "I27: the renewal did not tell that the run was cancelled"
+        yield "I14: an expired worker was renewed"
+    if seen.case.situation.endswith("flagged") and ref in renewal.held and ref not in renewal.cancelled:
+        yield "I27: the renewal did not report the cancel request"
 
 
-def _finished(told: Told) -> Complaints:
+def _finished(seen: Observation) -> Complaints:
     """I11: an accepted ending is the one recorded; a refused one left no trace."""
-    value: Any = told.answer.value
+    value: Any = seen.answer.value
     acks: list[Acknowledgement] = value[0] if isinstance(value, tuple) else value
     if isinstance(value, tuple):
-        yield from _claimed(told, told.case.holder, value[1])
-    attempt = told.run.attempt(told.case.held().number)
-    mine = attempt is not None and attempt.worker_id == told.case.holder and attempt.status != "LOST"
+        yield from _claimed(seen, seen.case.holder, value[1])
+    attempt = seen.run.attempt(seen.case.held().number)
+    mine = attempt is not None and attempt.worker_id == seen.case.holder and attempt.status != "LOST"
     if value == WRITTEN:
         if not mine:
             yield f"it found its ending written, but recorded is {attempt}"
         return
     (ack,) = acks
-    if ack.accepted and told.case.situation.startswith("expired"):
-        yield "I11: an ending was accepted after the lease had passed"
+    if ack.accepted and seen.case.situation.startswith("expired"):
+        yield "I11: a finish was accepted after the lease had expired"
     if ack.accepted and attempt is not None:
         if not mine or (attempt.status, attempt.outcome) != (ack.status, ack.outcome):
-            yield f"it was told {ack}, recorded is {attempt}"
-        elif attempt.status == "SUCCEEDED" and attempt.result != f'"by {told.who}"':
+            yield f"it received {ack}, recorded is {attempt}"
+        elif attempt.status == "SUCCEEDED" and attempt.result != f'"by {seen.who}"':
             yield f"its result was accepted, recorded is {attempt.result}"
-    elif ack.accepted and not told.pruned:
-        yield "its ending was accepted, but nothing is recorded"
-    elif not ack.accepted and mine and not told.answer.doubted and not told.other_finisher:
-        yield f"its ending was refused, but recorded is {attempt}"
-    if not ack.accepted and attempt is not None and attempt.result == f'"by {told.who}"' and not told.answer.doubted:
-        yield "its ending was refused, but its result is recorded"
-    if not ack.accepted and not any(event.type == "FENCED" for event in told.run.events) and not told.pruned:
-        yield "I11: its ending was refused without a FENCED event"
+    elif ack.accepted and not seen.pruned:
+        yield "its finish was accepted, but nothing is stored"
+    elif not ack.accepted and mine and not seen.answer.doubted and not seen.other_finisher:
+        yield f"its finish was rejected, but stored is {attempt}"
+    if not ack.accepted and attempt is not None and attempt.result == f'"by {seen.who}"' and not seen.answer.doubted:
+        yield "its finish was rejected, but its result is stored"
+    if not ack.accepted and not any(event.type == "FENCED" for event in seen.run.events) and not seen.pruned:
+        yield "I11: its finish was rejected without a FENCED event"
 
 
-def _released(told: Told) -> Complaints:
+def _released(seen: Observation) -> Complaints:
     """What was released leaves no attempt of its holder, unless its holder had ended it. Refusals leave no trace."""
-    (ack,) = told.answer.value
-    attempt = told.run.attempt(told.case.held().number)
-    mine = attempt is not None and attempt.worker_id == told.case.holder and attempt.status != "LOST"
-    if ack.accepted and told.case.situation.startswith("expired"):
-        yield "I11: a claim was released after its lease had passed"
-    if ack.status == RELEASED and mine and not told.other_finisher:
-        yield f"it was told that the claim is released, recorded is {attempt}"
-    if told.case.situation == "flagged" and ack.status == RELEASED:
-        yield "I26: a run that was asked to stop went back to its queue"
+    (ack,) = seen.answer.value
+    attempt = seen.run.attempt(seen.case.held().number)
+    mine = attempt is not None and attempt.worker_id == seen.case.holder and attempt.status != "LOST"
+    if ack.accepted and seen.case.situation.startswith("expired"):
+        yield "I11: a claim was released after its lease had expired"
+    if ack.status == RELEASED and mine and not seen.other_finisher:
+        yield f"the response says that the claim is released, recorded is {attempt}"
+    if seen.case.situation == "flagged" and ack.status == RELEASED:
+        yield "I26: a run with a cancel request returned to its queue"
     if ack.accepted and ack.status != RELEASED and ack.outcome != "CANCELLED":
         yield f"a claim that was not begun ended {ack.outcome}"
 
 
-def _noted(told: Told) -> Complaints:
+def _noted(seen: Observation) -> Complaints:
     """What was kept is there, and what was refused is not."""
-    kind = "step" if told.program == "step" else "line"
-    what = f"{kind} of {told.who}"
-    there = [note for note in told.run.notes if note.kind == kind and note.what == what]
-    if told.answer.value and not there:
-        yield f"it was told that its {kind} is kept, and it is not there"
-    if not told.answer.value and there and not told.answer.doubted:
-        yield f"it was told that its {kind} was refused, and it is there"
+    kind = "step" if seen.program == "step" else "line"
+    what = f"{kind} of {seen.who}"
+    there = [note for note in seen.run.notes if note.kind == kind and note.what == what]
+    if seen.answer.value and not there:
+        yield f"the response says that its {kind} is stored, but it does not exist"
+    if not seen.answer.value and there and not seen.answer.doubted:
+        yield f"the response says that its {kind} was rejected, but it exists"
     if len(there) > 1:
         yield f"its {kind} is there {len(there)} times"
 
 
-def _cancelled(told: Told) -> Complaints:
-    """I26: what was cancelled, or asked to stop, never succeeds, and the answer says which."""
-    endings = [attempt.outcome for attempt in told.run.attempts if attempt.outcome is not None]
-    if told.pruned and not told.run.exists:
+def _cancelled(seen: Observation) -> Complaints:
+    """I26: a run that was cancelled, or is being cancelled, never succeeds, and the response says which."""
+    endings = [attempt.outcome for attempt in seen.run.attempts if attempt.outcome is not None]
+    if seen.pruned and not seen.run.exists:
         return
-    if isinstance(told.answer.error, RunEnded):
+    if isinstance(seen.answer.error, RunEnded):
         if not {"SUCCEEDED", "FAILED"} & set(endings):
-            yield f"it was told that the run had ended, its endings are {endings}"
+            yield f"the response says that the run had ended; its ends are {endings}"
         return
-    if isinstance(told.answer.error, RunNotFound):
+    if isinstance(seen.answer.error, RunNotFound):
         return
-    record: RunRecord = told.answer.value
+    record: RunRecord = seen.answer.value
     if "CANCELLED" not in endings:
-        yield f"it was told {record.status}, asked at {record.cancel_requested_at}; its endings are {endings}"
-    elif not told.run.reopened and told.run.status != "CANCELLED":
-        yield f"it was told {record.status}, but the run ended {told.run.status}"
+        yield f"it received {record.status}, requested at {record.cancel_requested_at}; its endings are {endings}"
+    elif not seen.run.reopened and seen.run.status != "CANCELLED":
+        yield f"it received {record.status}, but the run ended {seen.run.status}"
 
 
-def _postponed(told: Told) -> Complaints:
+def _postponed(seen: Observation) -> Complaints:
     """A run that was postponed says so, once for each request that succeeded, and did not start before its time."""
-    events = [event for event in told.run.events if event.type == "POSTPONED" and told.mine(event.reason)]
-    if told.pruned and not told.run.exists:
+    events = [event for event in seen.run.events if event.type == "POSTPONED" and seen.mine(event.reason)]
+    if seen.pruned and not seen.run.exists:
         return
-    if told.answer.error is None and not events:
+    if seen.answer.error is None and not events:
         yield "its answer was that the run is postponed, but no event says so"
-    if told.answer.error is not None and events and not told.answer.doubted:
+    if seen.answer.error is not None and events and not seen.answer.doubted:
         yield "its answer was that the run cannot be postponed, but an event says that it was"
-    record: RunRecord | None = told.answer.value
+    record: RunRecord | None = seen.answer.value
     if record is not None and record.status != "PENDING":
         yield f"its answer was that the run is postponed and {record.status}"
-    yield from _too_early(told, events)
+    yield from _too_early(seen, events)
 
 
-def _too_early(told: Told, events: list[EventRecord]) -> Complaints:
+def _too_early(seen: Observation, events: list[EventRecord]) -> Complaints:
     """Unless it was postponed again or reopened meanwhile, it was claimed after its time or not at all."""
-    if told.partner in ("postpone", "retry") or not events or told.answer.doubted:
+    if seen.partner in ("postpone", "retry") or not events or seen.answer.doubted:
         return
-    due = events[-1].at + POSTPONED[told.who]
-    claimed = [event.at for event in told.run.events if event.type == "CLAIMED" and event.seq > events[-1].seq]
+    due = events[-1].at + POSTPONED[seen.who]
+    claimed = [event.at for event in seen.run.events if event.type == "CLAIMED" and event.seq > events[-1].seq]
     if claimed and claimed[0] < due:
         yield f"it was postponed until {due}, and claimed at {claimed[0]}"
 
 
-def _retried(told: Told) -> Complaints:
-    reopened = any(attempt.reopened_by == f"person {told.who}" for attempt in told.run.attempts)
-    if told.answer.error is None and not reopened:
-        yield "it was told that the run is reopened, but no ending is"
-    if told.answer.error is None and not told.run.exists:
-        yield "I42: it was told that the run is reopened, and the run is gone"
-    if isinstance(told.answer.error, RunEnded) and reopened and not told.answer.doubted:
-        yield "it was told that the run cannot be reopened, but it was"
+def _retried(seen: Observation) -> Complaints:
+    reopened = any(attempt.reopened_by == f"person {seen.who}" for attempt in seen.run.attempts)
+    if seen.answer.error is None and not reopened:
+        yield "the response says that the run is reopened, but no end is"
+    if seen.answer.error is None and not seen.run.exists:
+        yield "I42: the response says that the run is reopened, but the run is gone"
+    if isinstance(seen.answer.error, RunEnded) and reopened and not seen.answer.doubted:
+        yield "the response says that the run cannot be reopened, but it was"
 
 
-def _rescued(told: Told) -> Complaints:
-    for ack in told.answer.value:
-        attempt = told.runs[ack.ref.run_id].attempt(ack.ref.number)
-        if attempt is None and told.pruned:
+def _rescued(seen: Observation) -> Complaints:
+    for ack in seen.answer.value:
+        attempt = seen.runs[ack.ref.run_id].attempt(ack.ref.number)
+        if attempt is None and seen.pruned:
             continue
         if attempt is None or attempt.status != "LOST":
-            yield f"it was told {ack}, recorded is {attempt}"
+            yield f"it received {ack}, recorded is {attempt}"
 
 
-def _pruned(told: Told) -> Complaints:
+def _pruned(seen: Observation) -> Complaints:
     """I42: what is live, or what a key points to, is not forgotten."""
-    for run in told.runs.values():
+    for run in seen.runs.values():
         if not run.exists and (run.places or run.attempts or run.keys):
             yield f"run {run.run_id} is gone, but left {run.places}, {len(run.attempts)} attempts and keys {run.keys}"
 
 
-def _anything(told: Told) -> Complaints:
+def _anything(seen: Observation) -> Complaints:
     yield from ()
 
 
-_CHECKS: dict[str, Callable[[Told], Complaints]] = {
+_CHECKS: dict[str, Callable[[Observation], Complaints]] = {
     "submit": _submitted,
     "submit_first": _submitted,
     "submit_batch": _batched,

@@ -1,4 +1,4 @@
-"""Afterwards: time passes, what was lost is rescued, and a fresh worker does everything that is left."""
+"""Afterwards: time passes, expired leases are rescued, and a new worker executes everything that is left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUNDS = 20
 
 
 def drain(session: Session) -> None:
-    """Let every lease pass and every run fall due, and work until nothing is left or nothing changes any more."""
+    """Let every lease expire and every run become due, and execute runs until nothing is left or nothing changes."""
     for _ in range(ROUNDS):
         clock.move(session, LONG + timedelta(days=1))
         worker = register(session, LONG)

@@ -1,4 +1,4 @@
-"""Exploring a meeting: which of its schedules are played, and how many there should be."""
+"""Exploring a meeting: which schedules are played, and how many there should be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.explorer.stage import Crashes, Played, Stage, Violation
 
 @dataclass(slots=True)
 class Tally:
-    """What exploring a meeting brought. `expected` is the closed formula's count, where no actor ever waited."""
+    """The result of exploring a meeting. `expected` is the closed formula's count, where no actor ever waited."""
 
     schedules: int = 0
     crashes: int = 0

@@ -1,4 +1,4 @@
-"""What came of a batch of schedules, read back once for all of them."""
+"""The stored state after a batch of schedules, read once for all of them."""
 
 from __future__ import annotations
 
@@ -104,29 +104,29 @@ _TALLIES = """
 
 
 def read(session: Session, ids: Sequence[str]) -> dict[str, History]:
-    """The histories of these runs, those that never came to exist included."""
-    asked: dict[str, Any] = {"ids": plain_array(ids)}
+    """Return the histories of these runs, including those that were never created."""
+    parameters: dict[str, Any] = {"ids": plain_array(ids)}
     found = {run_id: History(run_id) for run_id in ids}
-    for run_id, *row in session.execute(_RUNS, asked):
-        told = found[run_id]
-        told.exists = True
-        told.status, told.created_at, told.run_after, told.policy, told.max_attempts = row
-    for run_id, place in session.execute(_PLACES, asked):
+    for run_id, *row in session.execute(_RUNS, parameters):
+        history = found[run_id]
+        history.exists = True
+        history.status, history.created_at, history.run_after, history.policy, history.max_attempts = row
+    for run_id, place in session.execute(_PLACES, parameters):
         found[run_id].places.append(place)
-    for run_id, *row in session.execute(_ATTEMPTS, asked):
+    for run_id, *row in session.execute(_ATTEMPTS, parameters):
         found[run_id].attempts.append(Ended(*row))
-    for run_id, key in session.execute(_KEYS, asked):
+    for run_id, key in session.execute(_KEYS, parameters):
         found[run_id].keys.append(key)
-    for run_id, *row in session.execute(_NOTES, asked):
+    for run_id, *row in session.execute(_NOTES, parameters):
         found[run_id].notes.append(Noted(*row))
-    for told in found.values():
-        if told.exists:
-            told.events = session.run(iter(events.of_run(told.run_id)))
+    for history in found.values():
+        if history.exists:
+            history.events = session.run(iter(events.of_run(history.run_id)))
     return found
 
 
 def counted(session: Session, tasks: Iterable[str]) -> dict[str, dict[str, int]]:
-    """What was counted for each of these tasks."""
+    """Return the counters of these tasks."""
     found: dict[str, dict[str, int]] = {task: {} for task in tasks}
     for task, kind, amount in session.execute(_TALLIES, {"tasks": text_array(found)}):
         found[task][kind] = amount

@@ -1,7 +1,7 @@
-"""What must hold at the end, whatever happened: the numbered invariants, each a small function over a run's history.
+"""What must hold at the end in every case: the numbered invariants, each a small function over a run's history.
 
-Numbers are those of the project's list of invariants. Those about what callers are told (I1 to I5, I12, I14, I26, I27,
-I42) are in `answers`.
+The numbers are those of the project's list of invariants. Those about the responses that callers receive (I1 to I5,
+I12, I14, I26, I27, I42) are in `answers`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def i11_only_a_living_worker_ends_an_attempt(run: History) -> Complaints:
     for attempt in _numbered(run):
         alive = attempt.expires_at is None or attempt.finished_at < attempt.expires_at
         if attempt.status != "LOST" and not alive:
-            yield f"attempt {attempt.number} ended {attempt.status} after its lease had passed"
+            yield f"attempt {attempt.number} ended {attempt.status} after its lease had expired"
 
 
 def i11_only_under_a_lease_is_anything_noted(run: History) -> Complaints:
-    """A step must not be kept once its attempt has ended: the next attempt may have looked for it already.
+    """A step must not be stored after its attempt has ended: the next attempt may already have looked for it.
 
-    A line of the log that is written while an attempt is being ended harms nobody.
+    A log line written while an attempt is being ended does no harm.
     """
     for note in run.notes:
         attempt = run.attempt(note.attempt)
@@ -59,7 +59,7 @@ def i16_only_what_a_dead_worker_held_is_lost(run: History) -> Complaints:
 
 def i17_everything_ends(run: History) -> Complaints:
     if run.status not in FINAL:
-        yield f"it is {run.status} in {run.places or 'no place'}, although a worker had all the time to finish it"
+        yield f"it is {run.status} in {run.places or 'no place'}, although a worker had enough time to finish it"
     elif run.places:
         yield f"it ended {run.status} and is in {run.places} as well"
 
@@ -80,9 +80,9 @@ def i20_one_ending_is_in_force(run: History) -> Complaints:
     in_force = [a.number for a in endings if a.reopened_at is None]
     if len(in_force) != 1:
         yield f"the endings in force are those of attempts {in_force}"
-    told = sum(event.to_status in FINAL for event in run.events)
-    if told != len(endings):
-        yield f"{told} endings are told in its events, {len(endings)} are recorded"
+    reported = sum(event.to_status in FINAL for event in run.events)
+    if reported != len(endings):
+        yield f"{reported} ends are in its events, {len(endings)} are stored"
 
 
 def i21_a_success_has_a_result_and_nothing_else_has(run: History) -> Complaints:
@@ -131,13 +131,13 @@ def i26_after_a_cancel_only_cancelled(run: History) -> Complaints:
         if event.type == "CANCEL_REQUESTED":
             attempt = run.attempt(event.attempt)
             if attempt is None or attempt.outcome != "CANCELLED":
-                yield f"attempt {event.attempt} was asked to stop and ended {attempt and attempt.outcome}"
+                yield f"attempt {event.attempt} had a cancel request and ended {attempt and attempt.outcome}"
 
 
 def i33_events_add_up_to_the_status(run: History) -> Complaints:
-    told = [event.to_status for event in run.events if event.to_status is not None]
-    if not told or told[-1] != run.status:
-        yield f"its events end in {told[-1:]}, it is {run.status}"
+    reported = [event.to_status for event in run.events if event.to_status is not None]
+    if not reported or reported[-1] != run.status:
+        yield f"its events end in {reported[-1:]}, it is {run.status}"
 
 
 def i34_events_are_counted_without_gap(run: History) -> Complaints:
@@ -154,9 +154,9 @@ def counters_are_exact(runs: Sequence[History], counted: dict[str, int]) -> Comp
         expected.update("lost" for attempt in run.attempts if attempt.status == "LOST")
         expected.update(f"reopened {attempt.outcome}" for attempt in run.attempts if attempt.reopened_at is not None)
         expected.update("fenced" for event in run.events if event.type == "FENCED")
-    told = {kind: amount for kind, amount in counted.items() if kind != "lag"}
-    if told != +expected:
-        yield f"counted {told}, happened {dict(+expected)}"
+    reported = {kind: amount for kind, amount in counted.items() if kind != "lag"}
+    if reported != +expected:
+        yield f"counted {reported}, happened {dict(+expected)}"
 
 
 def _numbered(run: History) -> list[Ended]:

@@ -1,7 +1,7 @@
-"""Mutations: a guard taken away, to see that its absence is noticed. The product is never changed, only what tests run.
+"""Mutations: a guard is removed, to check that its absence is detected. Only the code that tests run is changed.
 
-A mutation replaces a text by another: in the SQL of statements on their way to the database, in the migrations that
-make a database, or in the source of a module, which is then run again in its place.
+A mutation replaces a text: in the SQL of statements sent to the database, in the migrations that create a database, or
+in the source of a module, which is then executed again in its place.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SQL, SCHEMA = "sql", "schema"
 
 
 class DoesNotApply(AssertionError):
-    """The text that a mutation replaces is not there: the code has changed, and the mutation must follow."""
+    """The text that a mutation replaces does not exist: the code has changed, and the mutation must be updated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One guard less. `where` is `sql`, `schema` or the name of a module; `within` picks the statements meant."""
+    """One guard removed. `where` is `sql`, `schema` or the name of a module; `within` selects the statements."""
 
     name: str
     guard: str
@@ -87,7 +87,7 @@ def _sending(inner: Op[Any], rows: Rows) -> Callable[[], Statement[Any]]:
 
 
 def migrate(url: str, mutation: Mutation) -> None:
-    """Make the schema without the guard."""
+    """Create the schema without the guard."""
     texts = [migration.sql for migration in migrations()]
     # A later migration may replace what an earlier one made, with the same guard in it.
     if not any(mutation.old in text for text in texts):
@@ -100,7 +100,7 @@ def migrate(url: str, mutation: Mutation) -> None:
 
 @contextmanager
 def mutated(mutation: Mutation) -> Iterator[None]:
-    """Run a module's changed source in its place, for everybody who has imported from it."""
+    """Execute a module's changed source in its place, for all modules that have imported from it."""
     module = import_module(mutation.where)
     source = Path(module.__file__ or "").read_text("utf-8")
     if source.count(mutation.old) != 1:

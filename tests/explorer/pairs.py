@@ -1,4 +1,4 @@
-"""Which two programs meet in which situations: in those where both can bite on the same run."""
+"""Which two programs meet in which situations: those in which both can affect the same run."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _SPANS: dict[str, str] = {
 _SPECIAL = {"submit_other", "submit_in"}
 _WITH_SPECIAL = {"submit_key", "submit_dedupe", "claim", "cancel", "prune"} | _SPECIAL
 
-# Nobody else knows the ids of what a request makes by itself: only those meet it who take what they find.
+# Other programs do not know the ids that a request generates: only those that claim any run can meet it.
 _OWN = {"submit_first", "submit_batch"}
 _WITH_OWN = {"submit_dedupe", "claim", "prune"} | _OWN
 
-# Steps and lines of the log end no attempt: they meet those who do, and each other.
+# Steps and log lines end no attempt: they meet the programs that do, and each other.
 _NOTES = {"step", "log"}
 _WITH_NOTES = {"claim_by_id", "succeed", "fail", "hand_back", "release", "turn", "rescue", "step"}
 
@@ -63,7 +63,7 @@ def _situations(first: str, second: str) -> list[str]:
 
 
 def meetings() -> list[Meeting]:
-    """Every pair of programs, a program with itself included, in every situation that suits both."""
+    """Return every pair of programs, including a program with itself, in every situation that suits both."""
     return [
         Meeting(first, second, situation)
         for first, second in combinations_with_replacement(_SPANS, 2)

@@ -1,4 +1,4 @@
-"""What actors do: each operation as production drives it, and what its caller does when no answer came."""
+"""What actors do: each operation as in production, and what its caller does without a response."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ERROR = {"class": "Broken", "message": "it broke", "traceback": None}
 
 @dataclass(slots=True)
 class Case:
-    """What one schedule is about: a run, who holds it, who wants it, and how it can be asked for again."""
+    """The subject of one schedule: a run, its holder, the other workers, and the ids of repeated requests."""
 
     new: NewRun
     situation: str
@@ -51,7 +51,7 @@ class Case:
 
     def held(self) -> Claim:
         if self.claim is None:
-            raise RuntimeError(f"nobody holds the run in situation {self.situation}")
+            raise RuntimeError(f"no worker holds the run in situation {self.situation}")
         return self.claim
 
 
@@ -117,7 +117,7 @@ def _claim_by_id(case: Case, who: int) -> Op[Any]:
 
 
 def _release_unheard(case: Case, worker: str, known: tuple[AttemptRef, ...] = ()) -> Program:
-    """A worker that got no answer to a claim releases what it finds under its name and has never begun."""
+    """A worker without a response to its claim releases leases that it holds and has never started."""
     held: list[AttemptRef] = yield Do(lambda: iter(leases.held(worker)))
     unheard = [
         Settlement(ref, AttemptStatus.CANCELLED, None, excuse=True, reason="handed-back", begun=False)
@@ -148,7 +148,7 @@ def _finish(outcome: Outcome) -> Callable[[Case, int], Op[list[Acknowledgement]]
 
 
 def _signed(outcome: Outcome, who: int) -> Outcome:
-    """Each actor's result can be told from the other's."""
+    """Give each actor a distinct result."""
     return Succeeded(result=f'"by {who}"') if isinstance(outcome, Succeeded) else outcome
 
 
@@ -167,7 +167,7 @@ def _turning(case: Case, who: int) -> Program:
 
 
 def _after_finish(again: Make) -> Make:
-    """A worker that got no answer to an ending asks whether it was written, and repeats it only if not."""
+    """A worker without a response to a finish checks whether it was stored, and repeats it only if not."""
 
     def program(case: Case, who: int) -> Program:
         ref = case.held().ref
@@ -181,7 +181,7 @@ def _after_finish(again: Make) -> Make:
 
 
 def _step(case: Case, who: int) -> Op[Any]:
-    """What a run has done once is kept; asked for again, it is found."""
+    """A step is stored once; a repeated request finds it."""
     return iter(steps.record(case.holder, case.held().ref, f"step of {who}", f'"by {who}"'))
 
 
@@ -193,7 +193,7 @@ def _log(case: Case, who: int) -> Op[Any]:
 
 
 def _cancel(case: Case, who: int) -> Op[Any]:
-    return ops.cancel(case.run_id, f"asked by {who}")
+    return ops.cancel(case.run_id, f"requested by {who}")
 
 
 def _postpone(case: Case, who: int) -> Op[Any]:
@@ -235,7 +235,7 @@ def _repeated(name: str, make_op: Callable[[Case, int], Op[Any]], *, begin: bool
 
 
 def _first(name: str, make_op: Callable[..., Op[Any]]) -> tuple[str, Part]:
-    """A request that says whether it is asked for the first time."""
+    """A request that says whether it is sent for the first time."""
     return _part(name, _lone(partial(make_op, again=False)), _lone(partial(make_op, again=True)))
 
 
@@ -245,7 +245,7 @@ def _finishing(name: str, outcome: Outcome) -> tuple[str, Part]:
 
 
 _claiming, _claiming_by_id = _lone(_claim, begin=True), _lone(_claim_by_id)
-# A release that got no answer is repeated: once it is written there is no lease left that it could name.
+# A release without a response is repeated: once it is stored, the lease that it names is gone.
 _releasing = _lone(_finish(NotBegun()), begin=True)
 
 PROGRAMS: dict[str, Part] = dict(

@@ -1,4 +1,4 @@
-"""Every schedule, one after the other: each is played from the start, then the last choice that has another changes."""
+"""Every schedule in turn: each is played from the start, and the last choice with an alternative is changed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PACES = (1, 1, 6)
 
 
 class Diverged(RuntimeError):
-    """A schedule that was played before could not be played again: something in it is left to chance."""
+    """A schedule could not be replayed: it is not deterministic."""
 
 
 def every(play: Callable[[Choose], T]) -> Iterator[T]:
-    """Play every schedule that there is."""
+    """Play every schedule."""
     prefix: list[str] = []
     while True:
         taken: list[str] = []
@@ -38,7 +38,7 @@ def every(play: Callable[[Choose], T]) -> Iterator[T]:
 
 
 def replayed(play: Callable[[Choose], T], steps: Sequence[str]) -> T:
-    """Play this schedule; what it does not say is done in order."""
+    """Play this schedule; remaining steps are played in order."""
     return play(_following(list(steps), [], [], lambda options: options[0]))
 
 
@@ -81,5 +81,5 @@ def _following(prefix: list[str], taken: list[str], offered: list[Sequence[str]]
 
 
 def interleavings(*steps: int) -> int:
-    """In how many orders actors with these numbers of steps can take them, if none ever waits."""
+    """Return the number of interleavings of actors with these numbers of steps, if none ever waits."""
     return factorial(sum(steps)) // prod(factorial(count) for count in steps)

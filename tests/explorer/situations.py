@@ -1,4 +1,4 @@
-"""Where the run is before the actors begin."""
+"""The state of the run before the actors start."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def register(session: Session, lease: timedelta) -> str:
 
 
 class Setting:
-    """Brings a run into a situation, by the operations that would have brought it there."""
+    """Brings a run into a situation by the operations that lead to it."""
 
     def __init__(self, session: Session, case: Case) -> None:
         self.session = session
@@ -77,7 +77,7 @@ class Setting:
         return self
 
     def cancel(self) -> Setting:
-        self.session.run(ops.cancel(self.case.run_id, "asked before"))
+        self.session.run(ops.cancel(self.case.run_id, "requested before"))
         return self
 
     def retry(self) -> Setting:

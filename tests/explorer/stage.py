@@ -1,4 +1,4 @@
-"""The stage: plays schedules, and from time to time lets everything end and looks at what came of them."""
+"""The stage: plays schedules, and periodically lets everything end and checks the results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What a schedule broke."""
+    """An invariant that a schedule violated."""
 
     schedule: str
     invariant: str
@@ -120,7 +120,7 @@ class Stage:
     def _act(
         self, actors: list[Actor], crashes: Crashes, choose: Choose, *, time_passes: bool
     ) -> tuple[list[str], int]:
-        """Let actors take steps in the order that `choose` says; tells the steps, and how often one waited."""
+        """Let actors take steps in the order that `choose` says; return the steps, and how often one waited."""
         taken: list[str] = []
         waits = 0
         while options := self._options(actors, taken, crashes, time_passes and TIME_PASSES not in taken):
@@ -157,7 +157,7 @@ class Stage:
             self._settle(actors)
 
     def _settle(self, actors: list[Actor]) -> int:
-        """Wait until every statement under way is done or known to wait for a lock; tells how many wait."""
+        """Wait until every statement under way is done or known to wait for a lock; return how many wait."""
         while waiting := [actor for actor in actors if actor.waiting]:
             if any([actor.poll(SOON) for actor in waiting]):  # noqa: C419 - each of them
                 continue
@@ -176,7 +176,7 @@ class Stage:
         return 0
 
     def judge(self) -> list[Violation]:
-        """Let everything that was played end, and check it."""
+        """Let every played schedule end, and check the results."""
         pending, self._pending = self._pending, []
         if not pending:
             return []
@@ -184,8 +184,10 @@ class Stage:
         try:
             drain(self._scene)
         except psycopg.Error as error:
-            told = f"afterwards nobody could work on: {str(error).splitlines()[0]}"
-            self.violations += [Violation(str(played.schedule), "i17_everything_ends", told) for played in pending]
+            complaints = f"afterwards no worker could continue: {str(error).splitlines()[0]}"
+            self.violations += [
+                Violation(str(played.schedule), "i17_everything_ends", complaints) for played in pending
+            ]
             return self.violations
         ids = [run_id for played in pending for run_id in played.case.ids]
         runs = history.read(self._scene, ids)
@@ -203,7 +205,7 @@ class Stage:
 
 
 def _uninterrupted(options: list[str], taken: list[str], crashes: Crashes) -> list[str]:
-    """After a crash, in the brief way, whoever acts goes on to its end."""
+    """After a crash, in the brief way, the acting actor continues to its end."""
     if crashes is Crashes.BRIEF and taken and len(taken[-1]) == 1 and taken[-1] in options:
         return [taken[-1]]
     return options
@@ -224,11 +226,11 @@ def _complaints(played: Played, runs: dict[str, history.History], counted: dict[
             for name, check in invariants.INVARIANTS.items():
                 yield from ((name, complaint) for complaint in check(run))
     if "prune" not in names:
-        told = invariants.counters_are_exact(list(mine.values()), counted)
-        yield from (("counters_are_exact", complaint) for complaint in told)
+        complaints = invariants.counters_are_exact(list(mine.values()), counted)
+        yield from (("counters_are_exact", complaint) for complaint in complaints)
     for who, actor in enumerate(played.actors):
-        told_to = answers.Told(
+        observation = answers.Observation(
             case, who, names[who], names[1 - who], actor.answer, mine, actor.waited, actor.deadlocked
         )
-        for complaint in answers.check(told_to):
-            yield f"{actor.name} was told", complaint
+        for complaint in answers.check(observation):
+            yield f"{actor.name} received", complaint

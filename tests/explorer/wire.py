@@ -53,11 +53,11 @@ class Session:
             self.impatient = not patient
 
     def send(self, statement: Statement[Any]) -> None:
-        """Send a statement of an operation; its answer is fetched with `poll` and `take`."""
+        """Send a statement of an operation; its response is fetched with `poll` and `take`."""
         self._send(self.rewrite(statement.sql), statement.params)
 
     def poll(self, timeout: float) -> bool:
-        """Whether the answer is here, after waiting for at most this many seconds."""
+        """Whether the response has arrived, after waiting for at most this many seconds."""
         while self._wire.is_busy():
             if not select([self._wire.socket], [], [], timeout)[0]:
                 return False
@@ -98,7 +98,7 @@ class Session:
         return drive(op, ask)
 
     def prepare(self) -> None:
-        """Prepare what was sent for the first time since the last call. Only while nobody holds locks: it may wait."""
+        """Prepare what was sent for the first time since the last call. Only while no locks are held: it may wait."""
         for (text, types), name in self._to_prepare.items():
             result = self._wire.prepare(name, text, types)
             if result.status == pq.ExecStatus.COMMAND_OK:

@@ -52,7 +52,7 @@ def test_the_schema_is_written_down(database_url: str) -> None:
 DRIFT = {
     "column added": (
         "alter table holdfast.workers add column nickname text",
-        "not made by a migration: column workers.nickname",
+        "not created by a migration: column workers.nickname",
     ),
     "default changed": ("alter table holdfast.ready alter excused set default 1", "missing: column ready.excused"),
     "not null dropped": ("alter table holdfast.ready alter queue drop not null", "missing: column ready.queue"),
@@ -82,7 +82,7 @@ DRIFT = {
     ),
     "index invalid": (
         "update pg_index set indisvalid = false where indexrelid = 'holdfast.waiting_due'::regclass",
-        "not made by a migration: index waiting_due",
+        "not created by a migration: index waiting_due",
     ),
     "trigger dropped": ("drop trigger leases_guard on holdfast.leases", "missing: trigger leases"),
     "trigger disabled": (
@@ -102,7 +102,7 @@ DRIFT = {
     ),
     "rule added": (
         "create rule silent as on delete to holdfast.logs do instead nothing",
-        "not made by a migration: rule logs CREATE RULE silent",
+        "not created by a migration: rule logs CREATE RULE silent",
     ),
     "function with another source": (
         "create or replace function holdfast.refuse() returns trigger language plpgsql as 'begin return new; end'",
@@ -129,11 +129,11 @@ DRIFT = {
     ),
     "autovacuum off": (
         "alter table holdfast.ready set (autovacuum_enabled = off)",
-        "not made by a migration: relation ready with autovacuum_",
+        "not created by a migration: relation ready with autovacuum_",
     ),
     "table unlogged": ("alter table holdfast.ready set unlogged", "missing: relation ready"),
     "row security on": ("alter table holdfast.runs enable row level security", "missing: relation runs"),
-    "table added": ("create table holdfast.notes ()", "not made by a migration: relation notes"),
+    "table added": ("create table holdfast.notes ()", "not created by a migration: relation notes"),
     "partition detached": (
         "alter table holdfast.logs detach partition holdfast.logs_default",
         "missing: relation logs_default DEFAULT",

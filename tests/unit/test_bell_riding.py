@@ -1,4 +1,4 @@
-"""A hint may ride with the statement that it is about, but not too many of them."""
+"""Hints sent with the statement that creates a run: only a few of them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 from holdfast.doorbells.bell import QUIET, BackgroundBell, CoalescingBell, SilentBell
 
 
-def test_the_first_hint_rides_and_those_soon_after_it_do_not() -> None:
+def test_first_hint_is_sent_with_the_statement_and_later_ones_are_not() -> None:
     sent: list[str] = []
     bell = CoalescingBell(sent.extend, riding=True)
     assert bell.rides("default")
     assert not bell.rides("default")
     assert bell.rides("other")
-    # What could not ride is sent soon.
+    # The other hints are sent soon afterwards.
     bell.ring(["default"])
     bell.close()
     assert sent == ["default"]
 
 
-def test_a_hint_rides_again_after_a_quiet_while() -> None:
+def test_hint_is_sent_with_the_statement_again_after_a_pause() -> None:
     bell = CoalescingBell(lambda hints: None, riding=True)
     assert bell.rides("default")
     bell._sent_at["default"] -= QUIET
@@ -27,7 +27,7 @@ def test_a_hint_rides_again_after_a_quiet_while() -> None:
     bell.close()
 
 
-def test_hints_that_do_not_go_through_postgres_never_ride() -> None:
+def test_hints_outside_postgres_are_never_sent_with_the_statement() -> None:
     def send(hints: Iterable[str]) -> None:
         """Somewhere else."""
 

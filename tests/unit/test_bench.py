@@ -1,4 +1,4 @@
-"""The benchmarks' table and page can be made: with sizes that mean nothing, of ours alone."""
+"""The benchmarks' table and page can be rendered, with tiny sizes and without peers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lab(server_url: str, tmp_path: Path) -> Iterator[Lab]:
 
 
 @pytest.mark.timeout(300)
-def test_the_table_and_the_page_can_be_made(lab: Lab) -> None:
+def test_benchmark_table_and_page_are_rendered(lab: Lab) -> None:
     sizes = Sizes.tiny()
     outcomes: dict[str, Outcome] = {}
     for experiment in EXPERIMENTS:
@@ -51,14 +51,14 @@ def test_the_table_and_the_page_can_be_made(lab: Lab) -> None:
     assert report.page(made).startswith("# Performance")
 
 
-def test_a_peer_that_is_absent_is_named() -> None:
+def test_missing_peer_is_named() -> None:
     absent = Outcome(samples={"holdfast": [{"rate": 2.0}]}, absent={"pgqueuer": "it could not be installed here"})
     line = lines({"drain-1": absent})[0]
     assert line.met is None
     assert "it could not be installed here" in table([line])
 
 
-def test_a_line_is_met_by_the_median_of_the_rounds() -> None:
+def test_goal_is_compared_with_the_median_of_the_rounds() -> None:
     def judged(*ours: float) -> Line:
         samples = {"holdfast": [{"rate": rate} for rate in ours], "pgqueuer": [{"rate": 1.0}] * len(ours)}
         return lines({"drain-1": Outcome(samples=samples)})[0]
@@ -68,19 +68,19 @@ def test_a_line_is_met_by_the_median_of_the_rounds() -> None:
     assert len(lines({})) == len(LINES)
 
 
-def test_bars_begin_at_zero() -> None:
+def test_bars_start_at_zero() -> None:
     drawn = bars([("1", 50.0), ("2", 100.0)], ("workers", "runs/s")).splitlines()
     assert drawn[1].count("█") * 2 == drawn[2].count("█")
 
 
-def test_a_checkout_is_measured_in_a_database_of_its_own(lab: Lab) -> None:
+def test_each_checkout_is_measured_in_its_own_database(lab: Lab) -> None:
     here = against.Checkout(lab, "here", outfit.ROOT)
     assert against.submit(here, "one", 20)["rate"] > 0
     assert here.sql("select count(*) from holdfast.runs") == [(22,)]
     here.close()
 
 
-def test_one_worker_that_knows_all_tasks_hands_nothing_back(lab: Lab) -> None:
+def test_worker_with_all_tasks_hands_nothing_back(lab: Lab) -> None:
     worker = mixed_fleet.KnowsAll(lab, "inline")
     sample = mixed_fleet.measured(worker, runs=20)
     assert (sample["handed_back"], sample["attempts"]) == (0, 1)

@@ -1,4 +1,4 @@
-"""Canonical JSON: the vectors of RFC 8785, our extension to it, and what is refused where."""
+"""Canonical JSON: the test vectors of RFC 8785, Holdfast's extension to it, and rejected values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ NUMBERS_OF_THE_RFC = {
 
 
 @pytest.mark.parametrize(("bits", "text"), NUMBERS_OF_THE_RFC.items())
-def test_numbers_of_the_rfc(bits: str, text: str) -> None:
+def test_numbers_of_rfc_8785_are_written_as_specified(bits: str, text: str) -> None:
     (double,) = struct.unpack(">d", bytes.fromhex(bits))
     assert text_of(double) == text
     assert text_of([0.5, {"a": double}]) == f'[0.5,{{"a":{text}}}]'
@@ -70,12 +70,12 @@ def test_numbers_of_the_rfc(bits: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("bits", ["7fffffffffffffff", "7ff0000000000000", "fff0000000000000"])
-def test_non_finite_numbers_of_the_rfc_are_refused(bits: str) -> None:
+def test_non_finite_numbers_of_rfc_8785_are_rejected(bits: str) -> None:
     (double,) = struct.unpack(">d", bytes.fromhex(bits))
     assert refused(double)[0][0] == ""
 
 
-def test_structure_of_the_rfc() -> None:
+def test_structure_of_rfc_8785_is_written_as_specified() -> None:
     source = r"""{
         "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
         "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
@@ -87,7 +87,7 @@ def test_structure_of_the_rfc() -> None:
     )
 
 
-def test_sorting_of_the_rfc() -> None:
+def test_keys_of_rfc_8785_are_sorted_as_specified() -> None:
     names = ["\u20ac", "\r", "\ufb33", "1", "\U0001f600", "\u0080", "\u00f6"]
     assert list(json.loads(text_of(dict.fromkeys(names, 1)))) == [
         "\r",
@@ -107,11 +107,11 @@ def test_hash_is_the_sha256_of_the_text() -> None:
 
 
 class TestNumbers:
-    def test_equal_numbers_are_one_value(self) -> None:
+    def test_equal_numbers_have_equal_text(self) -> None:
         assert {hash_of({"a": one}) for one in (1, 1.0, parse("1e0"), parse("10E-1"))} == {hash_of({"a": 1})}
         assert {text_of(zero) for zero in (0, 0.0, -0.0, parse("-0"), parse("-0.0"))} == {"0"}
 
-    def test_true_is_not_one(self) -> None:
+    def test_true_differs_from_one(self) -> None:
         assert text_of([True, 1, False, 0]) == "[true,1,false,0]"
 
     def test_integers_of_64_bits_are_exact(self) -> None:
@@ -120,14 +120,14 @@ class TestNumbers:
             assert parse(text_of(value)) == value
         assert hash_of(2**53) != hash_of(2**53 + 1)
 
-    def test_a_whole_double_in_that_range_is_the_integer(self) -> None:
+    def test_whole_double_in_the_64_bit_range_equals_the_integer(self) -> None:
         assert text_of(1e16) == "10000000000000000"
         assert text_of(1e18) == "1000000000000000000"
         assert text_of(2.0**60) == str(2**60)
         assert hash_of(2.0**63) == hash_of(2**63)
         assert hash_of(-(2.0**63)) == hash_of(-(2**63))
 
-    def test_doubles_beyond_are_written_as_ecmascript_does(self) -> None:
+    def test_larger_doubles_are_written_as_in_ecmascript(self) -> None:
         assert text_of(2.0**64) == "18446744073709552000"
         assert text_of(1e20) == "100000000000000000000"
         assert text_of(1e21) == "1e+21"
@@ -137,37 +137,37 @@ class TestNumbers:
     @pytest.mark.parametrize(
         "value", [2**64, -(2**63) - 1, 2**65, 10**21, 10**30, -(10**400), pytest.param(10**5000, id="5000 digits")]
     )
-    def test_larger_integers_are_refused(self, value: int) -> None:
+    def test_larger_integers_are_rejected(self, value: int) -> None:
         ((pointer, detail),) = refused({"deep": [0, value]})
         assert pointer == "/deep/1"
         assert "2^64-1" in detail
         assert "string" in detail
 
     @pytest.mark.parametrize("value", [1e16, 1.5e19, 2.0**64, 1e20, 9.99e20, 1e21, -1e19, 1e300, 5e-324, 1e-7, 0.1])
-    def test_what_was_written_is_read_back_to_the_same(self, value: float) -> None:
+    def test_written_text_is_read_back_unchanged(self, value: float) -> None:
         written = canonicalize({"a": value})
         assert canonicalize(parse(written[0])) == written
         assert canonicalize(json.loads(written[0])) == written
 
 
 class TestIgnoredFields:
-    def test_a_difference_in_an_ignored_field_is_the_same_payload(self) -> None:
+    def test_difference_in_an_ignored_field_gives_the_same_hash(self) -> None:
         a = {"scenario": "x", "requested_at": "today", "client": {"name": "a", "region": "AU"}}
         b = {"scenario": "x", "client": {"name": "b", "region": "AU"}}
         assert hash_of(a, "requested_at", "client.name") == hash_of(b, "requested_at", "client.name")
         assert hash_of(a, "client.name") != hash_of(b, "client.name")
 
-    def test_the_text_keeps_them(self) -> None:
+    def test_text_contains_ignored_fields(self) -> None:
         text, digest = canonicalize({"a": 1, "b": 2}, ("b",))
         assert text == '{"a":1,"b":2}'
         assert digest == hash_of({"a": 1})
 
-    def test_a_path_that_leads_nowhere_changes_nothing(self) -> None:
+    def test_ignored_path_that_does_not_exist_changes_nothing(self) -> None:
         value = {"a": {"b": 1}, "c": [1]}
         assert hash_of(value, "x", "a.x", "a.b.c", "c.0") == hash_of(value)
         assert hash_of([1], "a") == hash_of([1])
 
-    def test_it_works_beside_values_that_need_the_exact_way(self) -> None:
+    def test_ignored_fields_work_with_values_that_need_the_slow_path(self) -> None:
         assert hash_of({"\U0001f600": 1.0, "\ufb33": 2, "x": 1}, "x") == hash_of({"\U0001f600": 1, "\ufb33": 2})
 
 
@@ -197,11 +197,11 @@ class Plain(enum.Enum):
 
 
 class TestTypes:
-    def test_subclasses_count_as_what_they_hold(self) -> None:
+    def test_subclasses_are_written_like_their_base_type(self) -> None:
         value = OrderedDict([("b", (Colour.RED, Level.HIGH)), (Colour.RED, Double(1.5))])
         assert text_of(value) == '{"b":["red",3],"red":1.5}'
 
-    def test_a_tuple_is_a_list(self) -> None:
+    def test_tuple_is_written_as_a_list(self) -> None:
         assert canonicalize((1, (2, "x"))) == canonicalize([1, [2, "x"]])
 
     @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ class TestTypes:
         ],
         ids=lambda value: type(value).__name__,
     )
-    def test_every_other_type_is_refused(self, value: Any) -> None:
+    def test_other_types_are_rejected(self, value: Any) -> None:
         ((pointer, detail),) = refused({"list": [1, {"x": value}]})
         assert pointer == "/list/1/x"
         assert type(value).__name__ in detail
@@ -226,29 +226,29 @@ class TestTypes:
 
 class TestRefused:
     @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-    def test_non_finite(self, value: float) -> None:
+    def test_non_finite_numbers_are_rejected(self, value: float) -> None:
         assert refused({"a": [None, value]})[0][0] == "/a/1"
 
     @pytest.mark.parametrize("text", ["\0", "a\0b", "ü\0", "\ud800", "x\udfffy", "\udc00\ud800"])
-    def test_nul_and_lone_surrogates(self, text: str) -> None:
+    def test_nul_and_lone_surrogates_are_rejected(self, text: str) -> None:
         assert refused({"a": {"b": text}})[0][0] == "/a/b"
         ((pointer, detail),) = refused({"a": {text: 1}})
         assert pointer == "/a"
         assert detail.isascii()
 
-    def test_the_text_backslash_u0000_is_no_nul(self) -> None:
+    def test_text_backslash_u0000_is_not_nul(self) -> None:
         assert json.loads(text_of({"a": r"\u0000"})) == {"a": r"\u0000"}
 
     @pytest.mark.parametrize("key", [1, None, 1.5, True, (1, 2), pytest.param(10**5000, id="5000 digits")])
-    def test_keys_that_are_no_strings(self, key: Any) -> None:
+    def test_keys_that_are_not_strings_are_rejected(self, key: Any) -> None:
         ((pointer, detail),) = refused([{key: 1}])
         assert pointer == "/0"
         assert type(key).__name__ in detail
 
-    def test_two_keys_that_are_one(self) -> None:
+    def test_two_keys_with_equal_text_are_rejected(self) -> None:
         assert refused({OwnHash("a"): 1, "a": 2})[0][0] == "/a"
 
-    def test_depth(self) -> None:
+    def test_too_deep_nesting_is_rejected(self) -> None:
         def nested(levels: int) -> Any:
             value: Any = []
             for _ in range(levels - 1):
@@ -259,7 +259,7 @@ class TestRefused:
         assert refused(nested(65)) == [("/0" * 64, "nested deeper than 64 levels; make it flatter")]
         assert refused(nested(20_000))[0][0] == "/0" * 64
 
-    def test_cycles(self) -> None:
+    def test_value_that_contains_itself_is_rejected(self) -> None:
         cycle: dict[str, Any] = {}
         cycle["again"] = [cycle]
         assert refused(cycle) == [("/again/0", "the value contains itself")]
@@ -267,17 +267,17 @@ class TestRefused:
     def test_pointers_are_escaped(self) -> None:
         assert refused({"a/b": {"~": float("nan")}})[0][0] == "/a~1b/~0"
 
-    def test_all_problems_are_told_up_to_a_bound(self) -> None:
+    def test_all_problems_are_reported_up_to_a_limit(self) -> None:
         assert [pointer for pointer, _ in refused({"a": float("nan"), "b": "\0", "c": 1})] == ["/a", "/b"]
         assert len(refused([float("nan")] * 1000)) == 20
 
-    def test_the_message_says_where_and_what_to_do(self) -> None:
+    def test_message_names_the_location_and_the_remedy(self) -> None:
         with pytest.raises(NotCanonical, match=r"at /a: NaN.*send null.*\(and 1 more\)"):
             canonicalize({"a": float("nan"), "b": float("nan")})
 
 
 class TestDifferences:
-    def test_equal_values_have_none(self) -> None:
+    def test_equal_values_have_no_differences(self) -> None:
         assert differences({"a": [1, 1.0, 0]}, {"a": [1.0, 1, -0.0]}) == []
         assert differences({"a": (1, 2)}, {"a": [1, 2]}) == []
         assert differences(float(2**68), 295147905179352830000) == []
@@ -288,11 +288,11 @@ class TestDifferences:
         expected = ["/changed/x", "/changed/y~1z/1", "/changed/y~1z/2", "/gone", "/kind", "/new"]
         assert differences(a, b) == expected
 
-    def test_kinds_differ(self) -> None:
+    def test_values_of_different_types_differ(self) -> None:
         assert differences([1, "1", None, {}, False], ["1", 1, False, [], 0]) == ["/0", "/1", "/2", "/3", "/4"]
         assert differences(1, 2) == [""]
         assert differences(2**53, 2**53 + 1) == [""]
 
-    def test_they_are_bounded(self) -> None:
+    def test_number_of_differences_is_limited(self) -> None:
         assert differences([1] * 1000, [2] * 1000, limit=3) == ["/0", "/1", "/2"]
         assert len(differences([1] * 1000, [2] * 1000)) == 20

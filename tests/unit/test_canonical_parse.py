@@ -1,4 +1,4 @@
-"""Reading JSON from outside: what is taken is exact, what is not is refused in the right place."""
+"""Parsing JSON: accepted values are exact, and others are rejected with their location."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refused(data: bytes | str, **limits: int) -> list[str]:
         ("{}", {}),
     ],
 )
-def test_json_is_read(data: bytes | str, value: Any) -> None:
+def test_json_is_parsed(data: bytes | str, value: Any) -> None:
     read = parse(data)
     assert read == value
     assert type(read) is type(value)
@@ -70,13 +70,13 @@ def test_json_is_read(data: bytes | str, value: Any) -> None:
         "[" * 50 + "{" * 50,
     ],
 )
-def test_broken_syntax_and_encoding_are_no_json(data: bytes | str) -> None:
+def test_invalid_syntax_or_encoding_is_not_json(data: bytes | str) -> None:
     with pytest.raises(NotJson, match="not JSON") as caught:
         parse(data)
     assert [problem.pointer for problem in caught.value.problems] == [""]
 
 
-def test_the_place_of_a_syntax_error_is_told() -> None:
+def test_location_of_a_syntax_error_is_reported() -> None:
     with pytest.raises(NotJson, match="line 2, column 6"):
         parse('{"a":1,\n "b" 2}')
 
@@ -101,33 +101,33 @@ def test_the_place_of_a_syntax_error_is_told() -> None:
         ('{"a":["\\udc00\\ud800","x"]}', ["/a/0"]),
     ],
 )
-def test_refused_values_have_their_pointer(data: str, pointers: list[str]) -> None:
+def test_rejected_values_have_a_pointer(data: str, pointers: list[str]) -> None:
     assert refused(data) == pointers
     assert refused(data.encode()) == pointers
 
 
-def test_huge_digit_strings_are_refused() -> None:
+def test_huge_digit_strings_are_rejected() -> None:
     assert refused('{"a":' + "9" * 1_000_000 + "}") == ["/a"]
     assert refused('{"a":-' + "9" * 5_000 + "}") == ["/a"]
     assert refused('{"a":1e' + "9" * 1_000_000 + "}") == ["/a"]
 
 
 class TestDepth:
-    def test_64_levels_are_read(self) -> None:
+    def test_64_levels_are_accepted(self) -> None:
         assert parse("[" * 64 + "]" * 64) is not None
         assert parse('{"a":' * 64 + "1" + "}" * 64) is not None
         assert parse("[" + "[[]]," * 100 + "0]") is not None
 
     @pytest.mark.parametrize("levels", [65, 100, 1_000, 1_030, 100_000])
-    def test_more_are_refused_where_they_begin(self, levels: int) -> None:
+    def test_deeper_nesting_is_rejected_at_its_location(self, levels: int) -> None:
         assert refused("[" * levels + "]" * levels) == ["/0" * 64]
         assert refused('{"a":["[",' * levels + "1" + "]}" * levels) == ["/a/1" * 32]
 
-    def test_brackets_in_strings_are_no_levels(self) -> None:
+    def test_brackets_in_strings_do_not_count_as_levels(self) -> None:
         assert parse('["' + "[" * 1000 + '\\"[\\\\"]') is not None
         assert refused('["]",' * 100 + "1" + ',"["]' * 100) == ["/1" * 64]
 
-    def test_the_limit_can_be_set(self) -> None:
+    def test_depth_limit_can_be_set(self) -> None:
         assert refused('{"a":[[]]}', max_depth=2) == ["/a/0"]
         assert parse("[" * 100 + "]" * 100, max_depth=100) is not None
 

@@ -1,4 +1,4 @@
-"""What tells a child process that it should perform no more runs."""
+"""When a child process is replaced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.executors.child_usage import COUNT_EVERY, WEIGH_EVERY, ChildUsage,
 
 @pytest.fixture(autouse=True)
 def _no_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process of the tests has started servers of its own."""
+    """Ignore the servers that the test process has started."""
     monkeypatch.setattr(wear_module, "has_processes", lambda: False)
 
 

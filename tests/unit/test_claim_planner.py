@@ -1,4 +1,4 @@
-"""What a worker concludes from turns, of which two may be under way at once."""
+"""The claim planner with up to two overlapping round trips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exit codes are a promise to scripts: each error has the code that the contract gives to its kind."""
+"""Exit codes: each error has the documented code."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ def test_each_error_has_its_code(code: int, error: type[BaseException]) -> None:
     assert exits.code_of(error.__new__(error)) == code
 
 
-def test_every_error_of_ours_was_thought_of() -> None:
+def test_every_error_class_has_an_exit_code() -> None:
     ours = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)}
     assert ours - {errors.HoldfastError} <= set().union(*CODES.values())
 
 
-def test_every_ending_of_a_run_has_its_code() -> None:
+def test_every_final_status_has_an_exit_code() -> None:
     assert exits.BY_STATUS.keys() == FINAL
     assert exits.code_of(RuntimeError()) == 1
 
 
-def test_every_code_has_a_meaning_that_help_tells() -> None:
+def test_every_exit_code_is_explained_in_the_help() -> None:
     from holdfast.cli.app import app
 
     codes = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}

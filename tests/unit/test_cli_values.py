@@ -1,4 +1,4 @@
-"""Words on the command line become values."""
+"""Parsing of command-line arguments."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def test_a_value_is_json_if_it_parses_and_text_if_not(pair: str, value: object) 
 @pytest.mark.parametrize(
     "text", ["9" * 400, "99999999d", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "9999-06-01T00:00:00Z"]
 )
-def test_a_time_out_of_range_is_refused(text: str) -> None:
+def test_time_out_of_range_is_rejected(text: str) -> None:
     with pytest.raises(click.BadParameter):
         values.moment(text)
 
 
 @pytest.mark.parametrize("pair", ["a", "=1", ":=1", "a:=NaN", "a:=text", "a:=", 'a:={"b":1,"b":2}'])
-def test_a_pair_that_is_none_is_refused(pair: str) -> None:
+def test_argument_without_an_equals_sign_is_rejected(pair: str) -> None:
     with pytest.raises(click.UsageError):
         values.parameters([pair], None)
 
 
-def test_a_long_value_is_not_repeated_in_full() -> None:
+def test_long_value_is_shortened_in_the_error() -> None:
     with pytest.raises(click.UsageError) as refused:
         values.parameters(["a:=" + "1" * 5000], None)
     assert len(str(refused.value)) < 300
@@ -62,31 +62,31 @@ def test_a_long_value_is_not_repeated_in_full() -> None:
     ("text", "seconds"),
     [("90", 90), ("1.5", 1.5), ("90s", 90), ("10m", 600), ("10min", 600), ("2h", 7200), ("1 d", 86400), ("+5m", 300)],
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_durations_are_parsed(text: str, seconds: float) -> None:
     assert values.duration(text) == seconds
     assert values.moment(text) == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-5", "5 weeks", "1e3", "nan"])
-def test_no_durations(text: str) -> None:
+def test_invalid_durations_are_rejected(text: str) -> None:
     with pytest.raises(click.BadParameter):
         values.duration(text)
 
 
-def test_moments() -> None:
+def test_times_are_parsed() -> None:
     assert values.moment("2030-01-31T08:00:00Z") == datetime(2030, 1, 31, 8, tzinfo=UTC)
     for text in ("2030-01-31T08:00:00", "2030-01-31", "noon"):
         with pytest.raises(click.BadParameter):
             values.moment(text)
 
 
-def test_what_others_wrote_cannot_steer_the_terminal() -> None:
+def test_control_characters_are_not_written_to_the_terminal() -> None:
     assert output.visible("plain ü 日本") == "plain ü 日本"
     assert "\x1b" not in output.visible("\x1b]0;title\x07")
     assert "\x9b" not in output.visible("\x9b31m")
 
 
-def test_texts_are_cut_by_the_columns_they_take() -> None:
+def test_texts_are_shortened_by_display_width() -> None:
     assert output.width("日本") == 4
     assert output.width("e\u0301") == 1
     assert output.width(output.cut("日本語のテキスト", 7)) <= 7

@@ -1,4 +1,4 @@
-"""A client whose connection broke asks again for the very same runs."""
+"""A client that lost its connection repeats the same request."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ def noop(n: int = 0) -> None:
     """Does nothing."""
 
 
-def asked(make_op: Any) -> tuple[object, object]:
-    """The ids that an operation's first statement names."""
+def requested(make_op: Any) -> tuple[object, object]:
+    """Return the ids in an operation's first statement."""
     statement = next(make_op())
     return statement.params.get("run_id"), statement.params.get("ids")
 
 
-def test_a_run_that_is_asked_for_again_has_the_same_id() -> None:
+def test_repeated_submission_has_the_same_id() -> None:
     make_op = submissions.submit.plan(CALLER, noop, {"n": 1})
-    assert asked(make_op) == asked(make_op)
+    assert requested(make_op) == requested(make_op)
 
 
-def test_a_batch_that_is_asked_for_again_has_the_same_ids() -> None:
+def test_repeated_batch_has_the_same_ids() -> None:
     make_op = submissions.submit_many.plan(CALLER, noop, ({"n": n} for n in range(3)))
-    assert asked(make_op) == asked(make_op)
-    assert str(asked(make_op)[1]).count(",") == 2
+    assert requested(make_op) == requested(make_op)
+    assert str(requested(make_op)[1]).count(",") == 2
 
 
-def test_a_batch_of_keyed_runs_is_asked_for_again_as_it_was() -> None:
+def test_repeated_batch_of_keyed_runs_is_unchanged() -> None:
     make_op = submissions.submit_many.plan(CALLER, noop, [{"n": 1}, {"n": 2}], dedupe="active")
     assert next(make_op()).params == next(make_op()).params
 
 
-def test_an_empty_batch_asks_for_nothing() -> None:
+def test_empty_batch_sends_no_statement() -> None:
     assert list(submissions.submit_many.plan(CALLER, noop, [])()) == []
 
 
-def test_only_a_repeated_try_looks_for_what_the_first_made() -> None:
+def test_only_a_repeated_request_looks_for_existing_runs() -> None:
     for make_op in (
         submissions.submit.plan(CALLER, noop, {"n": 1}),
         submissions.submit_many.plan(CALLER, noop, [{"n": n} for n in range(3)]),
@@ -57,7 +57,7 @@ def test_only_a_repeated_try_looks_for_what_the_first_made() -> None:
         assert "on conflict" in next(make_op()).sql
 
 
-def test_batches_can_be_gone_through_again_wherever_the_first_time_ended() -> None:
+def test_batches_can_be_iterated_again_after_any_interruption() -> None:
     many = [{"n": n} for n in range(3 * BATCH + 7)]
     _, batches = prepare_batches(Settings(), noop, many)
     first = next(iter(batches))
@@ -70,7 +70,7 @@ def test_batches_can_be_gone_through_again_wherever_the_first_time_ended() -> No
     assert [payload.parameters for batch in again for payload in batch] == [f'{{"n":{n}}}' for n in range(len(many))]
 
 
-def test_what_is_wrong_in_a_later_batch_is_told() -> None:
+def test_problem_in_a_later_batch_is_reported() -> None:
     many: list[Any] = [{"n": n} for n in range(2 * BATCH)]
     many[-1] = {"n": "seven"}
     _, batches = prepare_batches(Settings(), noop, many)
@@ -78,7 +78,7 @@ def test_what_is_wrong_in_a_later_batch_is_told() -> None:
         list(batches)
 
 
-def test_in_somebody_elses_transaction_all_are_checked_before_any_is_written() -> None:
+def test_in_a_callers_transaction_all_runs_are_checked_before_any_is_written() -> None:
     many: list[Any] = [{"n": n} for n in range(2 * BATCH)]
     make_op = submissions.submit_many.plan(CALLER, noop, many)
     assert isinstance(make_op, SubmittingMany)

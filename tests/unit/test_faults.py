@@ -1,4 +1,4 @@
-"""Whose fault a database error is: only values can be blamed on a run."""
+"""Classification of database errors: only errors about values can fail a run."""
 
 from __future__ import annotations
 

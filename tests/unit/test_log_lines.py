@@ -1,4 +1,4 @@
-"""Lines of the log: secrets are hidden by one rule, streams become whole lines, and nothing that is printed is lost."""
+"""Log lines: secrets are masked, streams become complete lines, and no output is lost."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_passwords_and_tokens_are_hidden_and_the_rest_stays(text: str, masked: s
     ],
 )
 def test_secrets_are_looked_for_in_a_time_that_grows_with_the_text(unit: str) -> None:
-    """Of a million characters; such a line took hours once, and with it the process that wrote it."""
+    """A line of a million characters once blocked its process for hours."""
     text = f"://{unit * (1_000_000 // len(unit))}="
     for end in ("", "@", '"@'):
         assert mask_secrets(f"@{text}{end}")
@@ -109,7 +109,7 @@ def test_the_stored_error_hides_what_the_log_hides() -> None:
 
 @contextmanager
 def captured() -> Iterator[list[Line]]:
-    """The lines that are written in the block, all for one run."""
+    """Collect the lines written in the block, all for one run."""
     found: list[Line] = []
     output = Output(Lines(LogFormat(), lambda line: found.append(json.loads(line))), lambda: {"run_id": "r"})
     undo = capture(output)

@@ -1,4 +1,4 @@
-"""Retry: which errors, how often, how long in between, and what is kept of it with a run."""
+"""Retry policies: which errors, how often, with which delays, and what is stored with a run."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class TestDelay:
     def test_the_last_delay_repeats(self) -> None:
         assert delays_of(Retry(max_attempts=6, delays=(1, timedelta(minutes=1))), count=5) == [1, 60, 60, 60, 60]
 
-    def test_no_delays_mean_at_once(self) -> None:
+    def test_empty_delays_mean_no_delay(self) -> None:
         assert delays_of(Retry(delays=()), count=2) == [0, 0]
 
-    def test_fixed(self) -> None:
+    def test_fixed_backoff_always_has_the_same_delay(self) -> None:
         assert delays_of(Retry(backoff="fixed", base_delay=7), count=3) == [7, 7, 7]
 
     def test_exponential_doubles_up_to_its_cap(self) -> None:
@@ -44,7 +44,7 @@ class TestDelay:
         assert policy.delay(1, 0.5) == timedelta(seconds=100)
         assert policy.delay(1, 0.75) == timedelta(seconds=110)
 
-    def test_a_backoff_is_jittered_unless_told_otherwise(self) -> None:
+    def test_backoff_has_jitter_by_default(self) -> None:
         assert Retry(backoff="fixed").delay(1, 0.0) == timedelta(seconds=4.5)
         assert Retry(backoff="fixed", jitter=0).delay(1, 0.0) == timedelta(seconds=5)
 
@@ -88,12 +88,12 @@ class Storm(Weather):
 
 
 class TestAllows:
-    def test_everything_by_default(self) -> None:
+    def test_every_exception_is_retried_by_default(self) -> None:
         assert Retry().allows(ValueError())
         assert Retry().allows(KeyboardInterrupt())
 
     @pytest.mark.parametrize("error", [Fatal("no"), ResultNotStorable("no")])
-    def test_fatal_and_unstorable_never(self, error: Exception) -> None:
+    def test_fatal_and_unstorable_results_are_never_retried(self, error: Exception) -> None:
         assert not Retry().allows(error)
         assert not Retry(retry_on=(Exception, type(error))).allows(error)
 
@@ -103,7 +103,7 @@ class TestAllows:
         assert policy.allows(FileNotFoundError())
         assert not policy.allows(ValueError())
 
-    def test_deny_list_wins(self) -> None:
+    def test_deny_list_takes_precedence(self) -> None:
         policy = Retry(retry_on=(Weather,), no_retry_on=(Storm,))
         assert policy.allows(Weather())
         assert not policy.allows(Storm())
@@ -132,7 +132,7 @@ class TestAllows:
 
 
 class TestStored:
-    def test_the_default_is_nothing(self) -> None:
+    def test_default_policy_is_stored_as_nothing(self) -> None:
         assert Retry().to_json() == {}
         assert Retry(no_retry_on=(ValueError,)).to_json() == {}
         assert Retry.from_json({}) == Retry()
@@ -147,13 +147,13 @@ class TestStored:
             Retry(max_attempts=9, backoff="exponential", base_delay=2, max_delay=20, jitter=0.5),
         ],
     )
-    def test_round_trip(self, policy: Retry) -> None:
+    def test_policy_is_read_back_unchanged(self, policy: Retry) -> None:
         assert Retry.from_json(json.loads(json.dumps(policy.to_json()))) == policy
 
-    def test_it_is_compact(self) -> None:
+    def test_stored_policy_omits_defaults(self) -> None:
         assert Retry(max_attempts=5, delays=(1,)).to_json() == {"max_attempts": 5, "delays": [1.0]}
 
-    def test_other_members_are_left_alone(self) -> None:
+    def test_other_stored_members_are_ignored(self) -> None:
         assert Retry.from_json({"max_attempts": 2, "timeout": 60.0}) == Retry(max_attempts=2)
 
 
@@ -182,10 +182,10 @@ class TestStored:
         ({"no_retry_on": (None,)}, "no_retry_on"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_name(arguments: dict[str, Any], says: str) -> None:
+def test_invalid_argument_is_rejected_by_name(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         Retry(**arguments)
 
 
-def test_errors_are_ours() -> None:
+def test_errors_are_configuration_errors() -> None:
     assert issubclass(ConfigurationError, HoldfastError)

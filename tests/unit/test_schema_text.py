@@ -1,4 +1,4 @@
-"""Texts that mean the same become equal, and texts that do not stay apart."""
+"""Texts with the same meaning become equal, and others remain different."""
 
 from __future__ import annotations
 

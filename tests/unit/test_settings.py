@@ -1,4 +1,4 @@
-"""Settings: each comes from the environment, else the file, else its default, and a wrong one is one clear line."""
+"""Settings: from the environment, else the file, else the default; an invalid one gives a one-line error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.runtime.settings import Settings, load, masked
 
 
-def test_without_anything_all_are_defaults(tmp_path: Path) -> None:
+def test_without_configuration_all_settings_are_defaults(tmp_path: Path) -> None:
     settings = load({}, tmp_path)
     assert settings == Settings()
     assert settings.origins == {}
@@ -23,7 +23,7 @@ def test_without_anything_all_are_defaults(tmp_path: Path) -> None:
     )
 
 
-def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+def test_environment_overrides_the_file(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text('port = 9000\nlease_seconds = 7.5\ntasks = ["a.b", "c"]\n')
     settings = load({"HOLDFAST_PORT": "9001"}, tmp_path)
     assert settings.port == 9001
@@ -38,7 +38,7 @@ def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["HOLDFAST_DATABASE_URL", "DATABASE_URL"])
-def test_an_empty_database_url_is_refused_instead_of_starting_the_embedded_server(tmp_path: Path, name: str) -> None:
+def test_empty_database_url_is_rejected(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"is empty \({name}\); unset it to use the embedded server, or set"):
         load({name: ""}, tmp_path).given_database_url()
     assert (
@@ -50,7 +50,7 @@ def test_an_empty_database_url_is_refused_instead_of_starting_the_embedded_serve
         load({}, tmp_path).given_database_url()
 
 
-def test_a_lease_alone_brings_a_fitting_renewal(tmp_path: Path) -> None:
+def test_lease_alone_sets_the_renewal_interval(tmp_path: Path) -> None:
     settings = load({"HOLDFAST_LEASE_SECONDS": "3"}, tmp_path)
     assert settings.renew_seconds == 0.75
     assert settings.origins["renew_seconds"] == "a quarter of lease_seconds"
@@ -69,15 +69,13 @@ def test_a_lease_alone_brings_a_fitting_renewal(tmp_path: Path) -> None:
         ("HOLDFAST_DATABASE_URL", "host=/run/postgresql dbname=x", "database_url", "host=/run/postgresql dbname=x"),
     ],
 )
-def test_names_from_elsewhere_mean_the_same(
-    tmp_path: Path, variable: str, given: str, name: str, expected: object
-) -> None:
+def test_aliases_are_accepted(tmp_path: Path, variable: str, given: str, name: str, expected: object) -> None:
     settings = load({variable: given}, tmp_path)
     assert getattr(settings, name) == expected
     assert settings.origins[name] == f"environment {variable}"
 
 
-def test_our_name_wins_over_an_alias(tmp_path: Path) -> None:
+def test_holdfast_name_overrides_an_alias(tmp_path: Path) -> None:
     both = {"DATABASE_URL": "postgresql://theirs/x", "HOLDFAST_DATABASE_URL": "postgresql://ours/x"}
     assert load(both, tmp_path).database_url == "postgresql://ours/x"
 
@@ -101,14 +99,14 @@ def test_our_name_wins_over_an_alias(tmp_path: Path) -> None:
         ({"POSTGRES_HOST": "::1"}, "postgresql://postgres@[::1]:5432/postgres"),
     ],
 )
-def test_an_address_from_its_parts(tmp_path: Path, parts: dict[str, str], expected: str) -> None:
+def test_address_is_built_from_its_parts(tmp_path: Path, parts: dict[str, str], expected: str) -> None:
     settings = load(parts, tmp_path)
     assert settings.database_url == expected
     assert settings.origins["database_url"] == "environment POSTGRES_*"
 
 
 @pytest.mark.parametrize(
-    ("environment", "told"),
+    ("environment", "message"),
     [
         ({"HOLDFAST_LEASE_SECOND": "3"}, "did you mean HOLDFAST_LEASE_SECONDS?"),
         ({"HOLDFAST_ZZZ": "3"}, "unknown setting HOLDFAST_ZZZ in the environment"),
@@ -122,15 +120,15 @@ def test_an_address_from_its_parts(tmp_path: Path, parts: dict[str, str], expect
         ({"DATABASE_URL": "sqlite:///db.sqlite3"}, "must be the address of a PostgreSQL server"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path, environment: dict[str, str], told: str) -> None:
+def test_invalid_value_is_rejected_by_name(tmp_path: Path, environment: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load(environment, tmp_path)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("lease_secnds = 3", "unknown setting lease_secnds in"),
         ("lease_secnds = 3", "did you mean lease_seconds?"),
@@ -139,15 +137,15 @@ def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path, environment: dic
         ('port = "x"', "setting port cannot be 'x'"),
     ],
 )
-def test_a_wrong_file_is_refused_by_name(tmp_path: Path, content: str, told: str) -> None:
+def test_invalid_file_setting_is_rejected_by_name(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "holdfast.toml").write_text(content)
     with pytest.raises(ConfigurationError) as refused:
         load({}, tmp_path)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "holdfast.toml" in str(refused.value) or "setting port" in str(refused.value)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_unreadable_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").mkdir()
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load({}, tmp_path)
@@ -169,7 +167,7 @@ def test_an_unknown_setting_suggests_only_a_name_that_is_close(tmp_path: Path, g
     assert str(refused.value).endswith(hint)
 
 
-def test_a_refusal_tells_no_password(tmp_path: Path) -> None:
+def test_error_does_not_show_a_password(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load({"DATABASE_URL": "mysql://me:hunter2@db/x"}, tmp_path)
     assert "hunter2" not in str(refused.value)

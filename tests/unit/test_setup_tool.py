@@ -1,4 +1,4 @@
-"""`make setup` shows how far it is on a terminal, and keeps quiet in a log."""
+"""`make setup` shows its progress on a terminal only."""
 
 from __future__ import annotations
 

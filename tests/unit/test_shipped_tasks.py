@@ -1,4 +1,4 @@
-"""The tasks that come along: the mock and the forecast, called as a worker calls them."""
+"""The shipped tasks, the mock and the forecast, called as by a worker."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ RUN_ID = "01890000-0000-7000-8000-000000000001"
 
 
 class Recorder:
-    """What these tasks see of a run, without a worker behind it; it remembers the progress it was told."""
+    """A run context without a worker, which records the reported progress."""
 
     id = RUN_ID
 
     def __init__(self, parameters: Any, attempt: int) -> None:
         self.parameters = parameters
         self.attempt = attempt
-        self.told: list[tuple[int, int, str]] = []
+        self.reported: list[tuple[int, int, str]] = []
         self.stops: Callable[[], bool] = lambda: False
 
     def progress(self, done: int, total: int, unit: str) -> None:
         if self.stops():
             raise RunCancelled("enough")
-        self.told.append((done, total, unit))
+        self.reported.append((done, total, unit))
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def perform(task: Task, parameters: dict[str, Any], attempt: int = 1) -> Any:
         return task.call(parameters)
 
 
-def test_importing_registers_them() -> None:
+def test_importing_registers_the_shipped_tasks() -> None:
     assert {"mock", "baseline_forecast_v1"} <= set(registry.names())
     assert registry.get("mock") is mock
 
@@ -70,19 +70,19 @@ class TestMock:
         assert result["notes"] == "simulated"
         canonicalize(result)
 
-    def test_it_tells_each_step(self) -> None:
+    def test_mock_reports_each_step(self) -> None:
         parameters = {"seconds": 0, "steps": 4}
         with running(parameters) as run:
             mock.call(parameters)
-        assert run.told == [(1, 4, "steps"), (2, 4, "steps"), (3, 4, "steps"), (4, 4, "steps")]
+        assert run.reported == [(1, 4, "steps"), (2, 4, "steps"), (3, 4, "steps"), (4, 4, "steps")]
 
-    def test_it_works_for_the_time_it_was_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_mock_works_for_the_given_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = Clock(monkeypatch)
         assert perform(mock, {"seconds": 3.5})["metrics"]["runtime_seconds"] == pytest.approx(3.5)
         assert clock.now == pytest.approx(3.5)
         assert max(clock.naps) <= 0.05
 
-    def test_a_request_to_stop_is_noticed_between_naps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_mock_notices_cancellation(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = Clock(monkeypatch)
         with running({}) as run:
             run.stops = lambda: clock.now > 100
@@ -90,16 +90,16 @@ class TestMock:
                 mock(seconds=3600, steps=1)
         assert clock.now == pytest.approx(100, abs=0.1)
 
-    def test_the_first_attempts_fail_half_way(self) -> None:
+    def test_mock_fails_its_first_attempts_halfway(self) -> None:
         parameters = {"seconds": 0, "steps": 10, "fail_times": 2}
         for attempt in (1, 2):
             with running(parameters, attempt) as run:
                 with pytest.raises(SimulatedFailure, match=f"attempt {attempt} of 2"):
                     mock.call(parameters)
-                assert run.told[-1] == (5, 10, "steps")
+                assert run.reported[-1] == (5, 10, "steps")
         assert perform(mock, parameters, attempt=3)["notes"] == "simulated"
 
-    def test_they_fail_for_good_if_fatal(self) -> None:
+    def test_mock_fails_without_retry_if_fatal(self) -> None:
         with pytest.raises(Fatal):
             perform(mock, {"seconds": 0, "fail_times": 1, "fatal": True})
         assert perform(mock, {"seconds": 0, "fatal": True})["notes"] == "simulated"
@@ -113,13 +113,13 @@ class TestMock:
             mock.check(parameters)
         assert [problem.pointer for problem in caught.value.problems] == [f"/{next(iter(parameters))}"]
 
-    def test_parameters_are_handed_on_as_they_are(self) -> None:
+    def test_mock_receives_parameters_unchanged(self) -> None:
         parameters = {"seconds": 1, "payload": None}
         assert mock.bind(parameters) is parameters
 
 
 class Clock:
-    """Time that passes only in the mock's naps."""
+    """A clock that advances only while the mock sleeps."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -173,21 +173,21 @@ class TestForecast:
         for name, assumptions in SCENARIOS.items():
             assert growth(name) == pytest.approx(assumptions.drift + REGIONS["CA"][0], abs=0.01)
 
-    def test_bad_times_are_worse(self) -> None:
+    def test_worse_scenario_has_a_worse_objective(self) -> None:
         def decline(scenario: str) -> float:
             return float(perform(forecast, {**REQUEST, "scenario": scenario})["probability_of_decline"])
 
         assert decline("high_growth") < decline("baseline") < decline("recession")
 
-    def test_progress_is_told_by_month_and_a_stop_is_noticed(self) -> None:
+    def test_forecast_reports_progress_by_month_and_notices_cancellation(self) -> None:
         with running(REQUEST) as run:
             forecast.call(REQUEST)
-            assert run.told == [(month, 24, "months") for month in range(1, 25)]
+            assert run.reported == [(month, 24, "months") for month in range(1, 25)]
         with running(REQUEST) as run:
-            run.stops = lambda: len(run.told) == 3
+            run.stops = lambda: len(run.reported) == 3
             with pytest.raises(RunCancelled):
                 forecast.call(REQUEST)
-            assert len(run.told) == 3
+            assert len(run.reported) == 3
 
     @pytest.mark.parametrize(
         ("change", "says"),
@@ -201,11 +201,11 @@ class TestForecast:
             ({"seed": -1}, "seed"),
         ],
     )
-    def test_what_makes_no_sense_is_a_value_error(self, change: dict[str, Any], says: str) -> None:
+    def test_invalid_input_raises_value_error(self, change: dict[str, Any], says: str) -> None:
         with pytest.raises(ValueError, match=says):
             perform(forecast, {**REQUEST, **change})
 
-    def test_one_path_and_one_month_will_do(self) -> None:
+    def test_forecast_works_with_one_path_and_one_month(self) -> None:
         assert len(perform(forecast, {**REQUEST, "horizon_months": 1, "paths": 1})["months"]) == 1
 
     @pytest.mark.parametrize(

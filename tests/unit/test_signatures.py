@@ -1,4 +1,4 @@
-"""Every public call has a signature of its own, and the typed program of a user makes it."""
+"""Every public call has a real signature, and the typed example program uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of moves: what the rest of the system is held to."""
+"""The table of transitions is consistent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_run_can_end() -> None:
         assert reachable(status) & FINAL
 
 
-def test_a_success_is_final() -> None:
+def test_succeeded_run_is_final() -> None:
     assert reachable(Status.SUCCEEDED) == {Status.SUCCEEDED}
 
 
@@ -39,12 +39,12 @@ def test_final_states_are_left_only_by_reopening() -> None:
             assert (old in REOPENABLE, new, how) == (True, Status.PENDING, "reopen")
 
 
-def test_the_only_way_to_run_is_a_claim() -> None:
+def test_running_is_reached_only_by_a_claim() -> None:
     assert {(old, how) for (old, new), how in MOVES.items() if new is Status.RUNNING} == {(Status.PENDING, "claim")}
 
 
 @pytest.mark.parametrize("status", Status)
-def test_no_move_leads_nowhere(status: Status) -> None:
+def test_every_transition_changes_the_status(status: Status) -> None:
     assert (status, status) not in MOVES
     assert status.final == (status in FINAL)
 

@@ -1,4 +1,4 @@
-"""How parameters meet the signature of a task."""
+"""Parameters are checked against the signature of a task."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Point:
 
 
 class TestCheck:
-    def test_what_fits(self) -> None:
+    def test_valid_parameters_are_accepted(self) -> None:
         task_of(greet).check({"name": "you"})
         task_of(greet).check({"name": "you", "times": 2})
 
-    def test_all_problems_are_told_at_once(self) -> None:
-        told = problems(task_of(greet), {"times": "2", "nmae": "you", "x/y": 1})
-        assert told == {
+    def test_all_problems_are_reported_together(self) -> None:
+        found = problems(task_of(greet), {"times": "2", "nmae": "you", "x/y": 1})
+        assert found == {
             "/name": "missing",
             "/nmae": "unknown parameter; did you mean name?",
             "/x~1y": "unknown parameter",
@@ -98,11 +98,11 @@ class TestCheck:
             "choice": [True, "x"],
             "by_name": {"a/b": {"x": 1, "y": ""}},
         }
-        told = problems(task_of(fn), parameters)
-        assert told["/points/1/y"] == "missing"
-        assert told["/by_name/a~1b/y"] == "Input should be a valid integer"
-        assert "/choice/1" in told
-        assert all(not pointer.endswith(("int", "bool")) for pointer in told)
+        found = problems(task_of(fn), parameters)
+        assert found["/points/1/y"] == "missing"
+        assert found["/by_name/a~1b/y"] == "Input should be a valid integer"
+        assert "/choice/1" in found
+        assert all(not pointer.endswith(("int", "bool")) for pointer in found)
 
     def test_a_default_of_none_admits_null(self) -> None:
         def fn(note: str = None) -> None: ...  # noqa: RUF013
@@ -206,7 +206,7 @@ class TestBind:
         assert task_of(fn).call(sent) == (date(2026, 1, 5), Point(1, 2), Colour.RED, (1, 2), "x", None)
         assert sent["on"] == "2026-01-05"
 
-    def test_what_does_not_fit_any_more_is_refused(self) -> None:
+    def test_stored_parameters_that_no_longer_match_are_rejected(self) -> None:
         def fn(on: date) -> None: ...
 
         with pytest.raises(BadParameters) as caught:
@@ -221,7 +221,7 @@ class TestBind:
 
 
 class TestSchema:
-    def test_it_tells_names_types_and_defaults(self) -> None:
+    def test_schema_has_names_types_and_defaults(self) -> None:
         def fn(
             n: Annotated[int, Ge(1)], at: Point, anything, when: date = date(2026, 1, 5), note: str = "x"
         ) -> None: ...
@@ -237,7 +237,7 @@ class TestSchema:
         assert schema["properties"]["at"] == {"$ref": "#/$defs/Point"}
         assert schema["$defs"]["Point"]["required"] == ["x", "y"]
 
-    def test_kwargs_leave_it_open(self) -> None:
+    def test_schema_with_kwargs_allows_more_properties(self) -> None:
         def fn(**rest: Any) -> None: ...
 
         assert task_of(fn).schema()["additionalProperties"] is True

@@ -1,4 +1,4 @@
-"""Parameter values that are not JSON: given where the annotation says so, and given back to the task as they were."""
+"""Parameter values that are not JSON: accepted if annotated, and passed to the task unchanged."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Urgent(Order):
 
 
 class Recorded(BaseModel):
-    """Writes its time in its own way."""
+    """Has its own serialization."""
 
     at: datetime
 
@@ -98,7 +98,7 @@ def stored(hint: Any, value: Any) -> tuple[str, str]:
 
 
 def given_back(hint: Any, value: Any) -> Any:
-    """What the task gets."""
+    """Return the value that the task receives."""
     text, _ = stored(hint, value)
     return task_of(hint).bind(orjson.loads(text))["value"]
 

@@ -32,7 +32,7 @@ def greet(name: str, times: int = 1) -> str:
 
 
 class TestDecorator:
-    def test_bare_it_takes_the_name_of_the_function(self, registry: Registry) -> None:
+    def test_bare_decorator_uses_the_name_of_the_function(self, registry: Registry) -> None:
         made = registry.task(greet)
         assert made.name == f"{__name__}.greet"
         assert registry.get(made.name) is made
@@ -68,7 +68,7 @@ class TestDecorator:
         assert inspect.signature(made) == inspect.signature(greet)
         assert made.fn is greet
 
-    def test_async(self, registry: Registry) -> None:
+    def test_async_function_is_detected(self, registry: Registry) -> None:
         @registry.task
         async def double(x: int) -> int:
             return 2 * x
@@ -77,7 +77,7 @@ class TestDecorator:
         assert asyncio.run(double(2)) == 4
         assert asyncio.run(double.call({"x": 3})) == 6
 
-    def test_the_global_one(self) -> None:
+    def test_global_decorator_registers_globally(self) -> None:
         assert isinstance(global_registry, Registry)
         assert tasks.task == global_registry.task
 
@@ -102,12 +102,12 @@ class TestDecorator:
             ({"resources": 5}, "resources"),
         ],
     )
-    def test_policies_that_make_no_sense(self, registry: Registry, policies: dict[str, Any], says: str) -> None:
+    def test_invalid_policies_are_rejected(self, registry: Registry, policies: dict[str, Any], says: str) -> None:
         with pytest.raises(ConfigurationError, match=says):
             registry.task(**policies)(greet)
         assert registry.names() == []
 
-    def test_functions_that_make_no_sense(self, registry: Registry) -> None:
+    def test_invalid_functions_are_rejected(self, registry: Registry) -> None:
         def positional(a: int, /) -> None: ...
 
         def yields() -> Any:
@@ -126,7 +126,7 @@ class TestDecorator:
 
 
 class TestRegistry:
-    def test_an_unknown_name(self, registry: Registry) -> None:
+    def test_unknown_task_suggests_a_close_name(self, registry: Registry) -> None:
         registry.task("known")(greet)
         with pytest.raises(UnknownTask, match=r"'os\.system'.*known"):
             registry.get("os.system")
@@ -150,7 +150,7 @@ class TestRegistry:
             @registry.task("same")
             def local() -> None: ...
 
-    def test_the_same_function_may_come_again(self, registry: Registry) -> None:
+    def test_same_function_may_be_registered_again(self, registry: Registry) -> None:
         registry.task("same")(greet)
         again = registry.task("same", queue="new")(greet)
         assert registry.get("same") is again
@@ -173,21 +173,21 @@ class TestLoading:
         importlib.reload(sys.modules["hf_good"])
         assert global_registry.get("hf.good") is not first
 
-    def test_one_that_is_not_there(self) -> None:
+    def test_missing_module_is_rejected(self) -> None:
         with pytest.raises(ConfigurationError, match=r"'hf_absent'.*ModuleNotFoundError"):
             load_modules(["hf_absent"])
 
-    def test_one_that_fails(self, modules: Path) -> None:
+    def test_module_that_fails_to_import_is_rejected(self, modules: Path) -> None:
         (modules / "hf_broken.py").write_text("1 / 0\n")
         with pytest.raises(ConfigurationError, match=r"'hf_broken'.*ZeroDivisionError: division by zero"):
             load_modules(["hf_broken"])
 
     @pytest.mark.parametrize("name", ["tasks.py", "a/b", "", "a..b", ".relative", "a b"])
-    def test_what_is_no_name(self, name: str) -> None:
+    def test_invalid_module_name_is_rejected(self, name: str) -> None:
         with pytest.raises(ConfigurationError, match=r"dotted names"):
             load_modules([name])
 
-    def test_an_annotation_that_means_nothing_is_found_at_once(self, modules: Path) -> None:
+    def test_unresolvable_annotation_is_rejected_when_modules_are_loaded(self, modules: Path) -> None:
         (modules / "hf_vague.py").write_text(
             "from holdfast.domain.tasks import task\n@task('hf.vague')\ndef vague(x: 'Nowhere'): ...\n"
         )

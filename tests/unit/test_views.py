@@ -1,4 +1,4 @@
-"""Views of sequences, specs of tasks, and ids in series: everything that needs no database."""
+"""Views of sequences, descriptions of tasks, and series of ids, without a database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.jobs.views import open_view
 
 
 @given(st.lists(st.integers(-(2**53), 2**53), max_size=60), st.integers(1, 20))
-def test_a_list_is_cut_without_a_gap_and_each_slice_travels(items: list[int], size: int) -> None:
+def test_list_is_split_without_gaps_into_inline_slices(items: list[int], size: int) -> None:
     dataset = dataset_of(items)
     views = [open_view(_travelled(dataset.inline(part))) for part in dataset.parts(size)]
     assert [row for view in views for row in view.read()] == items
@@ -33,7 +33,7 @@ def test_a_list_is_cut_without_a_gap_and_each_slice_travels(items: list[int], si
 
 
 @given(st.integers(-50, 50), st.integers(-50, 50), st.integers(-7, 7).filter(bool), st.integers(1, 20))
-def test_a_range_is_cut_by_arithmetic(start: int, stop: int, step: int, size: int) -> None:
+def test_range_is_split_into_ranges(start: int, stop: int, step: int, size: int) -> None:
     numbers = range(start, stop, step)
     dataset = dataset_of(numbers)
     references = [dataset.inline(part) for part in dataset.parts(size)]
@@ -41,7 +41,7 @@ def test_a_range_is_cut_by_arithmetic(start: int, stop: int, step: int, size: in
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 15), st.integers(1, 6))
-def test_a_slice_is_cut_again_where_it_lies(items: list[int], outer: int, inner: int) -> None:
+def test_slice_can_be_split_again(items: list[int], outer: int, inner: int) -> None:
     seen = []
     for part in dataset_of(items).parts(outer):
         view = open_view(_travelled(dataset_of(items).inline(part)))
@@ -107,7 +107,7 @@ def _spec(key: str, *awaits: str) -> Spec:
 
 
 @given(st.integers(1, 30), st.data())
-def test_circles_are_found_and_nothing_else(size: int, data: st.DataObject) -> None:
+def test_only_cycles_are_rejected(size: int, data: st.DataObject) -> None:
     edges = data.draw(st.lists(st.tuples(st.integers(0, size - 1), st.integers(0, size - 1)), max_size=60))
     tasks = [_spec(str(n), *{str(b) for a, b in edges if a == n}) for n in range(size)]
     ids = [new_id() for _ in tasks]

@@ -1,4 +1,4 @@
-"""Small parts of workers and executors, each by itself."""
+"""Parts of workers and executors, tested separately."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_run_that_was_revoked_does_not_begin() -> None:
     theirs.close()
 
 
-def test_what_a_dead_process_did_not_send_is_found() -> None:
+def test_unsent_results_of_a_dead_process_are_found() -> None:
     descriptor, ours = make_shared_state()
     theirs = SharedState(descriptor)
     os.close(descriptor)
@@ -192,13 +192,13 @@ def test_a_log_line_is_json_on_one_line_and_quiet_events_are_left_out() -> None:
     stop()
     emit("run.settled", status="SUCCEEDED")
     [line] = stream.getvalue().splitlines()
-    told = json.loads(line)
-    assert told["level"] == "warning"
-    assert told["error"] == "a\nb\\x1b[1m"
-    assert {"run_id", "payload_hash", "worker_id", "status", "attempt_count", "at"} <= told.keys()
+    written = json.loads(line)
+    assert written["level"] == "warning"
+    assert written["error"] == "a\nb\\x1b[1m"
+    assert {"run_id", "payload_hash", "worker_id", "status", "attempt_count", "at"} <= written.keys()
 
 
-def test_a_line_for_people_cannot_be_faked() -> None:
+def test_line_for_people_cannot_be_forged() -> None:
     stream = io.StringIO()
     stop = configure_logging(json=False, level="debug", stream=stream)
     emit("run.settled_inline", error="one\r\ntwo")
@@ -206,7 +206,7 @@ def test_a_line_for_people_cannot_be_faked() -> None:
     assert len(stream.getvalue().splitlines()) == 1
 
 
-def test_whatever_can_be_due_has_a_service(database_url: str, tmp_path: Path) -> None:
+def test_every_service_that_can_be_due_exists(database_url: str, tmp_path: Path) -> None:
     with Runtime(Settings(database_url=database_url, artifacts=str(tmp_path))) as runtime:
         names = {service.name for service in (*SERVICES, *services(runtime))}
     assert names >= chores.NAMES

@@ -1,4 +1,4 @@
-"""Where a worker looks for runs."""
+"""Which queues a worker claims from, and from which position."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_a_short_claim_starts_over_and_is_worth_another_if_it_did_not_begin_at_t
     assert not picker.took(picker.positions(), [claim("a")], 2)
     assert picker.took(picker.positions(), [claim("a")] * 2, 2)
     late = picker.positions()
-    # Two that began late came back short: each is worth another, whichever was heard of first.
+    # Two claims that started late returned few runs: each is worth another claim.
     assert picker.took(late, [], 2)
     assert picker.took(late, [], 2)
     assert picker.positions() == [Position("a")]
     assert not picker.took(picker.positions(), [], 2)
 
 
-def test_a_ring_starts_that_queue_over() -> None:
+def test_hint_resets_the_position_in_its_queue() -> None:
     picker = Picker(["a", "b"])
     picker.took(picker.positions(), [claim("a"), claim("b")], 2)
     picker.restart(["a"])
@@ -52,7 +52,7 @@ def test_a_ring_starts_that_queue_over() -> None:
     assert found["b"] != Position("b")
 
 
-def test_every_so_often_it_starts_over_anyway() -> None:
+def test_position_is_reset_periodically() -> None:
     picker = Picker(["a"])
     picker.took([Position("a")], [claim("a")], 1)
     assert all(picker.positions() != [Position("a")] for _ in range(CLAIMS_PER_ROUND))
@@ -68,7 +68,7 @@ def test_worker_without_given_queues_serves_every_queue_it_learns_of() -> None:
     assert picker.serves(["anything"]) == ["anything"]
 
 
-def test_with_queues_of_its_own_it_serves_no_other() -> None:
+def test_worker_with_queues_serves_no_other() -> None:
     picker = Picker(["a"])
     picker.add(["x"])
     picker.know(["y"])

@@ -171,7 +171,7 @@ def _remark(task: Shown) -> str:
 @click.option("--reason", help="Stored with the job and its tasks.")
 @json_option
 def cancel_jobs(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
-    """Cancel jobs: pending tasks end at once, running tasks are asked to stop."""
+    """Cancel jobs: pending tasks end immediately, running tasks are requested to stop."""
     from holdfast.documents.others import job_document
 
     def call(api: Jobs, job_id: str) -> None:

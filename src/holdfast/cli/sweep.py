@@ -9,8 +9,8 @@ import click
 def sweep() -> None:
     """Do the workers' upkeep without executing runs.
 
-    Rescue runs whose worker is gone, ring for RQ's workers, publish events, prune. Every worker does this too: run it
-    where all execution is done by `rq worker`.
+    Rescue runs of dead workers, send messages to RQ, publish events, prune. Every worker does this too: use this
+    command if only `rq worker` executes runs.
     """
     from holdfast.assembly.worker import run_sweep
     from holdfast.runtime.settings import load

@@ -54,7 +54,7 @@ def list_workers(everyone: bool, as_json: bool) -> None:
 @workers.command()
 @click.argument("worker_id")
 def drain(worker_id: str) -> int:
-    """Ask a worker to claim no more runs and to stop when its runs have ended."""
+    """Drain a worker: it claims no more runs, and stops when its runs have ended."""
     with open_client() as client:
         worker_id = prefixes.worker_id(client, worker_id)
         found = client.drain_worker(worker_id)

@@ -1,1 +1,1 @@
-"""The JSON forms of records: what the API answers, what `--json` prints, and what an HTTP client reads back."""
+"""JSON documents of records: returned by the API, printed by `--json`, and parsed by the HTTP clients."""

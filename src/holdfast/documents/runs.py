@@ -1,4 +1,4 @@
-"""Runs, attempts and events as plain documents: what the API answers, and what `--json` prints."""
+"""JSON documents of runs, attempts and events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.domain.values import RunRecord
 
 
 def written(at: datetime | None) -> str | None:
-    """A time as RFC 3339 text in UTC."""
+    """Return a time as RFC 3339 text in UTC."""
     return None if at is None else times.written(at)
 
 

@@ -144,8 +144,8 @@ def _ordinary(binaries: Path) -> Account:
     if _has_name(uid):
         return Account(uid, gid)
     # initdb, unlike the server, insists on a name for its user id; containers often run ids without one.
-    nobody = _anybody()
-    account = Account(uid, gid, initdb=Identity("namespace", nobody.pw_uid, nobody.pw_gid))
+    other = _other_user()
+    account = Account(uid, gid, initdb=Identity("namespace", other.pw_uid, other.pw_gid))
     if not works(account.initdb, binaries):
         raise ConfigurationError(
             f"user id {uid} has no name, which PostgreSQL's initdb needs. "
@@ -155,11 +155,11 @@ def _ordinary(binaries: Path) -> Account:
 
 
 def _for_root(places: Places, uid: int, gid: int) -> list[Account]:
-    nobody = _anybody()
+    other = _other_user()
     dropped = Identity("drop", uid, gid)
-    makes = dropped if _has_name(uid) else Identity("drop", nobody.pw_uid, nobody.pw_gid)
+    makes = dropped if _has_name(uid) else Identity("drop", other.pw_uid, other.pw_gid)
     plain = Account(uid, gid, dropped, makes)
-    inside = Identity("namespace", nobody.pw_uid, nobody.pw_gid)
+    inside = Identity("namespace", other.pw_uid, other.pw_gid)
     accounts = [
         Account(0, 0, inside, inside),
         Account(uid, gid, replace(dropped, kind="override"), replace(makes, kind="override")),
@@ -185,7 +185,7 @@ def _has_name(uid: int) -> bool:
     return True
 
 
-def _anybody() -> pwd.struct_passwd:
+def _other_user() -> pwd.struct_passwd:
     entries = [entry for entry in pwd.getpwall() if entry.pw_uid != 0]
     named = [entry for entry in entries if entry.pw_name == "nobody"]
     for entry in [*named, *entries]:

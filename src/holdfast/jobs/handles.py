@@ -1,4 +1,4 @@
-"""What the jobs API hands out: jobs, their tasks, and maps."""
+"""The objects that the jobs API returns: jobs, their tasks, and maps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = 1000
 
 
 class JobTask:
-    """A task of a job: a run under the names that jobs use."""
+    """A task of a job: a run with the field names of the jobs API."""
 
     def __init__(self, record: RunRecord, load_result: LoadResult | None = None) -> None:
         self.record = record
@@ -42,9 +42,9 @@ class JobTask:
         self.completed_at = record.finished_at
 
     def result(self) -> Any:
-        """What the task returned. Raises RunNotFinished, RunFailed or RunCancelled if there is nothing."""
+        """Return the task's result. Raises RunNotFinished, RunFailed or RunCancelled if there is none."""
         if self._load_result is None:
-            raise LookupError(f"task {self.id} was made without a way to load its result; read it with get_task")
+            raise LookupError(f"task {self.id} cannot load its result; read it with get_task")
         return self._load_result(self.id)
 
     def __repr__(self) -> str:
@@ -58,7 +58,7 @@ class JobTask:
 
 
 class Tasks(Sequence[JobTask]):
-    """The tasks of a job, read as they are asked for: those made with it first, in the order they were listed."""
+    """The tasks of a job, loaded when accessed: those created with the job first, in the given order."""
 
     def __init__(self, job_id: str, total: int, load: LoadTasks, load_result: LoadResult) -> None:
         self._job_id = job_id
@@ -104,7 +104,7 @@ class Tasks(Sequence[JobTask]):
 
 
 class Job:
-    """A job as it was when it was read. `tasks` are read from the database when they are looked at."""
+    """A job as it was when it was read. `tasks` are loaded when they are accessed."""
 
     def __init__(self, record: JobRecord, load: LoadTasks, load_result: LoadResult) -> None:
         self.record = record
@@ -135,7 +135,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class MapHandle:
-    """A map: what `collect` and `depends_on` take. `reference()` travels in parameters and results."""
+    """A map, for `collect` and `depends_on`. Its `reference()` can be used in parameters and results."""
 
     id: str
     job_id: str
@@ -144,19 +144,19 @@ class MapHandle:
 
     @property
     def task_ids(self) -> list[str]:
-        """The ids of its tasks, in the order of the slices."""
+        """Return the ids of its tasks, in the order of the slices."""
         return slice_ids(self.id, self.total)
 
     def __len__(self) -> int:
         return self.total
 
     def reference(self) -> dict[str, Any]:
-        """The handle as JSON."""
+        """Return the handle as JSON."""
         return {"$map": {"id": self.id, "job_id": self.job_id, "total": self.total, "entrypoint": self.entrypoint}}
 
     @classmethod
     def of(cls, value: Any) -> MapHandle:
-        """A handle, given as such or as its reference."""
+        """Return the handle for a handle or for a reference to one."""
         if isinstance(value, MapHandle):
             return value
         match value:

@@ -1,4 +1,4 @@
-"""Health and figures of the whole, under the names that the jobs API uses."""
+"""Health and metrics of the whole system, with the names of the jobs API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.verbs.caller import Caller
 from holdfast.verbs.procedures import Procedure
 from holdfast.verbs.verb import verb
 
-# A lease that passed longer ago than this should have been rescued.
+# A lease that expired longer ago than this should have been rescued.
 STALE_AFTER = 30.0
 
 
@@ -20,7 +20,7 @@ STALE_AFTER = 30.0
 def health_check(caller: Caller, /) -> Procedure[dict[str, Any]]:
     """`{"healthy": bool, "checks": {"database", "workers", "stale_tasks"}}`: each check is True if all is well.
 
-    The database answers and has our schema; a worker lives; no task was left behind by a worker that stopped.
+    The database responds and has the right schema; a worker is alive; no task of a dead worker awaits rescue.
     """
     try:
         found: Overview = yield partial(ops.overview, STALE_AFTER)
@@ -37,6 +37,6 @@ def unhealthy() -> dict[str, Any]:
 
 @verb()
 def metrics(caller: Caller, /) -> Procedure[dict[str, Any]]:
-    """Every figure that the source names, in one read; see `ops.metrics`."""
+    """Return all metrics; see `ops.metrics`."""
     found: dict[str, Any] = yield ops.metrics
     return found

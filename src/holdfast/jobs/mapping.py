@@ -34,7 +34,7 @@ from holdfast.verbs.verb import verb
 CHUNK_SIZE = 10_000
 BRIEF = 2_000
 
-# Stands where each slice's own view will be; no user's text can be it, for it is made anew in every process.
+# A placeholder for each slice's view. It is random in every process, so it cannot occur in user data.
 _HOLE = f"view {new_id()}"
 
 
@@ -49,12 +49,12 @@ def map_dataset(
     options: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Procedure[MapHandle]:
-    """Make one run of `task` for every `chunk_size` rows of a dataset, without reading them, in one transaction.
+    """Create one run of `task` for every `chunk_size` rows of a dataset, without reading them, in one transaction.
 
-    Each is called with `view=`, its slice, and the kwargs. Inside a task of a job they join that job; elsewhere they
-    make one. `options` are those of a task in `create_job`, and `job_id` for an existing job; its `kwargs` may have the
-    names of arguments of `map` itself. Returns a handle for `collect` and `depends_on`. A later attempt is given the
-    map that an earlier one made; raises ChildDiffers if it asks for another.
+    Each run is called with its slice as `view=`, and the kwargs. Inside a task of a job, the runs are added to that
+    job; otherwise a job is created. `options` are those of a task in `create_job`, and `job_id` for an existing job;
+    its `kwargs` may have the names of arguments of `map` itself. Returns a handle for `collect` and `depends_on`. A
+    later attempt gets the map that an earlier one created; raises ChildDiffers if it requests another.
     """
     caller.check_stop()
     known = resolve(task)
@@ -62,9 +62,9 @@ def map_dataset(
     given = dict(options or {})
     job_id, key = given.pop("job_id", None), given.pop("key", None)
     kwargs = known.encode(_kwargs(kwargs, given.pop("kwargs", None), "view", "map"))
-    asked = dataset_of(dataset)
-    source = yield Elsewhere(partial(_source, asked))
-    pinned: Dataset = yield Elsewhere(asked.pinned)
+    requested = dataset_of(dataset)
+    source = yield Elsewhere(partial(_source, requested))
+    pinned: Dataset = yield Elsewhere(requested.pinned)
     parts: list[Part] = yield Elsewhere(partial(pinned.parts, chunk_size))
     if len(parts) > SERIES_AT_MOST:
         raise BadInput(f"{len(parts)} slices are too many; choose a larger chunk_size", [Problem("/chunk_size", "")])
@@ -114,7 +114,7 @@ def _source(dataset: Any) -> dict[str, Any]:
 
 
 def _note_changes(run: RunContext, stored: MapRecord, new: NewMap) -> None:
-    """Log in the run that its dataset has changed since it was first mapped. The stored map is used."""
+    """Log in the run that its dataset has changed since it was first mapped, and that the stored map is used."""
     before, now = {"slices": stored.total, "dataset": stored.dataset}, {"slices": new.total}
     changes = ops.diff(before, now | {"dataset": orjson.loads(new.dataset)})
     if changes:
@@ -143,7 +143,9 @@ def _kwargs(given: Mapping[str, Any], more: Any, own: str, call: str) -> dict[st
 
 def _require_size(chunk_size: Any) -> None:
     if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
-        raise BadInput(f"chunk_size is a number of rows, not {chunk_size!r}", [Problem("/chunk_size", "not positive")])
+        raise BadInput(
+            f"chunk_size must be a number of rows, not {chunk_size!r}", [Problem("/chunk_size", "not positive")]
+        )
 
 
 def _place(caller: Caller, task: Any, job_id: Any, key: str | None) -> tuple[NewJob | None, KnownAs, str]:
@@ -165,7 +167,7 @@ def _place(caller: Caller, task: Any, job_id: Any, key: str | None) -> tuple[New
 def _slices(
     caller: Caller, task: Any, kwargs: Mapping[str, Any], dataset: Dataset, parts: Sequence[Part], map_id: str
 ) -> list[Slice]:
-    """What each run is told. The canonical text is made once, and each slice's view is put into it."""
+    """Return the parameters of each run. The canonical text is rendered once, and each slice's view is inserted."""
     ignored = resolve(task).ignore_in_hash
     before, _, after = canonicalize({**kwargs, "view": _HOLE})[0].partition(f'"{_HOLE}"')
     most = caller.settings.max_body_bytes
@@ -185,7 +187,7 @@ def _slices(
 
 
 def _view(dataset: Dataset, part: Part, map_id: str) -> str:
-    """The canonical text of a slice's view."""
+    """Return the canonical text of a slice's view."""
     inline = dataset.inline(part)
     if inline is None:
         place = canonicalize(part.place)[0]
@@ -200,10 +202,10 @@ def _view(dataset: Dataset, part: Part, map_id: str) -> str:
 def collect(
     caller: Caller, handle: Any, /, *, into: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
 ) -> Procedure[RunRecord]:
-    """Add the task that runs once after all of a map, called with `results=` and the kwargs; returns it.
+    """Add the task that runs once after all runs of a map, called with `results=` and the kwargs. Return it.
 
-    The results come in the order of the slices, and are loaded as they are read. Asked twice with the same task, it is
-    added once, and with other kwargs refused: ChildDiffers. It never runs if a slice failed, until that is retried.
+    The results are in the order of the slices, and are loaded as they are read. A repeated call with the same task adds
+    it once; raises ChildDiffers if the kwargs differ. The task does not run if a slice failed, until that is retried.
     """
     caller.check_stop()
     given = dict(options or {})

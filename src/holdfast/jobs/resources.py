@@ -1,4 +1,4 @@
-"""Temporary resources: files and tables that are removed when their job has ended."""
+"""Temporary resources: files and tables that are removed after their job has ended."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from holdfast.verbs.verb import verb
 def remove_with_job(
     caller: Caller, /, resource: Any, *, job_id: object = None, keep_for_retry: bool = False
 ) -> Procedure[None]:
-    """Have a file, a directory or a table removed when the job has ended: the current job, or the one that is named.
+    """Remove a file, a directory or a table after a job has ended: the current job, or the one with `job_id`.
 
     `resource` is a path, or a dataset: Parquet files, a Postgres table, a ClickHouse table. With `keep_for_retry` it is
-    removed only once the job has succeeded, so that a failed one can still be retried with it.
+    removed only after the job has succeeded, so that a failed job can be retried with it.
     """
     job = caller.current_job_id() if job_id is None else job_id_of(job_id)
     described = _described(resource)
@@ -38,11 +38,11 @@ def _described(resource: Any) -> dict[str, Any]:
     dataset = dataset_of(resource)
     if isinstance(dataset, ParquetFiles | PostgresTable | ClickHouseTable):
         return {"dataset": dataset.description()}
-    raise BadInput(f"{type(resource).__name__} is nothing that could be removed; give a path or a dataset")
+    raise BadInput(f"{type(resource).__name__} cannot be removed; give a path or a dataset")
 
 
 def remove(described: dict[str, Any]) -> None:
-    """Remove a resource. One that is gone already is removed."""
+    """Remove a resource, if it still exists."""
     if "path" in described:
         _remove_path(Path(described["path"]))
         return

@@ -1,4 +1,4 @@
-"""The results of a map, as its join reads them: in the order of the slices, loaded a page at a time."""
+"""The results of a map for its join: in the order of the slices, loaded one page at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LoadStored = Callable[[ResultRecord], bytes]
 
 
 class Results(Sequence[Any]):
-    """What the runs of a map returned. Never more than a page at a time is in memory."""
+    """The results of the runs of a map. At most one page is in memory."""
 
     def __init__(self, map_id: str, total: int, load_page: LoadPage, load_stored: LoadStored) -> None:
         self._ids = slice_ids(map_id, total)
@@ -68,7 +68,7 @@ class Results(Sequence[Any]):
 
 
 def revived(value: Any) -> Any:
-    """What a result stands for: a view, a dataset or a map if it is the reference of one, else the value itself."""
+    """Return the view, dataset or map if a result is a reference to one, or else the value itself."""
     if isinstance(value, dict) and len(value) == 1:
         if "$view" in value:
             from holdfast.jobs.views import open_view
@@ -86,7 +86,7 @@ def revived(value: Any) -> Any:
 
 
 def open_results(reference: dict[str, Any]) -> Results:
-    """The results that a join is called with."""
+    """Return the results that a join is called with."""
     from holdfast.jobs.current import client
     from holdfast.sql import maps
 

@@ -1,4 +1,4 @@
-"""Tasks as callers describe them, made ready to be written: every check that needs no database happens here."""
+"""Tasks as callers describe them: parsing, and every check that needs no database."""
 
 from __future__ import annotations
 
@@ -23,28 +23,30 @@ KEY_LENGTH = 255
 
 
 class Spec(NamedTuple):
-    """A task to be: its run, without an id; its key; and what it waits for, by key or id, each with its policy."""
+    """A task to be created: its run, without an id; its key; and its dependencies by key or id, each with a policy."""
 
     run: NewRun
     key: str | None
     awaits: list[tuple[str, str]]
 
 
-def parse(settings: Settings, told: Any, pointer: str = "") -> Spec:
-    """Read one task: `{"entrypoint", "kwargs", "key"?, "depends_on"?, ...}`. Raises BadInput, with all problems."""
-    if not isinstance(told, Mapping):
-        raise BadInput(f"a task is a mapping with an entrypoint, not {told!r}", [Problem(pointer, "not an object")])
-    problems = list(_unknown(told))
-    if "entrypoint" not in told:
+def parse(settings: Settings, given: Any, pointer: str = "") -> Spec:
+    """Parse one task: `{"entrypoint", "kwargs", "key"?, "depends_on"?, ...}`. Raises BadInput, with all problems."""
+    if not isinstance(given, Mapping):
+        raise BadInput(
+            f"a task must be a mapping with an entrypoint, not {given!r}", [Problem(pointer, "not an object")]
+        )
+    problems = list(_unknown(given))
+    if "entrypoint" not in given:
         problems.append(Problem("/entrypoint", "missing"))
-    awaits = awaited(told.get("depends_on"), problems)
-    key = _key(told.get("key"), problems)
-    policy = _policy(told, problems)
+    awaits = awaited(given.get("depends_on"), problems)
+    key = _key(given.get("key"), problems)
+    policy = _policy(given, problems)
     run: NewRun | None = None
-    if "entrypoint" in told:
-        options = {name: told[name] for name in OPTIONS if told.get(name) is not None}
+    if "entrypoint" in given:
+        options = {name: given[name] for name in OPTIONS if given.get(name) is not None}
         try:
-            run = prepare(settings, told["entrypoint"], told.get("kwargs"), dedupe="off", **options)
+            run = prepare(settings, given["entrypoint"], given.get("kwargs"), dedupe="off", **options)
         except BadInput as error:
             if not error.problems:
                 raise
@@ -68,8 +70,8 @@ def _renamed(pointer: str) -> str:
     return pointer
 
 
-def _unknown(told: Mapping[str, Any]) -> Iterable[Problem]:
-    for name in told:
+def _unknown(given: Mapping[str, Any]) -> Iterable[Problem]:
+    for name in given:
         if name not in FIELDS:
             near = difflib.get_close_matches(str(name), FIELDS, n=1)
             yield Problem(f"/{name}", "unknown field" + (f"; did you mean {near[0]}?" if near else ""))
@@ -83,26 +85,26 @@ def _key(key: Any, problems: list[Problem]) -> str | None:
     return str(key)
 
 
-def _policy(told: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
+def _policy(given: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
     policy: dict[str, Any] = {}
-    retries = told.get("max_retries")
+    retries = given.get("max_retries")
     if retries is not None:
         if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries < 1_000_000:
-            problems.append(Problem("/max_retries", "must be a whole number from 0 on"))
+            problems.append(Problem("/max_retries", "must be a whole number of at least 0"))
         else:
             policy["max_attempts"] = retries + 1
-    timeout = seconds_of(told.get("timeout"), "/timeout", problems)
+    timeout = seconds_of(given.get("timeout"), "/timeout", problems)
     if timeout is not None:
         policy["timeout"] = timeout
-    if not isinstance(told.get("critical", True), bool):
+    if not isinstance(given.get("critical", True), bool):
         problems.append(Problem("/critical", "must be true or false"))
-    elif not told.get("critical", True):
+    elif not given.get("critical", True):
         policy["critical"] = False
     return policy
 
 
 def seconds_of(value: Any, pointer: str, problems: list[Problem]) -> float | None:
-    """A duration in seconds, given as such or as a timedelta."""
+    """Return a duration in seconds, given as a number or as a timedelta."""
     if value is None:
         return None
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
@@ -113,10 +115,10 @@ def seconds_of(value: Any, pointer: str, problems: list[Problem]) -> float | Non
 
 
 def placed(specs: Sequence[Spec], ids: Sequence[str], job_id: str, known: Mapping[str, str]) -> list[NewRun]:
-    """The runs of these tasks under their ids, with their dependencies told by id.
+    """Return the runs of these tasks with their ids, and with dependencies by id.
 
-    Keys name tasks of the same list first, then those that are `known`. Raises BadInput for a key that names nothing,
-    one that names two, and for tasks that depend on each other in a circle.
+    A key refers to a task of the same list first, then to a `known` one. Raises BadInput for a key that refers to no
+    task or to two tasks, and for tasks that depend on each other in a cycle.
     """
     own: dict[str, int] = {}
     problems = []
@@ -136,17 +138,17 @@ def placed(specs: Sequence[Spec], ids: Sequence[str], job_id: str, known: Mappin
             elif edges.setdefault(on_id, Dependency(on_id, policy)).policy != policy:
                 problems.append(Problem(at, f"{name!r} is named twice, with different policies"))
         runs.append(replace(spec.run, id=id_, job_id=job_id, depends_on=tuple(edges.values())))
-    circle = _circle(graph)
-    if circle:
-        names = " -> ".join(str(specs[index].key) for index in circle)
-        problems.append(Problem(f"/tasks/{circle[0]}/depends_on", f"tasks wait for each other in a circle: {names}"))
+    cycle = _cycle(graph)
+    if cycle:
+        names = " -> ".join(str(specs[index].key) for index in cycle)
+        problems.append(Problem(f"/tasks/{cycle[0]}/depends_on", f"tasks wait for each other in a cycle: {names}"))
     if problems:
         raise _refusal(problems)
     return runs
 
 
-def _circle(graph: Sequence[Sequence[int]]) -> list[int]:
-    """A way from a node back to itself, if there is one."""
+def _cycle(graph: Sequence[Sequence[int]]) -> list[int]:
+    """Return a path from a node back to itself, if there is one."""
     finished = [False] * len(graph)
     for start in range(len(graph)):
         path, place = [start], {start: 0}

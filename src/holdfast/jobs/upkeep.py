@@ -1,7 +1,7 @@
-"""Upkeep of jobs: what any worker does for all, bounded and safe to be done by many at once.
+"""Upkeep of jobs: bounded services that every worker runs, safe to run concurrently.
 
-Stops jobs whose time is over and goes on with stops that were cut off, ends jobs that were kept open in vain, decides
-about runs that wait for nothing any more, and removes the temporary resources of jobs that have ended.
+They stop jobs past their deadline, continue interrupted stops, end jobs that were kept open too long, correct wrong
+counts of dependencies, and remove the temporary resources of jobs that have ended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ERROR_LENGTH = 2000
 
 
 def stop_overdue_jobs() -> Procedure[int]:
-    """Stop jobs whose time is over, and those whose stop was cut off; tells how many."""
+    """Stop jobs past their deadline, and continue interrupted stops. Return how many."""
     found: list[Stopping] = yield ops.jobs_to_stop
     for job in found:
         if not job.marked:
@@ -38,13 +38,13 @@ def stop_overdue_jobs() -> Procedure[int]:
 
 
 def end_held_jobs() -> Procedure[int]:
-    """End jobs that were kept open for a join which never came; tells how many."""
+    """End jobs that were kept open for a join that was never added. Return how many."""
     ended: int = yield ops.end_held_jobs
     return ended
 
 
 def heal_dependencies() -> Procedure[int]:
-    """Decide about runs whose count of what they wait for does not agree with the rows; tells how many."""
+    """Decide about waiting runs whose count of dependencies is wrong. Return how many."""
     healed = 0
     after: str | None = FIRST
     while after is not None:
@@ -54,7 +54,7 @@ def heal_dependencies() -> Procedure[int]:
 
 
 def remove_resources() -> Procedure[int]:
-    """Remove the temporary resources of jobs that have ended; tells how many. What cannot be is tried again later."""
+    """Remove the temporary resources of ended jobs. Return how many. Failed removals are retried later."""
     found: list[Resource] = yield ops.resources_to_remove
     removed = 0
     for resource in found:
@@ -62,7 +62,7 @@ def remove_resources() -> Procedure[int]:
         try:
             yield Elsewhere(partial(remove, orjson.loads(resource.resource)))
             removed += 1
-        except Exception as caught:  # noqa: BLE001 - one that cannot be removed never strands the others
+        except Exception as caught:  # noqa: BLE001 - a failed removal must not prevent the others
             error = f"{type(caught).__name__}: {caught}"[:ERROR_LENGTH]
         yield partial(ops.resource_removed, resource, error)
     return removed

@@ -1,4 +1,4 @@
-"""Views: a slice of a dataset that travels as a reference and is read where it is needed."""
+"""Views: a slice of a dataset that is passed as a reference and read where it is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.jobs.datasets.sequences import Items, Numbers
 
 
 class View:
-    """Some rows of a dataset: `len(view)` of them, after `offset` others. Nothing is read before `read()`."""
+    """A slice of a dataset: `len(view)` rows after the first `offset`. Nothing is read before `read()`."""
 
     def __init__(self, dataset: Dataset | Callable[[], Dataset], part: Part) -> None:
         self._dataset = dataset
@@ -19,19 +19,19 @@ class View:
 
     @classmethod
     def of(cls, value: Any) -> View:
-        """The whole of a list, a range or a dataset as one view; handy in tests of a task."""
+        """Return a whole list, range or dataset as one view; useful in tests of a task."""
         dataset = dataset_of(value).pinned()
         parts = dataset.parts(1 << 62)
         return cls(dataset, parts[0] if parts else Part(0, 0))
 
     @property
     def offset(self) -> int:
-        """How many rows come before this slice."""
+        """The number of rows before this slice."""
         return self.part.offset
 
     @property
     def limit(self) -> int:
-        """How many rows the slice had when it was made."""
+        """The number of rows the slice had when it was created."""
         return self.part.limit
 
     def __len__(self) -> int:
@@ -39,32 +39,32 @@ class View:
 
     @property
     def dataset(self) -> Dataset:
-        """What this is a slice of."""
+        """The dataset that this is a slice of."""
         if callable(self._dataset):
             self._dataset = self._dataset()
         return self._dataset
 
     @property
     def meaning(self) -> str:
-        """Which rows these are if others write to the dataset: a sentence."""
+        """A sentence that says which rows these are if the data is changed later."""
         return self.dataset.meaning
 
     def read(self) -> list[Any]:
-        """The rows of the slice: the values of a list or range, else a mapping of columns for each row."""
+        """Return the rows of the slice: the values of a list or range, or else a mapping of columns for each row."""
         return self.dataset.read(self.part) if self.part.limit else []
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.read())
 
     def reference(self) -> dict[str, Any]:
-        """The view as JSON, to be put into parameters, or returned as a result."""
+        """Return the view as JSON, for parameters or results."""
         inline = self.dataset.inline(self.part)
         if inline is not None:
             return {"$view": inline}
-        told = {"dataset": self.dataset.description(), "offset": self.offset, "limit": self.limit}
-        return {"$view": told | {"place": self.part.place}}
+        reference = {"dataset": self.dataset.description(), "offset": self.offset, "limit": self.limit}
+        return {"$view": reference | {"place": self.part.place}}
 
-    # What a map needs: a slice can be cut again, and its pieces are slices of the same dataset.
+    # The interface of a dataset: a slice can be split again, and its parts are slices of the same dataset.
 
     def description(self) -> dict[str, Any]:
         return self.dataset.description()
@@ -85,7 +85,7 @@ class View:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """A task may say `view: View`: what comes is a reference, and is opened before the call."""
+        """Allow the annotation `view: View`: the parameter is a reference, which is opened before the call."""
         from pydantic_core import core_schema
 
         return core_schema.no_info_after_validator_function(_require_view, core_schema.any_schema())
@@ -97,23 +97,23 @@ def _require_view(value: Any) -> Any:
     raise ValueError("pass a view as view.reference()")
 
 
-def open_view(told: dict[str, Any]) -> View:
-    """The view that a reference stands for. Rows that came along are there; a dataset is opened when it is read."""
-    if "items" in told:
-        return View(Items(told["items"], told["offset"]), Part(told["offset"], len(told["items"])))
-    if "range" in told:
-        numbers = range(*told["range"])
-        return View(Numbers(numbers, told["offset"]), Part(told["offset"], len(numbers)))
-    part = Part(told["offset"], told["limit"], told.get("place"))
-    if "map" in told:
-        map_id = told["map"]
+def open_view(reference: dict[str, Any]) -> View:
+    """Return the view of a reference. A reference may contain the rows; otherwise its dataset is opened when read."""
+    if "items" in reference:
+        return View(Items(reference["items"], reference["offset"]), Part(reference["offset"], len(reference["items"])))
+    if "range" in reference:
+        numbers = range(*reference["range"])
+        return View(Numbers(numbers, reference["offset"]), Part(reference["offset"], len(numbers)))
+    part = Part(reference["offset"], reference["limit"], reference.get("place"))
+    if "map" in reference:
+        map_id = reference["map"]
         return View(lambda: _mapped(map_id), part)
-    return View(lambda: described(told["dataset"]), part)
+    return View(lambda: described(reference["dataset"]), part)
 
 
 @lru_cache(maxsize=64)
 def _mapped(map_id: str) -> Dataset:
-    """The dataset that a map was made of."""
+    """Return the dataset of a map."""
     from holdfast.domain.errors import RunNotFound
     from holdfast.jobs.current import client
     from holdfast.sql import maps

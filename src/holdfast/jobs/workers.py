@@ -23,9 +23,9 @@ from holdfast.verbs.workers import LOCKED_ROW, STATUSES
 def register_worker(
     caller: Caller, /, hostname: str | None = None, pid: int | None = None, *, name: str | None = None, slots: int = 1
 ) -> Procedure[WorkerRecord]:
-    """Enter a worker that will send heartbeats. Its id is fresh every time, also for a name that was there before.
+    """Register a worker that will send heartbeats. It gets a new id, even if the name was used before.
 
-    Workers started with `holdfast worker` enter themselves.
+    Workers started with `holdfast worker` register themselves.
     """
     hostname, pid = hostname or socket.gethostname(), os.getpid() if pid is None else pid
     info = WorkerInfo(
@@ -51,16 +51,16 @@ def worker_heartbeat(caller: Caller, /, worker: object) -> Procedure[WorkerRecor
 
 @verb(refused_in_transaction=LOCKED_ROW)
 def deregister_worker(caller: Caller, /, worker: object) -> Procedure[None]:
-    """Take a worker out. What it still holds is given to others at once."""
+    """Deregister a worker. Its runs can be rescued immediately."""
     yield partial(ops.deregister_worker, _id(worker))
 
 
 @verb()
 def list_workers(caller: Caller, /, status: str | None = None) -> Procedure[list[WorkerRecord]]:
-    """Workers that live, and those that stopped in the last day; `status` is active, idle, draining or stopped."""
+    """Return live workers, and those that stopped in the last day; `status` is active, idle, draining or stopped."""
     wanted = status.lower() if isinstance(status, str) else status
     if wanted not in (None, *STATUSES):
-        raise BadInput(f"{status!r} is no status of a worker; {', '.join(STATUSES)}", [Problem("/status", "unknown")])
+        raise BadInput(f"{status!r} is not a worker status; {', '.join(STATUSES)}", [Problem("/status", "unknown")])
     found: list[WorkerRecord] = yield ops.list_workers
     # An idle worker is alive, which is what "active" means to most callers.
     words = {None: STATUSES, "active": ("active", "idle")}.get(wanted, (wanted,))

@@ -1,13 +1,12 @@
-"""Alembic, given the numbered SQL files in memory: no ini file, no revision scripts to keep in step.
+"""Runs the numbered SQL files with Alembic, from memory: there is no ini file and there are no revision scripts.
 
-A migration never blocks other sessions for long. If it took the locks of its tables one by one, it would end in a
-deadlock under load: some statement always holds one of them and waits for another. So it first looks for a moment in
-which it gets all locks at once, without waiting, which disturbs no other session. If there is none for a few seconds it
-waits for each table, half a second at first; then it is rolled back, others go on, and it is tried again. Later tries
-wait longer, up to five seconds.
+A migration never blocks other sessions for long. If it locked its tables one by one, it would deadlock under load: some
+statement always holds one of them and waits for another. So it first tries to get all locks at once, without waiting,
+which does not disturb other sessions. If that fails for a few seconds, it waits for each table, half a second at first;
+then it is rolled back, so that other sessions can continue, and retried. Later attempts wait up to five seconds.
 
-Only one process migrates at a time. The lock that sees to it belongs to a transaction, not to a session, so that it
-works through a transaction pooler as well; each migration looks again which number the database is at.
+Only one process migrates at a time. The advisory lock for this belongs to a transaction, not to a session, so that it
+works through a transaction pooler as well; each migration checks again which number the database is at.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from holdfast.drivers.sessions import OwnConnection
 from holdfast.schema import migrate
 from holdfast.schema.migrate import Migration
 
-# One migration at a time, from whichever process; the lock goes with the transaction that holds it.
+# One migration at a time, in any process; the lock is released with its transaction.
 _LOCK = 7_226_311_052
 
-# How long a try looks for a moment when none of its tables is in use, and how often; how long it then waits for each.
+# How long an attempt tries to lock all tables at once, and how often; how long it then waits for each.
 _QUIET_SECONDS, _QUIET_EVERY = 5.0, 0.005
 _LOCK_SECONDS = (0.5, 0.5, 0.5, 1.0, 2.0, 5.0)
-# How long others go on before the next try, at most, and when the last one is over.
+# The longest pause between attempts, and when to give up.
 _PAUSE_SECONDS = 1.0
 _GIVE_UP_SECONDS = 120.0
 
@@ -76,12 +75,12 @@ def run(url: str, migrations: list[Migration], on_wait: Callable[[str], None] | 
                 ) from error
             tries += 1
             if on_wait is not None:
-                on_wait(f"other sessions are using tables that the migration changes; trying again (try {tries})")
+                on_wait(f"other sessions are using tables that the migration changes; retrying (attempt {tries})")
             time.sleep(random.uniform(_PAUSE_SECONDS / 2, _PAUSE_SECONDS))
 
 
 def _prepare(connection: Connection, migrations: list[Migration], lock_seconds: float) -> None:
-    """Create the table of migrations, compare its hashes with ours, and record those that are missing."""
+    """Create the migration table, compare its hashes with those of this release, and record missing ones."""
     cursor = _begin(connection, lock_seconds)
     cursor.execute("create schema if not exists holdfast")
     cursor.execute(
@@ -148,7 +147,7 @@ def _apply(connection: Connection, migration: Migration, previous: str | None, l
 
 
 def _lock_at_once(cursor: Any, migration: Migration) -> None:
-    """Lock every table that the migration changes at a moment when none is in use; if there is none, lock nothing."""
+    """Lock every table that the migration changes, without waiting; if that never succeeds, lock nothing."""
     names = sorted({f"holdfast.{name}" for name in _CHANGED.findall(migration.sql)})
     cursor.execute(
         "select string_agg(pg_class.oid::regclass::text, ', ') from unnest(%s::text[]) as name "

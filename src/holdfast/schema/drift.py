@@ -91,7 +91,7 @@ _LINES = {
 
 
 def describe(connection: psycopg.Connection[Any]) -> list[str]:
-    """The schema of this database, line by line, in words that do not depend on the server's version or its roles."""
+    """Return the schema of this database as lines that do not depend on the server's version or its roles."""
     with connection.transaction():
         connection.execute("set local search_path to pg_catalog")
         return sorted(
@@ -102,12 +102,12 @@ def describe(connection: psycopg.Connection[Any]) -> list[str]:
 
 
 def expected() -> list[str]:
-    """The schema that the migrations make."""
+    """Return the schema that the migrations produce."""
     return (resources.files("holdfast.sql") / "schema.txt").read_text("utf-8").splitlines()
 
 
 def check(url: str) -> list[str]:
-    """Each difference between the database and its migrations, in words; none if there is no drift."""
+    """Return each difference between the database and its migrations, as text; empty if there is no drift."""
     with OwnConnection.connect(url, session=sessions.CLIENT) as connection:
         at, own = migrate.current(connection), migrate.latest()
         if at != own:
@@ -117,5 +117,5 @@ def check(url: str) -> list[str]:
             )
         found, wanted = set(describe(connection)), set(expected())
     return [f"missing: {line}" for line in sorted(wanted - found)] + [
-        f"not made by a migration: {line}" for line in sorted(found - wanted)
+        f"not created by a migration: {line}" for line in sorted(found - wanted)
     ]

@@ -94,7 +94,7 @@ _WORKER: Mapping[str, str] = {
     "workers": "insert, update, delete",
 }
 
-# The owner's function drops the table that a range names, so only that function writes its name.
+# The owner's function drops the table that a range names, so only that function may write the name.
 _RANGES = (("insert", "low, high"), ("update", "edges_to, swept_at"))
 
 _WRITES: Mapping[str, Mapping[str, str]] = {

@@ -1,8 +1,8 @@
 """Migrations: numbered SQL files, run in order by Alembic, one transaction each.
 
-The database records the number it is at, and the hash of each migration as it was applied. Code runs on its own number
-and on the next one, so a fleet can be upgraded without standing still; it refuses a database that is older than it
-needs, further ahead than that, or made by a migration with another text than its own.
+The database records its schema number, and the hash of each migration as it was applied. Code runs on its own schema
+number and on the next one, so that a fleet can be upgraded without downtime. It rejects a database with an older
+schema, with a newer one than the next, or created by a migration with a different text.
 
 A released migration never changes: its hash is in `sql/migrations/frozen.sha256`. A file that is not listed there has
 not been released yet (docs/decisions/0009).
@@ -49,7 +49,7 @@ def _folder() -> Traversable:
 
 
 def migrations() -> list[Migration]:
-    """The numbered files, in order."""
+    """Return the numbered files, in order."""
 
     def parse(file: Traversable) -> Migration:
         number, _, name = file.name.removesuffix(".sql").partition("_")
@@ -59,7 +59,7 @@ def migrations() -> list[Migration]:
 
 
 def frozen() -> dict[str, str]:
-    """The hashes of the released migrations, by file."""
+    """Return the hashes of the released migrations, by file."""
     lines = (_folder() / "frozen.sha256").read_text("utf-8").splitlines()
     return {file: sha256 for sha256, file in (line.split("  ") for line in lines)}
 
@@ -87,13 +87,13 @@ def current(connection: psycopg.Connection[Any]) -> str | None:
 
 
 def is_behind(connection: psycopg.Connection[Any]) -> bool:
-    """Whether there is a migration that the database has not seen."""
+    """Whether there is a migration that has not been applied to the database."""
     at = current(connection)
     return at is None or int(at) < int(latest())
 
 
 def require(connection: psycopg.Connection[Any]) -> None:
-    """Raise SchemaMismatch unless this code can work on this database."""
+    """Raise SchemaMismatch unless this code supports the schema of the database."""
     own = migrations()
     at, wanted = applied(connection), own[-1].number
     if at is None:
@@ -111,7 +111,7 @@ def require(connection: psycopg.Connection[Any]) -> None:
 
 
 def require_same(recorded: Mapping[str, str], own: Sequence[Migration]) -> None:
-    """Raise SchemaMismatch if an applied migration differs from ours with the same number."""
+    """Raise SchemaMismatch if an applied migration differs from the one of this release with the same number."""
     for migration in own:
         there = recorded.get(migration.number)
         if there not in (None, migration.sha256):
@@ -123,9 +123,9 @@ def require_same(recorded: Mapping[str, str], own: Sequence[Migration]) -> None:
 
 
 def upgrade(url: str, on_wait: Callable[[str], None] | None = None) -> None:
-    """Bring the database to the newest schema that this code knows. Safe to call from many processes at once.
+    """Upgrade the database to the newest schema of this release. Safe to call from many processes at once.
 
-    `on_wait` is called with one line whenever a migration gives way to other sessions and is tried again.
+    `on_wait` is called with one line whenever a migration is rolled back for other sessions and retried.
     """
     from holdfast.schema.alembic_run import run
 

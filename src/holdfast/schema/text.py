@@ -1,8 +1,8 @@
-"""A canonical form of what the server prints about a schema, so that texts can be compared.
+"""A canonical form of the server's schema definitions, so that texts can be compared.
 
-The server prints expressions from their trees, with every operator in parentheses. A dump that is restored is parsed
-from that text, and the trees differ a little: `(a AND b) AND c` becomes `a AND b AND c`. Here such chains are flattened
-and doubled parentheses removed, which changes no meaning; everything else is kept as it is.
+The server prints expressions from their trees, with every operator in parentheses. After a dump and restore, the trees
+differ slightly: `(a AND b) AND c` becomes `a AND b AND c`. Such chains are flattened here, and redundant parentheses
+removed, which does not change the meaning; everything else is kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def canonical(text: str) -> str:
 
 
 def _tree(text: str) -> list[Node]:
-    """Nested lists of tokens, one list for each pair of parentheses."""
+    """Return nested lists of tokens, one list for each pair of parentheses."""
     stack: list[list[Node]] = [[]]
     for found in _TOKEN.finditer(text):
         token = found["token"]
@@ -71,7 +71,7 @@ def _group(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _connective(nodes: Sequence[Node]) -> str | None:
-    """AND or OR, if these nodes are nothing but a chain of it."""
+    """Return AND or OR if these nodes are a chain of it, or else None."""
     found = {node for node in nodes if node in ("AND", "OR", "BETWEEN", "CASE", ",", *_QUERIES)}
     return str(found.pop()) if found in ({"AND"}, {"OR"}) else None
 
@@ -87,7 +87,7 @@ def _printed(nodes: Sequence[Node]) -> str:
 
 
 def _joined(before: Node | None, node: Node) -> bool:
-    """Whether there is no space between these two."""
+    """Whether these two are printed without a space between them."""
     if isinstance(node, list):
         return isinstance(before, str) and (
             before in (".", "::", "[") or (before[-1].isalnum() and not before.isupper())

@@ -1,7 +1,7 @@
-"""A clock to turn: in a test database, `holdfast.now()` reads an offset that tests move.
+"""A clock for tests: in a test database, `holdfast.now()` adds an offset that tests change.
 
-Time flows on its own as well, so whatever happens later is later. Production's function is `PRODUCTION`: it reads no
-table and no setting, which any role could set to forge the age of a lease.
+Real time passes as well, so later events have later times. The function in production is `PRODUCTION`: it reads no
+table and no setting, because any role could change those to forge the age of a lease.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ $install$
 
 
 class Executes(Protocol):
-    """A connection, as far as the clock needs one."""
+    """The part of a connection that the clock needs."""
 
     def execute(self, query: Any, params: Any = None, /) -> Any: ...
 
 
 def install(connection: Executes) -> None:
-    """Make this database's clock one that can be turned. For databases that tests own."""
+    """Replace the clock of a test database by one that can be moved."""
     connection.execute(_INSTALL)
 
 
@@ -49,5 +49,5 @@ def move(connection: Executes, by: timedelta) -> None:
 
 
 def reset(connection: Executes) -> None:
-    """Back to the real time."""
+    """Return to the real time."""
     connection.execute("update holdfast_testing.clock set ahead = interval '0'")

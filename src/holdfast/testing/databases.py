@@ -1,4 +1,4 @@
-"""Databases for tests: made on a server, dropped afterwards whoever still uses them."""
+"""Databases for tests: created on a server, and dropped afterwards even if they are in use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psycopg import sql
 
 @contextmanager
 def scratch(server_url: str, template: str | None = None) -> Iterator[str]:
-    """The address of a fresh database: empty, or a copy of the template."""
+    """Create a database, empty or as a copy of the template, and yield its address."""
     name = f"holdfast_scratch_{uuid4().hex[:12]}"
     create = sql.SQL("create database {}").format(sql.Identifier(name))
     if template is not None:

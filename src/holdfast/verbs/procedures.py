@@ -1,4 +1,4 @@
-"""Procedures: what takes more than one transaction, or looks outside of the database in between.
+"""Procedures: sequences of several transactions, or with work outside the database in between.
 
 A procedure is a generator of steps: operations, each done in a transaction of its own, and work done elsewhere. Like an
 operation it is written once, and followed by a client, blocking or awaiting.
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Work that needs no connection of ours and may take its time: counting the rows of a dataset, loading a file."""
+    """Work without a database connection that may take long: counting the rows of a dataset, loading a file."""
 
     work: Callable[[], Any]
 
@@ -43,7 +43,7 @@ def follow(
     perform: Callable[[Callable[[], Op[Any]]], Any],
     ring: Callable[[list[str]], None] = no_bell,
 ) -> T:
-    """Do the steps one after the other. An error is raised where the procedure stands, which may know what to do."""
+    """Run the steps in order. An error is raised inside the procedure, which may handle it."""
     try:
         step = next(procedure)
         while True:
@@ -53,7 +53,7 @@ def follow(
                     answer = None
                 else:
                     answer = step.work() if isinstance(step, Elsewhere) else perform(step)
-            except Exception as error:  # noqa: BLE001 - it is the procedure's
+            except Exception as error:  # noqa: BLE001 - it is raised inside the procedure
                 step = procedure.throw(error)
             else:
                 step = procedure.send(answer)
@@ -67,7 +67,7 @@ async def follow_async(
     perform: Callable[[Callable[[], Op[Any]]], Awaitable[Any]],
     ring: Callable[[list[str]], None] = no_bell,
 ) -> T:
-    """The same, awaiting; work elsewhere is done in a thread."""
+    """Do the same asynchronously; work outside the database is done in a thread."""
     try:
         step = next(procedure)
         while True:
@@ -79,7 +79,7 @@ async def follow_async(
                     answer = await asyncio.to_thread(step.work)
                 else:
                     answer = await perform(step)
-            except Exception as error:  # noqa: BLE001 - it is the procedure's
+            except Exception as error:  # noqa: BLE001 - it is raised inside the procedure
                 step = procedure.throw(error)
             else:
                 step = procedure.send(answer)

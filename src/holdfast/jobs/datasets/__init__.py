@@ -1,8 +1,8 @@
-"""Datasets: what can be mapped over. Each can be cut into parts without reading it, and a part read without the rest.
+"""Datasets to map over. Each can be split into parts without reading it, and a part can be read without the rest.
 
-A dataset is told by a small description, a part by its offset, its length and a place that only the dataset
-understands; both are JSON and travel. `pinned()` settles what a description means from then on, so that a part means
-the same rows tomorrow, as far as its storage can promise that; `meaning` says in a sentence how far that is.
+A dataset has a small description; a part has its offset, its length and a position that only the dataset understands.
+Both are JSON and are stored with runs. `pinned()` fixes what a description refers to, so that a part has the same rows
+later, as far as the storage can guarantee that; `meaning` describes the guarantee.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def _parquet(path: Any, columns: Any = (), files: Any = None) -> ParquetFiles:
     return ParquetFiles(path, columns, tuple(File(*file) for file in files) if files is not None else None)
 
 
-def _clickhouse(order_by: Any, **told: Any) -> ClickHouseTable:
-    return ClickHouseTable(order_by=tuple(order_by), **told)
+def _clickhouse(order_by: Any, **options: Any) -> ClickHouseTable:
+    return ClickHouseTable(order_by=tuple(order_by), **options)
 
 
 _KINDS: dict[str, Callable[..., Dataset]] = {
@@ -45,16 +45,16 @@ _KINDS: dict[str, Callable[..., Dataset]] = {
 
 
 def described(description: dict[str, Any]) -> Dataset:
-    """The dataset that a description tells of."""
-    told = dict(description)
-    kind = _KINDS.get(told.pop("kind", ""))
+    """Return the dataset that a description refers to."""
+    options = dict(description)
+    kind = _KINDS.get(options.pop("kind", ""))
     if kind is None:
-        raise BadInput(f"no dataset is of the kind {description.get('kind')!r}")
-    return kind(**told)
+        raise BadInput(f"unknown kind of dataset: {description.get('kind')!r}")
+    return kind(**options)
 
 
 def dataset_of(value: Any) -> Dataset:
-    """What a caller wants to map over: a list, a range, a dataset, or the reference of one."""
+    """Return the dataset for a list, a range, a dataset, or a reference to one."""
     if isinstance(value, range):
         return Numbers(value)
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""Tables of ClickHouse, in a directory, through `chdb`: cut by ranges of their order.
+"""ClickHouse tables in a directory, read through `chdb` and split by ranges of their sort key.
 
-One process at a time can have such a directory open, and a process that was forked not at all. So nobody here opens it:
-a host process of its own does, started by whoever asks first, and gone some seconds after the last question.
+Only one process at a time can open such a directory, and a forked process cannot open it at all. So a separate host
+process opens it: the first query starts the host, and it exits some seconds after the last query.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.jobs.datasets.parts import DatasetChanged, Part, require_columns, 
 
 @dataclass(frozen=True)
 class ClickHouseTable:
-    """A MergeTree table under a directory; `order_by` is a column, or several, by which it is ordered and cut."""
+    """A MergeTree table under a directory; `order_by` is the column or columns by which it is sorted and split."""
 
     path: str
     table: str
@@ -29,7 +29,7 @@ class ClickHouseTable:
     def __post_init__(self) -> None:
         names = (self.order_by,) if isinstance(self.order_by, str) else tuple(self.order_by)
         if not names:
-            raise BadInput("a ClickHouse table is cut by its order; name the columns in order_by")
+            raise BadInput("a ClickHouse table is split by its sort key; name its columns in order_by")
         object.__setattr__(self, "path", str(Path(self.path).absolute()))
         object.__setattr__(self, "order_by", names)
         object.__setattr__(self, "columns", tuple(self.columns))
@@ -37,14 +37,14 @@ class ClickHouseTable:
     @property
     def meaning(self) -> str:
         return (
-            f"the rows of {self.table} whose {', '.join(self.order_by)} lies between two values: rows added inside "
-            "that range later are read too, and those above the highest of the first look never"
+            f"the rows of {self.table} whose {', '.join(self.order_by)} is between two values: rows added later inside "
+            "that range are read too, and rows above the highest key at the time of the map are not"
         )
 
     def description(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"kind": "clickhouse", "path": self.path, "table": self.table}
-        told["order_by"] = list(self.order_by)
-        return told | ({"columns": list(self.columns)} if self.columns else {})
+        found: dict[str, Any] = {"kind": "clickhouse", "path": self.path, "table": self.table}
+        found["order_by"] = list(self.order_by)
+        return found | ({"columns": list(self.columns)} if self.columns else {})
 
     def reference(self) -> dict[str, Any]:
         return {"$dataset": self.description()}
@@ -56,11 +56,11 @@ class ClickHouseTable:
         return None
 
     def count(self) -> int:
-        """How many rows it has now."""
+        """Return the current number of rows."""
         return int(self._ask(f"select count() as n from {self._table}")[0]["n"])  # noqa: S608 - quoted
 
     def parts(self, size: int, within: Part | None = None) -> list[Part]:
-        """Look at the order only, in one query; every row belongs to exactly one part."""
+        """Split the table with one query on the sort key; every row belongs to exactly one part."""
         if within is None:
             self._require_readable()
         found = self._ask(
@@ -134,7 +134,7 @@ class ClickHouseTable:
             raise
 
     def drop(self) -> None:
-        """Remove the table, if it is there."""
+        """Drop the table if it exists."""
         hosting.ask(self.path, f"drop table if exists {self._table} sync")
 
     @classmethod

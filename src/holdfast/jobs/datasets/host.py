@@ -1,6 +1,6 @@
-"""The host of a ClickHouse directory: the one process that has it open, and answers everybody's queries.
+"""The host of a ClickHouse directory: the one process that opens it and runs the queries of all others.
 
-It ends when nobody has asked for a while. Killed, it leaves a directory that the next one opens as it was.
+It exits after a while without queries. If it is killed, the next host can open the directory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Host:
         self._open = 0
 
     def serve(self) -> None:
-        """Answer until nobody has asked for a while."""
+        """Serve queries until there have been none for a while."""
         aside = self._directory / f"{ADDRESS}.{os.getpid()}"
         aside.write_text(json.dumps({"socket": str(self._private / "socket"), "pid": os.getpid()}))
         aside.replace(self._directory / ADDRESS)
@@ -61,7 +61,7 @@ class Host:
                 kind, answer = self._ask(_read(channel, length).decode())
                 channel.sendall(_HEAD.pack(kind, len(answer)) + answer)
         except OSError:
-            pass  # whoever asked is gone
+            pass  # the client has disconnected
         finally:
             self._open -= 1
 
@@ -69,11 +69,11 @@ class Host:
         with self._asking:
             try:
                 return 0, bytes(self._session.query(query, "ArrowStream").bytes() or b"")
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+            except Exception as error:  # noqa: BLE001 - any error is returned to the client
                 return 1, str(error).encode()
 
     def _leave(self) -> None:
-        # A host that was started meanwhile has put its own address there; that one stays.
+        # A host started in the meantime has written its own address there, which must stay.
         address = self._directory / ADDRESS
         if address.exists() and json.loads(address.read_text()).get("pid") == os.getpid():
             address.unlink()

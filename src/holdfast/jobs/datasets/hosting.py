@@ -1,4 +1,4 @@
-"""Asking the host process of a ClickHouse directory, which is started if there is none."""
+"""Queries to the host process of a ClickHouse directory, which is started if there is none."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _HEAD = struct.Struct("!BI")
 
 
 class Refused(HoldfastError):
-    """ClickHouse refused a query."""
+    """ClickHouse rejected a query."""
 
 
 class _Gone(Exception):
-    """No host answers."""
+    """No host responds."""
 
 
 def ask(directory: str, query: str) -> list[dict[str, Any]]:
-    """Have a query answered by the host of this directory. One that dies before it answers is asked again, once."""
+    """Run a query on the host of this directory. If the host dies before it responds, retry once."""
     for last in (False, True):
         try:
             return _exchange(directory, query)
         except _Gone:
             if last:
-                raise HoldfastError(f"the host of {directory} died twice while it was asked: {query[:200]}") from None
+                raise HoldfastError(f"the host of {directory} died twice during a query: {query[:200]}") from None
     raise AssertionError("unreachable")
 
 
@@ -55,7 +55,7 @@ def _exchange(directory: str, query: str) -> list[dict[str, Any]]:
 
 
 def rows_of(answer: bytes) -> list[dict[str, Any]]:
-    """The rows of an answer, which is a stream of Arrow."""
+    """Return the rows of a response, which is an Arrow stream."""
     if not answer:
         return []
     import pyarrow as pa
@@ -82,14 +82,14 @@ def _connected(directory: str) -> socket.socket:
     place = Path(directory)
     if not place.is_dir():
         raise BadInput(f"there is no ClickHouse directory at {directory}")
-    # Whoever starts the host has the lock until it answers; the others wait here, and then find it.
+    # The process that starts the host holds the lock until the host responds; others wait here and then find it.
     with (place / STARTING).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _connect(directory) or _start(directory)
 
 
 def _in_use(directory: str) -> bool:
-    """Whether a process has the directory open, and therefore holds a lock on a file in it."""
+    """Whether a process has opened the directory, and so holds a lock on a file in it."""
     try:
         with (Path(directory) / "status").open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,7 +123,7 @@ def _start(directory: str) -> socket.socket:
     while time.monotonic() < ends:
         found = _connect(directory)
         if found is not None:
-            # It belongs to nobody: it ends by itself, and whoever started it need not wait for that.
+            # The host exits on its own, and the process that started it need not wait for that.
             process.stderr.close()  # type: ignore[union-attr]
             process.returncode = 0
             return found
@@ -137,4 +137,4 @@ def _start(directory: str) -> socket.socket:
         time.sleep(0.02)
     process.kill()
     process.communicate()
-    raise HoldfastError(f"the host of {directory} did not answer within {START_WITHIN:g} s")
+    raise HoldfastError(f"the host of {directory} did not respond within {START_WITHIN:g} s")

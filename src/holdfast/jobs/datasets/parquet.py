@@ -1,4 +1,4 @@
-"""Parquet files: cut by rows from their footers, read by row groups."""
+"""Parquet files: split by the row counts in their footers, and read by row groups."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from urllib.parse import unquote
 from holdfast.domain.errors import BadInput, ConfigurationError, Problem
 from holdfast.jobs.datasets.parts import DatasetChanged, Part, cut, require_columns
 
-# What a directory is called whose rows have no value.
+# The directory name that stands for a missing value.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 class File(NamedTuple):
-    """A file as it was: a part of it means nothing once it has changed."""
+    """A file as it was when it was mapped: its parts are invalid once it has changed."""
 
     path: str
     size: int
@@ -28,14 +28,13 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class ParquetFiles:
-    """A file, the `*.parquet` files of a directory, what a pattern matches, or several of these, in order of names.
+    """A file, the `*.parquet` files of a directory, the matches of a pattern, or several of these, ordered by name.
 
-    A directory is read with those below it. What they are called, `year=2026`, is a column of the rows in them, as
-    others write it: whole numbers if all of them are, else texts. Those that start with a dot or an underscore are left
-    out.
+    Subdirectories are included. A subdirectory named `year=2026` adds a column to its rows, as other tools write it: of
+    integers if all values are, or else of text. Names that start with a dot or an underscore are ignored.
 
-    `columns` defaults to all. A part reads the row groups that it touches, so parts about as large as these, or
-    larger, waste nothing.
+    `columns` defaults to all. A part reads every row group that it overlaps, so parts should be about as large as row
+    groups, or larger.
     """
 
     path: str | Sequence[str]
@@ -47,15 +46,15 @@ class ParquetFiles:
         object.__setattr__(self, "path", tuple(str(path) for path in paths))
         object.__setattr__(self, "columns", tuple(self.columns))
 
-    meaning = "rows of these files, by number; a file that has changed since is refused"
+    meaning = "rows of these files, by number; a file that has changed since is rejected"
 
     def description(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"kind": "parquet", "path": list(self.path)}
+        found: dict[str, Any] = {"kind": "parquet", "path": list(self.path)}
         if self.columns:
-            told["columns"] = list(self.columns)
+            found["columns"] = list(self.columns)
         if self.files is not None:
-            told["files"] = [list(file) for file in self.files]
-        return told
+            found["files"] = [list(file) for file in self.files]
+        return found
 
     def reference(self) -> dict[str, Any]:
         return {"$dataset": self.description()}
@@ -64,7 +63,7 @@ class ParquetFiles:
         return None
 
     def pinned(self) -> ParquetFiles:
-        """Read the footers, and remember which files these were."""
+        """Read the footers, and record which files these are."""
         if self.files is not None:
             return self
         found = replace(self, files=tuple(map(_look, self._found())))
@@ -82,7 +81,7 @@ class ParquetFiles:
             else:
                 matches = [path] if path.exists() else sorted(map(Path, glob.glob(given)))  # noqa: PTH207
             if not matches:
-                raise BadInput(f"no Parquet file is at {given}")
+                raise BadInput(f"there is no Parquet file at {given}")
             found += matches
         return [path.absolute() for path in found]
 
@@ -94,7 +93,7 @@ class ParquetFiles:
         return rows
 
     def table(self, part: Part) -> Any:
-        """The rows of a part as a table of pyarrow."""
+        """Return the rows of a part as a pyarrow table."""
         pa = _pyarrow()
         begin, end, first = part.offset, part.offset + part.limit, 0
         pieces, partitions = [], self.partitions
@@ -130,7 +129,7 @@ class ParquetFiles:
 
     @classmethod
     def write(cls, path: str | Path, rows: Iterable[Mapping[str, Any]] | Any, group: int = 10_000) -> ParquetFiles:
-        """Write rows, or a table of pyarrow, as one file: whole or not at all. Returns it as a dataset."""
+        """Write rows, or a pyarrow table, as one file, completely or not at all. Return it as a dataset."""
         pa = _pyarrow()
         import pyarrow.parquet as pq
 
@@ -204,7 +203,7 @@ def _require_same(file: File) -> None:
 
 
 def _rows(path: str, begin: int, end: int, columns: Sequence[str], added: Mapping[str, Any]) -> Any:
-    """Rows from `begin` to `end` of one file, reading only the row groups they are in, and columns with one value."""
+    """Return rows `begin` to `end` of one file, reading only their row groups, with the columns in `added`."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:

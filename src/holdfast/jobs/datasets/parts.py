@@ -1,4 +1,4 @@
-"""What every dataset can do."""
+"""The interface of datasets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from holdfast.domain.errors import BadInput, HoldfastError, Problem
 
 
 class DatasetChanged(HoldfastError):
-    """The rows that a view means are not there any more."""
+    """The rows that a view refers to no longer exist."""
 
 
 class Part(NamedTuple):
-    """A slice: how many rows come before it, how many it has, and where the dataset finds it."""
+    """A slice: the number of rows before it, its number of rows, and its position in the dataset."""
 
     offset: int
     limit: int
@@ -21,30 +21,30 @@ class Part(NamedTuple):
 
 
 class Dataset(Protocol):
-    """Rows that can be cut into parts without being read."""
+    """Rows that can be split into parts without being read."""
 
     @property
     def meaning(self) -> str:
-        """What a part means while others write: a sentence."""
+        """A sentence that says which rows a part has if the data is changed later."""
 
     def description(self) -> dict[str, Any]:
-        """The dataset as JSON; `kind` says which it is."""
+        """Return the dataset as JSON, with its `kind`."""
 
     def pinned(self) -> Self:
-        """The dataset as it is now: what its description means does not change any more."""
+        """Return the dataset with a fixed state, to which its description refers from now on."""
 
     def parts(self, size: int, within: Part | None = None) -> list[Part]:
-        """Cut it, or a part of it, into parts of `size` rows; the last may be shorter."""
+        """Split the dataset, or a part of it, into parts of `size` rows; the last may be shorter."""
 
     def read(self, part: Part) -> list[Any]:
-        """The rows of a part."""
+        """Return the rows of a part."""
 
     def inline(self, part: Part) -> dict[str, Any] | None:
-        """A part as JSON that needs no dataset to be read, where the rows themselves can travel; else None."""
+        """Return a part as JSON that contains its rows, or None if the dataset is needed to read it."""
 
 
 def cut(whole: Part, size: int) -> list[Part]:
-    """Parts of `size` rows that follow one another."""
+    """Return consecutive parts of `size` rows."""
     return [Part(whole.offset + start, min(size, whole.limit - start)) for start in range(0, whole.limit, size)]
 
 
@@ -59,7 +59,7 @@ def require_columns(name: str, wanted: Iterable[str], known: Collection[str]) ->
 
 
 def require_keys(table: str | None, key: str, missing: int) -> None:
-    """Raise BadInput if there are rows without a key: they would be in no part and would never be read."""
+    """Raise BadInput if there are rows without a key: they would be in no part, and would never be read."""
     if missing:
         rows = f"{missing} row{'s' * (missing != 1)}{f' of {table}' if table else ''}"
         raise BadInput(

@@ -1,4 +1,4 @@
-"""Tables of Postgres, cut by ranges of a key: what a part means does not depend on how many rows others add."""
+"""Postgres tables, split by ranges of a key, so that a part does not depend on rows that are added elsewhere."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from holdfast.jobs.datasets.parts import DatasetChanged, Part, require_columns, 
 
 @dataclass(frozen=True)
 class PostgresTable:
-    """A table, or a view that has a key, by which it is ordered and cut.
+    """A table, or a view that has a key, by which it is sorted and split.
 
-    `url` may name variables of the environment (`$WAREHOUSE_URL`), which are looked up where the table is opened: a
-    password then is neither stored nor sent. `table` may have a schema. `columns` are all unless told.
+    `url` may contain environment variables (`$WAREHOUSE_URL`), which are expanded where the table is opened, so that a
+    password is neither stored nor sent. `table` may include a schema. `columns` defaults to all.
     """
 
     url: str
@@ -35,13 +35,13 @@ class PostgresTable:
     @property
     def meaning(self) -> str:
         return (
-            f"the rows of {self.table} whose {self.key} lies between two values: rows that are changed, added or "
-            "deleted inside that range later are read as they then are; keys above the highest of the first look never"
+            f"the rows of {self.table} whose {self.key} is between two values: rows that are changed, added or "
+            "deleted later inside that range are read as they are then; keys above the highest one at that time are not"
         )
 
     def description(self) -> dict[str, Any]:
-        told = {"kind": "postgres", "url": self.url, "table": self.table, "key": self.key}
-        return told | ({"columns": list(self.columns)} if self.columns else {})
+        found = {"kind": "postgres", "url": self.url, "table": self.table, "key": self.key}
+        return found | ({"columns": list(self.columns)} if self.columns else {})
 
     def reference(self) -> dict[str, Any]:
         return {"$dataset": self.description()}
@@ -53,7 +53,7 @@ class PostgresTable:
         return None
 
     def parts(self, size: int, within: Part | None = None) -> list[Part]:
-        """Look at the key only, at one moment; each key belongs to exactly one part, keys that come later included."""
+        """Split the table by its key, in one snapshot; each key belongs to exactly one part, including later keys."""
         query = sql.SQL(
             """
             select key::text, count(*) from (
@@ -117,7 +117,7 @@ class PostgresTable:
         if part is None:
             return sql.SQL("true")
         place = part.place
-        # A literal of unknown type takes the type of the key, whatever that is.
+        # A literal of unknown type takes the type of the key.
         low = sql.SQL("{key} >= {value}").format(key=self._key, value=_literal(place["from"]))
         word, value = ("<", place["before"]) if "before" in place else ("<=", place["upto"])
         high = sql.SQL("{key} {word} {value}").format(key=self._key, word=sql.SQL(word), value=_literal(value))
@@ -134,13 +134,13 @@ class PostgresTable:
             raise DatabaseUnreachable(f"the database of table {self.table} cannot be reached: {said}") from None
 
     def drop(self) -> None:
-        """Remove the table, if it is there."""
+        """Drop the table if it exists."""
         with self._connect() as connection:
             connection.execute(sql.SQL("drop table if exists {}").format(self._table))
 
     @classmethod
     def write(cls, url: str, table: str, rows: Iterable[Mapping[str, Any]], key: str = "id") -> PostgresTable:
-        """Fill a table that exists with rows, all or none, replacing what it holds; returns it as a dataset."""
+        """Replace the rows of an existing table, all or none. Return it as a dataset."""
         target = sql.Identifier(*table.split("."))
         rows = list(rows)
         names: Sequence[str] = list(rows[0]) if rows else []
@@ -164,5 +164,5 @@ def _end(within: Part) -> dict[str, Any]:
 
 
 def _literal(text: str) -> sql.Composable:
-    """A quoted literal without a type of its own."""
+    """Return a quoted literal without a type."""
     return sql.SQL("'" + text.replace("'", "''") + "'")

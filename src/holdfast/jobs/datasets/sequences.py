@@ -1,4 +1,4 @@
-"""Python's own sequences: each slice travels as what it is, so nothing has to be opened."""
+"""Python sequences: each slice contains its values, so nothing has to be opened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.jobs.datasets.parts import Part, cut
 
 
 class Items:
-    """A list of JSON values, or what of one came along; `first` counts those that were before it."""
+    """A list of JSON values, or a slice of one; `first` is the number of values before it."""
 
     meaning = "the values themselves, as they were given"
 
@@ -34,7 +34,7 @@ class Items:
 
 
 class Numbers:
-    """A range: its slices are ranges, by arithmetic."""
+    """A range; its slices are ranges too."""
 
     meaning = "the numbers of the range"
 
