@@ -93,6 +93,7 @@ def withheld(run: History) -> None:
 
 CORRUPTIONS: dict[str, Callable[[History], object]] = {
     "i9_leases_do_not_overlap": lambda run: last(run, claimed_at=at(79)),
+    "i9_an_attempt_ends_after_its_claim": lambda run: last(run, claimed_at=at(83)),
     "i10_attempts_count_without_gap": lambda run: last(run, number=4),
     "i11_only_a_living_worker_ends_an_attempt": lambda run: last(run, expires_at=at(81.5)),
     "i11_only_under_a_lease_is_anything_noted": lambda run: run.notes.append(Noted("step", "x", 1, at(3))),
@@ -107,6 +108,7 @@ CORRUPTIONS: dict[str, Callable[[History], object]] = {
     "i26_after_a_cancel_only_cancelled": asked_to_stop,
     "i33_events_add_up_to_the_status": lambda run: run.events.pop(),
     "i34_events_are_counted_without_gap": lambda run: with_event(run, 6, seq=9),
+    "i34_events_never_go_back_in_time": lambda run: told(run, 6, at=at(80.5)),
 }
 
 

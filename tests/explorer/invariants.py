@@ -23,6 +23,13 @@ def i9_leases_do_not_overlap(run: History) -> Complaints:
             yield f"attempt {later.number} was claimed before attempt {earlier.number} ended"
 
 
+def i9_an_attempt_ends_after_its_claim(run: History) -> Complaints:
+    for attempt in _numbered(run):
+        times = [at for at in (run.created_at, attempt.claimed_at, attempt.finished_at) if at is not None]
+        if times != sorted(times):
+            yield f"the times of attempt {attempt.number} are out of order: {[str(at) for at in times]}"
+
+
 def i10_attempts_count_without_gap(run: History) -> Complaints:
     numbers = [attempt.number for attempt in _numbered(run)]
     if numbers != list(range(1, len(numbers) + 1)):
@@ -146,6 +153,12 @@ def i34_events_are_counted_without_gap(run: History) -> Complaints:
         yield f"its events are numbered {numbers}"
 
 
+def i34_events_never_go_back_in_time(run: History) -> Complaints:
+    for before, event in pairwise(run.events):
+        if event.at < before.at:
+            yield f"event {event.seq} {event.type} is earlier than event {before.seq} {before.type}"
+
+
 def counters_are_exact(runs: Sequence[History], counted: dict[str, int]) -> Complaints:
     """Over all runs of one task: what was counted is what happened."""
     expected: Counter[str] = Counter(created=sum(run.exists for run in runs))
@@ -182,6 +195,7 @@ INVARIANTS: dict[str, Callable[[History], Complaints]] = {
     function.__name__: function
     for function in (
         i9_leases_do_not_overlap,
+        i9_an_attempt_ends_after_its_claim,
         i10_attempts_count_without_gap,
         i11_only_a_living_worker_ends_an_attempt,
         i11_only_under_a_lease_is_anything_noted,
@@ -196,5 +210,6 @@ INVARIANTS: dict[str, Callable[[History], Complaints]] = {
         i26_after_a_cancel_only_cancelled,
         i33_events_add_up_to_the_status,
         i34_events_are_counted_without_gap,
+        i34_events_never_go_back_in_time,
     )
 }
