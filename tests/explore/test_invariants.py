@@ -108,7 +108,7 @@ CORRUPTIONS: dict[str, Callable[[History], object]] = {
     "i26_after_a_cancel_only_cancelled": asked_to_stop,
     "i33_events_add_up_to_the_status": lambda run: run.events.pop(),
     "i34_events_are_counted_without_gap": lambda run: with_event(run, 6, seq=9),
-    "i34_events_never_go_back_in_time": lambda run: told(run, 6, at=at(80.5)),
+    "i34_events_never_go_back_in_time": lambda run: with_event(run, 6, at=at(80.5)),
 }
 
 
