@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 
 class ReasonCode(StrEnum):
+    """The codes. A new one needs no migration, because the columns hold text."""
+
     # Why a run waits.
     SCHEDULED = "scheduled"
     RETRY = "retry"
@@ -40,8 +42,8 @@ class ReasonCode(StrEnum):
 class LeaseRequest(NamedTuple):
     """A request to end an attempt before its code does. The reason decides what that end means for the run.
 
-    CANCELLED ends the run, TIMEOUT fails the attempt, and HANDED_BACK returns the run to its queue at no cost. All
-    executors handle all requests alike: they ask the code to stop, then interrupt it, then kill it.
+    CANCELLED ends the run, TIMEOUT fails the attempt, and HANDED_BACK returns the run to its queue at no cost. An
+    executor handles all requests alike: it asks the code to stop and, if it can, interrupts and then kills it.
     """
 
     reason: ReasonCode
