@@ -55,7 +55,7 @@ class Explored:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class ByTest:
     """Detected by a test of another suite: `module::test`, with the values of its parameters."""
 
     test: str
@@ -106,7 +106,7 @@ class Mutant:
     """A mutation, and what detects it."""
 
     mutation: Mutation
-    caught_by: Explored | Tested
+    caught_by: Explored | ByTest
 
     def complaints(self, url: str) -> list[str]:
         """Return the detected violations on this database, which has the mutated schema if the schema is mutated."""

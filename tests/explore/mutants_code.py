@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.explore.catching import Explored, Mutant, Tested
-from tests.explore.mutants_sql import tested
+from tests.explore.catching import ByTest, Explored, Mutant
+from tests.explore.mutants_sql import by_test
 from tests.explorer.mutation import Mutation
 
 
-def mutant(name: str, guard: str, module: str, old: str, new: str, caught_by: Explored | Tested) -> Mutant:
+def mutant(name: str, guard: str, module: str, old: str, new: str, caught_by: Explored | ByTest) -> Mutant:
     return Mutant(Mutation(name, guard, f"holdfast.{module}", old, new), caught_by)
 
 
@@ -26,7 +26,7 @@ OPERATIONS = [
         "ops.cancel",
         "        if run.status.final:\n            raise RunEnded(",
         "        if run.status.final:\n            return run\n        if False:\n            raise RunEnded(",
-        tested("test_cancel::test_run_that_has_ended_otherwise_cannot_be_cancelled", ending="FAILED"),
+        by_test("test_cancel::test_run_that_has_ended_otherwise_cannot_be_cancelled", ending="FAILED"),
     ),
     mutant(
         "cancel-withdrawn",
@@ -34,7 +34,7 @@ OPERATIONS = [
         "ops.cancel",
         "        if ended:",
         "        if True:",
-        tested("test_cancel::test_running_run_with_a_cancel_request_can_only_end_cancelled"),
+        by_test("test_cancel::test_running_run_with_a_cancel_request_can_only_end_cancelled"),
     ),
     mutant(
         "finish-fenced",
@@ -42,7 +42,7 @@ OPERATIONS = [
         "ops.finish",
         "    if refused:",
         "    if False:",
-        tested("test_finish::test_second_finish_of_an_attempt_is_rejected_and_recorded"),
+        by_test("test_finish::test_second_finish_of_an_attempt_is_rejected_and_recorded"),
     ),
     mutant(
         "finish-ack",
@@ -58,7 +58,7 @@ OPERATIONS = [
         "ops.renew",
         "    if renewal is None:",
         "    if False:",
-        tested("test_renew::test_expired_lease_is_not_renewed"),
+        by_test("test_renew::test_expired_lease_is_not_renewed"),
     ),
     mutant(
         "rescue-only-accepted",
@@ -66,7 +66,7 @@ OPERATIONS = [
         "ops.rescue",
         "[s for s in settlements if s.ref in refs]",
         "settlements",
-        tested("test_rescue::test_orphan_that_was_settled_in_the_meantime_is_not_rescued"),
+        by_test("test_rescue::test_orphan_that_was_settled_in_the_meantime_is_not_rescued"),
     ),
     mutant(
         "retry-reopened",
@@ -74,7 +74,7 @@ OPERATIONS = [
         "ops.retry",
         '    if not reopened:\n        raise RunEnded(\n            f"run {run_id} is',
         '    if False:\n        raise RunEnded(\n            f"run {run_id} is',
-        tested("test_retry::test_retrying_twice_reopens_once"),
+        by_test("test_retry::test_retrying_twice_reopens_once"),
     ),
     mutant(
         "submit-compares",
@@ -90,7 +90,7 @@ OPERATIONS = [
         "ops.submit",
         '    if isolation != "read committed":',
         "    if False:",
-        tested("test_dedupe::test_dedupe_rejects_a_stricter_isolation_level"),
+        by_test("test_dedupe::test_dedupe_rejects_a_stricter_isolation_level"),
     ),
     mutant(
         "dedupe-together",
@@ -130,7 +130,7 @@ OPERATIONS = [
         "sql.leases",
         "        each(_success),\n        together=True,",
         "        each(_success),",
-        tested("test_finish::test_finish_and_its_counters_are_one_transaction"),
+        by_test("test_finish::test_finish_and_its_counters_are_one_transaction"),
     ),
     mutant(
         "children-found-by-old-id",
@@ -138,7 +138,7 @@ OPERATIONS = [
         "ops.create",
         "    derived = {derived_id(*name): name for name in names if name not in there}\n",
         "    derived: dict[str, KnownAs] = {}\n",
-        tested("test_children::test_a_child_of_an_earlier_version_is_found_by_its_key"),
+        by_test("test_children::test_a_child_of_an_earlier_version_is_found_by_its_key"),
     ),
     mutant(
         "children-kept-under-old-id",
@@ -146,7 +146,7 @@ OPERATIONS = [
         "ops.children",
         " and not (_again(by) and (yield from jobs.existing([new.id]))):",
         ":",
-        tested("test_children::test_the_next_attempt_does_not_add_a_child_of_an_earlier_version_again"),
+        by_test("test_children::test_the_next_attempt_does_not_add_a_child_of_an_earlier_version_again"),
     ),
 ]
 
@@ -173,7 +173,7 @@ RULES = [
         "domain.settling",
         "    if crashes == 0:",
         "    if crashes is not None:",
-        tested("test_rescue::test_later_lost_attempts_are_delayed_and_counted_by_the_policy"),
+        by_test("test_rescue::test_later_lost_attempts_are_delayed_and_counted_by_the_policy"),
     ),
     mutant(
         "fatal-is-final",
@@ -181,7 +181,7 @@ RULES = [
         "domain.settling",
         "            if not outcome.retryable:\n                ends = Status.FAILED",
         "            if not outcome.retryable:\n                pass",
-        tested("test_finish::test_fatal_failure_is_not_retried"),
+        by_test("test_finish::test_fatal_failure_is_not_retried"),
     ),
     mutant(
         "handed-back-is-excused",
@@ -189,7 +189,7 @@ RULES = [
         "domain.settling",
         "                excuse=True,\n                reason=outcome.reason,",
         "                excuse=False,\n                reason=outcome.reason,",
-        tested("test_finish::test_handing_back_uses_up_no_attempt"),
+        by_test("test_finish::test_handing_back_uses_up_no_attempt"),
     ),
 ]
 
@@ -200,6 +200,6 @@ HTTP = [
         "http.bridge",
         "                if client.left:\n                    break\n",
         "",
-        Tested("tests.http.test_bridge::test_a_stream_ends_when_its_client_has_left"),
+        ByTest("tests.http.test_bridge::test_a_stream_ends_when_its_client_has_left"),
     ),
 ]

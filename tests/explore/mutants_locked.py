@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.explore.catching import Explored, Mutant
 from tests.explore.mutants_release import RELEASING
-from tests.explore.mutants_sql import mutant, tested
+from tests.explore.mutants_sql import by_test, mutant
 
 BLOCKED, LATE, NAMING = "free_lease", "from holdfast.late_starts", "unnamed as ("
 FOUND = "test_locked::test_blocked_run_is_found_without_waiting"
@@ -15,7 +15,7 @@ FINDING: list[Mutant] = [
         "an ending whose lease is locked would wait",
         "requested.run_id not in (select run_id from free_lease)",
         "false",
-        tested(FOUND, what="lease"),
+        by_test(FOUND, what="lease"),
         within=BLOCKED,
     ),
     mutant(
@@ -23,7 +23,7 @@ FINDING: list[Mutant] = [
         "an ending whose job is locked would wait",
         "(requested.job_id is not null and requested.job_id not in (select id from free_job))",
         "false",
-        tested(FOUND, what="job"),
+        by_test(FOUND, what="job"),
         within=BLOCKED,
     ),
     mutant(
@@ -31,7 +31,7 @@ FINDING: list[Mutant] = [
         "an ending whose map is locked would wait",
         "or (requested.map_id is not null and requested.map_id not in (select id from free_map))",
         "",
-        tested(FOUND, what="map"),
+        by_test(FOUND, what="map"),
         within=BLOCKED,
     ),
     mutant(
@@ -39,7 +39,7 @@ FINDING: list[Mutant] = [
         "an ending that another run waits for would wait if that run is locked",
         "and dependent.run_id not in (select run_id from free_dependent)",
         "and false",
-        tested(FOUND, what="dependent"),
+        by_test(FOUND, what="dependent"),
         within=BLOCKED,
     ),
     mutant(
@@ -47,7 +47,7 @@ FINDING: list[Mutant] = [
         "so would one whose map another run waits for",
         "dependencies.on_id in (requested.run_id, requested.map_id)",
         "dependencies.on_id = requested.run_id",
-        tested(FOUND, what="dependent of the map"),
+        by_test(FOUND, what="dependent of the map"),
         within=BLOCKED,
     ),
     mutant(
@@ -55,7 +55,7 @@ FINDING: list[Mutant] = [
         "only the runs whose own dependents are locked would wait",
         "where dependent.on_id = requested.run_id\n                              and",
         "where",
-        tested(FOUND, what="dependent"),
+        by_test(FOUND, what="dependent"),
         within=BLOCKED,
     ),
     *(
@@ -64,7 +64,7 @@ FINDING: list[Mutant] = [
             f"finding out whether a {what} is locked does not wait for it",
             f"{selected} for update skip locked",
             f"{selected} for update",
-            tested(FOUND, what=what),
+            by_test(FOUND, what=what),
             within=BLOCKED,
         )
         for what, selected in {
@@ -82,7 +82,7 @@ STARTING: list[Mutant] = [
         "the note of a job that is still locked stays",
         "where job_id in (select id from held)",
         "where job_id in (select job_id from noted)",
-        tested("test_locked::test_job_locked_during_its_first_claim_starts_at_the_time_of_that_claim"),
+        by_test("test_locked::test_job_locked_during_its_first_claim_starts_at_the_time_of_that_claim"),
         within=LATE,
     ),
     mutant(
@@ -90,7 +90,7 @@ STARTING: list[Mutant] = [
         "a job that starts late has the time of its first claim",
         "set started_at = noted.at",
         "set started_at = holdfast.now()",
-        tested("test_locked::test_job_locked_during_its_first_claim_starts_at_the_time_of_that_claim"),
+        by_test("test_locked::test_job_locked_during_its_first_claim_starts_at_the_time_of_that_claim"),
         within=LATE,
     ),
     mutant(
@@ -98,7 +98,7 @@ STARTING: list[Mutant] = [
         "a job that has started does not start again",
         "where jobs.id = held.id and jobs.started_at is null",
         "where jobs.id = held.id",
-        tested("test_locked::test_late_start_does_not_change_a_started_job"),
+        by_test("test_locked::test_late_start_does_not_change_a_started_job"),
         within=LATE,
     ),
     mutant(
@@ -106,7 +106,7 @@ STARTING: list[Mutant] = [
         "the note of a job that is gone does not stay for ever",
         "and not exists (select from holdfast.jobs where jobs.id = late_starts.job_id)",
         "and false",
-        tested("test_locked::test_late_start_of_a_deleted_job_is_removed"),
+        by_test("test_locked::test_late_start_of_a_deleted_job_is_removed"),
         within=LATE,
     ),
 ]
@@ -117,7 +117,7 @@ NAMES: list[Mutant] = [
         "a run that is named stays in its job and map",
         "ord, queue, job_id, map_id\n        ), named",
         "ord, queue, null::uuid, null::uuid\n        ), named",
-        tested("test_locked::test_adding_the_task_to_a_ready_run_keeps_its_other_columns"),
+        by_test("test_locked::test_adding_the_task_to_a_ready_run_keeps_its_other_columns"),
         within=NAMING,
     ),
     mutant(
@@ -125,7 +125,7 @@ NAMES: list[Mutant] = [
         "a run that is named keeps its number and its place",
         "returning run_id, rank_at, number, excused, ord,",
         "returning run_id, rank_at, number, 0, 0::smallint,",
-        tested("test_locked::test_adding_the_task_to_a_ready_run_keeps_its_other_columns"),
+        by_test("test_locked::test_adding_the_task_to_a_ready_run_keeps_its_other_columns"),
         within=NAMING,
     ),
     mutant(
@@ -144,7 +144,7 @@ GIVING_BACK: list[Mutant] = [
         f"a released run keeps its {kept}",
         old,
         new,
-        tested("test_locked::test_released_run_keeps_priority_excused_attempts_and_job"),
+        by_test("test_locked::test_released_run_keeps_priority_excused_attempts_and_job"),
         within=RELEASING,
     )
     for name, kept, old, new in [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.explore.catching import Explored, Mutant
 from tests.explore.mutants_code import mutant as code
-from tests.explore.mutants_sql import mutant, tested
+from tests.explore.mutants_sql import by_test, mutant
 
 MOVING = "'postponed', job_id, map_id, task"
 
@@ -16,7 +16,7 @@ POSTPONE: list[Mutant] = [
         "            returning ready.run_id, until, rank_at, number, excused, ord, queue, job_id, map_id, task",
         "select ready.run_id, until, rank_at, number, excused, ord, queue, job_id, map_id, task\n"
         "            from holdfast.ready, given where ready.run_id = given.run_id",
-        tested("test_postpone::test_postponed_run_is_claimed_only_after_its_time"),
+        by_test("test_postpone::test_postponed_run_is_claimed_only_after_its_time"),
         within=MOVING,
     ),
     mutant(
@@ -24,7 +24,7 @@ POSTPONE: list[Mutant] = [
         "only the run that was named is postponed",
         "from given where waiting.run_id = given.run_id",
         "from given",
-        tested("test_postpone::test_postponing_one_run_leaves_the_others_alone"),
+        by_test("test_postpone::test_postponing_one_run_leaves_the_others_alone"),
         within=MOVING,
     ),
     mutant(
@@ -32,7 +32,7 @@ POSTPONE: list[Mutant] = [
         "a run that is postponed between two attempts keeps its number and what it spent",
         "select run_id, until, case when job_id is not null then rank_at end, number, excused,",
         "select run_id, until, case when job_id is not null then rank_at end, 1, 0,",
-        tested("test_postpone::test_run_that_is_postponed_after_a_failure_keeps_its_attempts"),
+        by_test("test_postpone::test_run_that_is_postponed_after_a_failure_keeps_its_attempts"),
         within=MOVING,
     ),
     mutant(
@@ -40,7 +40,7 @@ POSTPONE: list[Mutant] = [
         "a run that waits for dependencies still says so",
         "case when blockers = 0 then 'postponed' else reason end",
         "'postponed'",
-        tested("test_postpone::test_run_that_waits_for_dependencies_waits_for_both"),
+        by_test("test_postpone::test_run_that_waits_for_dependencies_waits_for_both"),
         within=MOVING,
     ),
     code(
@@ -58,7 +58,7 @@ POSTPONE: list[Mutant] = [
         "        if run.status is not Status.PENDING:\n            raise RunEnded(",
         "        if run.status is not Status.PENDING:\n            return run\n        if not run:\n"
         "            raise RunEnded(",
-        tested("test_postpone::test_running_and_ended_runs_cannot_be_postponed"),
+        by_test("test_postpone::test_running_and_ended_runs_cannot_be_postponed"),
     ),
     code(
         "postpone-event",
@@ -73,7 +73,7 @@ POSTPONE: list[Mutant] = [
         "a postponement has its place among the events of its run",
         "events.type in ('FENCED', 'POSTPONED')",
         "events.type = 'FENCED'",
-        tested("test_postpone::test_events_and_why_name_the_time_and_the_person"),
+        by_test("test_postpone::test_events_and_why_name_the_time_and_the_person"),
     ),
     code(
         "postpone-itself-excused",
@@ -81,7 +81,7 @@ POSTPONE: list[Mutant] = [
         "domain.settling",
         "                delay=outcome.delay,\n                excuse=True,",
         "                delay=outcome.delay,\n                excuse=False,",
-        tested("test_postpone::test_task_that_postpones_its_run_uses_up_no_attempt"),
+        by_test("test_postpone::test_task_that_postpones_its_run_uses_up_no_attempt"),
     ),
     code(
         "postpone-itself-waits",
@@ -89,6 +89,6 @@ POSTPONE: list[Mutant] = [
         "domain.settling",
         "                delay=outcome.delay,\n",
         "",
-        tested("test_postpone::test_task_that_postpones_its_run_uses_up_no_attempt"),
+        by_test("test_postpone::test_task_that_postpones_its_run_uses_up_no_attempt"),
     ),
 ]

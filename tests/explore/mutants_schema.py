@@ -5,38 +5,38 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.domain.states import Status
-from tests.explore.catching import Explored, Mutant, Tested
-from tests.explore.mutants_sql import tested
+from tests.explore.catching import ByTest, Explored, Mutant
+from tests.explore.mutants_sql import by_test
 from tests.explorer.mutation import SCHEMA, Mutation
 
 STATEMENT = "for each statement execute function"
 
 
-def by_hand(test: str, **arguments: Any) -> Tested:
-    return Tested(f"tests.integration.{test}", tuple(arguments.items()))
+def by_hand(test: str, **arguments: Any) -> ByTest:
+    return ByTest(f"tests.integration.{test}", tuple(arguments.items()))
 
 
-def moves(old: Status) -> Tested:
+def moves(old: Status) -> ByTest:
     return by_hand("test_schema_moves::test_moves_that_are_not_listed_are_refused", old=old)
 
 
-def shortcuts(old: Status) -> Tested:
+def shortcuts(old: Status) -> ByTest:
     return by_hand("test_schema_moves::test_shortcuts_are_refused", old=old)
 
 
-def vanishes(old: Status) -> Tested:
+def vanishes(old: Status) -> ByTest:
     return by_hand("test_schema_moves::test_no_run_vanishes", old=old)
 
 
-def attempt(row: str) -> Tested:
+def attempt(row: str) -> ByTest:
     return by_hand("test_schema_shape::test_an_attempt_that_makes_no_sense_is_refused", row=row)
 
 
-def mutant(name: str, guard: str, old: str, new: str, caught_by: Explored | Tested) -> Mutant:
+def mutant(name: str, guard: str, old: str, new: str, caught_by: Explored | ByTest) -> Mutant:
     return Mutant(Mutation(name, guard, SCHEMA, old, new), caught_by)
 
 
-def arriving(table: str, function: str, guard: str, caught_by: Tested) -> Mutant:
+def arriving(table: str, function: str, guard: str, caught_by: ByTest) -> Mutant:
     """Take away a guard of the rows that arrive in a table."""
     old = (
         f"create trigger {table}_guard after insert on holdfast.{table} referencing new table as arrived\n"
@@ -45,7 +45,7 @@ def arriving(table: str, function: str, guard: str, caught_by: Tested) -> Mutant
     return mutant(f"{table}-arriving", guard, old, "", caught_by)
 
 
-def leaving(table: str, function: str, guard: str, caught_by: Tested) -> Mutant:
+def leaving(table: str, function: str, guard: str, caught_by: ByTest) -> Mutant:
     old = (
         f"create trigger {table}_left after delete on holdfast.{table} referencing old table as departed\n"
         f"    {STATEMENT} holdfast.{function}();"
@@ -261,7 +261,7 @@ MONTHS = [
         "a month with a run of a key that has not expired stays",
         "where keys.run_id >= low and keys.run_id < high and keys.expires_at > holdfast.now())",
         "where false)",
-        tested("test_prune::test_month_with_an_unexpired_key_is_kept"),
+        by_test("test_prune::test_month_with_an_unexpired_key_is_kept"),
     ),
     mutant(
         "month-job",
@@ -269,21 +269,21 @@ MONTHS = [
         "                     union all select run_id from holdfast.leases\n"
         "                     union all select id from holdfast.jobs where finished_at is null) as live",
         "                     union all select run_id from holdfast.leases) as live",
-        tested("test_prune_leftovers::test_month_with_an_open_job_is_kept"),
+        by_test("test_prune_leftovers::test_month_with_an_open_job_is_kept"),
     ),
     mutant(
         "month-awaited",
         "a month with a run that a waiting run depends on stays",
         "or holdfast.is_live(part.month) or holdfast.is_awaited(low, high);",
         "or holdfast.is_live(part.month);",
-        tested("test_prune_leftovers::test_month_of_a_dependency_of_a_waiting_run_is_kept"),
+        by_test("test_prune_leftovers::test_month_of_a_dependency_of_a_waiting_run_is_kept"),
     ),
     mutant(
         "month-isolation",
         "a month is dropped only where the second look sees what others committed",
         "    if current_setting('transaction_isolation') <> 'read committed' then\n        raise",
         "    if false then\n        raise",
-        tested(
+        by_test(
             "test_prune_leftovers::test_prune_rejects_other_isolation_levels_than_read_committed",
             isolation="serializable",
         ),
@@ -293,13 +293,13 @@ MONTHS = [
         "the edges of a run that is there are not removed",
         "              and not exists (select from holdfast.runs r where r.id = d.run_id);",
         "              ;",
-        tested("test_prune_leftovers::test_later_run_with_an_id_of_a_dropped_month_keeps_its_edges"),
+        by_test("test_prune_leftovers::test_later_run_with_an_id_of_a_dropped_month_keeps_its_edges"),
     ),
     mutant(
         "pruned-is-met",
         "a pruned run keeps no other waiting",
         "return case when outcome = 'PRUNED' then true\n",
         "return case when false then true\n",
-        tested("test_prune_leftovers::test_failed_run_is_retried_after_its_dependency_was_pruned"),
+        by_test("test_prune_leftovers::test_failed_run_is_retried_after_its_dependency_was_pruned"),
     ),
 ]

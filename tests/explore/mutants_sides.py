@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.sql.leases import HELD as FENCE
-from tests.explore.catching import Explored, Mutant, Tested
-from tests.explore.mutants_sql import ALIVE, HELD, mutant, tested
+from tests.explore.catching import ByTest, Explored, Mutant
+from tests.explore.mutants_sql import ALIVE, HELD, by_test, mutant
 from tests.explorer.mutation import SCHEMA, Mutation
 
 STEP, LINE = "insert into holdfast.steps", "insert into holdfast.logs"
@@ -13,12 +13,12 @@ STEP, LINE = "insert into holdfast.steps", "insert into holdfast.logs"
 def worker(name: str, guard: str, module: str, old: str, new: str, test: str) -> Mutant:
     return Mutant(
         Mutation(name, guard, f"holdfast.worker.{module}", old, new),
-        Tested(f"tests.integration.test_worker_leaving::{test}"),
+        ByTest(f"tests.integration.test_worker_leaving::{test}"),
     )
 
 
 def live(name: str, guard: str, old: str, test: str, **arguments: str) -> Mutant:
-    return Mutant(Mutation(name, guard, SCHEMA, old, ""), tested(f"test_prune::{test}", **arguments))
+    return Mutant(Mutation(name, guard, SCHEMA, old, ""), by_test(f"test_prune::{test}", **arguments))
 
 
 NOTES = [
@@ -43,7 +43,7 @@ NOTES = [
         "a worker whose lease has passed keeps no step",
         ALIVE,
         "workers.id = %(worker_id)s::uuid",
-        tested("test_steps::test_step_after_the_lease_expired_is_rejected"),
+        by_test("test_steps::test_step_after_the_lease_expired_is_rejected"),
         within=STEP,
     ),
     mutant(
@@ -51,7 +51,7 @@ NOTES = [
         "an earlier attempt of the same worker keeps no step",
         "and leases.number = %(number)s",
         "",
-        tested("test_steps::test_step_of_an_earlier_attempt_is_rejected"),
+        by_test("test_steps::test_step_of_an_earlier_attempt_is_rejected"),
         within=STEP,
     ),
     mutant(
@@ -59,7 +59,7 @@ NOTES = [
         "a step is kept by the worker that holds the run",
         HELD,
         "",
-        tested("test_steps::test_step_by_another_worker_is_rejected"),
+        by_test("test_steps::test_step_by_another_worker_is_rejected"),
         within=STEP,
     ),
     mutant(
@@ -67,7 +67,7 @@ NOTES = [
         "the first result of a step stays",
         "on conflict (run_id, name) do nothing",
         "on conflict (run_id, name) do update set result = excluded.result",
-        tested("test_steps::test_first_result_of_a_step_is_kept"),
+        by_test("test_steps::test_first_result_of_a_step_is_kept"),
         within=STEP,
     ),
     mutant(
@@ -83,7 +83,7 @@ NOTES = [
         "an earlier attempt of the same worker writes no line",
         "and leases.number = given.number",
         "",
-        tested("test_steps::test_log_line_of_an_earlier_attempt_is_rejected"),
+        by_test("test_steps::test_log_line_of_an_earlier_attempt_is_rejected"),
         within=LINE,
     ),
     mutant(
@@ -91,7 +91,7 @@ NOTES = [
         "a line is written by the worker that holds the run",
         HELD,
         "",
-        tested("test_steps::test_log_line_by_another_worker_is_rejected"),
+        by_test("test_steps::test_log_line_by_another_worker_is_rejected"),
         within=LINE,
     ),
 ]
@@ -102,28 +102,28 @@ PUBLISHING = [
         "only the holder of a subscription says what arrived",
         "              and publishing.holder = %(holder)s::uuid)\n",
         ")\n",
-        tested("test_publishing::test_publisher_whose_hold_expired_changes_nothing"),
+        by_test("test_publishing::test_publisher_whose_hold_expired_changes_nothing"),
     ),
     mutant(
         "let-go-holder",
         "a hold is given up by its holder alone",
         "where subscription_id = %(subscription_id)s::uuid and holder = %(holder)s::uuid",
         "where subscription_id = %(subscription_id)s::uuid",
-        tested("test_publishing::test_publisher_whose_hold_expired_changes_nothing"),
+        by_test("test_publishing::test_publisher_whose_hold_expired_changes_nothing"),
     ),
     mutant(
         "publishing-paused",
         "nothing is delivered to a subscription that is paused",
         "where subscriptions.paused_at is null and head.due_at",
         "where head.due_at",
-        tested("test_publishing::test_paused_subscription_cannot_be_held"),
+        by_test("test_publishing::test_paused_subscription_cannot_be_held"),
     ),
     mutant(
         "publishing-due",
         "what was put off is not delivered before its time",
         "and head.due_at <= holdfast.now()",
         "",
-        tested("test_publishing::test_failed_delivery_delays_those_after_it"),
+        by_test("test_publishing::test_failed_delivery_delays_those_after_it"),
     ),
     mutant(
         "fan-out-since",
@@ -131,7 +131,7 @@ PUBLISHING = [
         "on (taken.at >= subscriptions.created_at\n"
         "                  or not pg_visible_in_snapshot(taken.xid, subscriptions.since))\n",
         "on true\n",
-        tested("test_publishing::test_run_that_ended_before_a_subscription_is_not_delivered_to_it"),
+        by_test("test_publishing::test_run_that_ended_before_a_subscription_is_not_delivered_to_it"),
     ),
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.explore.catching import Explored, Mutant, Tested
+from tests.explore.catching import ByTest, Explored, Mutant
 from tests.explorer.mutation import SQL, Mutation
 
 SUCCEEDING = "given (run_id, number, result, elapsed)"
@@ -13,11 +13,11 @@ HELD = "and leases.worker_id = %(worker_id)s::uuid"
 ALIVE = "workers.id = %(worker_id)s::uuid and workers.expires_at > holdfast.now()"
 
 
-def tested(test: str, **arguments: Any) -> Tested:
-    return Tested(f"tests.conformance.{test}", tuple(arguments.items()))
+def by_test(test: str, **arguments: Any) -> ByTest:
+    return ByTest(f"tests.conformance.{test}", tuple(arguments.items()))
 
 
-def mutant(name: str, guard: str, old: str, new: str, caught_by: Explored | Tested, *, within: str = "") -> Mutant:
+def mutant(name: str, guard: str, old: str, new: str, caught_by: Explored | ByTest, *, within: str = "") -> Mutant:
     return Mutant(Mutation(name, guard, SQL, old, new, within), caught_by)
 
 
@@ -27,7 +27,7 @@ FENCE = [
         "a success names its attempt: a worker that was given the run again must not end it with its older attempt",
         "and leases.number = given.number",
         "",
-        tested("test_finish::test_finish_of_an_earlier_attempt_is_rejected"),
+        by_test("test_finish::test_finish_of_an_earlier_attempt_is_rejected"),
         within=SUCCEEDING,
     ),
     mutant(
@@ -35,7 +35,7 @@ FENCE = [
         "a success names its worker: a lease is not ended by those who do not hold it",
         HELD,
         "",
-        tested("test_finish::test_finish_by_another_worker_is_rejected"),
+        by_test("test_finish::test_finish_by_another_worker_is_rejected"),
         within=SUCCEEDING,
     ),
     mutant(
@@ -59,7 +59,7 @@ FENCE = [
         "a failure names its worker",
         HELD,
         "",
-        tested("test_finish::test_finish_by_another_worker_is_rejected"),
+        by_test("test_finish::test_finish_by_another_worker_is_rejected"),
         within=SETTLING,
     ),
     mutant(
@@ -76,7 +76,7 @@ FENCE = [
         "and not exists (select from holdfast.workers\n"
         "                        where workers.id = leases.worker_id and workers.expires_at > holdfast.now())",
         "",
-        tested("test_rescue::test_orphan_whose_worker_was_renewed_in_the_meantime_is_not_rescued"),
+        by_test("test_rescue::test_orphan_whose_worker_was_renewed_in_the_meantime_is_not_rescued"),
         within=SETTLING,
     ),
     mutant(
@@ -84,7 +84,7 @@ FENCE = [
         "a rescue names the attempt that was found: what was decided about it must not end a later one",
         "and leases.number = given.number",
         "",
-        tested("test_rescue::test_orphan_with_a_newer_attempt_is_not_rescued"),
+        by_test("test_rescue::test_orphan_with_a_newer_attempt_is_not_rescued"),
         within=SETTLING,
     ),
     mutant(
@@ -93,7 +93,7 @@ FENCE = [
         "and not exists (select from holdfast.workers\n"
         "                          where workers.id = leases.worker_id and workers.expires_at > holdfast.now())",
         "",
-        tested("test_claim_by_id::test_leased_run_is_not_an_orphan"),
+        by_test("test_claim_by_id::test_leased_run_is_not_an_orphan"),
         within="where leases.run_id = %(run_id)s::uuid",
     ),
     mutant(
@@ -101,7 +101,7 @@ FENCE = [
         "progress is written only under a lease that holds",
         ALIVE,
         "workers.id = %(worker_id)s::uuid",
-        tested("test_progress::test_progress_after_the_lease_expired_is_rejected"),
+        by_test("test_progress::test_progress_after_the_lease_expired_is_rejected"),
         within="set progress",
     ),
     mutant(
@@ -134,21 +134,21 @@ CANCEL = [
         "case when leases.cancel_requested_at is not null and given.status = 'SUCCEEDED' then 'CANCELLED'\n"
         "                   else given.status end as status",
         "given.status as status",
-        tested("test_finish::test_cancel_request_overrides_a_success_with_a_stored_result"),
+        by_test("test_finish::test_cancel_request_overrides_a_success_with_a_stored_result"),
     ),
     mutant(
         "settle-cancelled-ref",
         "a cancelled run keeps no reference to a result",
         "case when leases.cancel_requested_at is not null then null else given.ref end as ref",
         "given.ref as ref",
-        tested("test_finish::test_cancel_request_overrides_a_success_with_a_stored_result"),
+        by_test("test_finish::test_cancel_request_overrides_a_success_with_a_stored_result"),
     ),
     mutant(
         "cancel-first-time",
         "the first request to stop is the one that counts",
         "coalesce(cancel_requested_at, holdfast.now())",
         "holdfast.now()",
-        tested("test_cancel::test_second_cancel_request_changes_nothing"),
+        by_test("test_cancel::test_second_cancel_request_changes_nothing"),
     ),
     mutant(
         "cancel-event-once",
@@ -156,14 +156,14 @@ CANCEL = [
         "and not exists (select from holdfast.events where events.run_id = leases.run_id\n"
         "                          and events.attempt = leases.number and events.type = 'CANCEL_REQUESTED')",
         "",
-        tested("test_cancel::test_second_cancel_request_changes_nothing"),
+        by_test("test_cancel::test_second_cancel_request_changes_nothing"),
     ),
     mutant(
         "events-shown-in-order",
         "an event is not shown as earlier than the one before it",
         "max(at) over following as shown_at",
         "at as shown_at",
-        tested("test_history::test_an_end_that_waited_is_not_shown_as_earlier_than_a_fenced_event_that_it_waited_for"),
+        by_test("test_history::test_an_end_that_waited_is_not_shown_as_earlier_than_a_fenced_event_that_it_waited_for"),
     ),
     mutant(
         "renew-returns-cancel",
@@ -188,14 +188,14 @@ WORKERS = [
         "a renewal never shortens a lease, not even when the clock is set back",
         "greatest(expires_at, holdfast.now() + lease)",
         "holdfast.now() + lease",
-        tested("test_renew::test_renewal_never_shortens_a_lease"),
+        by_test("test_renew::test_renewal_never_shortens_a_lease"),
     ),
     mutant(
         "register-once",
         "a worker cannot come back under an id that was used before",
         "on conflict (id) do nothing",
         "on conflict (id) do update set expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at",
-        tested("test_renew::test_worker_cannot_register_again_with_its_old_id"),
+        by_test("test_renew::test_worker_cannot_register_again_with_its_old_id"),
         within="insert into holdfast.workers",
     ),
     mutant(
@@ -203,14 +203,14 @@ WORKERS = [
         "a worker that still has leases is not forgotten",
         "and not exists (select from holdfast.leases where leases.worker_id = workers.id)",
         "",
-        tested("test_rescue::test_worker_with_leases_is_not_deleted"),
+        by_test("test_rescue::test_worker_with_leases_is_not_deleted"),
     ),
     mutant(
         "claim-expiry",
         "a worker whose lease has passed claims nothing",
         "workers.expires_at > holdfast.now()",
         "true",
-        tested("test_claim::test_expired_worker_claims_nothing"),
+        by_test("test_claim::test_expired_worker_claims_nothing"),
         within="insert into holdfast.leases",
     ),
     mutant(
@@ -218,7 +218,7 @@ WORKERS = [
         "a draining worker claims nothing",
         "and workers.drain_requested_at is null",
         "",
-        tested("test_claim::test_draining_worker_claims_nothing"),
+        by_test("test_claim::test_draining_worker_claims_nothing"),
         within="insert into holdfast.leases",
     ),
 ]
@@ -229,21 +229,21 @@ QUEUE = [
         "a paused queue gives nothing",
         "where queues.name = bound.queue and queues.paused_at is not null",
         "where false",
-        tested("test_claim::test_no_run_of_a_paused_queue_is_claimed"),
+        by_test("test_claim::test_no_run_of_a_paused_queue_is_claimed"),
     ),
     mutant(
         "claim-one-paused",
         "a paused queue does not give a run by its id either",
         "where queues.name = ready.queue and queues.paused_at is not null",
         "where false",
-        tested("test_claim::test_no_run_of_a_paused_queue_is_claimed"),
+        by_test("test_claim::test_no_run_of_a_paused_queue_is_claimed"),
     ),
     mutant(
         "claim-limit",
         "a claim for k takes at most k",
         "    limit %(limit)s\n",
         "\n",
-        tested("test_claim::test_claim_takes_no_more_than_its_limit"),
+        by_test("test_claim::test_claim_takes_no_more_than_its_limit"),
         within="as bound (queue",
     ),
     mutant(
@@ -251,7 +251,7 @@ QUEUE = [
         "the highest priority first, then the oldest",
         "order by ready.ord, ready.rank_at, ready.run_id\n",
         "order by ready.run_id\n",
-        tested("test_claim::test_single_claims_follow_the_same_order"),
+        by_test("test_claim::test_single_claims_follow_the_same_order"),
     ),
     mutant(
         "claim-skip-locked",
@@ -272,7 +272,7 @@ QUEUE = [
         "nothing is ready that waits for others",
         "where blockers = 0 and due_at <= holdfast.now()\n",
         "where due_at <= holdfast.now()\n",
-        tested("test_promote::test_blocked_run_is_not_promoted"),
+        by_test("test_promote::test_blocked_run_is_not_promoted"),
     ),
     mutant(
         "promote-skip-locked",
@@ -286,7 +286,7 @@ QUEUE = [
         "a run for later is not ready at once",
         "where coalesce(run_after <= holdfast.now(), true)",
         "where true",
-        tested("test_submit::test_run_with_a_later_start_waits", relative=True),
+        by_test("test_submit::test_run_with_a_later_start_waits", relative=True),
     ),
 ]
 
@@ -296,14 +296,14 @@ BUDGET = [
         "handing a run back costs no attempt",
         "leases.excused + given.excuse as excused",
         "leases.excused as excused",
-        tested("test_finish::test_handing_back_uses_up_no_attempt"),
+        by_test("test_finish::test_handing_back_uses_up_no_attempt"),
     ),
     mutant(
         "claim-excused",
         "excused attempts stay excused through a claim",
         "select run_id, %(worker_id)s::uuid, holdfast.now(), number, excused,",
         "select run_id, %(worker_id)s::uuid, holdfast.now(), number, 0,",
-        tested("test_finish::test_handing_back_uses_up_no_attempt"),
+        by_test("test_finish::test_handing_back_uses_up_no_attempt"),
     ),
     mutant(
         "settle-next-number",
@@ -317,20 +317,20 @@ BUDGET = [
         "a failed attempt rests before the next",
         "holdfast.now() + gone.delay * interval '1 second'",
         "holdfast.now()",
-        tested("test_finish::test_failed_attempt_is_retried_after_its_delay"),
+        by_test("test_finish::test_failed_attempt_is_retried_after_its_delay"),
     ),
     mutant(
         "claim-crashes",
         "earlier crashes are counted, so that only the first is retried at once",
         "and (attempts.status = 'LOST' or attempts.reason = 'crash')) else 0 end",
         "and false) else 0 end",
-        tested("test_finish::test_first_crash_is_retried_immediately_and_later_ones_by_policy"),
+        by_test("test_finish::test_first_crash_is_retried_immediately_and_later_ones_by_policy"),
     ),
     mutant(
         "reopen-budget",
         "a retry by a person gives the whole budget again",
         "select id, rank_at, number + 1, number, ord",
         "select id, rank_at, number + 1, 0, ord",
-        tested("test_retry::test_retried_run_is_due_now_with_all_attempts"),
+        by_test("test_retry::test_retried_run_is_due_now_with_all_attempts"),
     ),
 ]

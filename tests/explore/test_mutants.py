@@ -15,7 +15,7 @@ from tests.explore import (
     mutants_sides,
     mutants_sql,
 )
-from tests.explore.catching import Explored, Mutant, Tested, install_clock
+from tests.explore.catching import ByTest, Explored, Mutant, install_clock
 from tests.explorer import mutation
 
 GROUPS: dict[str, list[Mutant]] = {
@@ -67,8 +67,8 @@ NAMED = {m.caught_by for group, of in GROUPS.items() if group != "mutants_sides.
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("catcher", sorted((one for one in NAMED if isinstance(one, Tested)), key=str), ids=str)
-def test_named_tests_pass_without_a_mutation(catcher: Tested, database_url: str) -> None:
+@pytest.mark.parametrize("catcher", sorted((one for one in NAMED if isinstance(one, ByTest)), key=str), ids=str)
+def test_named_tests_pass_without_a_mutation(catcher: ByTest, database_url: str) -> None:
     assert catcher.complaints(database_url, str) == []
 
 

@@ -184,7 +184,7 @@ def _spent(run: History) -> list[list[Ended]]:
     """The attempts that cost budget, in groups: every reopening begins a new one."""
     groups: list[list[Ended]] = [[]]
     for attempt in sorted(run.attempts, key=lambda a: a.finished_at):
-        if attempt.number >= 1 and attempt.reason != "handed-back":
+        if attempt.number >= 1 and attempt.reason not in ("handed-back", "postponed"):
             groups[-1].append(attempt)
         if attempt.reopened_at is not None:
             groups.append([])
