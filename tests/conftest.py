@@ -30,6 +30,8 @@ from tests.servers import pgbouncer
 # Set by the process that pytest was started as, inherited by the workers of pytest-xdist.
 RUN_DIRECTORY = "HOLDFAST_TEST_RUN_DIRECTORY"
 PREFIX = "holdfast-test-"
+# Folders whose tests take many seconds each, most of them waiting for processes.
+LONGEST = {"chaos", "upgrade"}
 # Fixtures whose databases have a clock that can be turned.
 CLOCKED = {"timeline", "stage_url"}
 # The property under which tests of the explorer say how much they played.
@@ -88,6 +90,11 @@ def pytest_configure(config: pytest.Config) -> None:
         directory.chmod(0o711)  # so that root's server can be run by the account it becomes
         claim(directory)
         os.environ[RUN_DIRECTORY] = str(directory)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest: at the end the other processes would have nothing left to do meanwhile."""
+    items.sort(key=lambda item: item.path.parent.name not in LONGEST)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -22,6 +22,8 @@ from psycopg import sql
 # Deleted rows stay in the files until they are vacuumed; a plan must not depend on what many tests left there.
 USES = 40
 DISCONNECT_WITHIN = 30.0
+# To delete more than this takes longer than to clone.
+MOST_BYTES = 2_000_000
 
 # Whatever a test changes besides rows makes a row of a catalog newer than the test, or one more, or one less. Objects
 # that come with the server have lower numbers; no test changes them.
@@ -58,6 +60,10 @@ _STATE = " union all ".join(
     ]
 )
 
+_WRITTEN = """
+select coalesce(sum((pg_stat_file(pg_relation_filepath(oid))).size), 0) from pg_class
+where relkind = 'r' and relnamespace = 'holdfast'::regnamespace
+"""
 _EMPTY = """
 set session_replication_role = replica;
 set synchronous_commit = off;
@@ -151,12 +157,14 @@ class Databases:
         return name, old.uses + 1
 
     def _empty(self, name: str, since: int) -> bool:
-        """Delete all rows, unless the test has changed more than rows."""
+        """Delete all rows, unless they are many or the test has changed more than rows."""
         if not self._may_empty:
             return False
         try:
             with psycopg.connect(with_database(self._server_url, name), autocommit=True) as connection:
                 if self._state(connection, since) != self._as_cloned:
+                    return False
+                if connection.execute(_WRITTEN).fetchall()[0][0] > MOST_BYTES:
                     return False
                 connection.execute(_EMPTY)
         except psycopg.OperationalError:  # a test may have closed the database to everyone

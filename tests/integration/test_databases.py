@@ -11,7 +11,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests.databases import Databases
 
-# What deleting rows would leave behind for the next test.
+MANY_ROWS = """
+insert into holdfast.queues (name, created_at)
+select repeat('x', 1000) || number, now() from generate_series(1, 3000) as number
+"""
+# What deleting rows would leave behind for the next test, or would take long to delete.
 CHANGES = [
     "create table effects (id integer)",
     "create table holdfast.effects (id integer)",
@@ -33,6 +37,7 @@ CHANGES = [
     "revoke connect on database {} from public",
     "analyze holdfast.migration",
     "select lo_create(0)",
+    MANY_ROWS,
 ]
 ROWS = """
 insert into holdfast.queues (name, created_at) values ('default', now());
