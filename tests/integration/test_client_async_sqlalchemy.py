@@ -187,13 +187,22 @@ async def test_every_allowed_call_works_over_asyncpg(database_url: str, client: 
         assert (await call("why", first))[0].detail
         assert (await call("cancel", first, reason="no longer needed")).status == "CANCELLED"
         assert (await call("retry", first)).status == "PENDING"
-        for name in ("result", "result_record"):
-            with pytest.raises(RunNotFinished):
-                await call(name, first)
+        assert await call("logs", first) == []
+        with pytest.raises(RunNotFinished):
+            await call("result", first)
         await call("pause_queue", "other", reason="closed")
         assert [queue.pause_reason for queue in await call("queues") if queue.name == "other"] == ["closed"]
         await call("resume_queue", "other")
-        for name in ("totals", "workers", "subscriptions", "deliveries", "list_workers", "health_check", "metrics"):
+        for name in (
+            "totals",
+            "summary",
+            "workers",
+            "subscriptions",
+            "deliveries",
+            "list_workers",
+            "health_check",
+            "metrics",
+        ):
             await call(name)
         job = await call(
             "create_job",

@@ -20,12 +20,13 @@ MOST_PARAMETERS = 50
 class Call:
     """`environ` is WSGI's; the rest was found out on the way in."""
 
-    __slots__ = ("began", "environ", "principal", "request_id", "service", "traceparent")
+    __slots__ = ("began", "environ", "principal", "request_id", "service", "settings", "traceparent")
 
     def __init__(
         self, service: Service, environ: Mapping[str, Any], request_id: str, traceparent: str, began: float
     ) -> None:
         self.service = service
+        self.settings: Settings = service.settings
         self.environ = environ
         self.request_id = request_id
         self.traceparent = traceparent
@@ -36,16 +37,12 @@ class Call:
     def caller(self) -> Caller:
         """The caller of verbs: the token, and the trace that the request belongs to."""
         who = self.principal
-        return Caller(self.service.settings, Asker(who.scope, who.name, self.traceparent))
+        return Caller(self.settings, Asker(who.scope, who.name, self.traceparent))
 
     @property
     def may_read(self) -> bool:
         """Whether the token may read runs; one that may only change them learns what came of its own requests."""
         return allows(self.principal.scopes, "runs:read")
-
-    @property
-    def settings(self) -> Settings:
-        return self.service.settings
 
     def header(self, name: str) -> str | None:
         """A header by its name in WSGI: `HTTP_IF_NONE_MATCH`."""
