@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from annotated_types import Ge
 
+from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadParameters, ConfigurationError
 from holdfast.domain.tasks import Registry, Task
 
@@ -40,6 +41,33 @@ class Colour(enum.Enum):
 class Point:
     x: int
     y: int
+
+
+def untyped(a, b=1):  # type: ignore[no-untyped-def]
+    """Has names only."""
+
+
+@pytest.mark.parametrize("fn", [greet, untyped])
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"name": "Bo"}, {"name": 1}, {"name": "Bo", "times": True}, {"a": 1}, {"a": 1, "b": None}, {"a": 1, "c": 2}],
+)
+def test_quick_test_accepts_exactly_what_the_check_accepts(fn: Callable[..., Any], given: dict[str, Any]) -> None:
+    task = task_of(fn)
+    text = canonicalize(given)[0]
+    if task.parameters.fit(given, text):
+        task.check(given, text)
+    else:
+        assert problems(task, given)
+
+
+def test_quick_test_leaves_references_to_the_check() -> None:
+    def sliced(view: int) -> None:
+        """Gets a view, whose type is checked when it is opened."""
+
+    task, given = task_of(sliced), {"view": {"$view": {}}}
+    assert not task.parameters.fit(given, canonicalize(given)[0])
+    task.check(given)
 
 
 class TestCheck:

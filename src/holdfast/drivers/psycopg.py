@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -82,9 +82,11 @@ def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) 
     transaction that sets what a session of ours would have set, and nothing is pipelined.
     """
     pooled = is_pooled(connection)
+    sent: list[tuple[psycopg.Cursor[Row], list[Row]]] = []
     for left in reversed(range(TRIES)):
         try:
             with ExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
+                sent.clear()
 
                 def execute(statement: Statement[Any]) -> Rows:
                     if connection.pgconn.transaction_status == TransactionStatus.IDLE:
@@ -95,9 +97,16 @@ def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) 
                         elif pooled:
                             with transaction(connection):
                                 return fetched(cursor, statement)
-                    if connection.pgconn.pipeline_status:
-                        return Later(connection.cursor(row_factory=tuple_row).execute(statement.sql, statement.params))
-                    return fetched(cursor, statement)
+                    if not connection.pgconn.pipeline_status:
+                        return fetched(cursor, statement)
+                    later: list[Row] = []
+                    asked = connection.cursor(row_factory=tuple_row)
+                    sent.append((asked.execute(statement.sql, statement.params), later))
+                    if not statement.pipelined:
+                        for one, rows in sent:
+                            rows.extend(one.fetchall())
+                        sent.clear()
+                    return later
 
                 return drive(make_op(), execute)
         except TRANSIENT:
@@ -105,28 +114,3 @@ def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) 
                 raise
             time.sleep(random.uniform(0.01, 0.05))
     raise AssertionError("unreachable")
-
-
-class Later(Sequence[Row]):
-    """The rows of a statement that was sent: they are read when they are looked at."""
-
-    def __init__(self, cursor: psycopg.Cursor[Row]) -> None:
-        self._cursor: psycopg.Cursor[Row] | None = cursor
-        self._rows: Rows = ()
-
-    def _read(self) -> Rows:
-        if self._cursor is not None:
-            self._rows, self._cursor = self._cursor.fetchall(), None
-        return self._rows
-
-    def __len__(self) -> int:
-        return len(self._read())
-
-    @overload
-    def __getitem__(self, at: int) -> Row: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Rows: ...
-
-    def __getitem__(self, at: int | slice) -> Row | Rows:
-        return self._read()[at]

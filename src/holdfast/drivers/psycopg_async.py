@@ -12,9 +12,9 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from holdfast.drivers.drive import drive_async
-from holdfast.drivers.psycopg import RACES, TRANSIENT, TRIES, is_idle, is_pooled
+from holdfast.drivers.psycopg import PIPELINES, RACES, TRANSIENT, TRIES, is_idle, is_pooled
 from holdfast.drivers.sessions import AsyncOwnConnection
-from holdfast.sql.statement import Op, Rows, Statement
+from holdfast.sql.statement import Op, Row, Rows, Statement
 
 T = TypeVar("T")
 
@@ -59,22 +59,36 @@ async def transact(
     """Drive an operation on an autocommit connection of one's own, again if others were in its way.
 
     Statements commit by themselves until one says that the rest belongs together; with `several`, all of them share a
-    transaction. Behind a pooler each transaction sets what a session of ours would have set. A lock that could not be
-    had in time is raised unless `again_if_locked`.
+    transaction. Behind a pooler each transaction sets what a session of ours would have set, and nothing is pipelined.
+    A lock that could not be had in time is raised unless `again_if_locked`.
     """
     transient = TRANSIENT if again_if_locked else RACES
+    pooled = is_pooled(connection)
+    sent: list[tuple[psycopg.AsyncCursor[Row], list[Row]]] = []
     for left in reversed(range(TRIES)):
         try:
             async with AsyncExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
+                sent.clear()
 
                 async def execute(statement: Statement[Any]) -> Rows:
-                    idle = is_idle(connection)
-                    if idle and statement.together:
-                        await stack.enter_async_context(transaction(connection))
-                    elif idle and is_pooled(connection):
-                        async with transaction(connection):
-                            return await fetch(statement)
-                    return await fetch(statement)
+                    if is_idle(connection):
+                        if statement.pipelined and PIPELINES and not pooled:
+                            await stack.enter_async_context(connection.pipeline())
+                        if statement.together:
+                            await stack.enter_async_context(transaction(connection))
+                        elif pooled:
+                            async with transaction(connection):
+                                return await fetch(statement)
+                    if not connection.pgconn.pipeline_status:
+                        return await fetch(statement)
+                    later: list[Row] = []
+                    asked = connection.cursor(row_factory=tuple_row)
+                    sent.append((await asked.execute(statement.sql, statement.params), later))
+                    if not statement.pipelined:
+                        for one, rows in sent:
+                            rows.extend(await one.fetchall())
+                        sent.clear()
+                    return later
 
                 async def fetch(statement: Statement[Any]) -> Rows:
                     await cursor.execute(statement.sql, statement.params)

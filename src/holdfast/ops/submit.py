@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import orjson
 
@@ -24,6 +24,14 @@ ROUNDS = 10
 # What the runs of one statement have in common, besides all or none of them having dependencies.
 _OWN = {"id", "parameters", "payload_hash", "child_key", "depends_on", "ring", "known_as"}
 _shared = attrgetter(*(field.name for field in fields(NewRun) if field.name not in _OWN))
+
+
+class Batched(Protocol):
+    """Payloads by the batch. How many batches there are is known before they are made."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Sequence[Payload]]: ...
 
 
 def submit(new: NewRun) -> Op[Submitted]:
@@ -107,17 +115,15 @@ def _insert(group: Sequence[NewRun], together: bool) -> Op[list[Submitted]]:
     return answers
 
 
-def submit_batches(
-    head: NewRun, batches: Iterable[Sequence[Payload]], *, together: bool, again: bool = True
-) -> Op[list[Submitted]]:
+def submit_batches(head: NewRun, batches: Batched, *, together: bool, again: bool = True) -> Op[list[Submitted]]:
     """Make runs that differ from `head` and from each other in their payload alone, in one statement for each batch.
 
     For runs that stand on their own, without key, dedupe rule, job and dependencies. Those of several batches are made
     all or none, if they are made `together`. Unless they are asked for `again`, nobody else can have made them.
     """
     sent = []
-    for batch in batches:
-        statement = submissions.insert_batch(head, batch, together=together, again=again)
+    for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
+        statement = submissions.insert_batch(head, batch, together=together, again=again, more=left > 0)
         sent.append((batch, statement, (yield statement)))
     answers: list[Submitted] = []
     for batch, statement, rows in sent:

@@ -21,8 +21,8 @@ class Statement(Generic[T]):
     """One SQL statement with its parameters and the decoder of its rows. A lone statement is an operation.
 
     `together` says that this statement and all that follow in its operation must share a transaction. The others may
-    commit by themselves. `pipelined` says that the operation yields its next statement without looking at the rows of
-    this one, so a driver may send both before it reads an answer; the rows it returns may then be read later.
+    commit by themselves. `pipelined` says that the operation does not look at the rows of this statement before it has
+    those of a later one that is not: a driver may send all of them before it reads an answer, and add the rows then.
     """
 
     sql: LiteralString

@@ -108,10 +108,10 @@ def insert(submissions: Sequence[NewRun], *, together: bool = False) -> Statemen
 
 
 def insert_batch(
-    head: NewRun, payloads: Sequence[Payload], *, together: bool = False, again: bool = True
+    head: NewRun, payloads: Sequence[Payload], *, together: bool = False, again: bool = True, more: bool = False
 ) -> Statement[Made]:
-    """Make runs that differ in nothing but their payload. Those of several batches are sent one after the other."""
-    return _insert(head, _told(head, payloads), together=together, again=again, pipelined=together)
+    """Make runs that differ in nothing but their payload; if there are `more`, before their answer is read."""
+    return _insert(head, _told(head, payloads), together=together, again=again, pipelined=more)
 
 
 def _insert(
