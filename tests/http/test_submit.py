@@ -16,7 +16,7 @@ from holdfast.http.nouns import NOUNS
 from tests.http.hands import Hands
 
 BODY = {"model": "typed", "parameters": {"scenario": "high", "months": 24}}
-NOBODY = "01890a5d-ac96-774b-bcce-b302099a8057"
+ANONYMOUS = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
 def problem(answer: Any) -> str:
@@ -145,7 +145,7 @@ def test_the_longest_key_is_taken(api: FlaskClient) -> None:
         ({"model": "typed", "parameters": {"scenario": 1}}, "bad-parameters", ["/parameters/scenario"]),
         ({"model": "typed", "parameters": {"scenario": "x", "a/b": 1}}, "bad-parameters", ["/parameters/a~1b"]),
         (BODY | {"id": "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"}, "bad-input", ["/id"]),
-        (BODY | {"asker": 1, "settings": 2}, "bad-input", ["/asker", "/settings"]),
+        (BODY | {"submitter": 1, "settings": 2}, "bad-input", ["/submitter", "/settings"]),
         (BODY | {"priority": 101}, "bad-input", ["/priority"]),
         (BODY | {"priority": True}, "bad-input", ["/priority"]),
         (BODY | {"queue": ""}, "bad-input", ["/queue"]),
@@ -226,7 +226,7 @@ def test_the_request_id_is_kept_if_it_is_plain(api: FlaskClient) -> None:
     ("path", "body", "told"),
     [
         ("/batches", {"runs": [{"model": "mirror"}]}, "runs[].key"),
-        (f"/jobs/{NOBODY}/tasks", {"entrypoint": "mirror"}, "a key in the body"),
+        (f"/jobs/{ANONYMOUS}/tasks", {"entrypoint": "mirror"}, "a key in the body"),
     ],
 )
 def test_a_key_that_would_do_nothing_is_refused(api: FlaskClient, path: str, body: Any, told: str) -> None:
@@ -248,7 +248,7 @@ def test_unknown_query_parameters_are_refused_by_every_operation(app: Flask) -> 
     api = app.test_client()
     for noun in NOUNS:
         for route in noun.routes:
-            path = re.sub(r"\{\w+\}", NOBODY, route.path)
+            path = re.sub(r"\{\w+\}", ANONYMOUS, route.path)
             answer = api.open(f"{path}?no-such-parameter=1", method=route.method, json={})
             if route.scope is not None and path != "/metrics":
                 assert (answer.status_code, problem(answer)) == (422, "bad-input"), (route.method, route.path)

@@ -10,11 +10,11 @@ import pytest
 
 from holdfast import Client
 from holdfast.cli import prefixes
-from holdfast.client.requests import prepare
 from holdfast.domain.errors import BadInput, RunNotFound
 from holdfast.jobs.facades import Jobs
 from holdfast.ops import submit
 from holdfast.runtime.settings import Settings
+from holdfast.verbs.preparation import prepare
 from tests.integration.cli_support import Inside
 
 COMMANDS = (

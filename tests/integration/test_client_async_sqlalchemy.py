@@ -14,13 +14,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_sessi
 from sqlalchemy.orm import Session
 
 from holdfast import AsyncClient, Client, task
-from holdfast.client.requests import Submission
 from holdfast.domain.errors import BadInput, ConfigurationError, KeyReused, RunNotFinished
 from holdfast.drivers import asyncpg
 from holdfast.jobs import View
 from holdfast.jobs.facades import AsyncJobs
 from holdfast.runtime.settings import Settings
 from holdfast.verbs.facades import AsyncCalls, AsyncDatabaseCalls
+from holdfast.verbs.preparation import Submission
 from tests.conformance.drivers import async_engine
 
 DRIVERS = ("psycopg", "asyncpg")

@@ -13,7 +13,6 @@ import sqlalchemy
 from sqlalchemy.orm import Session
 
 from holdfast import AsyncClient, Client
-from holdfast.client.requests import Submission, prepare
 from holdfast.domain.errors import BadInput, KeyReused
 from holdfast.drivers import psycopg as psycopg_driver
 from holdfast.drivers import psycopg_async as async_driver
@@ -22,6 +21,7 @@ from holdfast.jobs.facades import Jobs
 from holdfast.ops import submit
 from holdfast.runtime.settings import Settings
 from holdfast.sql.statement import Op
+from holdfast.verbs.preparation import Submission, prepare
 
 MANY = [
     Submission("mock", {"seconds": 1}, {"key": "new"}),

@@ -11,7 +11,6 @@ import psycopg
 import pytest
 
 from holdfast import AsyncClient, Client, Retry, task
-from holdfast.client.requests import Submission
 from holdfast.domain.errors import BadInput, ConfigurationError
 from holdfast.drivers import psycopg as driver
 from holdfast.http import create_app
@@ -21,6 +20,7 @@ from holdfast.jobs.facades import Jobs
 from holdfast.ops import promote
 from holdfast.runtime.settings import Settings
 from holdfast.sql import figures
+from holdfast.verbs.preparation import Submission
 
 FAR = [
     datetime.max.replace(tzinfo=UTC),

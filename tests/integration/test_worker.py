@@ -15,10 +15,10 @@ import pytest
 
 from holdfast import ops
 from holdfast.client import Run
-from holdfast.client.requests import prepare
 from holdfast.domain.errors import RunCancelled, RunFailed
 from holdfast.domain.states import Status
 from holdfast.drivers import psycopg as driver
+from holdfast.verbs.preparation import prepare
 from tests.integration.worker_support import DEADLINE, Stage, eventually
 
 EXECUTORS = ("process", "inline")

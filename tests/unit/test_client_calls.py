@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast import task
-from holdfast.client.requests import BATCH, prepare_batches
 from holdfast.domain.errors import BadParameters
 from holdfast.runtime.settings import Settings
 from holdfast.verbs import submissions
 from holdfast.verbs.caller import Caller
+from holdfast.verbs.preparation import BATCH, prepare_batches
 from holdfast.verbs.submissions import SubmittingMany
 
 CALLER = Caller(Settings())

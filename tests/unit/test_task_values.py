@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, computed_field, field_serializer
 
-from holdfast.client.requests import prepare
 from holdfast.domain.errors import BadParameters, NotCanonical
 from holdfast.domain.tasks import Registry, Task
 from holdfast.http_client import asks
 from holdfast.runtime.settings import Settings
+from holdfast.verbs.preparation import prepare
 
 SETTINGS = Settings()
 BERLIN = timezone(timedelta(hours=2))
@@ -284,7 +284,7 @@ def test_ignored_paths_lead_into_what_was_encoded() -> None:
 def test_plain_parameters_do_not_import_the_encoding_of_others() -> None:
     program = """
 import sys
-from holdfast.client.requests import prepare
+from holdfast.verbs.preparation import prepare
 from holdfast.domain.tasks import task
 from holdfast.http_client import asks
 from holdfast.runtime.settings import Settings

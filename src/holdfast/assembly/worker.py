@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.assembly.services import services
-from holdfast.client.requests import prepare
 from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.execution import INLINE, ChildLimits, Executor, Limits
@@ -22,6 +21,7 @@ from holdfast.observe.capture import adopt_logging
 from holdfast.observe.process import log_events, process_log
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings, masked
+from holdfast.verbs.preparation import prepare
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.figures import Figures
 from holdfast.worker.port import WorkerPort

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-from holdfast.client.requests import Asker
 from holdfast.domain.tokens import allows
 from holdfast.http.bridge import ON_LEAVE
 from holdfast.http.principals import ANYONE, Principal
 from holdfast.http.service import Service
 from holdfast.runtime.settings import Settings
 from holdfast.verbs.caller import Caller
+from holdfast.verbs.preparation import Submitter
 
 MOST_PARAMETERS = 50
 
@@ -37,7 +37,7 @@ class Call:
     def caller(self) -> Caller:
         """The caller of verbs: the token, and the trace that the request belongs to."""
         who = self.principal
-        return Caller(self.settings, Asker(who.scope, who.name, self.traceparent))
+        return Caller(self.settings, Submitter(who.scope, who.name, self.traceparent))
 
     @property
     def may_read(self) -> bool:

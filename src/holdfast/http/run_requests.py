@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.client.requests import OPTIONS, prepare
 from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import NewRun
 from holdfast.http.call import Call
 from holdfast.http.reading import checked_object, instant, refused
+from holdfast.verbs.preparation import OPTIONS, prepare
 
 FIELDS = ("model", "parameters", *OPTIONS)
 
@@ -36,7 +36,7 @@ def new_run(call: Call, body: Any, key: str | None = None, pointer: str = "", de
         call.settings,
         task,
         parameters,
-        asker=call.caller.submitter,
+        submitter=call.caller.submitter,
         default_dedupe=dedupe if task.dedupe == "off" and not task.has_own_dedupe else None,
         **options,
     )

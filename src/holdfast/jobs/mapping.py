@@ -12,7 +12,6 @@ from typing import Any
 import orjson
 
 from holdfast import ops
-from holdfast.client.requests import resolve
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.context import RunContext
 from holdfast.domain.errors import BadInput, Problem
@@ -27,6 +26,7 @@ from holdfast.jobs.new_jobs import new_job
 from holdfast.jobs.views import View
 from holdfast.ops.create import join_name
 from holdfast.verbs.caller import Caller
+from holdfast.verbs.preparation import resolve
 from holdfast.verbs.procedures import Elsewhere, Procedure, Ring
 from holdfast.verbs.subjects import job_id as job_id_of
 from holdfast.verbs.verb import verb

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from holdfast.client.requests import awaited, prepare
 from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import parse_id
 from holdfast.domain.times import is_duration
 from holdfast.domain.values import Dependency, NewRun
 from holdfast.runtime.settings import Settings
+from holdfast.verbs.preparation import awaited, prepare
 
 OPTIONS = ("queue", "priority", "run_after", "tags")
 FIELDS = ("entrypoint", "kwargs", "key", "depends_on", "critical", "max_retries", "timeout", *OPTIONS)

@@ -7,12 +7,12 @@ import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from holdfast.client.requests import NOBODY, Asker
 from holdfast.domain.context import RunContext, find_run
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import new_id
 from holdfast.domain.values import AttemptRef, KnownAs
 from holdfast.runtime.settings import Settings
+from holdfast.verbs.preparation import ANONYMOUS, Submitter
 
 
 def person() -> str:
@@ -28,7 +28,7 @@ class Caller:
     """The caller of a verb. `submitter` is known where a token was checked, as in the API."""
 
     settings: Settings
-    submitter: Asker = NOBODY
+    submitter: Submitter = ANONYMOUS
 
     @property
     def name(self) -> str:

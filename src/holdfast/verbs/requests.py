@@ -17,7 +17,7 @@ from holdfast.verbs.forms import Reply
 from holdfast.verbs.subjects import SUBJECTS
 
 if TYPE_CHECKING:
-    from holdfast.client.requests import Submission
+    from holdfast.verbs.preparation import Submission
     from holdfast.verbs.verb import Verb
 
 

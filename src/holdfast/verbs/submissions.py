@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Unpack
 
 from holdfast import ops
-from holdfast.client.requests import Batches, Submission, SubmitOptions, prepare, prepare_batches, prepare_one
 from holdfast.documents import reading
 from holdfast.documents.runs import run_document
 from holdfast.domain.ids import new_ids
@@ -32,6 +31,7 @@ from holdfast.verbs.openapi import (
     ref,
     says,
 )
+from holdfast.verbs.preparation import Batches, Submission, SubmitOptions, prepare, prepare_batches, prepare_one
 from holdfast.verbs.requests import many_of, submit_many_request, submit_request
 from holdfast.verbs.verb import Hints, Http, MakeOp, verb
 
@@ -95,7 +95,7 @@ class SubmittingMany:
 def mixed(caller: Caller, submissions: Sequence[Submission]) -> Callable[[], Op[list[Submitted]]]:
     """Submit runs of different tasks."""
     made = [
-        prepare(caller.settings, one.task, one.parameters, asker=caller.submitter, id=id_, **one.options)
+        prepare(caller.settings, one.task, one.parameters, submitter=caller.submitter, id=id_, **one.options)
         for one, id_ in zip(submissions, new_ids(len(submissions)), strict=True)
     ]
     return partial(ops.submit_many, made)
@@ -107,7 +107,7 @@ def alike(
     """Submit runs of one task that share their options."""
     if not many:
         return partial(ops.submit_many, ())
-    head, batches = prepare_batches(caller.settings, task, many, asker=caller.submitter, **options)
+    head, batches = prepare_batches(caller.settings, task, many, submitter=caller.submitter, **options)
     if head.key is None and head.dedupe == "off" and not head.depends_on:
         return SubmittingMany(head, batches)
     return partial(ops.submit_many, [head.with_payload(payload) for batch in batches for payload in batch])
@@ -180,7 +180,7 @@ def submit(
     **options: Unpack[SubmitOptions],
 ) -> MakeOp[Submitted]:
     """Make a run, or find the one that the same key or payload made before."""
-    return Submitting(*prepare_one(caller.settings, task, parameters, asker=caller.submitter, **options))
+    return Submitting(*prepare_one(caller.settings, task, parameters, submitter=caller.submitter, **options))
 
 
 @verb(

@@ -56,15 +56,15 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Asker:
-    """Who asks: whose idempotency keys these are, and what is written beside the run."""
+class Submitter:
+    """Who submits: the scope of its idempotency keys, its name, and the trace that the request belongs to."""
 
     scope: str = ""
     name: str | None = None
     traceparent: str | None = None
 
 
-NOBODY = Asker()
+ANONYMOUS = Submitter()
 
 # So many runs are written by one statement: enough to be cheap, and few enough that most are prepared meanwhile.
 BATCH = 250
@@ -75,14 +75,14 @@ def prepare(
     task: Task | str | Callable[..., Any],
     parameters: Any = None,
     *,
-    asker: Asker = NOBODY,
+    submitter: Submitter = ANONYMOUS,
     id: str | None = None,  # noqa: A002
     default_dedupe: Dedupe | None = None,
     **options: Any,
 ) -> NewRun:
     """Check a request and make it ready to be written. Raises BadInput with every problem it finds."""
     found = resolve(task)
-    head = _head(settings, found, parameters, asker, options, default_dedupe)
+    head = _head(settings, found, parameters, submitter, options, default_dedupe)
     return head.with_payload(_payload(found, parameters, id or new_id()))
 
 
@@ -91,17 +91,17 @@ def prepare_one(
     task: Task | str | Callable[..., Any],
     parameters: Any = None,
     *,
-    asker: Asker = NOBODY,
+    submitter: Submitter = ANONYMOUS,
     **options: Any,
 ) -> tuple[NewRun, Payload]:
     """The same, for one of many runs of a task: what it has in common with the others, made once, and its payload."""
     found = task if isinstance(task, Task) else resolve(task)
-    if options or asker is not NOBODY:
-        head = _head(settings, found, parameters, asker, options)
+    if options or submitter is not ANONYMOUS:
+        head = _head(settings, found, parameters, submitter, options)
     else:
         known = _usual.get(found)
         if known is None or known[0] is not settings:
-            known = _usual[found] = (settings, _head(settings, found, None, asker, options))
+            known = _usual[found] = (settings, _head(settings, found, None, submitter, options))
         head = known[1]
     return head, _payload(found, parameters, new_id())
 
@@ -114,7 +114,7 @@ def _head(
     settings: Settings,
     found: Task,
     parameters: Any,
-    asker: Asker,
+    submitter: Submitter,
     options: Mapping[str, Any],
     default_dedupe: Dedupe | None = None,
 ) -> NewRun:
@@ -143,13 +143,13 @@ def _head(
         policy=stored_policy(found, settings),
         tags=tags,
         key=key,
-        scope=asker.scope,
+        scope=submitter.scope,
         key_ttl=timedelta(seconds=settings.key_seconds),
         dedupe=dedupe,
         dedupe_window=timedelta(seconds=settings.dedupe_seconds),
         concurrency_key=concurrency_key,
-        submitted_by=asker.name,
-        traceparent=asker.traceparent,
+        submitted_by=submitter.name,
+        traceparent=submitter.traceparent,
         depends_on=depends_on,
     )
 
@@ -187,14 +187,14 @@ def prepare_batches(
     task: Task | str | Callable[..., Any],
     many: Sequence[Any],
     *,
-    asker: Asker = NOBODY,
+    submitter: Submitter = ANONYMOUS,
     **options: Any,
 ) -> tuple[NewRun, Batches]:
     """Check requests that share their options, at least one: the first in whole, of the others the parameters.
 
     Those are checked as the batches are iterated over.
     """
-    head, first = prepare_one(settings, task, many[0], asker=asker, **options)
+    head, first = prepare_one(settings, task, many[0], submitter=submitter, **options)
     return head, Batches(resolve(task), many, first)
 
 
