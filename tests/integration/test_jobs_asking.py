@@ -49,7 +49,7 @@ class TestAsking:
 
         with pytest.raises(BadInput, match=r"cycle: b -> c -> d -> b"):
             sync.create_job("round", [one("a", "b"), one("b", "c"), one("c", "d"), one("d", "b", "e"), one("e")])
-        with pytest.raises(BadInput, match=r"circle: a -> a"):
+        with pytest.raises(BadInput, match=r"cycle: a -> a"):
             sync.create_job("round", [one("a", "a")])
 
     def test_keys_find_what_they_name(self, stage: Stage) -> None:
