@@ -201,7 +201,7 @@ def test_a_worker_that_is_not_there_cannot_be_drained(here: Inside) -> None:
         (["--slots", "0"], 2, "0 is not in the range"),
         (["--queues", ","], 2, "name at least one"),
         (["--tasks", "no.such.module"], 1, "cannot be loaded"),
-        (["--tasks", "../evil"], 1, "is no module"),
+        (["--tasks", "../evil"], 1, "is not a module name"),
     ],
 )
 def test_a_worker_that_cannot_start_says_why(here: Inside, arguments: list[str], code: int, told: str) -> None:

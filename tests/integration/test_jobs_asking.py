@@ -44,13 +44,13 @@ class TestAsking:
             sync.create_job("")
         assert sync.list_jobs() == []
 
-    def test_a_circle_is_refused_and_named(self, stage: Stage) -> None:
+    def test_a_cycle_is_refused_and_named(self, stage: Stage) -> None:
         def one(key: str, *on: str) -> dict[str, Any]:
             return {"entrypoint": "job.note", "kwargs": {"path": "x"}, "key": key, "depends_on": list(on)}
 
-        with pytest.raises(BadInput, match=r"circle: b -> c -> d -> b"):
+        with pytest.raises(BadInput, match=r"cycle: b -> c -> d -> b"):
             sync.create_job("round", [one("a", "b"), one("b", "c"), one("c", "d"), one("d", "b", "e"), one("e")])
-        with pytest.raises(BadInput, match=r"circle: a -> a"):
+        with pytest.raises(BadInput, match=r"cycle: a -> a"):
             sync.create_job("round", [one("a", "a")])
 
     def test_keys_find_what_they_name(self, stage: Stage) -> None:

@@ -59,7 +59,7 @@ class TestPostgres:
         found = [row["note"] for part in parts for row in table.read(part)]
         assert len(found) == len(set(found)) == 1000
         assert ("inside" in found, "below" in found, "above" in found, "n2" in found) == (True, False, False, False)
-        assert "read as they then are" in View(table, parts[0]).meaning
+        assert "read as they are then" in View(table, parts[0]).meaning
 
     def test_any_type_of_key_will_do(self, connection: psycopg.Connection[Any], database_url: str) -> None:
         connection.execute("create table things (id uuid primary key default gen_random_uuid(), name text, at date)")

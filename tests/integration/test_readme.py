@@ -70,7 +70,7 @@ def test_the_page_tells_every_setting_and_its_default() -> None:
 
 
 def test_the_page_tells_every_exit_code() -> None:
-    (table,) = re.findall(r"\| code \| means \|\n(.*?)\n\n", PAGE.read_text("utf-8"), re.DOTALL)
+    (table,) = re.findall(r"\| code \| meaning \|\n(.*?)\n\n", PAGE.read_text("utf-8"), re.DOTALL)
     told = {int(code) for codes in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE) for code in codes.split(",")}
     assert told == exits.MEANINGS.keys()
 

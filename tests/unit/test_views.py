@@ -115,9 +115,9 @@ def test_only_cycles_are_rejected(size: int, data: st.DataObject) -> None:
     for _ in range(size):
         reach = {n: near | {far for one in near for far in reach[one]} for n, near in reach.items()}
     if any(n in reach[n] for n in range(size)):
-        with pytest.raises(BadInput, match="circle") as caught:
+        with pytest.raises(BadInput, match="cycle") as caught:
             specs.placed(tasks, ids, new_id(), {})
-        named = str(caught.value).rpartition("circle: ")[2].split(" -> ")
+        named = str(caught.value).rpartition("cycle: ")[2].split(" -> ")
         assert named[0] == named[-1]
         assert all((int(a), int(b)) in edges for a, b in itertools.pairwise(named))
     else:
