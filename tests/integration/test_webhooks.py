@@ -17,8 +17,8 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from holdfast import ops
 from holdfast.domain.errors import BadInput, SubscriptionNotFound
 from holdfast.outbox import addresses, signing
-from holdfast.outbox.acks import SCHEDULE, Answer, delay_of, retry_after_of
 from holdfast.outbox.publisher import Publisher
+from holdfast.outbox.responses import SCHEDULE, Answer, delay_of, retry_after_of
 from holdfast.runtime.settings import Settings
 from holdfast.testing import clock
 from tests.integration.outbox_support import Floor, Receiver, Request, publish, receiving

@@ -20,9 +20,9 @@ from pydantic import BaseModel, Field, SecretStr, computed_field, field_serializ
 
 from holdfast.domain.errors import BadParameters, NotCanonical
 from holdfast.domain.tasks import Registry, Task
-from holdfast.http_client import asks
 from holdfast.runtime.settings import Settings
 from holdfast.verbs.preparation import prepare
+from holdfast.verbs.requests import submit_request
 
 SETTINGS = Settings()
 BERLIN = timezone(timedelta(hours=2))
@@ -266,10 +266,10 @@ def test_all_parameters_are_named_at_once() -> None:
 
 def test_the_client_of_the_api_sends_the_same_text() -> None:
     at = NOON.astimezone(BERLIN)
-    sent = orjson.loads(asks.submit(task_of(datetime), {"value": at}).body or b"")
+    sent = orjson.loads(submit_request(task_of(datetime), {"value": at}).body or b"")
     assert sent["parameters"] == orjson.loads(stored(datetime, at)[0])
     with pytest.raises(BadParameters, match="annotate it with"):
-        asks.submit(task_of(str), {"value": at})
+        submit_request(task_of(str), {"value": at})
 
 
 def test_ignored_paths_lead_into_what_was_encoded() -> None:
@@ -286,7 +286,7 @@ def test_plain_parameters_do_not_import_the_encoding_of_others() -> None:
 import sys
 from holdfast.verbs.preparation import prepare
 from holdfast.domain.tasks import task
-from holdfast.http_client import asks
+from holdfast.verbs.requests import submit_request
 from holdfast.runtime.settings import Settings
 
 @task("plain")
