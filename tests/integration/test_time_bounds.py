@@ -15,12 +15,12 @@ from holdfast.domain.errors import BadInput, ConfigurationError
 from holdfast.drivers import psycopg as driver
 from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
-from holdfast.http_client import asks
 from holdfast.jobs.facades import Jobs
 from holdfast.ops import promote
 from holdfast.runtime.settings import Settings
 from holdfast.sql import figures
 from holdfast.verbs.preparation import Submission
+from holdfast.verbs.requests import submit_request
 
 FAR = [
     datetime.max.replace(tzinfo=UTC),
@@ -73,7 +73,7 @@ def test_a_start_out_of_range_is_refused_by_every_python_front_end(
         lambda: client.submit_many(noop, [{}, {}], run_after=far),
         lambda: client.submit_many([Submission(noop), Submission(noop, {}, {"run_after": far})]),
         lambda: Jobs(client).create_job("a", tasks=[{"entrypoint": noop, "run_after": far}]),
-        lambda: asks.submit(noop, {}, run_after=far),
+        lambda: submit_request(noop, {}, run_after=far),
         lambda: asyncio.run(asynchronously()),
     ]
     for call in calls:
