@@ -13,6 +13,7 @@ from tests.explore import (
     mutants_schema,
     mutants_sides,
     mutants_sql,
+    mutants_take_over,
 )
 from tests.explore.catching import Explored, Mutant, Told, install_clock
 from tests.explorer import mutation
@@ -22,6 +23,7 @@ GROUPS: dict[str, list[Mutant]] = {
     for module in (
         mutants_sql,
         mutants_release,
+        mutants_take_over,
         mutants_locked,
         mutants_keys,
         mutants_code,

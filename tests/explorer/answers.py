@@ -21,6 +21,7 @@ Complaints = Iterator[str]
 NEVER_WAIT = ("claim", "promote", "name_tasks")
 FINISHERS = ("succeed", "fail", "fail_for_good", "hand_back", "turn")
 ENDS_OR_RELEASES = (*FINISHERS, "release")
+_LEAVES_THE_LEASE = ("submit", "claim", "claim_by_id", "renew", "step", "log", "retry", "rescue", "promote")
 
 
 @dataclass(slots=True)
@@ -244,6 +245,28 @@ def _released(told: Told) -> Complaints:
         yield f"a claim that was not begun ended {ack.outcome}"
 
 
+def _taken_over(told: Told) -> Complaints:
+    """I11: one worker at most takes an attempt over; a refusal has a reason and is recorded."""
+    claim: Claim | None = told.answer.value
+    taker, ref, situation = told.case.claimers[told.who], told.case.held().ref, told.case.situation
+    attempt = told.run.attempt(ref.number)
+    mine = attempt is not None and attempt.worker_id == taker
+    if claim is not None and (claim.ref != ref or not mine):
+        yield f"it took attempt {ref.number} over, which is recorded as {attempt}"
+    if claim is not None and situation.endswith("flagged"):
+        yield "I26: an attempt that was asked to stop was taken over"
+    if claim is None and mine:
+        yield f"its take-over was refused, but recorded is {attempt}"
+    if claim is None and not any(event.type == "FENCED" for event in told.run.events):
+        yield "I11: its take-over was refused without a FENCED event"
+    if claim is None and situation in ("leased", "last") and told.partner in _LEAVES_THE_LEASE:
+        yield "its take-over was refused although nobody else had the lease"
+    # A take-over is the only event of its attempt between the claim and a cancel.
+    types = [event.type for event in told.run.events if event.attempt == ref.number]
+    if "TAKEN_OVER" in types and types[types.index("TAKEN_OVER") - 1] not in ("CLAIMED", "TAKEN_OVER", "FENCED"):
+        yield f"the events of attempt {ref.number} are {types}"
+
+
 def _noted(told: Told) -> Complaints:
     """What was kept is there, and what was refused is not."""
     kind = "step" if told.program == "step" else "line"
@@ -320,6 +343,7 @@ _CHECKS: dict[str, Callable[[Told], Complaints]] = {
     "retry": _retried,
     "rescue": _rescued,
     "release": _released,
+    "take_over": _taken_over,
     "promote": _anything,
     "name_tasks": _anything,
     "step": _noted,

@@ -90,10 +90,10 @@ def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
     """The events of a run with `seq` greater than `after`.
 
     A run moves on by one transaction at a time, so its moves have an order in which nothing is ever put between two
-    others: by attempt, and within an attempt claimed, asked to stop, ended, reopened. Endings without an attempt come
-    after the attempts that were claimed before them. Times do not decide: a statement that had to wait has an earlier
-    one than what it waited for. A FENCED event comes after as many moves as it says; if it does not say, after the
-    first ending that was in force at its time or later, and is not shown before.
+    others: by attempt, and within an attempt claimed, taken over, asked to stop, ended, reopened. Endings without an
+    attempt come after the attempts that were claimed before them. Times do not decide: a statement that had to wait has
+    an earlier one than what it waited for. A FENCED event comes after as many moves as it says; if it does not say,
+    after the first ending that was in force at its time or later, and is not shown before.
     """
     return Statement(
         """
@@ -107,7 +107,8 @@ def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
             select claimed_at, number, 1, 0, number, 'CLAIMED', 'PENDING', 'RUNNING', null, null
             from holdfast.attempts where run_id = %(run_id)s::uuid and number >= 1
             union all
-            select at, attempt, 2, 0, attempt, type, null, null, reason, null
+            select at, attempt, 2, case type when 'TAKEN_OVER' then 0 else 1 end, attempt, type, null, null, reason,
+                   null
             from holdfast.events where run_id = %(run_id)s::uuid and type <> 'FENCED'
             union all
             select finished_at, past.attempt, past.rank, past.turn, number,

@@ -17,7 +17,10 @@ HELD = """
         and exists (select from holdfast.workers
                     where workers.id = %(worker_id)s::uuid and workers.expires_at > holdfast.now())
 """
+# After a wait for a take-over, Postgres checks the changed lease against the workers that it read before the wait, so
+# that `not exists` alone would still find the new holder dead. The list of holders is compared with the changed lease.
 _ORPHANED = """
+        and leases.worker_id = any(%(holders)s::uuid[])
         and not exists (select from holdfast.workers
                         where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
 """
@@ -32,17 +35,18 @@ with told as (
 """
 _SUCCEED_TAIL = """
     returning leases.run_id, leases.number, leases.worker_id, leases.claimed_at, leases.progress, leases.executor,
+              leases.details,
               leases.cancel_requested_at is not null as stopped, leases.cancel_reason,
               greatest(leases.claimed_at, holdfast.now() - told.elapsed * interval '1 second') as started_at,
               told.result, leases.job_id, leases.map_id
 ), ended as (
     insert into holdfast.attempts (run_id, worker_id, claimed_at, started_at, finished_at, number,
-                                   status, outcome, result, reason, progress, executor)
+                                   status, outcome, result, reason, progress, executor, details)
     select run_id, worker_id, claimed_at, started_at, holdfast.now(), number,
            case when stopped then 'CANCELLED' else 'SUCCEEDED' end,
            case when stopped then 'CANCELLED' else 'SUCCEEDED' end,
            case when stopped then null else result::json end,
-           case when stopped then cancel_reason end, progress, executor
+           case when stopped then cancel_reason end, progress, executor, details
     from gone
 ), published as (
     insert into holdfast.outbox (run_id, number, type, at, data)
@@ -196,11 +200,11 @@ def release(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list
     )
 
 
-def release_orphans(settlements: Sequence[Settlement]) -> Statement[list[Released]]:
-    """Put runs back whose worker left without having begun them."""
+def release_orphans(settlements: Sequence[Settlement], holders: Sequence[str]) -> Statement[list[Released]]:
+    """Put runs back that these workers left without having begun them."""
     return Statement(
         _RELEASE + _ORPHANED + _NEVER_BEGUN + _RELEASE_TAIL,
-        _given_back(settlements),
+        {"holders": plain_array(holders)} | _given_back(settlements),
         each(Released._make),
         together=True,
     )
@@ -214,9 +218,10 @@ def _given_back(settlements: Sequence[Settlement]) -> dict[str, object]:
     }
 
 
-def settle_orphans(settlements: Sequence[Settlement]) -> Statement[list[Acknowledgement]]:
-    """End attempts whose worker let its lease pass."""
-    return Statement(_SETTLE + _ORPHANED + _SETTLE_TAIL, _told(settlements), each(_verdict), together=True)
+def settle_orphans(settlements: Sequence[Settlement], holders: Sequence[str]) -> Statement[list[Acknowledgement]]:
+    """End attempts that these workers hold, which let their leases pass."""
+    parameters = {"holders": plain_array(holders)} | _told(settlements)
+    return Statement(_SETTLE + _ORPHANED + _SETTLE_TAIL, parameters, each(_verdict), together=True)
 
 
 def _told(settlements: Sequence[Settlement]) -> dict[str, object]:
