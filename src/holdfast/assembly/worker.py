@@ -27,6 +27,7 @@ from holdfast.worker.figures import Figures
 from holdfast.worker.port import WorkerPort
 
 INLINE_SLOTS = 10
+RAY_JOB_SLOTS = 8
 
 
 @dataclass(frozen=True)
@@ -180,9 +181,24 @@ def _inline(settings: Settings, slots: int | None) -> Executor:
     return InlineExecutor(slots or INLINE_SLOTS)
 
 
+def _ray_job(settings: Settings, slots: int | None) -> Executor:
+    from holdfast.executors.ray_job import RayJobExecutor
+    from holdfast.executors.ray_jobs_api import RayJobs, job_server
+
+    try:
+        address = job_server(settings.ray_address)
+    except ValueError as error:
+        raise ConfigurationError(f"the executor ray_job needs a Ray cluster: {error}") from error
+    return RayJobExecutor(slots or RAY_JOB_SLOTS, RayJobs(address))
+
+
 # Every executor that a worker can have. A factory imports its executor when it is called, because some of them need
 # packages that are installed only where they are used; it raises ConfigurationError if such a package is missing.
-EXECUTORS: Mapping[str, Callable[[Settings, int | None], Executor]] = {"process": _process, INLINE: _inline}
+EXECUTORS: Mapping[str, Callable[[Settings, int | None], Executor]] = {
+    "process": _process,
+    INLINE: _inline,
+    "ray_job": _ray_job,
+}
 
 
 def open_listener(runtime: Runtime) -> Listener:

@@ -1,0 +1,113 @@
+"""A Ray of its own for tests: one head on loopback, with a token, ended by its process ids."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import IO
+
+from holdfast.executors.ray_jobs_api import RayAway, RayJobs
+
+STARTS_WITHIN = 300.0
+# The head does not wait for agents whose ports it has given out itself.
+AGENT_PORTS = (
+    "dashboard-agent-listen-port",
+    "dashboard-agent-grpc-port",
+    "runtime-env-agent-port",
+    "metrics-export-port",
+)
+ROOT = Path(__file__).parents[2]
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class Head:
+    """`ray start --head --block` in a session of its own, so that exactly its processes can be ended.
+
+    `ray stop` would end every Ray on the machine. The directory is short because a socket's path has 107 bytes at most.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="hfr", dir="/tmp"))
+        self.gcs_port, self.port = free_port(), free_port()
+        self.environment = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": token_hex(24),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            # Without this, Ray replaces 127.0.0.1 by the external address and listens on all interfaces.
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+            # A busy machine is no failure: by default the head gives up after 30 s.
+            "RAY_raylet_start_wait_time_s": f"{STARTS_WITHIN:.0f}",
+            "RAY_agent_register_timeout_ms": f"{STARTS_WITHIN * 1000:.0f}",
+            "RAY_worker_register_timeout_seconds": f"{STARTS_WITHIN:.0f}",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+        }
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.gcs_address = f"127.0.0.1:{self.gcs_port}"
+        self.jobs = RayJobs(self.address)
+        self._log: IO[bytes] = (self.directory / "head.log").open("wb")
+        self.process = subprocess.Popen(
+            [
+                *(str(Path(sys.executable).parent / "ray"), "start", "--head", "--block"),
+                *("--node-ip-address=127.0.0.1", f"--port={self.gcs_port}", "--dashboard-host=127.0.0.1"),
+                *(f"--dashboard-port={self.port}", "--num-cpus=4", "--ray-client-server-port=0"),
+                *(f"--{name}={free_port()}" for name in AGENT_PORTS),
+                *("--object-store-memory=100000000", f"--temp-dir={self.directory}", "--disable-usage-stats"),
+            ],
+            env={**os.environ, **self.environment, **environment},
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+
+    def wait_until_it_answers(self) -> None:
+        """Wait until the job server answers. The token has to be in the environment of this process by then."""
+        ends = time.monotonic() + STARTS_WITHIN
+        while True:
+            with suppress(RayAway):
+                self.jobs.version()
+                return
+            if self.process.poll() is not None or time.monotonic() > ends:
+                said = (self.directory / "head.log").read_text("utf-8", "replace")
+                raise AssertionError(f"Ray did not start: {said[-2000:]}")
+            time.sleep(0.2)
+
+    def close(self) -> None:
+        for _ in range(50):
+            members = _session(self.process.pid)
+            for member in members:
+                with suppress(ProcessLookupError):
+                    os.kill(member, signal.SIGKILL)
+            self.process.poll()
+            if not members:
+                break
+            time.sleep(0.1)
+        self._log.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of the session that this process began."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, IndexError, ValueError):
+                fields = (entry / "stat").read_text("utf-8").rpartition(")")[2].split()
+                if int(fields[3]) == leader and fields[0] != "Z":
+                    found.append(int(entry.name))
+    return found
