@@ -25,6 +25,7 @@ AGENT_PORTS = (
     "dashboard-agent-grpc-port",
     "runtime-env-agent-port",
     "metrics-export-port",
+    "ray-client-server-port",
 )
 ROOT = Path(__file__).parents[2]
 
@@ -65,7 +66,7 @@ class Head:
             [
                 *(str(Path(sys.executable).parent / "ray"), "start", "--head", "--block"),
                 *("--node-ip-address=127.0.0.1", f"--port={self.gcs_port}", "--dashboard-host=127.0.0.1"),
-                *(f"--dashboard-port={self.port}", "--num-cpus=4", "--ray-client-server-port=0"),
+                *(f"--dashboard-port={self.port}", "--num-cpus=4"),
                 *(f"--{name}={free_port()}" for name in AGENT_PORTS),
                 *("--object-store-memory=100000000", f"--temp-dir={self.directory}", "--disable-usage-stats"),
             ],

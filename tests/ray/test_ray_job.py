@@ -7,7 +7,7 @@ import pytest
 from tests.integration.worker_support import eventually
 from tests.ray.stage import PATIENCE, RayStage
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(900), pytest.mark.xdist_group("ray")]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
 
 def test_a_run_is_executed_by_a_job_that_takes_it_over(stage: RayStage) -> None:
