@@ -17,7 +17,7 @@ from holdfast.domain.errors import ConfigurationError, ResultNotStorable
 from holdfast.domain.execution import Ended, Limits, TakenOver
 from holdfast.domain.tasks import ExecutorName
 from holdfast.domain.values import Claim
-from holdfast.executors.frames import Unframer, frame
+from holdfast.executors.channel import Unframer, frame
 from holdfast.executors.pace import Pace
 from holdfast.executors.performing import clean, describe, storable
 from holdfast.executors.shared_state import SharedState, make_shared_state

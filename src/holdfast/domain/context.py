@@ -13,7 +13,17 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import orjson
 
 from holdfast.domain.canonical import canonicalize
-from holdfast.domain.errors import REMEDY, BadInput, ChildDiffers, HoldfastError, NotCanonical, Problem
+from holdfast.domain.errors import (
+    REMEDY,
+    BadInput,
+    ChildDiffers,
+    HoldfastError,
+    NotCanonical,
+    Problem,
+    RunCancelled,
+    RunTimedOut,
+)
+from holdfast.domain.reasons import LeaseRequest, ReasonCode
 from holdfast.domain.tasks import registry
 from holdfast.domain.times import is_duration
 from holdfast.domain.values import AttemptRef, NewRun, Settlement, StoredResult
@@ -23,6 +33,13 @@ T = TypeVar("T")
 PROGRESS_EVERY = 0.25
 LEVELS = ("debug", "info", "warning", "error")
 LISTED = 20
+
+
+# What a task that has to stop gets raised, by the reason of the request.
+_STOPS: dict[ReasonCode, type[HoldfastError]] = {
+    ReasonCode.CANCELLED: RunCancelled,
+    ReasonCode.TIMEOUT: RunTimedOut,
+}
 
 
 class OwnTransaction(Protocol):
@@ -103,12 +120,14 @@ class RunContext:
         "parameters",
         "payload_hash",
         "stop_reason",
+        "stop_request",
         "task",
     )
 
     def __init__(self, link: Link, given: Assignment) -> None:
         self.id, self.attempt, self.task, self.parameters, self.payload_hash, self.job_id, self.lag = given
         self.link = link
+        self.stop_request: LeaseRequest | None = None
         self.stop_reason: Exception | None = None
         self._report: str | None = None
         self._sent_at = 0.0
@@ -266,10 +285,11 @@ class RunContext:
                 left,
             )
 
-    def ask_to_stop(self, why: Exception) -> None:
+    def ask_to_stop(self, request: LeaseRequest) -> None:
         """Called by the executor: from now on `cancelled` is true, and `progress` raises."""
-        if self.stop_reason is None:
-            self.stop_reason = why
+        if self.stop_request is None:
+            self.stop_reason = _STOPS.get(request.reason, HoldfastError)(request.message)
+            self.stop_request = request
 
 
 _current: ContextVar[RunContext] = ContextVar("holdfast_run")

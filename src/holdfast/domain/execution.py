@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.domain.context import OwnTransaction
+from holdfast.domain.reasons import LeaseRequest
 from holdfast.domain.settling import Outcome
 from holdfast.domain.values import AttemptRef, Claim, StoredResult
 
@@ -145,8 +146,8 @@ class Executor(Protocol):
     def room(self) -> int:
         """How many more claims can be used well now: free slots, and more where runs are tiny."""
 
-    def stop(self, ref: AttemptRef, reason: str) -> None:
-        """The run was cancelled: tell its code, and make it stop if it does not."""
+    def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
+        """Ask the code of this attempt to stop, and make it stop if it does not. Report it as `stopped_by` says."""
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
         """Claims that have waited this long without having begun; they are the caller's again.

@@ -11,6 +11,7 @@ import orjson
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.policies import Retry
+from holdfast.domain.reasons import LeaseRequest, ReasonCode
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import AttemptRef, Claim, NewRun, Settlement, StoredResult
 
@@ -30,7 +31,7 @@ class Failed:
 
     error: dict[str, Any]
     retryable: bool = True
-    reason: str | None = None
+    reason: ReasonCode | None = None
     exit_code: int | None = None
     elapsed: float | None = 0.0
 
@@ -39,7 +40,6 @@ class Failed:
 class Stopped:
     """User code stopped because the run was cancelled."""
 
-    reason: str | None = None
     elapsed: float = 0.0
 
 
@@ -48,7 +48,7 @@ class HandedBack:
     """The worker handed back the unfinished run; this does not use up an attempt."""
 
     elapsed: float | None = None
-    reason: str = "handed-back"
+    reason: ReasonCode = ReasonCode.HANDED_BACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,18 @@ class NotBegun:
 
 
 Outcome = Succeeded | Failed | Stopped | HandedBack | NotBegun
+
+
+def stopped_by(request: LeaseRequest, elapsed: float, exit_code: int | None = None) -> Outcome:
+    """Return the outcome of an attempt that stopped, or was killed, because of a request."""
+    match request.reason:
+        case ReasonCode.TIMEOUT:
+            error = {"class": "RunTimedOut", "message": request.message, "traceback": None}
+            return Failed(error, reason=request.reason, exit_code=exit_code, elapsed=elapsed)
+        case ReasonCode.HANDED_BACK:
+            return HandedBack(elapsed)
+        case _:
+            return Stopped(elapsed)
 
 
 @lru_cache(maxsize=1024)
@@ -109,7 +121,7 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
                 task=claim.task,
                 elapsed=outcome.elapsed,
                 lag=lag,
-                reason=outcome.reason or "cancelled",
+                reason=ReasonCode.CANCELLED,
             )
         case HandedBack():
             return Settlement(
@@ -129,7 +141,7 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
                 None,
                 task=claim.task,
                 excuse=True,
-                reason="handed-back",
+                reason=ReasonCode.HANDED_BACK,
                 begun=False,
                 rank_at=claim.rank_at,
             )
@@ -137,7 +149,7 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
             ends, delay = after_failure(
                 policy_of(claim.policy),
                 spent=claim.spent,
-                crashes=claim.crashes if outcome.reason == "crash" else None,
+                crashes=claim.crashes if outcome.reason is ReasonCode.CRASH else None,
                 random=random,
             )
             if not outcome.retryable:

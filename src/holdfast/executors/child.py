@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import socket
 import sys
 import threading
 from contextlib import suppress
@@ -19,14 +18,14 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from holdfast.domain.context import Assignment, RunContext, enter, leave
-from holdfast.domain.errors import HoldfastError, RunCancelled, RunTimedOut
+from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import ChildLimits, Limits, Settled
-from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded
+from holdfast.domain.reasons import LeaseRequest, ReasonCode
+from holdfast.domain.settling import Failed, HandedBack, Outcome, Succeeded, stopped_by
 from holdfast.domain.tasks import Task, load_modules, registry
+from holdfast.executors.channel import Channel, sent_run
 from holdfast.executors.child_link import ChildLink
 from holdfast.executors.child_usage import ChildUsage
-from holdfast.executors.codec import sent_run
-from holdfast.executors.frames import frame, read_frame
 from holdfast.executors.output import ChildOutput
 from holdfast.executors.performing import Interrupted, concluded, failed
 from holdfast.executors.shared_state import SharedState
@@ -38,9 +37,7 @@ LEAVE_WITHIN = 2.0
 
 
 class Child:
-    def __init__(
-        self, channel: socket.socket, state: SharedState, link: ChildLink, limits: Limits, own: ChildLimits
-    ) -> None:
+    def __init__(self, channel: Channel, state: SharedState, link: ChildLink, limits: Limits, own: ChildLimits) -> None:
         self._channel = channel
         self._state = state
         self._limits = limits
@@ -48,7 +45,7 @@ class Child:
         self._pending: queue.SimpleQueue[tuple[int, str, Assignment] | None] = queue.SimpleQueue()
         self._current: RunContext | None = None
         self._cancel_async: Any = None
-        self._stopped: dict[tuple[str, int], Exception] = {}
+        self._requests: dict[tuple[str, int], LeaseRequest] = {}
         self._runner: Any = None
         self._interrupted = False
         self._retiring = False
@@ -88,7 +85,7 @@ class Child:
             self._link.put(["retire", worn])
         if self._interrupted or self._pending.empty() or now - self._link.flushed_at > FLUSH_EVERY:
             self._link.flush()
-        if isinstance(outcome, Failed) and outcome.reason == "crash":
+        if isinstance(outcome, Failed) and outcome.reason is ReasonCode.CRASH:
             self._link.flush()
             _leave(outcome.exit_code or 0)
 
@@ -98,8 +95,8 @@ class Child:
         token = enter(context)
         self._current = context
         try:
-            if self._stopped and (assignment.run_id, assignment.number) in self._stopped:
-                return Stopped()
+            if self._requests and (request := self._requests.get((assignment.run_id, assignment.number))) is not None:
+                return stopped_by(request, 0.0)
             found = task or registry.get(assignment.task)
             value = found.call(context.parameters)
             if found.is_async:
@@ -153,7 +150,7 @@ class Child:
 
     def _hear(self) -> None:
         try:
-            while (messages := read_frame(self._channel)) is not None:
+            while (messages := self._channel.receive()) is not None:
                 for message in messages:
                     self._obey(message)
         finally:
@@ -174,19 +171,19 @@ class Child:
             case ["runs", worker_id, first, runs]:
                 for offset, run in enumerate(runs):
                     self._pending.put((first + offset, worker_id, Assignment._make(run)))
-            case ["stop", run_id, number, kind, sentence]:
-                self._stop((run_id, number), RunTimedOut(sentence) if kind == "timeout" else RunCancelled(sentence))
+            case ["stop", run_id, number, reason, text]:
+                self._stop((run_id, number), LeaseRequest(ReasonCode(reason), text))
             case ["withdraw"]:
                 self._withdraw()
             case ["answer" | "refused" as kind, question, *said]:
                 self._link.answered(kind, question, said)
 
-    def _stop(self, ref: tuple[str, int], why: Exception) -> None:
+    def _stop(self, ref: tuple[str, int], request: LeaseRequest) -> None:
         # First for a run that has yet to begin, then for one that runs: it cannot slip through between the two.
-        self._stopped[ref] = why
+        self._requests[ref] = request
         context = self._current
         if context is not None and context.ref == ref:
-            context.ask_to_stop(why)
+            context.ask_to_stop(request)
             cancel = self._cancel_async
             if cancel is not None:
                 cancel()
@@ -216,6 +213,8 @@ def _told(index: int, outcome: Outcome | Settled) -> list[Any]:
             ]
         case Settled():
             return ["settled", index, outcome.elapsed]
+        case HandedBack():
+            return ["handed back", index, outcome.elapsed]
         case _:
             return ["stopped", index, outcome.elapsed]
 
@@ -226,10 +225,9 @@ def _leave(code: int) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def main(channel_at: int, state: SharedState, log: int) -> None:
+def main(channel: Channel, state: SharedState, log: int) -> None:
     """Execute runs until the worker is gone; `log` is the descriptor of the log."""
-    channel = socket.socket(fileno=channel_at)
-    messages = read_frame(channel)
+    messages = channel.receive()
     if messages is None:
         return
     settings = messages[0][1]
@@ -239,12 +237,12 @@ def main(channel_at: int, state: SharedState, log: int) -> None:
     try:
         load_modules(settings["modules"])
     except HoldfastError as error:
-        channel.sendall(frame([["broken", str(error)]]))
+        channel.send([["broken", str(error)]])
         return
     link = ChildLink(channel, state, settings["transactions"], settings["url"])
     child = Child(channel, state, link, Limits(**settings["limits"]), ChildLimits(**settings["child_limits"]))
     if output is not None:
         output.modules_loaded()
         output.current = child.current
-    channel.sendall(frame([["ready"]]))
+    channel.send([["ready"]])
     child.serve()

@@ -1,9 +1,8 @@
-"""How a run in a child process reaches its worker: notes and questions over the socket."""
+"""How a run in a child process reaches its worker: notes and questions over the channel."""
 
 from __future__ import annotations
 
 import itertools
-import socket
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -18,8 +17,7 @@ from holdfast.domain.context import OwnTransaction
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import transactions_of
 from holdfast.domain.values import AttemptRef, StoredResult
-from holdfast.executors.codec import sent_options
-from holdfast.executors.frames import frame
+from holdfast.executors.channel import Channel, sent_options
 from holdfast.executors.performing import clean
 from holdfast.executors.shared_state import SharedState
 
@@ -43,7 +41,7 @@ ANSWERS = {
 class ChildLink:
     """Gathers messages until they are flushed; a question flushes them and waits for its answer."""
 
-    def __init__(self, channel: socket.socket, state: SharedState, transactions: str, url: str) -> None:
+    def __init__(self, channel: Channel, state: SharedState, transactions: str, url: str) -> None:
         self.worker_id = ""
         self.flushed_at = 0.0
         self._channel = channel
@@ -71,7 +69,7 @@ class ChildLink:
         with self._lock:
             messages = [self._messages.popleft() for _ in range(len(self._messages))]
             if messages:
-                self._channel.sendall(frame(messages))
+                self._channel.send(messages)
             self._state.forget()
         self.flushed_at = monotonic()
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from holdfast.domain.execution import ChildLimits, Ended, ExecutorContext, Settled
-from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded, timeout_of
+from holdfast.domain.reasons import LeaseRequest, ReasonCode, out_of_time
+from holdfast.domain.settling import Failed, HandedBack, Outcome, Stopped, Succeeded, stopped_by, timeout_of
 from holdfast.domain.values import AttemptRef, Claim
-from holdfast.executors.codec import received_run
+from holdfast.executors.channel import received_run
 from holdfast.executors.spawning import Spawned
 from holdfast.observe import emit
 
@@ -42,13 +43,12 @@ class Current(NamedTuple):
 
 
 class Stop:
-    """A request to stop a run, and how far it has been pressed."""
+    """A request to end an attempt, and how far it has been enforced."""
 
-    __slots__ = ("asked_at", "interrupted", "kind", "reason")
+    __slots__ = ("asked_at", "interrupted", "request")
 
-    def __init__(self, kind: str, reason: str) -> None:
-        self.kind = kind
-        self.reason = reason
+    def __init__(self, request: LeaseRequest) -> None:
+        self.request = request
         self.asked_at = monotonic()
         self.interrupted = False
 
@@ -126,7 +126,7 @@ class ChildSlot:
         self._given.update(enumerate(claims, first))
         self.performed += len(claims)
         self.leaving = self.leaving or self.performed >= self._limits.runs
-        self.child.send([["runs", worker_id, first, [_sent(claim) for claim in claims]]])
+        self.child.channel.send([["runs", worker_id, first, [_sent(claim) for claim in claims]]])
 
     def current(self) -> Current | None:
         index, began_at = self.child.state.get()
@@ -136,17 +136,17 @@ class ChildSlot:
     def holds(self, ref: AttemptRef) -> bool:
         return any(claim.run_id == ref.run_id and claim.number == ref.number for claim in self._given.values())
 
-    def stop(self, ref: AttemptRef, kind: str, reason: str) -> None:
-        """Ask a run to stop. Cooperatively first; `look_after` presses on."""
+    def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
+        """Ask an attempt to stop; `look_after` enforces the request."""
         if ref not in self._stops:
-            self._stops[ref] = Stop(kind, reason)
-            self.child.send([["stop", ref.run_id, ref.number, kind, reason]])
+            self._stops[ref] = Stop(request)
+            self.child.channel.send([["stop", ref.run_id, ref.number, *request]])
 
     def withdraw(self) -> None:
         """Ask for the runs that have not begun; they come back through `unbegun`."""
         if self._withdrawing_since is None and len(self._given) > 1:
             self._withdrawing_since = monotonic()
-            self.child.send([["withdraw"]])
+            self.child.channel.send([["withdraw"]])
 
     def look_after(self, now: float) -> None:
         """Enforce time limits, kill runs that do not stop, move runs behind a long one, and replace a stuck child."""
@@ -160,14 +160,14 @@ class ChildSlot:
         running_for = now - current.began_at
         limit = self._limit_of(current.claim)
         if limit is not None and running_for > limit + self._extensions.get(ref, 0.0):
-            self.stop(ref, "timeout", f"the run took longer than its time limit of {limit:g} s")
+            self.stop(ref, out_of_time(limit))
         stop = self._stops.get(ref)
         if stop is not None:
             self._press(stop, now - max(stop.asked_at, current.began_at))
         if running_for > BEHIND:
             self.withdraw()
         if running_for > ANSWER_WITHIN:
-            self.child.hear_kept()
+            self.child.receive_kept()
         if self._withdrawing_since is not None and now - self._withdrawing_since > ANSWER_WITHIN:
             self._revoke(now)
 
@@ -208,14 +208,15 @@ class ChildSlot:
 
     def _wanted(self, unbegun: list[Claim]) -> list[Claim]:
         """Return the runs that have not begun and go to other children: all that were not cancelled in the meantime."""
-        cancelled = [claim for claim in unbegun if self._stops.pop(claim.ref, None) is not None]
-        if cancelled:
-            self._ended([Ended(claim, Stopped()) for claim in cancelled])
-        return [claim for claim in unbegun if claim not in cancelled]
+        stops = [(claim, stop) for claim in unbegun if (stop := self._stops.pop(claim.ref, None)) is not None]
+        if stops:
+            self._ended([Ended(claim, stopped_by(stop.request, 0.0)) for claim, stop in stops])
+        stopped = [claim for claim, _ in stops]
+        return [claim for claim in unbegun if claim not in stopped]
 
     def _press(self, stop: Stop, asked_for: float) -> None:
         grace = self._place.limits.grace
-        if stop.kind == "timeout":
+        if stop.request.reason is ReasonCode.TIMEOUT:
             grace, interrupt_after = min(grace, TIMEOUT_GRACE), 0.0
         else:
             grace = min(grace, CANCEL_GRACE)
@@ -245,15 +246,17 @@ class ChildSlot:
         return max(wait, 0.005)
 
     def _hear(self, message: list[Any]) -> None:
-        if self.abandoned and message[0] not in ("ok", "failed", "stopped", "settled"):
+        if self.abandoned and message[0] not in ("ok", "failed", "stopped", "handed back", "settled"):
             return
         match message:
             case ["ok", index, text, elapsed, *adds]:
                 self._end(index, Succeeded(text, None, elapsed, tuple(map(received_run, adds))))
             case ["failed", index, error, retryable, reason, exit_code, elapsed]:
-                self._end(index, Failed(error, retryable, reason, exit_code, elapsed))
+                self._end(index, Failed(error, retryable, reason and ReasonCode(reason), exit_code, elapsed))
             case ["stopped", index, elapsed]:
-                self._end(index, Stopped(None, elapsed))
+                self._end(index, Stopped(elapsed))
+            case ["handed back", index, elapsed]:
+                self._end(index, HandedBack(elapsed))
             case ["settled", index, elapsed]:
                 self._end(index, Settled(elapsed))
             case ["progress", ref, report]:
@@ -326,14 +329,11 @@ class ChildSlot:
 
     def _death(self, ref: AttemptRef, code: int, elapsed: float) -> Outcome:
         stop = self._stops.pop(ref, None)
-        if stop is not None and stop.kind == "cancel":
-            return Stopped(None, elapsed)
         if stop is not None:
-            error = {"class": "RunTimedOut", "message": stop.reason, "traceback": None}
-            return Failed(error, reason="timeout", exit_code=code, elapsed=elapsed)
+            return stopped_by(stop.request, elapsed, code)
         how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
         error = {"class": "ChildCrashed", "message": f"the process that ran the task {how}", "traceback": None}
-        return Failed(error, reason="crash", exit_code=code, elapsed=elapsed)
+        return Failed(error, reason=ReasonCode.CRASH, exit_code=code, elapsed=elapsed)
 
     def retire(self) -> None:
         """Let an idle child go; another takes its place."""

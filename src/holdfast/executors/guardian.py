@@ -48,9 +48,12 @@ def main() -> None:
         _control(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != guardian:
             return
-        from holdfast.executors import child
+        import socket
 
-        child.main(channel, state, log)
+        from holdfast.executors import child
+        from holdfast.executors.channel import SocketChannel
+
+        child.main(SocketChannel(socket.socket(fileno=channel)), state, log)
         return
     state.runner = runner
     os.close(channel)

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 
-from holdfast.domain.errors import RunCancelled, RunTimedOut
 from holdfast.domain.execution import Ended, ExecutorContext
-from holdfast.domain.settling import Stopped, Succeeded, timeout_of
+from holdfast.domain.reasons import LeaseRequest, out_of_time
+from holdfast.domain.settling import Succeeded, stopped_by, timeout_of
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.inline_link import InlineLink
@@ -119,17 +119,17 @@ class InlineExecutor:
         self._pace.saw(len(batch), sum(ended.outcome.elapsed or 0.0 for ended in batch))
         self._place.report(batch)
 
-    def stop(self, ref: AttemptRef, reason: str) -> None:
+    def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
         for thread in self._threads():
             one = thread.running.get(ref.run_id)
             if one is not None:
-                one.context.ask_to_stop(RunCancelled(reason))
+                one.context.ask_to_stop(request)
                 if one.cancel is not None:
                     one.cancel()
                 return
             for waiting in list(thread.waiting):
                 if waiting.claim.run_id == ref.run_id and _withdraw(thread, waiting):
-                    self._end(Ended(waiting.claim, Stopped(reason)))
+                    self._end(Ended(waiting.claim, stopped_by(request, 0.0)))
                     return
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
@@ -153,7 +153,7 @@ class InlineExecutor:
         for one in self._running():
             limit = timeout_of(one.policy) or self._place.limits.timeout
             if limit is not None and now - one.started > limit + one.extended and not one.context.cancelled:
-                one.context.ask_to_stop(RunTimedOut(f"the run took longer than its time limit of {limit:g} s"))
+                one.context.ask_to_stop(out_of_time(limit))
                 if one.cancel is not None:
                     one.cancel()
         again = self._held > 0

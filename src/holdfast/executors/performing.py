@@ -11,11 +11,12 @@ from typing import Any
 
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.context import RunContext
-from holdfast.domain.errors import NotCanonical, ResultNotStorable, RunCancelled, RunTimedOut
+from holdfast.domain.errors import NotCanonical, ResultNotStorable
 from holdfast.domain.execution import Limits, Settled
 from holdfast.domain.masking import mask_secrets
 from holdfast.domain.policies import Retry
-from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded
+from holdfast.domain.reasons import ReasonCode
+from holdfast.domain.settling import Failed, Outcome, Stopped, Succeeded, stopped_by
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.tasks import Task
 from holdfast.domain.values import AttemptRef, Settlement, StoredResult
@@ -103,23 +104,17 @@ def failed(context: RunContext, task: Task | None, error: BaseException, started
     with suppress(OSError):  # the worker may be gone; then nobody is left to tell
         context.flush()
     match error:
-        case RunCancelled() | Interrupted() if isinstance(context.stop_reason, RunCancelled):
-            return Stopped(elapsed=elapsed)
-        case Interrupted() | RunTimedOut() if isinstance(context.stop_reason, RunTimedOut):
-            return Failed(described_timeout(context.stop_reason), reason="timeout", elapsed=elapsed)
+        case _ if context.stop_request is not None and isinstance(error, (Interrupted, type(context.stop_reason))):
+            return stopped_by(context.stop_request, elapsed)
         case SystemExit():
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
-            return Failed(describe(error), reason="crash", exit_code=code, elapsed=elapsed)
+            return Failed(describe(error), reason=ReasonCode.CRASH, exit_code=code, elapsed=elapsed)
         case KeyboardInterrupt():
-            return Failed(describe(error), reason="crash", exit_code=130, elapsed=elapsed)
+            return Failed(describe(error), reason=ReasonCode.CRASH, exit_code=130, elapsed=elapsed)
         case _:
             policy = (task.retry if task else None) or _DEFAULT
             retryable = not isinstance(error, Exception) or policy.allows(error)
             return Failed(describe(error), retryable=retryable, elapsed=elapsed)
-
-
-def described_timeout(error: RunTimedOut) -> dict[str, Any]:
-    return {"class": "RunTimedOut", "message": clean(str(error), MESSAGE_LENGTH), "traceback": None}
 
 
 def describe(error: BaseException) -> dict[str, Any]:

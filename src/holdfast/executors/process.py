@@ -15,10 +15,11 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from holdfast.domain.execution import ChildLimits, Ended, ExecutorContext
-from holdfast.domain.settling import Failed, NotBegun, Stopped, Succeeded
+from holdfast.domain.reasons import LeaseRequest, ReasonCode
+from holdfast.domain.settling import Failed, NotBegun, Succeeded, stopped_by
 from holdfast.domain.values import AttemptRef, Claim
+from holdfast.executors.channel import received_options
 from holdfast.executors.child_slot import ChildSlot
-from holdfast.executors.codec import received_options
 from holdfast.executors.pace import Pace
 from holdfast.executors.performing import MESSAGE_LENGTH, clean, kept
 from holdfast.observe import emit
@@ -245,7 +246,7 @@ class ProcessExecutor:
         if lost:
             said = f"{MOST_DROPS} child processes exited or hung before they began the run"
             error = {"class": "ChildCrashed", "message": said, "traceback": None}
-            self._end([Ended(claim, Failed(error, reason="crash")) for claim in lost])
+            self._end([Ended(claim, Failed(error, reason=ReasonCode.CRASH)) for claim in lost])
         self._back([claim for claim in claims if claim not in lost])
 
     def _back(self, claims: list[Claim]) -> None:
@@ -283,9 +284,9 @@ class ProcessExecutor:
                     stored = await asyncio.to_thread(self._place.store, ref.run_id, ref.number, text.encode())
                     answer = [stored.ref, stored.size, stored.sha256]
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is the asker's to handle
-            slot.child.send([["refused", number, type(error).__name__, clean(str(error), MESSAGE_LENGTH)]])
+            slot.child.channel.send([["refused", number, type(error).__name__, clean(str(error), MESSAGE_LENGTH)]])
         else:
-            slot.child.send([["answer", number, answer]])
+            slot.child.channel.send([["answer", number, answer]])
 
     def _left(self, slot: ChildSlot, code: int) -> None:
         """A child is dead: its slot is taken by another, at once unless none of them lives to be ready."""
@@ -314,15 +315,15 @@ class ProcessExecutor:
     def _pause(self) -> float:
         return 0.0 if self._failures < 2 else min(5.0, 0.1 * 2.0 ** min(self._failures, 10))
 
-    def stop(self, ref: AttemptRef, reason: str) -> None:
+    def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
         for one in list(self._waiting):
             if one.claim.run_id == ref.run_id and one.claim.number == ref.number:
                 self._waiting.remove(one)
-                self._end([Ended(one.claim, Stopped())])
+                self._end([Ended(one.claim, stopped_by(request, 0.0))])
                 return
         for slot in self._child_slots:
             if slot.holds(ref):
-                slot.stop(ref, "cancel", reason)
+                slot.stop(ref, request)
         self._arrange_look()
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:

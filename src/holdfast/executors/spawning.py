@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from holdfast.domain.execution import ChildLimits, ExecutorContext
-from holdfast.executors.frames import Unframer, frame
+from holdfast.executors.channel import SocketWorkerChannel, WorkerChannel
 from holdfast.executors.shared_state import make_shared_state
 from holdfast.observe.capture import shared_format
 
@@ -31,24 +31,24 @@ LEAVE_WITHIN = 5.0
 CLEAN_UP_WITHIN = 10.0
 
 
-class Spawned(asyncio.Protocol):
-    """A child process and its socket. `heard` gets each message, `gone` the exit code, once, when it is dead."""
+class Spawned:
+    """A child process and the worker's end of its channel.
+
+    `received` gets each message, `gone` the exit code, once, when the process is dead.
+    """
 
     def __init__(
         self,
         place: ExecutorContext,
         limits: ChildLimits,
-        heard: Callable[[list[Any]], None],
+        received: Callable[[list[Any]], None],
         gone: Callable[[int], None],
     ) -> None:
-        self._heard = heard
+        self._received = received
         self._gone = gone
-        self._unframer = Unframer()
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.WriteTransport | None = None
         self._killing = threading.Lock()
         self._reaped = False
-        self._closing = False
         self.dead = False
         form = shared_format()
         self._settings = {
@@ -61,8 +61,10 @@ class Spawned(asyncio.Protocol):
             "log_format": tuple(form) if form is not None else None,
         }
         with ExitStack() as undo:
-            self._socket, theirs = socket.socketpair()
-            undo.callback(self._socket.close)
+            ours, theirs = socket.socketpair()
+            undo.callback(ours.close)
+            # A child whose channel is lost cannot be used any more, whatever it does.
+            self.channel: WorkerChannel = SocketWorkerChannel(ours, received, self.kill)
             with theirs:
                 descriptor, self.state = make_shared_state()
                 undo.callback(self.state.close)
@@ -94,22 +96,8 @@ class Spawned(asyncio.Protocol):
         )
 
     async def open(self) -> None:
-        transport, _ = await self._loop.create_connection(lambda: self, sock=self._socket)
-        self._transport = transport
-        self.send([["settings", self._settings]])
-
-    def send(self, messages: list[Any]) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frame(messages))
-
-    def data_received(self, data: bytes) -> None:
-        for message in self._unframer.feed(data):
-            self._heard(message)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        # Code that closed the socket cannot be talked to any more; what it does is lost either way.
-        if not self._closing:
-            self.kill()
+        await self.channel.open()
+        self.channel.send([["settings", self._settings]])
 
     def _watch(self) -> None:
         """Notice its death even if something it started holds the socket open."""
@@ -142,25 +130,17 @@ class Spawned(asyncio.Protocol):
                 # The guardian was killed: the process that runs user code dies with it, and its group has to follow.
                 self._signal_runner(signal.SIGKILL)
             self._reaped = True
-        self._drain()
-        self.hear_kept()
-        if self._transport is not None:
-            self._transport.abort()
-        else:
-            self._socket.close()
+        self.channel.receive_rest()
+        self.receive_kept()
+        self.channel.abort()
         self.state.close()
         self._loop.call_soon(self._gone, code)
 
-    def hear_kept(self) -> None:
+    def receive_kept(self) -> None:
         """Receive the results that the child has not sent yet: it may be stuck or suspended while sending."""
         with suppress(ValueError):  # user code may have overwritten it; then nothing was stored
             for line in self.state.kept():
-                self._heard(orjson.loads(line))
-
-    def _drain(self) -> None:
-        with suppress(OSError, ValueError):
-            while data := self._socket.recv(1 << 16):
-                self.data_received(data)
+                self._received(orjson.loads(line))
 
     def signal(self, number: int) -> None:
         """Signal the process that runs user code and its group. Safe from any thread, and harmless once it is dead."""
@@ -196,8 +176,6 @@ class Spawned(asyncio.Protocol):
                 self._process.kill()
 
     def close(self) -> None:
-        """Let it go: it ends by itself when it sees that the socket is closed, or is made to."""
-        self._closing = True
-        if self._transport is not None:
-            self._transport.close()
+        """Dismiss the process: it exits by itself when its channel is closed, or is killed after a while."""
+        self.channel.close()
         self._loop.call_later(LEAVE_WITHIN, self.kill)

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from holdfast.domain.context import Assignment, Link, RunContext, enter, leave
-from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import Ended, Limits, Settled
+from holdfast.domain.reasons import HAND_BACK
 from holdfast.domain.settling import Outcome
 from holdfast.domain.tasks import Task, registry
 from holdfast.domain.values import Claim
@@ -78,7 +78,7 @@ class TaskThread:
             while True:
                 unbegun.append(self.waiting.popleft().claim)
         for one in list(self.running.values()):
-            one.context.ask_to_stop(HoldfastError("the worker stopped this run"))
+            one.context.ask_to_stop(HAND_BACK)
             if one.cancel is not None:
                 one.cancel()
         self.wake()

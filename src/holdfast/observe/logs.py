@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from holdfast.domain.reasons import ReasonCode
 from holdfast.observe import subscribe
 from holdfast.observe.lines import LEVELS, Lines, LogFormat, to_stream
 
@@ -41,7 +42,7 @@ _LOUDNESS = {
 
 
 _UNHAPPY = ("FAILED", "PENDING")
-_EXCUSED = ("handed-back",)
+_EXCUSED = (ReasonCode.HANDED_BACK,)
 _NAMES = {number: name for name, number in LEVELS.items()}
 
 

@@ -12,6 +12,7 @@ import orjson
 
 from holdfast.domain.canonical import differences
 from holdfast.domain.errors import ConfigurationError, HoldfastError, KeyReused, RunNotFound
+from holdfast.domain.reasons import ReasonCode
 from holdfast.domain.states import Status
 from holdfast.domain.values import NewRun, Payload, RunRecord, Submitted
 from holdfast.ops.depend import hold_awaited, link
@@ -215,5 +216,5 @@ def as_submitted(new: NewRun, run: RunRecord) -> RunRecord:
 
 def _waits_for(new: NewRun, created_at: datetime, run_after: datetime | None) -> str | None:
     if new.depends_on:
-        return "dependencies"
-    return "scheduled" if run_after and run_after > created_at else None
+        return ReasonCode.DEPENDENCIES
+    return ReasonCode.SCHEDULED if run_after and run_after > created_at else None

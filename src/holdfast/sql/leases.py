@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import orjson
 
+from holdfast.domain.reasons import ReasonCode
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import RELEASED, Acknowledgement, AttemptRef, Settlement
 from holdfast.sql.statement import Row, Statement, count, each, first, plain_array, text_array
@@ -402,7 +403,7 @@ def lost(orphan: Orphan, outcome: Status | None, delay: float) -> Settlement:
         task=orphan.task,
         elapsed=None,
         delay=delay,
-        reason="lost",
+        reason=ReasonCode.LOST,
         error={
             "class": "LeaseExpired",
             "message": f"worker {orphan.worker_id} stopped renewing its lease",

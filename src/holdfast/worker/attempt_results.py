@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from holdfast.domain.execution import Ended, Settled, TakenOver
+from holdfast.domain.reasons import ReasonCode
 from holdfast.domain.settling import Failed, HandedBack, NotBegun
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import RELEASED, Acknowledgement, AttemptRef, Claim, Settlement
@@ -96,7 +97,9 @@ class AttemptResults:
     def give_up(self, why: str) -> None:
         """The session is lost: whatever has not ended was killed, and counts as crashed if that still counts."""
         error = {"class": "LeaseLost", "message": f"the worker stopped the run: {why}", "traceback": None}
-        self.pending.add([Ended(claim, Failed(error, reason="crash", elapsed=None)) for claim in self._unfinished()])
+        self.pending.add(
+            [Ended(claim, Failed(error, reason=ReasonCode.CRASH, elapsed=None)) for claim in self._unfinished()]
+        )
 
     def _unfinished(self) -> list[Claim]:
         ended = {settlement.ref.run_id for settlement in self.pending.unsettled()}
@@ -113,7 +116,9 @@ class AttemptResults:
                 status=str(Status.RUNNING),
                 attempt_count=ref.number,
             )
-            returned = Settlement(ref, AttemptStatus.CANCELLED, None, excuse=True, reason="handed-back", begun=False)
+            returned = Settlement(
+                ref, AttemptStatus.CANCELLED, None, excuse=True, reason=ReasonCode.HANDED_BACK, begun=False
+            )
             self.pending.put([returned])
 
     def settled(self, settlements: Sequence[Settlement], acks: Sequence[Acknowledgement]) -> None:

@@ -34,8 +34,8 @@ class WorkerOptions:
     """Settings and parts of a worker. All durations are in seconds.
 
     `executors` are the executors of this worker by name. A task chooses one with its `executor` option; all other tasks
-    get the one named `default_executor`, under which the worker is registered. `prepare` makes a child run from the name,
-    parameters and options of a task; `store` keeps large results. `services` are added to the upkeep services that every
+    get the one named `default_executor`, which the worker is registered with. `prepare` makes a child run from a name,
+    parameters and options; `store` keeps large results. `services` extend the upkeep services that every
     worker has; `figures` counts the attempts that the worker starts and ends.
     """
 

@@ -15,6 +15,7 @@ import psycopg
 from holdfast.domain.doorbell import STOP
 from holdfast.domain.errors import DatabaseReadOnly, DatabaseUnreachable, HoldfastError
 from holdfast.domain.execution import Executor, ExecutorContext
+from holdfast.domain.reasons import CANCEL
 from holdfast.domain.tasks import load_modules
 from holdfast.domain.values import Renewal
 from holdfast.observe import emit
@@ -269,7 +270,7 @@ class Worker:
             claim = self._exchange.session.held.get(ref[0])
             if claim is not None and claim.number == ref[1]:
                 for executor in self.executors:
-                    executor.stop(claim.ref, "cancelled")
+                    executor.stop(claim.ref, CANCEL)
 
     async def _watch(self) -> None:
         """Twice a second while something takes that long: was a run asked to stop, does a claim find no slot?"""
