@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tests.ray.stage import RayStage
 
 # Ends by cancel, by fence or by death have to show within a test, so leases are short.
 LEASE_SECONDS, RENEW_SECONDS = 12.0, 2.0
+TRIES = 5
 
 
 @pytest.fixture(scope="session")
@@ -27,28 +27,30 @@ def ray_database_url(server_url: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def ray_head(ray_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
-    head = Head(
-        {
-            "HOLDFAST_DATABASE_URL": ray_database_url,
-            "HOLDFAST_TASKS": "tests.ray.tasks",
-            "HOLDFAST_ARTIFACTS": str(tmp_path_factory.mktemp("artifacts")),
-            "HOLDFAST_LEASE_SECONDS": f"{LEASE_SECONDS:g}",
-            "HOLDFAST_RENEW_SECONDS": f"{RENEW_SECONDS:g}",
-        }
-    )
-    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update({name: head.environment[name] for name in names})
-    try:
-        head.wait_until_it_answers()
+    settings = {
+        "HOLDFAST_DATABASE_URL": ray_database_url,
+        "HOLDFAST_TASKS": "tests.ray.tasks",
+        "HOLDFAST_ARTIFACTS": str(tmp_path_factory.mktemp("artifacts")),
+        "HOLDFAST_LEASE_SECONDS": f"{LEASE_SECONDS:g}",
+        "HOLDFAST_RENEW_SECONDS": f"{RENEW_SECONDS:g}",
+    }
+    with pytest.MonkeyPatch.context() as environment:
+        head = _started(settings, environment)
         yield head
-    finally:
         head.close()
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+
+
+def _started(settings: dict[str, str], environment: pytest.MonkeyPatch) -> Head:
+    """A head that answers. On a busy machine Ray may need several tries."""
+    for _ in range(TRIES):
+        head = Head(settings)
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+            environment.setenv(name, head.environment[name])
+        if head.answers():
+            return head
+        said = head.said()
+        head.close()
+    raise AssertionError(f"Ray did not start: {said}")
 
 
 @pytest.fixture

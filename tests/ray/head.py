@@ -16,7 +16,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO
 
-from holdfast.executors.ray_jobs_api import RayAway, RayJobs
+from holdfast.executors.ray_jobs_api import RayAway, RayJobs, RayRefused
 
 STARTS_WITHIN = 300.0
 # The head does not wait for agents whose ports it has given out itself.
@@ -76,17 +76,23 @@ class Head:
             start_new_session=True,
         )
 
-    def wait_until_it_answers(self) -> None:
-        """Wait until the job server answers. The token has to be in the environment of this process by then."""
+    def answers(self) -> bool:
+        """Wait until the head takes jobs; False if it does not. The token has to be in this process's environment."""
         ends = time.monotonic() + STARTS_WITHIN
-        while True:
-            with suppress(RayAway):
-                self.jobs.version()
-                return
-            if self.process.poll() is not None or time.monotonic() > ends:
-                said = (self.directory / "head.log").read_text("utf-8", "replace")
-                raise AssertionError(f"Ray did not start: {said[-2000:]}")
+        while self.process.poll() is None and time.monotonic() < ends and not self._raylet_failed():
+            with suppress(RayAway, RayRefused):
+                self.jobs.submit("holdfast-first", "true", {})
+                return True
             time.sleep(0.2)
+        return False
+
+    def _raylet_failed(self) -> bool:
+        """Whether the raylet gave up waiting for its agents, for which Ray has a fixed limit of 15 s."""
+        path = self.directory / "session_latest" / "logs" / "raylet.err"
+        return path.exists() and "Check failed" in path.read_text("utf-8", "replace")
+
+    def said(self) -> str:
+        return (self.directory / "head.log").read_text("utf-8", "replace")[-2000:]
 
     def close(self) -> None:
         for _ in range(50):

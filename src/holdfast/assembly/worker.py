@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -192,12 +193,27 @@ def _ray_job(settings: Settings, slots: int | None) -> Executor:
     return RayJobExecutor(slots or RAY_JOB_SLOTS, RayJobs(address))
 
 
+def _ray_core(settings: Settings, slots: int | None) -> Executor:
+    from holdfast.executors.ray_core import RayCoreExecutor
+    from holdfast.raycore.cluster import RayCluster
+
+    address = settings.ray_address
+    if not address or "://" in address:
+        raise ConfigurationError(
+            "the executor ray_core needs a Ray cluster: set HOLDFAST_RAY_ADDRESS to the address of its GCS, such as "
+            "127.0.0.1:6379"
+        )
+    pool = f"holdfast-{socket.gethostname()}-{os.getpid()}"
+    return RayCoreExecutor(slots or processors(), pool, partial(RayCluster, address, settings.lease_seconds))
+
+
 # Every executor that a worker can have. A factory imports its executor when it is called, because some of them need
 # packages that are installed only where they are used; it raises ConfigurationError if such a package is missing.
 EXECUTORS: Mapping[str, Callable[[Settings, int | None], Executor]] = {
     "process": _process,
     INLINE: _inline,
     "ray_job": _ray_job,
+    "ray_core": _ray_core,
 }
 
 

@@ -19,7 +19,8 @@ from typing import Any
 from holdfast.domain.errors import DatabaseUnreachable, LeaseLost
 from holdfast.domain.execution import Ended, ExecutorContext, TakenOver
 from holdfast.domain.masking import mask_secrets
-from holdfast.domain.settling import Failed, HandedBack, Outcome, Stopped
+from holdfast.domain.reasons import LeaseRequest, ReasonCode
+from holdfast.domain.settling import Failed, HandedBack, Outcome, stopped_by
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.ray_jobs_api import JobInfo, RayAway, RayJobs, RayRefused
@@ -29,6 +30,7 @@ from holdfast.observe import emit
 ENTRYPOINT = "exec python -m holdfast.rayjob {run_id} {number} {worker_id}"
 POLL_EVERY = 1.0
 SUBMIT_WITHIN = 60.0
+STOP_WITHIN = 5.0
 # Ray gives up on a job that finds no room after 900 s; a job that has not begun somewhat later never will.
 START_WITHIN = 1000.0
 MESSAGE_LENGTH = 2000
@@ -62,6 +64,7 @@ class RayJobExecutor:
         self._ray = jobs
         self._jobs: dict[AttemptRef, _Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping: list[asyncio.Task[None]] = []
         self._away: str | None = None
         self._killed = False
 
@@ -77,10 +80,10 @@ class RayJobExecutor:
     def room(self) -> int:
         return 0 if self._away else max(0, self.slots - len(self._jobs))
 
-    def stop(self, ref: AttemptRef, reason: str) -> None:
+    def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
         job = self._jobs.get(ref)
         if job is not None and not job.taken_over:
-            self._start(self._cancel(job, reason))
+            self._start(self._cancel(job, request))
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
         """Without a time, whatever has not been taken over yet: the fence of the release knows what has."""
@@ -88,7 +91,7 @@ class RayJobExecutor:
         for job in back:
             self._forget(job)
             if job.submitted_at is not None:
-                self._start(self._stop_on_ray(job))
+                self._stopping.append(self._start(self._stop_on_ray(job)))
         return [job.claim for job in back]
 
     def kill(self) -> None:
@@ -102,18 +105,17 @@ class RayJobExecutor:
 
     async def close(self) -> None:
         self._killed = True
-        stopping = [task for task in self._tasks if task.get_name() == "stop"]
-        if stopping:
-            await asyncio.wait(stopping, timeout=5.0)
+        if self._stopping:
+            await asyncio.wait(self._stopping, timeout=STOP_WITHIN)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        name = "stop" if work.__name__ == "_stop_on_ray" else None
-        task = asyncio.create_task(work, name=name)
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _forget(self, job: _Job) -> None:
         if self._jobs.get(job.claim.ref) is job:
@@ -146,7 +148,7 @@ class RayJobExecutor:
             except RayAway as error:
                 self._note_away(str(error))
                 if monotonic() - job.given_at > SUBMIT_WITHIN:
-                    self._end(job, HandedBack(reason="handed-back"))
+                    self._end(job, HandedBack())
                     return
                 await asyncio.sleep(pause)
                 pause = min(10.0, pause * 2)
@@ -159,7 +161,7 @@ class RayJobExecutor:
                 emit("ray.submitted", run_id=claim.run_id, attempt_count=claim.number, submission_id=job.id)
                 return
 
-    async def _cancel(self, job: _Job, reason: str) -> None:
+    async def _cancel(self, job: _Job, request: LeaseRequest) -> None:
         """The run was cancelled, so it can no longer be taken over: it ends here, unless it was before."""
         while self._jobs.get(job.claim.ref) is job and not job.taken_over:
             try:
@@ -169,7 +171,7 @@ class RayJobExecutor:
                 continue
             if held:
                 await self._stop_on_ray(job)
-                self._end(job, Stopped(reason=reason))
+                self._end(job, stopped_by(request, 0.0))
             return
 
     async def _stop_on_ray(self, job: _Job) -> None:
@@ -216,7 +218,9 @@ class RayJobExecutor:
 
     async def _why_not_begun(self, job: _Job, info: JobInfo | None) -> Failed:
         if info is None:
-            return _failed("RayJobLost", f"Ray no longer knows job {job.id}; its head was restarted", reason="crash")
+            return _failed(
+                "RayJobLost", f"Ray no longer knows job {job.id}; its head was restarted", reason=ReasonCode.CRASH
+            )
         said = info.message
         with contextlib.suppress(RayAway, RayRefused):
             said = said + "\n" + await asyncio.to_thread(self._ray.logs, job.id)
@@ -229,6 +233,6 @@ class RayJobExecutor:
         self._away = why
 
 
-def _failed(kind: str, message: str, *, reason: str | None = None, exit_code: int | None = None) -> Failed:
+def _failed(kind: str, message: str, *, reason: ReasonCode | None = None, exit_code: int | None = None) -> Failed:
     error = {"class": kind, "message": mask_secrets(message), "traceback": None}
     return Failed(error, reason=reason, exit_code=exit_code, elapsed=None)

@@ -23,8 +23,8 @@ LOWEST = """
 
 def _attempt(row: Row) -> AttemptRecord:
     error, progress, details = (orjson.loads(text) if text else None for text in (*row[10:12], row[14]))
-    runner = {name: details.get(name) for name in RUNNER_DETAILS} if details else {}
-    return AttemptRecord(*row[:10], error, progress, *row[12:14], **runner)
+    runner = [(details or {}).get(name) for name in RUNNER_DETAILS]
+    return AttemptRecord._make((*row[:10], error, progress, *row[12:14], *runner))
 
 
 def of_run(run_id: str) -> Statement[list[AttemptRecord]]:
