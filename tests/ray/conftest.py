@@ -10,6 +10,7 @@ import pytest
 from holdfast.testing.databases import scratch
 from tests.ray.head import Head
 from tests.ray.stage import RayStage
+from tests.ray.stand_in import StandIn
 
 # Ends by cancel, by fence or by death have to show within a test, so leases are short.
 LEASE_SECONDS, RENEW_SECONDS = 12.0, 2.0
@@ -26,35 +27,65 @@ def ray_database_url(server_url: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def ray_head(ray_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
-    settings = {
+def node_settings(ray_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What jobs and actors find in the environment of their node."""
+    return {
         "HOLDFAST_DATABASE_URL": ray_database_url,
         "HOLDFAST_TASKS": "tests.ray.tasks",
         "HOLDFAST_ARTIFACTS": str(tmp_path_factory.mktemp("artifacts")),
         "HOLDFAST_LEASE_SECONDS": f"{LEASE_SECONDS:g}",
         "HOLDFAST_RENEW_SECONDS": f"{RENEW_SECONDS:g}",
     }
-    with pytest.MonkeyPatch.context() as environment:
-        head = _started(settings, environment)
-        yield head
-        head.close()
 
 
-def _started(settings: dict[str, str], environment: pytest.MonkeyPatch) -> Head:
+@pytest.fixture(scope="session")
+def ray_head(node_settings: dict[str, str]) -> Iterator[Head]:
+    head = _started(node_settings)
+    yield head
+    head.close()
+
+
+def _started(settings: dict[str, str]) -> Head:
     """A head that answers. On a busy machine Ray may need several tries."""
     for _ in range(TRIES):
         head = Head(settings)
-        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
-            environment.setenv(name, head.environment[name])
-        if head.answers():
+        with pytest.MonkeyPatch.context() as environment:
+            _use_token(environment, head)
+            answers = head.answers()
+        if answers:
             return head
         said = head.said()
         head.close()
     raise AssertionError(f"Ray did not start: {said}")
 
 
+def _use_token(environment: pytest.MonkeyPatch, head: Head | StandIn) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        environment.setenv(name, head.environment[name])
+
+
 @pytest.fixture
-def stage(ray_head: Head, ray_database_url: str, tmp_path: Path) -> Iterator[RayStage]:
+def stand_in(node_settings: dict[str, str]) -> Iterator[StandIn]:
+    stand_in = StandIn(node_settings)
+    yield stand_in
+    stand_in.close()
+
+
+@pytest.fixture(params=["stand_in", "ray"])
+def jobs_stage(
+    request: pytest.FixtureRequest, ray_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RayStage]:
+    """A stage for jobs, on a stand-in for Ray's job server and on Ray itself."""
+    head: Head | StandIn = request.getfixturevalue("stand_in" if request.param == "stand_in" else "ray_head")
+    _use_token(monkeypatch, head)
+    stage = RayStage(head, ray_database_url, tmp_path)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def stage(ray_head: Head, ray_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayStage]:
+    _use_token(monkeypatch, ray_head)
     stage = RayStage(ray_head, ray_database_url, tmp_path)
     yield stage
     stage.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -19,7 +20,8 @@ from typing import IO
 from holdfast.executors.ray_jobs_api import RayAway, RayJobs, RayRefused
 
 STARTS_WITHIN = 300.0
-# The head does not wait for agents whose ports it has given out itself.
+NODE = re.compile(r"Setting node ID node_id=([0-9a-f]+)")
+PORT_FILES = {"dashboard-agent-grpc-port": "metrics_agent_port"}
 AGENT_PORTS = (
     "dashboard-agent-listen-port",
     "dashboard-agent-grpc-port",
@@ -34,6 +36,11 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+def path_of_this_python() -> str:
+    """A search path on which `python` is the interpreter of the tests."""
+    return f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
 class Head:
@@ -51,23 +58,26 @@ class Head:
             "RAY_USAGE_STATS_ENABLED": "0",
             # Without this, Ray replaces 127.0.0.1 by the external address and listens on all interfaces.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-            # A busy machine is no failure: by default the head gives up after 30 s.
+            # A busy machine is no failure: by default the parts of a head give each other up after 30 or 60 s.
+            "RAY_DASHBOARD_STARTUP_TIMEOUT_S": f"{STARTS_WITHIN:.0f}",
+            "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": f"{STARTS_WITHIN:.0f}",
             "RAY_raylet_start_wait_time_s": f"{STARTS_WITHIN:.0f}",
             "RAY_agent_register_timeout_ms": f"{STARTS_WITHIN * 1000:.0f}",
             "RAY_worker_register_timeout_seconds": f"{STARTS_WITHIN:.0f}",
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": path_of_this_python(),
             "PYTHONPATH": str(ROOT),
         }
         self.address = f"http://127.0.0.1:{self.port}"
         self.gcs_address = f"127.0.0.1:{self.gcs_port}"
         self.jobs = RayJobs(self.address)
+        self._ports = {name: free_port() for name in AGENT_PORTS}
         self._log: IO[bytes] = (self.directory / "head.log").open("wb")
         self.process = subprocess.Popen(
             [
                 *(str(Path(sys.executable).parent / "ray"), "start", "--head", "--block"),
                 *("--node-ip-address=127.0.0.1", f"--port={self.gcs_port}", "--dashboard-host=127.0.0.1"),
                 *(f"--dashboard-port={self.port}", "--num-cpus=4"),
-                *(f"--{name}={free_port()}" for name in AGENT_PORTS),
+                *(f"--{name}={port}" for name, port in self._ports.items()),
                 *("--object-store-memory=100000000", f"--temp-dir={self.directory}", "--disable-usage-stats"),
             ],
             env={**os.environ, **self.environment, **environment},
@@ -83,11 +93,24 @@ class Head:
             with suppress(RayAway, RayRefused):
                 self.jobs.submit("holdfast-first", "true", {})
                 return True
-            time.sleep(0.2)
+            self._announce_ports()
+            time.sleep(0.1)
         return False
 
+    def _announce_ports(self) -> None:
+        """Write the files in which agents announce their ports, which are known here, before the agents do.
+
+        The raylet gives up if they are not there 15 s after its start, and no setting of Ray changes that.
+        """
+        session = self.directory / "session_latest"
+        with suppress(OSError):
+            node = NODE.search((session / "logs" / "raylet.out").read_text("utf-8", "replace"))
+            for name, port in self._ports.items():
+                path = session / f"{PORT_FILES.get(name, name.replace('-', '_'))}_{node[1] if node else ''}"
+                if node and not path.exists():
+                    path.write_text(str(port), "utf-8")
+
     def _raylet_failed(self) -> bool:
-        """Whether the raylet gave up waiting for its agents, for which Ray has a fixed limit of 15 s."""
         path = self.directory / "session_latest" / "logs" / "raylet.err"
         return path.exists() and "Check failed" in path.read_text("utf-8", "replace")
 

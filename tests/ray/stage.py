@@ -16,6 +16,7 @@ from holdfast.processes.family import alive, family
 from holdfast.runtime.settings import Settings
 from tests.integration.worker_support import eventually
 from tests.ray.head import ROOT, Head
+from tests.ray.stand_in import StandIn
 
 PATIENCE = 240.0
 
@@ -23,7 +24,7 @@ PATIENCE = 240.0
 class RayStage:
     """A client, a queue of its own, and workers with an executor on Ray."""
 
-    def __init__(self, head: Head, database_url: str, directory: Path) -> None:
+    def __init__(self, head: Head | StandIn, database_url: str, directory: Path) -> None:
         self.head = head
         self.directory = directory
         self.queue = f"queue-{new_id()}"

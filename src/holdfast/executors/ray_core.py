@@ -1,7 +1,7 @@
 """Runs in actors on Ray: for many runs, short ones in batches, on the machines of a cluster.
 
 The worker holds the leases and settles; its actors only execute (`holdfast.raycore`). So the number of connections to
-Postgres does not grow with the number of actors. Each actor has a name and outlives the death of its worker. It gets one
+Postgres does not grow with that of actors. Each actor has a name and outlives the death of its worker. It gets one
 run at a time, so that it can be killed for a run that does not stop; only runs that take milliseconds come in batches.
 Ray retries nothing: attempts are counted here.
 """

@@ -40,7 +40,8 @@ def of_run(run_id: str) -> Statement[list[AttemptRecord]]:
         where attempts.run_id = %(run_id)s::uuid and attempts.number >= 1
         union all
         select leases.number,
-               case when leases.started_at is null and leases.details is not null then 'SUBMITTED' else 'RUNNING' end,
+               case when leases.started_at is null and leases.details ->> 'ray_submission_id' is not null
+                    then 'SUBMITTED' else 'RUNNING' end,
                null, leases.worker_id::text, coalesce(leases.executor, workers.executor),
                holdfast.readable(leases.claimed_at),
                holdfast.readable(coalesce(leases.started_at, leases.claimed_at)), null, null, leases.cancel_reason,
