@@ -65,7 +65,7 @@ class RayJobExecutor:
         self._jobs: dict[AttemptRef, _Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping: list[asyncio.Task[None]] = []
-        self._away: str | None = None
+        self._away: str | None = "not asked yet"
         self._killed = False
 
     async def open(self, place: ExecutorContext) -> None:
@@ -180,7 +180,6 @@ class RayJobExecutor:
 
     async def _reconcile(self) -> None:
         while True:
-            await asyncio.sleep(POLL_EVERY * uniform(0.7, 1.3))
             try:
                 if self._away:
                     await asyncio.to_thread(self._ray.version)
@@ -192,6 +191,7 @@ class RayJobExecutor:
                 self._note_away(str(error))
             except (RayRefused, DatabaseUnreachable) as error:
                 emit("ray.not_reconciled", error=str(error))
+            await asyncio.sleep(POLL_EVERY * uniform(0.7, 1.3))
 
     async def _look_at(self, jobs: list[_Job]) -> None:
         """Ask Ray first and the database then: what has ended in Ray and is still ours was never taken over."""
@@ -228,7 +228,7 @@ class RayJobExecutor:
         return _failed("RayJobFailed", message, exit_code=info.exit_code)
 
     def _note_away(self, why: str) -> None:
-        if self._away is None:
+        if self._away != why:
             emit("ray.away", error=why)
         self._away = why
 

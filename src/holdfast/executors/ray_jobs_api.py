@@ -5,6 +5,7 @@ Nothing that is sent here is secret: whoever may list jobs can read entrypoints,
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import urllib.error
@@ -16,6 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 TIMEOUT = 10.0
+OLDEST = (2, 40)
 # Answers are small; only logs can be long, and of those the end is enough.
 LOG_TAIL = 20_000
 ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
@@ -53,7 +55,10 @@ class RayJobs:
         self._timeout = timeout
 
     def version(self) -> str:
-        return str(self._ask("GET", "/api/version")["ray_version"])
+        """The version of Ray. Raise RayRefused if it is too old."""
+        version = str(self._ask("GET", "/api/version")["ray_version"])
+        require_version(version)
+        return version
 
     def submit(self, submission_id: str, entrypoint: str, resources: Mapping[str, Any]) -> None:
         """Submit a job under an id of our own. If it is there already, with the same entrypoint, this has succeeded."""
@@ -127,4 +132,24 @@ def job_server(address: str | None) -> str:
     parts = urlsplit(address or "")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("set HOLDFAST_RAY_ADDRESS to the address of Ray's job server, such as http://127.0.0.1:8265")
+    if not _is_private(parts.hostname) and not _authorization():
+        raise ValueError(
+            f"{parts.hostname} is a public address, and whoever reaches a Ray without a token can run anything on it; "
+            "use a private address, or set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        )
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def _is_private(host: str) -> bool:
+    """Whether the address is one of a private network or of this machine. Names are those of a private network."""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return True
+
+
+def require_version(version: str) -> None:
+    """Raise RayRefused if Ray is older than this executor was written for."""
+    numbers = [int(part) for part in version.split(".")[:2] if part.isdigit()]
+    if len(numbers) == 2 and tuple(numbers) < OLDEST:
+        raise RayRefused(f"Ray {version} is too old; Holdfast needs {OLDEST[0]}.{OLDEST[1]} or newer")

@@ -23,7 +23,7 @@ from typing import Any
 
 from holdfast.domain import errors
 from holdfast.domain.canonical import canonicalize
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import ConfigurationError, HoldfastError
 from holdfast.domain.execution import Ended, ExecutorContext, Limits
 from holdfast.domain.reasons import LeaseRequest, ReasonCode
 from holdfast.domain.tasks import load_modules
@@ -32,6 +32,7 @@ from holdfast.executors.channel import sent_options
 from holdfast.executors.inline import InlineExecutor
 from holdfast.executors.ray_messages import frame, messages_of, received_claim, sent_outcome
 from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.settings import load
 
 LOOK_EVERY = 0.5
 SILENT = 70  # the exit code of an actor whose worker is gone
@@ -47,7 +48,12 @@ class RunHost:
 
     def __init__(self, modules: Sequence[str], limits: Mapping[str, Any], transactions: str, silence: float) -> None:
         load_modules(tuple(modules))
-        self._runtime = Runtime(check=False)
+        settings = load()
+        if settings.given_database_url() is None:
+            raise ConfigurationError(
+                "this Ray node has no HOLDFAST_DATABASE_URL; set it in the environment in which ray start is called"
+            )
+        self._runtime = Runtime(settings, check=False)
         self._limits = Limits(**limits)
         self._transactions = transactions
         self._silence = silence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -11,12 +12,16 @@ from holdfast.domain.execution import ExecutorContext
 from holdfast.executors.ray_core import Cluster
 
 NAMESPACE = "holdfast"
+LOOPBACK = ("127.", "localhost:", "[::1]")
 
 
 class RayCluster(Cluster):
     """Connected to the cluster at this address (`host:port` of its GCS). Import and connection take seconds."""
 
     def __init__(self, address: str, silence: float) -> None:
+        if address.startswith(LOOPBACK):
+            # Otherwise Ray replaces the address by that of this machine, where a head on loopback does not listen.
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         try:
             import ray
         except ImportError as error:
