@@ -146,7 +146,7 @@ class _Inline(InlineExecutor):
 
     def _extend(self, ref: AttemptRef, seconds: float) -> None:
         super()._extend(ref, seconds)
-        self._loop.call_soon_threadsafe(self._put, "extend", ref, seconds)
+        self._loop.call_soon_threadsafe(self._put, "extend", tuple(ref), seconds)
 
 
 class _Services:
@@ -158,15 +158,15 @@ class _Services:
         self._asked: dict[int, asyncio.Future[Any]] = {}
 
     def note_progress(self, ref: AttemptRef, report: str) -> None:
-        self._put("progress", ref, report)
+        self._put("progress", tuple(ref), report)
 
     def note_log(self, ref: AttemptRef, level: str, message: str) -> None:
-        self._put("log", ref, level, message)
+        self._put("log", tuple(ref), level, message)
 
     async def _ask(self, method: str, ref: AttemptRef, *arguments: Any) -> Any:
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
-        self._put("ask", number, method, ref, arguments)
+        self._put("ask", number, method, tuple(ref), arguments)
         return await answer
 
     def answered(self, kind: str, number: int, said: Sequence[Any]) -> None:
