@@ -175,7 +175,7 @@ class RayCoreExecutor:
         if self._killed:
             host.flights.clear()
             return
-        ended = []
+        ended: list[Ended] = []
         for flight in host.flights.values():
             ended.append(Ended(flight.claim, _outcome(flight, error, begun=not ended)))
         host.flights.clear()

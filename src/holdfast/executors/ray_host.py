@@ -147,7 +147,8 @@ class Host:
                 case "find_step", [name]:
                     said: Any = await services.find_step(ref, name)
                 case "record_step", [name, result]:
-                    said = await services.record_step(ref, name, result)
+                    await services.record_step(ref, name, result)
+                    said = None
                 case "submit", [task, parameters, options]:
                     said = await services.submit(ref, task, orjson.loads(parameters), received_options(options))
                 case "stored_children", []:
