@@ -123,10 +123,10 @@ class Head:
             for member in members:
                 with suppress(ProcessLookupError):
                     os.kill(member, signal.SIGKILL)
-            self.process.poll()
             if not members:
                 break
             time.sleep(0.1)
+        self.process.wait()
         self._log.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 

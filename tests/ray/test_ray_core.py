@@ -63,3 +63,15 @@ def test_the_death_of_an_actor_costs_an_attempt_and_the_run_is_retried(stage: Ra
     assert stage.ended(run) == "SUCCEEDED"
     assert [attempt.status for attempt in run.attempts()] == ["FAILED", "SUCCEEDED"]
     assert run.attempts()[0].reason == "crash"
+
+
+def test_the_runs_of_a_killed_worker_are_lost_and_executed_again(stage: RayStage) -> None:
+    run = stage.submit("ray.wait", path=str(stage.file("began")), until=str(stage.file("go")))
+    first = stage.worker("ray_core", slots=1)
+    eventually(lambda: stage.lines("began"), PATIENCE)
+    stage.kill(first)
+    stage.worker("ray_core", slots=1)
+    eventually(lambda: len(stage.lines("began")) == 2, PATIENCE)
+    stage.file("go").touch()
+    assert stage.ended(run) == "SUCCEEDED"
+    assert [attempt.status for attempt in run.attempts()] == ["LOST", "SUCCEEDED"]
