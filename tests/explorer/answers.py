@@ -251,13 +251,13 @@ def _taken_over(told: Told) -> Complaints:
     taker, ref, situation = told.case.claimers[told.who], told.case.held().ref, told.case.situation
     attempt = told.run.attempt(ref.number)
     mine = attempt is not None and attempt.worker_id == taker
-    if claim is not None and (claim.ref != ref or not mine):
+    if claim is not None and (claim.ref != ref or not mine) and not (told.pruned and attempt is None):
         yield f"it took attempt {ref.number} over, which is recorded as {attempt}"
     if claim is not None and situation.endswith("flagged"):
         yield "I26: an attempt that was asked to stop was taken over"
     if claim is None and mine:
         yield f"its take-over was refused, but recorded is {attempt}"
-    if claim is None and not any(event.type == "FENCED" for event in told.run.events):
+    if claim is None and not any(event.type == "FENCED" for event in told.run.events) and not told.pruned:
         yield "I11: its take-over was refused without a FENCED event"
     if claim is None and situation in ("leased", "last") and told.partner in _LEAVES_THE_LEASE:
         yield "its take-over was refused although nobody else had the lease"
