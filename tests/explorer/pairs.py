@@ -56,7 +56,7 @@ _WITH_NOTES = {"claim_by_id", "take_over", "succeed", "fail", "hand_back", "rele
 
 
 # Two refusals of seven statements each have thousands of interleavings: these situations are those that differ.
-_TWICE = {"take_over": ["leased", "expired", "flagged", "lost"]}
+_TWICE = {"take_over": ["leased", "expired", "flagged"]}
 
 
 def _situations(first: str, second: str) -> list[str]:
