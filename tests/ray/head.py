@@ -43,6 +43,11 @@ def path_of_this_python() -> str:
     return f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
+def outer_environment() -> dict[str, str]:
+    """The environment of the tests without Holdfast's settings: a node has its own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+
+
 class Head:
     """`ray start --head --block` in a session of its own, so that exactly its processes can be ended.
 
@@ -80,7 +85,7 @@ class Head:
                 *(f"--{name}={port}" for name, port in self._ports.items()),
                 *("--object-store-memory=100000000", f"--temp-dir={self.directory}", "--disable-usage-stats"),
             ],
-            env={**os.environ, **self.environment, **environment},
+            env={**outer_environment(), **self.environment, **environment},
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,

@@ -15,7 +15,7 @@ from holdfast.domain.ids import new_id
 from holdfast.processes.family import alive, family
 from holdfast.runtime.settings import Settings
 from tests.integration.worker_support import eventually
-from tests.ray.head import ROOT, Head
+from tests.ray.head import ROOT, Head, outer_environment
 from tests.ray.stand_in import StandIn
 
 PATIENCE = 240.0
@@ -56,7 +56,7 @@ class RayStage:
                 *("--queues", self.queue, "--slots", str(slots), "--tasks", "tests.ray.tasks"),
             ],
             env={
-                **{name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")},
+                **outer_environment(),
                 "HOLDFAST_DATABASE_URL": self.database_url,
                 "HOLDFAST_RAY_ADDRESS": self.head.address if executor == "ray_job" else self.head.gcs_address,
                 "HOLDFAST_LEASE_SECONDS": "30",

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from holdfast.executors.ray_jobs_api import RayJobs
-from tests.ray.head import ROOT, path_of_this_python
+from tests.ray.head import ROOT, outer_environment, path_of_this_python
 
 TOKEN = "token-of-the-stand-in"
 
@@ -28,7 +28,7 @@ class StandIn:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
-        self._given = {**os.environ, **self.environment, **environment}
+        self._given = {**outer_environment(), **self.environment, **environment}
         self._given |= {"PATH": path_of_this_python(), "PYTHONPATH": str(ROOT)}
         self._jobs: dict[str, dict[str, Any]] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
