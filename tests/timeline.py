@@ -3,7 +3,7 @@
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     timeline.later(seconds=61)
-    timeline.worker("b").takes_over(run)
+    timeline.worker("b").takes(run)
     assert not timeline.worker("a").succeeds(claim).accepted
 
 A timeline needs something that performs operations, on a database whose clock can be turned (`testing.clock`).
@@ -22,7 +22,17 @@ from holdfast import ops
 from holdfast.domain.ids import new_id
 from holdfast.domain.records import AttemptRecord, EventRecord, Reason
 from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, Stopped, Succeeded, settle
-from holdfast.domain.values import Acknowledgement, Claim, NewRun, Position, Renewal, RunRecord, Submitted, WorkerInfo
+from holdfast.domain.values import (
+    Acknowledgement,
+    AttemptRef,
+    Claim,
+    NewRun,
+    Position,
+    Renewal,
+    RunRecord,
+    Submitted,
+    WorkerInfo,
+)
 from holdfast.sql import queues, workers
 from holdfast.sql.statement import Op, Statement
 from holdfast.testing import clock
@@ -82,6 +92,16 @@ class Worker:
         claim = self.take(run)
         if claim is None:
             raise AssertionError(f"run {run} could not be claimed; it is {self._timeline.get(run)}")
+        return claim
+
+    def take_over(self, ref: AttemptRef, claimed_by: Worker, **details: Any) -> Claim | None:
+        """Take the lease of an attempt over from the worker that claimed it, if it can be had."""
+        return self._perform(lambda: ops.take_over(self.id, ref, claimed_by.id, executor="ray_job", details=details))
+
+    def takes_over(self, ref: AttemptRef, claimed_by: Worker, **details: Any) -> Claim:
+        claim = self.take_over(ref, claimed_by, **details)
+        if claim is None:
+            raise AssertionError(f"attempt {ref} could not be taken over; {self._timeline.events(ref.run_id)}")
         return claim
 
     def renew(self) -> Renewal:

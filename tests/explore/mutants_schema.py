@@ -133,17 +133,17 @@ HISTORY = [
     ),
     mutant(
         "leases-never-move",
-        "a lease never changes hands",
-        "when ((old.run_id, old.number, old.excused, old.worker_id, old.claimed_at)\n          is distinct from",
-        "when ((old.run_id, old.number, old.excused, old.worker_id, old.claimed_at)\n          is not distinct from",
+        "a lease stays that of its attempt",
+        "when ((old.run_id, old.number, old.excused, old.claimed_at)\n          is distinct from",
+        "when ((old.run_id, old.number, old.excused, old.claimed_at)\n          is not distinct from",
         by_hand("test_schema_shape::test_a_lease_never_changes_hands"),
     ),
     mutant(
         "leases-cancel-stays",
         "a cancel is never taken back",
         "or (old.cancel_requested_at is not null"
-        " and new.cancel_requested_at is distinct from old.cancel_requested_at))",
-        ")",
+        " and new.cancel_requested_at is distinct from old.cancel_requested_at)\n          or",
+        "or",
         by_hand("test_schema_shape::test_a_lease_never_changes_hands"),
     ),
     mutant(

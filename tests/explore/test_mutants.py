@@ -14,6 +14,7 @@ from tests.explore import (
     mutants_schema,
     mutants_sides,
     mutants_sql,
+    mutants_take_over,
 )
 from tests.explore.catching import ByTest, Explored, Mutant, install_clock
 from tests.explorer import mutation
@@ -23,6 +24,7 @@ GROUPS: dict[str, list[Mutant]] = {
     for module in (
         mutants_sql,
         mutants_release,
+        mutants_take_over,
         mutants_locked,
         mutants_postpone,
         mutants_keys,

@@ -22,6 +22,7 @@ Complaints = Iterator[str]
 NEVER_WAIT = ("claim", "promote", "name_tasks")
 FINISHERS = ("succeed", "fail", "fail_for_good", "hand_back", "postpone_itself", "turn")
 ENDS_OR_RELEASES = (*FINISHERS, "release")
+_LEAVES_THE_LEASE = ("submit", "claim", "claim_by_id", "renew", "step", "log", "retry", "rescue", "promote")
 
 
 @dataclass(slots=True)
@@ -249,6 +250,28 @@ def _released(seen: Observation) -> Complaints:
         yield f"a claim that was not begun ended {ack.outcome}"
 
 
+def _taken_over(seen: Observation) -> Complaints:
+    """I11: one worker at most takes an attempt over; a refusal has a reason and is recorded."""
+    claim: Claim | None = seen.answer.value
+    taker, ref, situation = seen.case.claimers[seen.who], seen.case.held().ref, seen.case.situation
+    attempt = seen.run.attempt(ref.number)
+    mine = attempt is not None and attempt.worker_id == taker
+    if claim is not None and (claim.ref != ref or not mine) and not (seen.pruned and attempt is None):
+        yield f"it took attempt {ref.number} over, which is recorded as {attempt}"
+    if claim is not None and situation.endswith("flagged"):
+        yield "I26: an attempt that was asked to stop was taken over"
+    if claim is None and mine:
+        yield f"its take-over was refused, but recorded is {attempt}"
+    if claim is None and not any(event.type == "FENCED" for event in seen.run.events) and not seen.pruned:
+        yield "I11: its take-over was refused without a FENCED event"
+    if claim is None and situation in ("leased", "last") and seen.partner in _LEAVES_THE_LEASE:
+        yield "its take-over was refused although nobody else had the lease"
+    # A take-over is the only event of its attempt between the claim and a cancel.
+    types = [event.type for event in seen.run.events if event.attempt == ref.number]
+    if "TAKEN_OVER" in types and types[types.index("TAKEN_OVER") - 1] not in ("CLAIMED", "TAKEN_OVER", "FENCED"):
+        yield f"the events of attempt {ref.number} are {types}"
+
+
 def _noted(seen: Observation) -> Complaints:
     """What was kept is there, and what was refused is not."""
     kind = "step" if seen.program == "step" else "line"
@@ -351,6 +374,7 @@ _CHECKS: dict[str, Callable[[Observation], Complaints]] = {
     "retry": _retried,
     "rescue": _rescued,
     "release": _released,
+    "take_over": _taken_over,
     "promote": _anything,
     "name_tasks": _anything,
     "step": _noted,

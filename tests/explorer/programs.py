@@ -35,6 +35,7 @@ class Case:
     batches: tuple[tuple[str, ...], ...]  # ids for requests that make several
     claimers: tuple[str, str]
     holder: str = ""
+    claimant: str = ""  # the worker that claimed the run, if its lease was taken over by the holder
     claim: Claim | None = None
     holder_dies: bool = False  # its lease has passed, or will in this schedule
     month: str | None = None  # of the partitions that hold the run, if they are old enough to be dropped
@@ -180,6 +181,11 @@ def _after_finish(again: Make) -> Make:
     return program
 
 
+def _take_over(case: Case, who: int) -> Op[Any]:
+    """A process that was submitted by the worker that claimed the run starts, now or late."""
+    return ops.take_over(case.claimers[who], case.held().ref, case.claimant or case.holder)
+
+
 def _step(case: Case, who: int) -> Op[Any]:
     """A step is stored once; a repeated request finds it."""
     return iter(steps.record(case.holder, case.held().ref, f"step of {who}", f'"by {who}"'))
@@ -267,6 +273,7 @@ PROGRAMS: dict[str, Part] = dict(
         _finishing("postpone_itself", HandedBack(reason=ReasonCode.POSTPONED, delay=30.0)),
         _part("release", _releasing, _releasing),
         _part("turn", _turning, _after_finish(_turning)),
+        _repeated("take_over", _take_over, begin=True),
         _repeated("step", _step),
         _part("log", _lone(_log), None),
         _repeated("cancel", _cancel),

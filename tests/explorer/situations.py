@@ -66,6 +66,17 @@ class Setting:
         self.case.claim = claims[0]
         return self
 
+    def take_over(self) -> Setting:
+        taker = register(self.session, LEASE)
+        self.session.run(ops.take_over(taker, self.case.held().ref, self.case.holder))
+        self.case.claimant, self.case.holder = self.case.holder, taker
+        return self
+
+    def rescue(self) -> Setting:
+        found = self.session.run(ops.find_orphans(500))
+        self.session.run(ops.rescue([orphan for orphan in found if orphan.run_id == self.case.run_id], 0.5))
+        return self
+
     def fail(self, *, retryable: bool) -> Setting:
         settlement = settle(self.case.held(), Failed(ERROR, retryable=retryable), 0.5)
         self.session.run(ops.finish(self.case.holder, [settlement]))
@@ -114,6 +125,11 @@ def _situations() -> dict[str, Situation]:
         "expired": lambda at: at.submit().lease().dead(),
         "expired_last": lambda at: at.submit(policy=ONCE).lease().dead(),
         "expired_flagged": lambda at: at.submit().lease().cancel().dead(),
+        "taken": lambda at: at.submit().lease().take_over(),
+        "taken_late": lambda at: at.submit().lease().later().take_over(),
+        "taken_flagged": lambda at: at.submit().lease().take_over().cancel(),
+        "expired_taken": lambda at: at.submit().lease().take_over().dead(),
+        "lost": lambda at: at.submit().lease().dead().rescue(),
         "scheduled": lambda at: at.submit(run_after=DELAY),
         "due": lambda at: at.submit(run_after=DELAY).later(),
         "resting": lambda at: at.submit().lease().fail(retryable=True),
@@ -128,6 +144,7 @@ def _situations() -> dict[str, Situation]:
     known = [Situation(name, arrange) for name, arrange in plain.items()]
     known += [
         Situation("expiring", lambda at: _dying(at.submit().lease()), time_passes=True),
+        Situation("expiring_taken", lambda at: _dying(at.submit().lease().take_over()), time_passes=True),
         Situation("expiring_flagged", lambda at: _dying(at.submit().lease().cancel()), time_passes=True),
         Situation("falling_due", lambda at: at.submit(run_after=DELAY), time_passes=True),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from holdfast.worker.figures import Figures
 from holdfast.worker.port import WorkerPort
 
 INLINE_SLOTS = 10
+RAY_JOB_SLOTS = 8
 
 
 @dataclass(frozen=True)
@@ -180,9 +182,39 @@ def _inline(settings: Settings, slots: int | None) -> Executor:
     return InlineExecutor(slots or INLINE_SLOTS)
 
 
+def _ray_job(settings: Settings, slots: int | None) -> Executor:
+    from holdfast.executors.ray_job import RayJobExecutor
+    from holdfast.executors.ray_jobs_api import RayJobs, job_server
+
+    try:
+        address = job_server(settings.ray_address)
+    except ValueError as error:
+        raise ConfigurationError(f"the executor ray_job needs a Ray cluster: {error}") from error
+    return RayJobExecutor(slots or RAY_JOB_SLOTS, RayJobs(address))
+
+
+def _ray_core(settings: Settings, slots: int | None) -> Executor:
+    from holdfast.executors.ray_core import RayCoreExecutor
+    from holdfast.raycore.cluster import RayCluster
+
+    address = settings.ray_address
+    if not address or "://" in address:
+        raise ConfigurationError(
+            "the executor ray_core needs a Ray cluster: set HOLDFAST_RAY_ADDRESS to the address of its GCS, such as "
+            "127.0.0.1:6379"
+        )
+    pool = f"holdfast-{socket.gethostname()}-{os.getpid()}"
+    return RayCoreExecutor(slots or processors(), pool, partial(RayCluster, address, settings.lease_seconds))
+
+
 # Every executor that a worker can have. A factory imports its executor when it is called, because some of them need
 # packages that are installed only where they are used; it raises ConfigurationError if such a package is missing.
-EXECUTORS: Mapping[str, Callable[[Settings, int | None], Executor]] = {"process": _process, INLINE: _inline}
+EXECUTORS: Mapping[str, Callable[[Settings, int | None], Executor]] = {
+    "process": _process,
+    INLINE: _inline,
+    "ray_job": _ray_job,
+    "ray_core": _ray_core,
+}
 
 
 def open_listener(runtime: Runtime) -> Listener:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
-EXECUTORS = ("process", "inline")
+from holdfast.domain.tasks import ExecutorName
+
+EXECUTORS = get_args(ExecutorName)
 
 
 def names(text: str | None) -> tuple[str, ...] | None:

@@ -85,7 +85,7 @@ def log_line(document: dict[str, Any]) -> LogRecord:
 
 
 def attempt(document: dict[str, Any]) -> AttemptRecord:
-    times = {name: _time(document[name]) for name in ("claimed_at", "started_at", "finished_at")}
+    times = {name: _time(document.get(name)) for name in ("claimed_at", "started_at", "finished_at", "heartbeat_at")}
     return AttemptRecord(**_fields(AttemptRecord, document | times))
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.domain import times
-from holdfast.domain.records import AttemptRecord, EventRecord
+from holdfast.domain.records import RUNNER_DETAILS, AttemptRecord, EventRecord
 from holdfast.domain.values import RunRecord
 
 
@@ -59,6 +59,9 @@ def attempt_document(attempt: AttemptRecord) -> dict[str, Any]:
         "reason": attempt.reason,
         "error": attempt.error,
         "progress": attempt.progress,
+        "result_ref": attempt.result_ref,
+        "heartbeat_at": written(attempt.heartbeat_at),
+        **{name: getattr(attempt, name) for name in RUNNER_DETAILS},
     }
 
 

@@ -71,6 +71,15 @@ class AttemptServices(Protocol):
     async def stored_children(self, ref: AttemptRef) -> dict[str, str]:
         """Return what the attempts of the run have added, by name, each with a short description."""
 
+    async def describe(self, ref: AttemptRef, details: Mapping[str, Any]) -> None:
+        """Record where the attempt is executed. Raise LeaseLost if the attempt no longer holds its lease."""
+
+    async def still_held(self, refs: Sequence[AttemptRef]) -> set[AttemptRef]:
+        """Return those of these attempts whose leases this worker still holds; the others were taken over or ended.
+
+        Raise DatabaseUnreachable if that is not known now.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -12,8 +12,24 @@ from holdfast.domain.values import RunRecord
 T = TypeVar("T")
 
 
+# What an executor on a cluster records about the place of an attempt, by the names that users read.
+RUNNER_DETAILS = (
+    "claimed_by",
+    "ray_job_id",
+    "ray_submission_id",
+    "ray_actor_id",
+    "ray_node_id",
+    "ray_address",
+    "log_ref",
+)
+
+
 class AttemptRecord(NamedTuple):
-    """One attempt, live or ended."""
+    """One attempt, live or ended.
+
+    `claimed_by` is the worker that claimed the run, if another process took its lease over; the fields that begin with
+    `ray_` and `log_ref` say where on a cluster it is or was executed.
+    """
 
     number: int
     status: str
@@ -28,6 +44,14 @@ class AttemptRecord(NamedTuple):
     error: dict[str, Any] | None
     progress: dict[str, Any] | None
     result_ref: str | None
+    heartbeat_at: datetime | None = None
+    claimed_by: str | None = None
+    ray_job_id: str | None = None
+    ray_submission_id: str | None = None
+    ray_actor_id: str | None = None
+    ray_node_id: str | None = None
+    ray_address: str | None = None
+    log_ref: str | None = None
 
 
 class ResultRecord(NamedTuple):

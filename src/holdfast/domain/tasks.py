@@ -29,7 +29,7 @@ F = ParamSpec("F")
 T = TypeVar("T")
 
 Dedupe = str | timedelta | float
-ExecutorName = Literal["process", "inline"]
+ExecutorName = Literal["process", "inline", "ray_job", "ray_core"]
 
 
 @dataclass(frozen=True, eq=False)

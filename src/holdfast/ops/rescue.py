@@ -26,7 +26,8 @@ def rescue(orphans: Sequence[Orphan], random: float) -> Op[Acknowledgements]:
         return Acknowledgements()
     settlements = []
     unbegun = [leases.not_started(orphan) for orphan in orphans if not orphan.begun]
-    released = (yield from leases.release_orphans(unbegun)) if unbegun else []
+    holders = sorted({orphan.worker_id for orphan in orphans})
+    released = (yield from leases.release_orphans(unbegun, holders)) if unbegun else []
     back = {one.ack.ref for one in released}
     for orphan in orphans:
         if (orphan.run_id, orphan.number) in back:
@@ -38,7 +39,7 @@ def rescue(orphans: Sequence[Orphan], random: float) -> Op[Acknowledgements]:
             random=random,
         )
         settlements.append(leases.lost(orphan, outcome, delay))
-    accepted = (yield from leases.settle_orphans(settlements)) if settlements else []
+    accepted = (yield from leases.settle_orphans(settlements, holders)) if settlements else []
     refs = {ack.ref for ack in accepted}
     # Leases that were not settled have been finished, renewed or rescued in the meantime; there is nothing to record.
     acks = yield from record([s for s in settlements if s.ref in refs], accepted)

@@ -11,19 +11,16 @@ from random import random
 import redis
 
 from holdfast import ops
+from holdfast.assembly.one_run import OneChild, OneRunWorker
 from holdfast.assembly.worker import WorkerRequest, child_limits, start_logging, worker_options
 from holdfast.domain.ids import parse_id
-from holdfast.domain.values import Claim
 from holdfast.doorbells.redis import open_redis
 from holdfast.doorbells.rq import RunRinger
 from holdfast.drivers import psycopg as driver
-from holdfast.executors.process import ProcessExecutor
 from holdfast.ops import ring
 from holdfast.rq.horse import end_with_worker, is_work_horse
 from holdfast.runtime.rq_sweeper import Sweeper
 from holdfast.runtime.runtime import Runtime, connect
-from holdfast.sql.statement import Op
-from holdfast.worker import Worker, WorkerOptions
 
 log = logging.getLogger("holdfast.rq")
 
@@ -43,43 +40,20 @@ def execute(run_id: object) -> None:
         if _claimable(runtime, known):
             options = worker_options(runtime, WorkerRequest(queues=(), slots=1))
             child = OneChild(1, limits=child_limits(runtime.settings))
-            worker = RunWorker(replace(options, executors={**options.executors, child.name: child}), known)
+            options = replace(options, executors={**options.executors, child.name: child})
+            tasks = options.executable_tasks()
+            worker = OneRunWorker(options, lambda worker_id: ops.claim_by_id(worker_id, known, tasks, random()))
             # A process that runs other code too, such as an RQ worker that does not fork, keeps its signal handlers.
             if forked:
                 worker.run()
             else:
                 asyncio.run(worker.serve())
+            if not worker.acquired:
+                log.info("lease acquisition failed: run %s was taken by another worker", known)
         else:
             log.info("run %s is not ready, or another worker executes it: nothing to do", known)
         if url:
             _sweep(runtime, url)
-
-
-class OneChild(ProcessExecutor):
-    """A process executor for one run, which waits for its child: no other worker would begin the run earlier."""
-
-    def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
-        return super().take_back() if waiting_for == 0.0 else []
-
-
-class RunWorker(Worker):
-    """A worker for one run: like any other worker, but it does not look for runs."""
-
-    def __init__(self, options: WorkerOptions, run_id: str) -> None:
-        super().__init__(options)
-        self._run_id = run_id
-
-    async def _begin(self) -> None:
-        exchange = self._exchange
-        claim: Claim | None = await self._database.transact(self._claim)
-        if claim is None:
-            log.info("lease acquisition failed: run %s was taken by another worker", self._run_id)
-        else:
-            exchange.begin([claim])
-        exchange.leave_when_empty = True
-
-    def _claim(self) -> Op[Claim | None]:
-        return ops.claim_by_id(self._exchange.session.id, self._run_id, self.options.executable_tasks(), random())
 
 
 def _claimable(runtime: Runtime, run_id: str) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import orjson
 
-from holdfast.domain.records import AttemptRecord, ResultRecord
+from holdfast.domain.records import RUNNER_DETAILS, AttemptRecord, ResultRecord
 from holdfast.domain.values import AttemptRef
 from holdfast.sql.statement import Row, Statement, each, first, plain_array
 
@@ -22,8 +22,9 @@ LOWEST = """
 
 
 def _attempt(row: Row) -> AttemptRecord:
-    error, progress = (orjson.loads(text) if text else None for text in row[10:12])
-    return AttemptRecord._make((*row[:10], error, progress, row[12]))
+    error, progress, details = (orjson.loads(text) if text else None for text in (*row[10:12], row[14]))
+    runner = [(details or {}).get(name) for name in RUNNER_DETAILS]
+    return AttemptRecord._make((*row[:10], error, progress, *row[12:14], *runner))
 
 
 def of_run(run_id: str) -> Statement[list[AttemptRecord]]:
@@ -33,16 +34,18 @@ def of_run(run_id: str) -> Statement[list[AttemptRecord]]:
         select attempts.number, attempts.status, attempts.outcome, attempts.worker_id::text,
                coalesce(attempts.executor, workers.executor), holdfast.readable(attempts.claimed_at),
                holdfast.readable(attempts.started_at), holdfast.readable(attempts.finished_at), attempts.exit_code,
-               attempts.reason, attempts.error::text, attempts.progress::text, attempts.result_ref
+               attempts.reason, attempts.error::text, attempts.progress::text, attempts.result_ref,
+               holdfast.readable(workers.heartbeat_at), attempts.details::text
         from holdfast.attempts left join holdfast.workers on workers.id = attempts.worker_id
         where attempts.run_id = %(run_id)s::uuid and attempts.number >= 1
         union all
         select leases.number,
-               case when leases.started_at is null and leases.details is not null then 'SUBMITTED' else 'RUNNING' end,
+               case when leases.started_at is null and leases.details ->> 'ray_submission_id' is not null
+                    then 'SUBMITTED' else 'RUNNING' end,
                null, leases.worker_id::text, coalesce(leases.executor, workers.executor),
                holdfast.readable(leases.claimed_at),
                holdfast.readable(coalesce(leases.started_at, leases.claimed_at)), null, null, leases.cancel_reason,
-               null, leases.progress::text, null
+               null, leases.progress::text, null, holdfast.readable(workers.heartbeat_at), leases.details::text
         from holdfast.leases left join holdfast.workers on workers.id = leases.worker_id
         where leases.run_id = %(run_id)s::uuid
         order by 1

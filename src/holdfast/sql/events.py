@@ -20,7 +20,7 @@ _SO_FAR = """
                      + (select count(*) + count(*) filter (where number >= 1) + count(reopened_at)
                         from holdfast.attempts where attempts.run_id = given.run_id)
                      + (select count(*) from holdfast.events
-                        where events.run_id = given.run_id and events.type = 'CANCEL_REQUESTED')
+                        where events.run_id = given.run_id and events.type in ('CANCEL_REQUESTED', 'TAKEN_OVER'))
 """
 
 
@@ -113,10 +113,10 @@ def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
     """Return the events of a run with `seq` greater than `after`.
 
     Only one transaction at a time changes a run, so its transitions have a stable order: by attempt, and within an
-    attempt claimed, cancel requested, ended, reopened. A run that ends without an attempt does so after the attempts
-    claimed before. Times do not determine the order: a statement that had to wait has an earlier time than the one it
-    waited for. A FENCED or POSTPONED event comes after as many transitions as its `position` says. A FENCED event
-    without one comes after the first end that was in force at its time or later, and is not shown before that.
+    attempt claimed, taken over, cancel requested, ended, reopened. A run that ends without an attempt does so after the
+    attempts claimed before. Times do not determine the order: a statement that had to wait has an earlier time than the
+    one it waited for. A FENCED or POSTPONED event comes after as many transitions as its `position` says. A FENCED
+    event without one comes after the first end that was in force at its time or later, and is not shown before that.
 
     A recorded time is when a statement began, and its event happened then or later. So an event is never shown as
     earlier than the one before it: it has that one's time instead. A FENCED event that comes long after the refusal
@@ -134,8 +134,10 @@ def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
             select claimed_at, number, 1, 0, number, 'CLAIMED', 'PENDING', 'RUNNING', null, null
             from holdfast.attempts where run_id = %(run_id)s::uuid and number >= 1
             union all
-            select at, attempt, 2, 0, attempt, type, null, null, reason, null
-            from holdfast.events where run_id = %(run_id)s::uuid and type = 'CANCEL_REQUESTED'
+            select at, attempt, 2, case type when 'TAKEN_OVER' then 0 else 1 end, attempt, type, null, null, reason,
+                   null
+            from holdfast.events
+            where run_id = %(run_id)s::uuid and type in ('CANCEL_REQUESTED', 'TAKEN_OVER')
             union all
             select finished_at, past.attempt, past.rank, past.turn, number,
                    case when outcome is not null then outcome

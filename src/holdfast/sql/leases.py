@@ -18,7 +18,10 @@ HELD = """
         and exists (select from holdfast.workers
                     where workers.id = %(worker_id)s::uuid and workers.expires_at > holdfast.now())
 """
+# After a wait for a take-over, Postgres checks the changed lease against the workers that it read before the wait, so
+# that `not exists` alone would still find the new holder dead. The list of holders is compared with the changed lease.
 _ORPHANED = """
+        and leases.worker_id = any(%(holders)s::uuid[])
         and not exists (select from holdfast.workers
                         where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
 """
@@ -33,17 +36,18 @@ with given as (
 """
 _SUCCEED_TAIL = """
     returning leases.run_id, leases.number, leases.worker_id, leases.claimed_at, leases.progress, leases.executor,
+              leases.details,
               leases.cancel_requested_at is not null as stopped, leases.cancel_reason,
               greatest(leases.claimed_at, holdfast.now() - given.elapsed * interval '1 second') as started_at,
               given.result, leases.job_id, leases.map_id
 ), ended as (
     insert into holdfast.attempts (run_id, worker_id, claimed_at, started_at, finished_at, number,
-                                   status, outcome, result, reason, progress, executor)
+                                   status, outcome, result, reason, progress, executor, details)
     select run_id, worker_id, claimed_at, started_at, holdfast.now(), number,
            case when stopped then 'CANCELLED' else 'SUCCEEDED' end,
            case when stopped then 'CANCELLED' else 'SUCCEEDED' end,
            case when stopped then null else result::json end,
-           case when stopped then cancel_reason end, progress, executor
+           case when stopped then cancel_reason end, progress, executor, details
     from gone
 ), published as (
     insert into holdfast.outbox (run_id, number, type, at, data)
@@ -201,11 +205,11 @@ def release(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list
     )
 
 
-def release_orphans(settlements: Sequence[Settlement]) -> Statement[list[Released]]:
-    """Make runs ready again whose worker stopped before it started them."""
+def release_orphans(settlements: Sequence[Settlement], holders: Sequence[str]) -> Statement[list[Released]]:
+    """Make runs ready again that these workers held and never started."""
     return Statement(
         _RELEASE + _ORPHANED + _NOT_STARTED + _RELEASE_TAIL,
-        _returned(settlements),
+        {"holders": plain_array(holders)} | _returned(settlements),
         each(Released._make),
         together=True,
     )
@@ -219,9 +223,10 @@ def _returned(settlements: Sequence[Settlement]) -> dict[str, object]:
     }
 
 
-def settle_orphans(settlements: Sequence[Settlement]) -> Statement[list[Acknowledgement]]:
-    """End attempts whose worker's lease has expired."""
-    return Statement(_SETTLE + _ORPHANED + _SETTLE_TAIL, _arrays(settlements), each(_acknowledgement), together=True)
+def settle_orphans(settlements: Sequence[Settlement], holders: Sequence[str]) -> Statement[list[Acknowledgement]]:
+    """End attempts of these workers, whose leases have expired."""
+    parameters = {"holders": plain_array(holders)} | _arrays(settlements)
+    return Statement(_SETTLE + _ORPHANED + _SETTLE_TAIL, parameters, each(_acknowledgement), together=True)
 
 
 def _arrays(settlements: Sequence[Settlement]) -> dict[str, object]:

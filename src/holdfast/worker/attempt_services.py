@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import psycopg
 
 from holdfast import ops
-from holdfast.domain.errors import HoldfastError, LeaseLost
+from holdfast.domain.errors import DatabaseUnreachable, HoldfastError, LeaseLost
 from holdfast.domain.ids import derived_id
 from holdfast.domain.values import AttemptRef, KnownAs
 from holdfast.observe import emit
-from holdfast.sql import children, steps
+from holdfast.sql import children, leases, steps, take_over
 from holdfast.sql.logs import LogLine
 from holdfast.sql.statement import Op, Statement
 from holdfast.worker.database import Busy, Database, Unavailable, said
@@ -148,6 +148,18 @@ class DatabaseAttemptServices:
         )
         (made,) = await self._insist(ref, lambda: ops.add_tasks([run], ref))
         return made.run.id
+
+    async def describe(self, ref: AttemptRef, details: Mapping[str, Any]) -> None:
+        worker_id = self._worker_of(ref)
+        if not await self._insist(ref, lambda: _one(take_over.describe(worker_id, ref, details))):
+            raise LeaseLost(f"attempt {ref.number} of run {ref.run_id} no longer holds its lease")
+
+    async def still_held(self, refs: Sequence[AttemptRef]) -> set[AttemptRef]:
+        worker_id = self._session().id
+        try:
+            return set(refs).intersection(await self._database.transact(lambda: _one(leases.held(worker_id))))
+        except (Unavailable, Busy) as error:
+            raise DatabaseUnreachable(f"Postgres does not answer: {error}") from error
 
     async def stored_children(self, ref: AttemptRef) -> dict[str, str]:
         return await self._insist(ref, lambda: ops.stored_children(ref.run_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.domain.records import RUNNER_DETAILS
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.runtime.settings import Settings
 from holdfast.verbs.openapi import ID, TEXT, TIME, WHOLE, Part, listed, nullable, record, ref, short_text
@@ -216,6 +217,9 @@ ATTEMPT = record(
         "reason": nullable(TEXT),
         "error": nullable(ref("Error")),
         "progress": nullable(OBJECT),
+        "result_ref": nullable(TEXT),
+        "heartbeat_at": nullable(TIME),
+        **dict.fromkeys(RUNNER_DETAILS, nullable(TEXT)),
     },
 )
 

@@ -1,0 +1,46 @@
+"""A worker of one run: it gets hold of a single run, executes it in a child process, settles it and leaves.
+
+An RQ work-horse and a Ray job are such workers. They differ only in how they get their run: one claims it by its id,
+the other takes it over from the worker that submitted the job.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from holdfast.domain.values import Claim
+from holdfast.executors.process import ProcessExecutor
+from holdfast.sql.statement import Op
+from holdfast.worker import Worker, WorkerOptions
+
+log = logging.getLogger("holdfast.worker")
+
+Acquire = Callable[[str], Op[Claim | None]]
+
+
+class OneChild(ProcessExecutor):
+    """A process executor for one run, which waits for its child: no other worker would begin the run earlier."""
+
+    def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
+        return super().take_back() if waiting_for == 0.0 else []
+
+
+class OneRunWorker(Worker):
+    """A worker for one run. It has everything that another worker has, but looks for nothing else.
+
+    `acquire` is given the worker's id and gets the run, or None if it cannot be had.
+    """
+
+    def __init__(self, options: WorkerOptions, acquire: Acquire) -> None:
+        super().__init__(options)
+        self._acquire = acquire
+        self.acquired = False
+
+    async def _begin(self) -> None:
+        worker_id = self._exchange.session.id
+        claim: Claim | None = await self._database.transact(lambda: self._acquire(worker_id))
+        if claim is not None:
+            self.acquired = True
+            self._exchange.begin([claim])
+        self._exchange.leave_when_empty = True

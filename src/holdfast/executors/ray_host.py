@@ -1,0 +1,164 @@
+"""One actor of a worker, as the worker sees it: what it was given, and the exchange of messages with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.execution import Ended, ExecutorContext
+from holdfast.domain.ids import new_id
+from holdfast.domain.reasons import LeaseRequest
+from holdfast.domain.values import AttemptRef, Claim
+from holdfast.executors.channel import received_options
+from holdfast.executors.ray_messages import frame, messages_of, received_outcome, sent_claim
+
+if TYPE_CHECKING:
+    from holdfast.executors.ray_core import Cluster
+
+# How long an actor waits for something to say. A run that is given meanwhile must not wait for that.
+POLL_SECONDS = 1.0
+
+
+class ActorGone(Exception):
+    """The actor was ended, or belongs to another worker now."""
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """One run that an actor was given."""
+
+    claim: Claim
+    given_at: float = field(default_factory=monotonic)
+    extended: float = 0.0
+    stop: LeaseRequest | None = None
+    stop_at: float = 0.0
+    described: bool = False
+
+
+class Host:
+    """Gives an actor a batch when it is idle, and carries what its runs note, ask and report."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        place: ExecutorContext,
+        next_batch: Callable[[], list[tuple[str, Claim]]],
+        ended: Callable[[Sequence[Ended]], None],
+    ) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._place = place
+        self._next_batch = next_batch
+        self._ended = ended
+        self._owner = new_id()
+        self._messages: list[Any] = []
+        self._bell = asyncio.Event()
+        self._questions: set[asyncio.Task[None]] = set()
+        self.flights: dict[AttemptRef, Flight] = {}
+        self.where: dict[str, str] = {}
+        self.actor: Any = None
+        self.killed = False
+
+    async def start(self) -> bool:
+        """Get hold of the actor. False if it is still busy for a worker that is gone."""
+        self.actor = await asyncio.to_thread(self._cluster.make_host, self._name, self._place)
+        found = await self.actor.adopt.remote(self._owner)
+        if found is None:
+            return False
+        self.where = {**found, "ray_address": self._cluster.address}
+        return True
+
+    async def work(self) -> None:
+        """Exchange messages until the actor is gone, which raises what Ray says about it."""
+        while not self.killed:
+            if not self.flights:
+                await self._wait_for_batch()
+            out, self._messages = self._messages, []
+            wait = POLL_SECONDS if self.flights else 0.0
+            data = await self.actor.exchange.remote(self._owner, frame(out), wait)
+            if data is None:
+                raise ActorGone(f"actor {self._name} belongs to another worker now")
+            self._receive(messages_of(data))
+        raise ActorGone(f"actor {self._name} was ended")
+
+    async def _wait_for_batch(self) -> None:
+        """Wait for runs, for a poll's time at most: an actor that hears nothing thinks that its worker is gone."""
+        batch = self._next_batch()
+        if not batch:
+            self._bell.clear()
+            try:
+                await asyncio.wait_for(self._bell.wait(), POLL_SECONDS)
+            except TimeoutError:
+                return
+            batch = self._next_batch()
+        for worker_id, claim in batch:
+            self.flights[claim.ref] = Flight(claim)
+            self._messages.append(["give", worker_id, [sent_claim(claim)]])
+
+    def wake(self) -> None:
+        self._bell.set()
+
+    def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
+        flight = self.flights.get(ref)
+        if flight is not None and flight.stop is None:
+            flight.stop, flight.stop_at = request, monotonic()
+            self._deliver(["stop", ref.run_id, ref.number, request.reason, request.message])
+
+    def end(self) -> None:
+        """Kill the actor. May be called from any thread; `work` then raises."""
+        self.killed = True
+        if self.actor is not None:
+            self._cluster.kill(self.actor)
+
+    def _receive(self, messages: Sequence[Any]) -> None:
+        ended = []
+        services = self._place.attempt_services
+        for message in messages:
+            match message:
+                case ["ended", run_id, number, outcome]:
+                    flight = self.flights.pop(AttemptRef(run_id, number), None)
+                    if flight is not None:
+                        ended.append(Ended(flight.claim, received_outcome(outcome)))
+                case ["progress", ref, report]:
+                    services.note_progress(AttemptRef(*ref), report)
+                case ["log", ref, level, text]:
+                    services.note_log(AttemptRef(*ref), level, text)
+                case ["extend", ref, seconds]:
+                    flight = self.flights.get(AttemptRef(*ref))
+                    if flight is not None:
+                        flight.extended += seconds
+                case ["ask", question, method, ref, arguments]:
+                    task = asyncio.create_task(self._answer(question, method, AttemptRef(*ref), arguments))
+                    self._questions.add(task)
+                    task.add_done_callback(self._questions.discard)
+        self._ended(ended)
+
+    async def _answer(self, question: int, method: str, ref: AttemptRef, arguments: list[Any]) -> None:
+        services = self._place.attempt_services
+        try:
+            match method, arguments:
+                case "find_step", [name]:
+                    said: Any = await services.find_step(ref, name)
+                case "record_step", [name, result]:
+                    await services.record_step(ref, name, result)
+                    said = None
+                case "submit", [task, parameters, options]:
+                    said = await services.submit(ref, task, orjson.loads(parameters), received_options(options))
+                case "stored_children", []:
+                    said = await services.stored_children(ref)
+                case _:
+                    raise HoldfastError(f"an actor asked for {method}, which no worker answers")
+            self._deliver(["answer", question, said])
+        except Exception as error:  # noqa: BLE001 - the run that asked gets it
+            self._deliver(["refused", question, type(error).__name__, str(error)])
+
+    def _deliver(self, message: Any) -> None:
+        """Send a message beside the exchange that waits. If the actor is gone, that exchange finds out."""
+        self.actor.deliver.remote(self._owner, frame([message]))

@@ -1,0 +1,238 @@
+"""Runs as Ray jobs, for long or heavy runs with an environment of their own.
+
+The worker submits a job and the job takes the run over: it is a worker of one run, which gets the lease in one fenced
+statement, renews it, executes the run and settles it (`holdfast.rayjob`). From then on this worker may die, and the run
+goes on. Until then the run is this worker's: it ends the run if it is cancelled, or if the job ends without having
+taken it over. Only ids cross Ray's job API, and what Ray says about a job is a hint; the lease decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from random import uniform
+from time import monotonic
+from typing import Any
+
+from holdfast.domain.errors import DatabaseUnreachable, LeaseLost
+from holdfast.domain.execution import Ended, ExecutorContext, TakenOver
+from holdfast.domain.masking import mask_secrets
+from holdfast.domain.reasons import LeaseRequest, ReasonCode
+from holdfast.domain.settling import Failed, HandedBack, Outcome, stopped_by
+from holdfast.domain.tasks import registry
+from holdfast.domain.values import AttemptRef, Claim
+from holdfast.executors.ray_jobs_api import JobInfo, RayAway, RayJobs, RayRefused
+from holdfast.executors.ray_resources import of_job
+from holdfast.observe import emit
+
+ENTRYPOINT = "exec python -m holdfast.rayjob {run_id} {number} {worker_id}"
+POLL_EVERY = 1.0
+SUBMIT_WITHIN = 60.0
+STOP_WITHIN = 5.0
+# Ray gives up on a job that finds no room after 900 s; a job that has not begun somewhat later never will.
+START_WITHIN = 1000.0
+MESSAGE_LENGTH = 2000
+
+
+def submission_id(ref: AttemptRef, worker_id: str) -> str:
+    """The id of the job of an attempt. A claim that was given back keeps its number, so the worker is part of it."""
+    return f"holdfast-{ref.run_id}-{ref.number}-{worker_id[-12:]}"
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    claim: Claim
+    worker_id: str
+    submitted_at: float | None = None
+    taken_over: bool = False
+    given_at: float = field(default_factory=monotonic)
+
+    @property
+    def id(self) -> str:
+        return submission_id(self.claim.ref, self.worker_id)
+
+
+class RayJobExecutor:
+    """Submits runs as jobs. A job keeps its slot until Ray has seen it end, whoever holds its lease."""
+
+    name = "ray_job"
+
+    def __init__(self, slots: int, jobs: RayJobs) -> None:
+        self.slots = slots
+        self._ray = jobs
+        self._jobs: dict[AttemptRef, _Job] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping: list[asyncio.Task[None]] = []
+        self._away: str | None = "not asked yet"
+        self._killed = False
+
+    async def open(self, place: ExecutorContext) -> None:
+        self._place = place
+        self._start(self._reconcile())
+
+    def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            job = self._jobs[claim.ref] = _Job(claim, worker_id)
+            self._start(self._submit(job))
+
+    def room(self) -> int:
+        return 0 if self._away else max(0, self.slots - len(self._jobs))
+
+    def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
+        job = self._jobs.get(ref)
+        if job is not None and not job.taken_over:
+            self._start(self._cancel(job, request))
+
+    def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
+        """Without a time, whatever has not been taken over yet: the fence of the release knows what has."""
+        back = [] if waiting_for else [job for job in self._jobs.values() if not job.taken_over]
+        for job in back:
+            self._forget(job)
+            if job.submitted_at is not None:
+                self._stopping.append(self._start(self._stop_on_ray(job)))
+        return [job.claim for job in back]
+
+    def kill(self) -> None:
+        """Nothing runs in this process: what was not taken over yet is refused by its lease."""
+        self._killed = True
+
+    async def unbegun(self) -> list[Claim]:
+        claims = self.take_back()
+        self._killed = False
+        return claims
+
+    async def close(self) -> None:
+        self._killed = True
+        if self._stopping:
+            await asyncio.wait(self._stopping, timeout=STOP_WITHIN)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _forget(self, job: _Job) -> None:
+        if self._jobs.get(job.claim.ref) is job:
+            del self._jobs[job.claim.ref]
+
+    def _end(self, job: _Job, outcome: Outcome | TakenOver) -> None:
+        if self._jobs.get(job.claim.ref) is not job or self._killed:
+            return
+        if not isinstance(outcome, TakenOver):
+            self._forget(job)
+        self._place.report([Ended(job.claim, outcome)])
+
+    async def _submit(self, job: _Job) -> None:
+        """Write the id of the job into the attempt, then submit it, asking again while Ray does not answer."""
+        claim = job.claim
+        task = registry.find(claim.task)
+        entrypoint = ENTRYPOINT.format(run_id=claim.run_id, number=claim.number, worker_id=job.worker_id)
+        log_ref = f"{self._ray.address}/api/jobs/{job.id}/logs"
+        details = {"ray_submission_id": job.id, "ray_address": self._ray.address, "log_ref": log_ref}
+        try:
+            await self._place.attempt_services.describe(claim.ref, details)
+        except LeaseLost:
+            self._forget(job)
+            return
+        pause = 0.5
+        while self._jobs.get(claim.ref) is job:
+            try:
+                needs = of_job(task.resources if task else None)
+                await asyncio.to_thread(self._ray.submit, job.id, entrypoint, needs)
+            except RayAway as error:
+                self._note_away(str(error))
+                if monotonic() - job.given_at > SUBMIT_WITHIN:
+                    self._end(job, HandedBack())
+                    return
+                await asyncio.sleep(pause)
+                pause = min(10.0, pause * 2)
+            except (RayRefused, ValueError) as error:
+                self._end(job, _failed("RayJobRefused", str(error)))
+                return
+            else:
+                self._away = None
+                job.submitted_at = monotonic()
+                emit("ray.submitted", run_id=claim.run_id, attempt_count=claim.number, submission_id=job.id)
+                return
+
+    async def _cancel(self, job: _Job, request: LeaseRequest) -> None:
+        """The run was cancelled, so it can no longer be taken over: it ends here, unless it was before."""
+        while self._jobs.get(job.claim.ref) is job and not job.taken_over:
+            try:
+                held = await self._held([job])
+            except DatabaseUnreachable:
+                await asyncio.sleep(POLL_EVERY)
+                continue
+            if held:
+                await self._stop_on_ray(job)
+                self._end(job, stopped_by(request, 0.0))
+            return
+
+    async def _stop_on_ray(self, job: _Job) -> None:
+        with contextlib.suppress(RayAway, RayRefused):
+            await asyncio.to_thread(self._ray.stop, job.id)
+
+    async def _reconcile(self) -> None:
+        while True:
+            try:
+                if self._away:
+                    await asyncio.to_thread(self._ray.version)
+                    self._away = None
+                submitted = [job for job in self._jobs.values() if job.submitted_at is not None]
+                if submitted:
+                    await self._look_at(submitted)
+            except RayAway as error:
+                self._note_away(str(error))
+            except (RayRefused, DatabaseUnreachable) as error:
+                emit("ray.not_reconciled", error=str(error))
+            await asyncio.sleep(POLL_EVERY * uniform(0.7, 1.3))
+
+    async def _look_at(self, jobs: list[_Job]) -> None:
+        """Ask Ray first and the database then: what has ended in Ray and is still ours was never taken over."""
+        found = [await asyncio.to_thread(self._ray.find, job.id) for job in jobs]
+        held = await self._held([job for job in jobs if not job.taken_over])
+        for job, info in zip(jobs, found, strict=True):
+            ended = info is None or info.ended
+            if job not in held:
+                if not job.taken_over:
+                    job.taken_over = True
+                    self._end(job, TakenOver())
+                if ended:
+                    self._forget(job)
+            elif ended:
+                self._end(job, await self._why_not_begun(job, info))
+            elif monotonic() - (job.submitted_at or 0.0) > START_WITHIN:
+                await self._stop_on_ray(job)
+                self._end(job, _failed("RayJobNotStarted", f"Ray did not start job {job.id} in {START_WITHIN:g} s"))
+
+    async def _held(self, jobs: Sequence[_Job]) -> set[_Job]:
+        """Those of these jobs whose runs this worker still holds."""
+        refs = await self._place.attempt_services.still_held([job.claim.ref for job in jobs]) if jobs else set()
+        return {job for job in jobs if job.claim.ref in refs}
+
+    async def _why_not_begun(self, job: _Job, info: JobInfo | None) -> Failed:
+        if info is None:
+            return _failed(
+                "RayJobLost", f"Ray no longer knows job {job.id}; its head was restarted", reason=ReasonCode.CRASH
+            )
+        said = info.message
+        with contextlib.suppress(RayAway, RayRefused):
+            said = said + "\n" + await asyncio.to_thread(self._ray.logs, job.id)
+        message = f"job {job.id} ended {info.status} without taking the run over: {said.strip()[-MESSAGE_LENGTH:]}"
+        return _failed("RayJobFailed", message, exit_code=info.exit_code)
+
+    def _note_away(self, why: str) -> None:
+        if self._away != why:
+            emit("ray.away", error=why)
+        self._away = why
+
+
+def _failed(kind: str, message: str, *, reason: ReasonCode | None = None, exit_code: int | None = None) -> Failed:
+    error = {"class": kind, "message": mask_secrets(message), "traceback": None}
+    return Failed(error, reason=reason, exit_code=exit_code, elapsed=None)

@@ -1,0 +1,211 @@
+"""An actor on Ray that executes runs for one worker.
+
+The actor holds no lease and, unless a task opens a transaction of its own, no connection: its worker holds the leases
+and settles what the actor reports. The actor performs runs as an inline executor does, in threads of its own process;
+a run that does not stop is ended with the whole actor, which the worker replaces. Settings come from the environment of
+the Ray node; large results go from here to the result store.
+
+An actor belongs to the worker that last adopted it. It ends by itself when that worker has been silent for as long as
+its lease lasts: by then its runs are lost and may begin elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from holdfast.domain import errors
+from holdfast.domain.canonical import canonicalize
+from holdfast.domain.errors import ConfigurationError, HoldfastError
+from holdfast.domain.execution import Ended, ExecutorContext, Limits
+from holdfast.domain.reasons import LeaseRequest, ReasonCode
+from holdfast.domain.tasks import load_modules
+from holdfast.domain.values import AttemptRef, StoredResult
+from holdfast.executors.channel import sent_options
+from holdfast.executors.inline import InlineExecutor
+from holdfast.executors.ray_messages import frame, messages_of, received_claim, sent_outcome
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.settings import load
+
+LOOK_EVERY = 0.5
+SILENT = 70  # the exit code of an actor whose worker is gone
+
+# Errors that a question may be answered with, and that are made of a message alone.
+_ANSWERS: dict[str, type[HoldfastError]] = {
+    kind.__name__: kind for kind in (errors.BadInput, errors.ConfigurationError, errors.JobEnded, errors.LeaseLost)
+}
+
+
+class RunHost:
+    """The actor. Its calls are made one at a time by its worker; each carries messages in both directions."""
+
+    def __init__(self, modules: Sequence[str], limits: Mapping[str, Any], transactions: str, silence: float) -> None:
+        load_modules(tuple(modules))
+        settings = load()
+        if settings.given_database_url() is None:
+            raise ConfigurationError(
+                "this Ray node has no HOLDFAST_DATABASE_URL; set it in the environment in which ray start is called"
+            )
+        self._runtime = Runtime(settings, check=False)
+        self._limits = Limits(**limits)
+        self._transactions = transactions
+        self._silence = silence
+        self._owner = ""
+        self._out: list[Any] = []
+        self._ready = asyncio.Event()
+        self._executor: _Inline | None = None
+        self._services = _Services(self._put)
+        self._seen_at = monotonic()
+        threading.Thread(target=self._watch, name="holdfast-watch", daemon=True).start()
+
+    async def adopt(self, owner: str) -> dict[str, str] | None:
+        """Belong to this worker from now on. None if a run of another worker is still here."""
+        if self._executor is not None and self._owner != owner and self._executor.busy:
+            return None
+        self._owner, self._seen_at = owner, monotonic()
+        if self._executor is None:
+            self._executor = _Inline(self._put)
+            await self._executor.open(self._place())
+        return _where()
+
+    async def exchange(self, owner: str, data: bytes, wait: float) -> bytes | None:
+        """Take messages in, and give those out that have gathered, waiting for the first a while. None: not yours."""
+        if owner != self._owner or self._executor is None:
+            return None
+        self._receive(self._executor, data)
+        if not self._out:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ready.wait(), wait)
+        self._ready.clear()
+        out, self._out = self._out, []
+        self._seen_at = monotonic()
+        return frame(out)
+
+    async def deliver(self, owner: str, data: bytes) -> None:
+        """Take messages in at once, while an exchange waits."""
+        if owner == self._owner and self._executor is not None:
+            self._receive(self._executor, data)
+
+    def _receive(self, executor: InlineExecutor, data: bytes) -> None:
+        self._seen_at = monotonic()
+        for message in messages_of(data):
+            self._obey(executor, message)
+
+    def _obey(self, executor: InlineExecutor, message: list[Any]) -> None:
+        match message:
+            case ["give", worker_id, claims]:
+                executor.give(worker_id, [received_claim(one) for one in claims])
+            case ["stop", run_id, number, reason, sentence]:
+                executor.stop(AttemptRef(run_id, number), LeaseRequest(ReasonCode(reason), sentence))
+            case ["answer" | "refused" as kind, question, *said]:
+                self._services.answered(kind, question, said)
+
+    def _put(self, *message: Any) -> None:
+        self._out.append(message)
+        self._ready.set()
+
+    def _report(self, ended: Sequence[Ended]) -> None:
+        for claim, outcome in ended:
+            # An inline executor reports no take-over.
+            self._put("ended", claim.run_id, claim.number, sent_outcome(outcome))  # type: ignore[arg-type]
+
+    def _place(self) -> ExecutorContext:
+        return ExecutorContext(
+            attempt_services=self._services,
+            report=self._report,
+            store=partial(_store, self._runtime),
+            limits=self._limits,
+            database_url=self._runtime.database_url,
+            task_modules=(),
+            transactions=self._transactions,
+        )
+
+    def _watch(self) -> None:
+        while monotonic() - self._seen_at < self._silence:
+            threading.Event().wait(LOOK_EVERY)
+        os._exit(SILENT)
+
+
+class _Inline(InlineExecutor):
+    """Tells the worker of extensions too, because the worker ends runs that ignore their time limit."""
+
+    def __init__(self, put: Any) -> None:
+        super().__init__()
+        self._put = put
+
+    @property
+    def busy(self) -> bool:
+        return self._held > 0
+
+    def _extend(self, ref: AttemptRef, seconds: float) -> None:
+        super()._extend(ref, seconds)
+        self._loop.call_soon_threadsafe(self._put, "extend", tuple(ref), seconds)
+
+
+class _Services:
+    """The attempt services of the worker, reached by messages."""
+
+    def __init__(self, put: Any) -> None:
+        self._put = put
+        self._numbers = itertools.count()
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+
+    def note_progress(self, ref: AttemptRef, report: str) -> None:
+        self._put("progress", tuple(ref), report)
+
+    def note_log(self, ref: AttemptRef, level: str, message: str) -> None:
+        self._put("log", tuple(ref), level, message)
+
+    async def _ask(self, method: str, ref: AttemptRef, *arguments: Any) -> Any:
+        number = next(self._numbers)
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        self._put("ask", number, method, tuple(ref), arguments)
+        return await answer
+
+    def answered(self, kind: str, number: int, said: Sequence[Any]) -> None:
+        answer = self._asked.pop(number, None)
+        if answer is None or answer.done():
+            return
+        if kind == "answer":
+            answer.set_result(said[0])
+        else:
+            answer.set_exception(_ANSWERS.get(said[0], HoldfastError)(said[1]))
+
+    async def find_step(self, ref: AttemptRef, name: str) -> str | None:
+        found: str | None = await self._ask("find_step", ref, name)
+        return found
+
+    async def record_step(self, ref: AttemptRef, name: str, result: str) -> None:
+        await self._ask("record_step", ref, name, result)
+
+    async def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
+        text = canonicalize(parameters)[0]
+        return str(await self._ask("submit", ref, task, text, sent_options(options)))
+
+    async def stored_children(self, ref: AttemptRef) -> dict[str, str]:
+        found: dict[str, str] = await self._ask("stored_children", ref)
+        return found
+
+    async def describe(self, ref: AttemptRef, details: Mapping[str, Any]) -> None:
+        raise NotImplementedError("the worker describes where its attempts are executed")
+
+    async def still_held(self, refs: Sequence[AttemptRef]) -> set[AttemptRef]:
+        raise NotImplementedError("the worker knows which leases it holds")
+
+
+def _store(runtime: Runtime, run_id: str, attempt: int, text: bytes) -> StoredResult:
+    return runtime.store.put(run_id, attempt, text)
+
+
+def _where() -> dict[str, str]:
+    import ray
+
+    context = ray.get_runtime_context()
+    return {"ray_actor_id": str(context.get_actor_id()), "ray_node_id": str(context.get_node_id())}

@@ -1,0 +1,91 @@
+"""One Ray head for all tests of a process, and one database that its jobs find in their environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.databases import scratch
+from tests.ray.head import Head
+from tests.ray.stage import RayStage
+from tests.ray.stand_in import StandIn
+
+# Short enough for a lease to pass within a test, and long enough for a busy machine to renew it.
+LEASE_SECONDS, RENEW_SECONDS = 30.0, 5.0
+TRIES = 5
+
+
+@pytest.fixture(scope="session")
+def ray_database_url(server_url: str) -> Iterator[str]:
+    from holdfast.schema.migrate import upgrade
+
+    with scratch(server_url) as url:
+        upgrade(url)
+        yield url
+
+
+@pytest.fixture(scope="session")
+def node_settings(ray_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What jobs and actors find in the environment of their node."""
+    return {
+        "HOLDFAST_DATABASE_URL": ray_database_url,
+        "HOLDFAST_TASKS": "tests.ray.tasks",
+        "HOLDFAST_ARTIFACTS": str(tmp_path_factory.mktemp("artifacts")),
+        "HOLDFAST_LEASE_SECONDS": f"{LEASE_SECONDS:g}",
+        "HOLDFAST_RENEW_SECONDS": f"{RENEW_SECONDS:g}",
+    }
+
+
+@pytest.fixture(scope="session")
+def ray_head(node_settings: dict[str, str]) -> Iterator[Head]:
+    head = _started(node_settings)
+    yield head
+    head.close()
+
+
+def _started(settings: dict[str, str]) -> Head:
+    """A head that answers. On a busy machine Ray may need several tries."""
+    for _ in range(TRIES):
+        head = Head(settings)
+        with pytest.MonkeyPatch.context() as environment:
+            _use_token(environment, head)
+            answers = head.answers()
+        if answers:
+            return head
+        said = head.said()
+        head.close()
+    raise AssertionError(f"Ray did not start: {said}")
+
+
+def _use_token(environment: pytest.MonkeyPatch, head: Head | StandIn) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        environment.setenv(name, head.environment[name])
+
+
+@pytest.fixture
+def stand_in(node_settings: dict[str, str]) -> Iterator[StandIn]:
+    stand_in = StandIn(node_settings)
+    yield stand_in
+    stand_in.close()
+
+
+@pytest.fixture(params=["stand_in", "ray"])
+def jobs_stage(
+    request: pytest.FixtureRequest, ray_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RayStage]:
+    """A stage for jobs, on a stand-in for Ray's job server and on Ray itself."""
+    head: Head | StandIn = request.getfixturevalue("stand_in" if request.param == "stand_in" else "ray_head")
+    _use_token(monkeypatch, head)
+    stage = RayStage(head, ray_database_url, tmp_path)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def stage(ray_head: Head, ray_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayStage]:
+    _use_token(monkeypatch, ray_head)
+    stage = RayStage(ray_head, ray_database_url, tmp_path)
+    yield stage
+    stage.close()

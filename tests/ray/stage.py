@@ -1,0 +1,87 @@
+"""Workers that submit to Ray, as processes of the test, and a client that sees what comes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from holdfast import Client, Run
+from holdfast.domain.ids import new_id
+from holdfast.processes.family import alive, family
+from holdfast.runtime.settings import Settings
+from tests.integration.worker_support import eventually
+from tests.ray.head import ROOT, Head, outer_environment
+from tests.ray.stand_in import StandIn
+
+PATIENCE = 240.0
+
+
+class RayStage:
+    """A client, a queue of its own, and workers with an executor on Ray."""
+
+    def __init__(self, head: Head | StandIn, database_url: str, directory: Path) -> None:
+        self.head = head
+        self.directory = directory
+        self.queue = f"queue-{new_id()}"
+        self.database_url = database_url
+        self.client = Client(
+            Settings(database_url=database_url, tasks=("tests.ray.tasks",), artifacts=str(directory / "artifacts"))
+        )
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def close(self) -> None:
+        for process in self.processes:
+            self.kill(process)
+        self.client.close()
+
+    def file(self, name: str) -> Path:
+        return self.directory / name
+
+    def lines(self, name: str) -> list[str]:
+        path = self.file(name)
+        return path.read_text("utf-8").splitlines() if path.exists() else []
+
+    def submit(self, task: str, **parameters: Any) -> Run:
+        return self.client.submit(task, parameters, queue=self.queue)
+
+    def worker(self, executor: str, slots: int = 2, **environment: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "holdfast", "worker", "--executor", executor),
+                *("--queues", self.queue, "--slots", str(slots), "--tasks", "tests.ray.tasks"),
+            ],
+            env={
+                **outer_environment(),
+                "HOLDFAST_DATABASE_URL": self.database_url,
+                "HOLDFAST_RAY_ADDRESS": self.head.address if executor == "ray_job" else self.head.gcs_address,
+                "HOLDFAST_LEASE_SECONDS": "30",
+                "HOLDFAST_RENEW_SECONDS": "5",
+                "HOLDFAST_GRACE_SECONDS": "5",
+                "HOLDFAST_ARTIFACTS": str(self.directory / "artifacts"),
+                **environment,
+            },
+            cwd=ROOT,
+        )
+        self.processes.append(process)
+        return process
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """End a worker at once, with all that it started on this machine."""
+        members = family(process.pid)
+        for member in members:
+            with suppress(ProcessLookupError):
+                os.kill(member, signal.SIGKILL)
+        process.wait()
+        eventually(lambda: not alive(members))
+
+    def ended(self, run: Run, within: float = PATIENCE) -> str:
+        """How the run ended, once it has."""
+        return str(eventually(lambda: run.refresh().status.final and run.record.status, within))
+
+    def story(self, run: Run) -> list[str]:
+        return [event.type for event in run.events()]

@@ -1,0 +1,128 @@
+"""A stand-in for Ray's job server: the same HTTP interface, jobs as processes of this machine.
+
+It starts in milliseconds and does what Ray does for a job that runs: start the entrypoint in a shell, tell its status
+and exit code, stop its process group. Jobs can be held back, forgotten as after a restart of the head, and the server
+can be silent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from holdfast.executors.ray_jobs_api import RayJobs
+from tests.ray.head import ROOT, outer_environment, path_of_this_python
+
+TOKEN = "token-of-the-stand-in"
+
+
+class StandIn:
+    """A job server on loopback. `holding` keeps new jobs PENDING until `release`."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+        self._given = {**outer_environment(), **self.environment, **environment}
+        self._given |= {"PATH": path_of_this_python(), "PYTHONPATH": str(ROOT)}
+        self._jobs: dict[str, dict[str, Any]] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._lock = threading.Lock()
+        self.holding = False
+        self.submissions: list[dict[str, Any]] = []
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer(*stand_in.get(self.path) if self._known() else (401, "no token"))
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                told = json.loads(body) if body else {}
+                self._answer(*stand_in.post(self.path, told) if self._known() else (401, "no token"))
+
+            def _known(self) -> bool:
+                return self.headers.get("Authorization") == f"Bearer {TOKEN}"
+
+            def _answer(self, status: int, said: Any) -> None:
+                data = (said if isinstance(said, str) else json.dumps(said)).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+                """Be quiet."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.gcs_address = "127.0.0.1:1"
+        self.jobs = RayJobs(self.address)
+
+    def get(self, path: str) -> tuple[int, Any]:
+        if path == "/api/version":
+            return 200, {"ray_version": "stand-in"}
+        _, _, _, submission_id, *rest = path.split("/")
+        with self._lock:
+            job = self._jobs.get(submission_id)
+            if job is None:
+                return 404, f"Job {submission_id} does not exist"
+            if rest == ["logs"]:
+                return 200, {"logs": ""}
+            process = self._processes.get(submission_id)
+            if process is not None and process.poll() is not None and job["status"] == "RUNNING":
+                job["driver_exit_code"] = process.returncode
+                job["status"] = "SUCCEEDED" if process.returncode == 0 else "FAILED"
+            return 200, dict(job)
+
+    def post(self, path: str, told: dict[str, Any]) -> tuple[int, Any]:
+        with self._lock:
+            if path.endswith("/stop"):
+                submission_id = path.split("/")[3]
+                process = self._processes.get(submission_id)
+                if process is not None and process.poll() is None:
+                    os.killpg(process.pid, signal.SIGTERM)
+                return 200, {"stopped": True}
+            submission_id = told["submission_id"]
+            if submission_id in self._jobs:
+                return 500, f"Job with submission_id {submission_id} already exists."
+            self.submissions.append(told)
+            self._jobs[submission_id] = {"status": "PENDING", "entrypoint": told["entrypoint"]}
+            if not self.holding:
+                self._begin(submission_id)
+            return 200, {"submission_id": submission_id}
+
+    def _begin(self, submission_id: str) -> None:
+        job = self._jobs[submission_id]
+        job["status"] = "RUNNING"
+        self._processes[submission_id] = subprocess.Popen(
+            job["entrypoint"], shell=True, env=self._given, cwd=ROOT, start_new_session=True
+        )
+
+    def release(self) -> None:
+        """Start what was held back."""
+        with self._lock:
+            self.holding = False
+            for submission_id, job in self._jobs.items():
+                if job["status"] == "PENDING":
+                    self._begin(submission_id)
+
+    def forget(self) -> None:
+        """Know no job any more, as after a restart of the head."""
+        with self._lock:
+            self._jobs.clear()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

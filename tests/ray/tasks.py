@@ -1,0 +1,74 @@
+"""What runs on Ray in tests. Each leaves a line in a file for each time its body runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from holdfast import Retry, current_run, task
+
+
+def leave(path: str, line: str) -> None:
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+@task("ray.note")
+def note(path: str, text: str) -> dict[str, object]:
+    """Say so in a file, and where."""
+    leave(path, text)
+    run = current_run()
+    return {"text": text, "attempt": run.attempt, "pid": os.getpid()}
+
+
+@task("ray.wait", retry=Retry(max_attempts=2, delays=(0.0,)), timeout=timedelta(minutes=5))
+def wait(path: str, until: str) -> str:
+    """Begin, and go on until a file is there."""
+    leave(path, f"attempt {current_run().attempt}")
+    while not Path(until).exists():
+        current_run().check()
+        time.sleep(0.05)
+    return "done"
+
+
+@task("ray.break", retry=Retry(max_attempts=2, delays=(0.0,)))
+def break_once(path: str) -> str:
+    """Fail the first time."""
+    number = current_run().attempt
+    leave(path, f"attempt {number}")
+    if number == 1:
+        raise KeyError("the first attempt breaks")
+    return "mended"
+
+
+@task("ray.parent")
+def parent(path: str, queue: str) -> dict[str, str]:
+    """Keep a step, say how far it is, and submit a child."""
+    run = current_run()
+    run.step("once", lambda: leave(path, "step"))
+    run.progress(1, 2, stage="half-way")
+    return {"child": run.submit("ray.note", {"path": path, "text": "from the parent"}, queue=queue)}
+
+
+@task("ray.large")
+def large(size: int) -> str:
+    return "x" * size
+
+
+@task("ray.deaf")
+def deaf(path: str) -> None:
+    """Begin, and listen to nothing."""
+    leave(path, "began")
+    while True:
+        time.sleep(0.05)
+
+
+@task("ray.die_once", retry=Retry(max_attempts=2, delays=(0.0,)))
+def die_once(path: str) -> str:
+    """Take the process along, the first time."""
+    leave(path, f"attempt {current_run().attempt}")
+    if current_run().attempt == 1:
+        os._exit(9)
+    return "alive"

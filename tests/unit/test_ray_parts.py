@@ -1,0 +1,102 @@
+"""The parts of the executors on Ray that need no Ray: addresses, resources, ids and messages."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.domain.execution import Settled
+from holdfast.domain.reasons import ReasonCode
+from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, Stopped, Succeeded
+from holdfast.domain.values import AttemptRef, Claim, NewRun, StoredResult
+from holdfast.executors.ray_job import submission_id
+from holdfast.executors.ray_jobs_api import RayRefused, job_server, require_version
+from holdfast.executors.ray_messages import (
+    frame,
+    messages_of,
+    received_claim,
+    received_outcome,
+    sent_claim,
+    sent_outcome,
+)
+from holdfast.executors.ray_resources import memory_bytes, of_actor, of_job
+
+CLAIM = Claim("run", 2, 1, "task", "queue", '{"n": 1}', b"\x01\xff", None, 0, 0.5, None, None, 3, "2026-01-01")
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8265", "http://10.1.2.3:8265/", "https://ray-head.internal"])
+def test_a_private_address_is_accepted_without_a_token(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    assert job_server(address) == address.rstrip("/")
+
+
+def test_a_public_address_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(ValueError, match="public address"):
+        job_server("http://8.8.8.8:8265")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
+    assert job_server("http://8.8.8.8:8265") == "http://8.8.8.8:8265"
+
+
+@pytest.mark.parametrize("address", [None, "", "127.0.0.1:6379", "ray://head:10001", "file:///etc/passwd"])
+def test_an_address_that_is_not_of_a_job_server_is_refused(address: str | None) -> None:
+    with pytest.raises(ValueError, match="HOLDFAST_RAY_ADDRESS"):
+        job_server(address)
+
+
+def test_a_ray_that_is_too_old_is_refused() -> None:
+    require_version("2.60.0")
+    require_version("3.0.0.dev0")
+    with pytest.raises(RayRefused, match="too old"):
+        require_version("2.9.3")
+
+
+def test_resources_are_given_in_the_words_of_ray() -> None:
+    needs: dict[str, Any] = {"cpu": 2, "gpu": 1, "memory": "4GiB", "custom": {"tpu": 1}}
+    assert of_job(needs) == {
+        "entrypoint_num_cpus": 2,
+        "entrypoint_num_gpus": 1,
+        "entrypoint_memory": 4 * 2**30,
+        "entrypoint_resources": {"tpu": 1},
+    }
+    assert of_actor(needs) == {"num_cpus": 2, "num_gpus": 1, "memory": 4 * 2**30, "resources": {"tpu": 1}}
+    assert (of_job(None), of_actor(None)) == ({}, {"num_cpus": 0})
+
+
+def test_memory_that_cannot_be_read_is_refused() -> None:
+    assert memory_bytes(1000) == 1000
+    with pytest.raises(ValueError, match="4GiB"):
+        memory_bytes("4 gigs")
+
+
+def test_a_claim_that_was_given_back_and_claimed_again_gets_another_job() -> None:
+    ref = AttemptRef("01a1ea1e-f904-75fa-9dac-8109f302dc6c", 1)
+    first, second = "01a1ea1f-42a6-7728-88a3-0f2dabcc4ac8", "01a1ea1f-42a6-7728-88a3-55c164b22588"
+    assert submission_id(ref, first) != submission_id(ref, second)
+    assert submission_id(ref, first) == submission_id(ref, first)
+
+
+def test_a_claim_comes_back_as_it_was_sent() -> None:
+    (sent,) = messages_of(frame([sent_claim(CLAIM)]))
+    assert received_claim(sent) == CLAIM
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Succeeded("1", None, 0.5),
+        Succeeded(None, StoredResult("ref", 3, "00"), 0.5),
+        Succeeded("1", None, 0.5, (NewRun("id", "task", "{}", "00", run_after=timedelta(seconds=5)),)),
+        Failed({"class": "KeyError", "message": "x", "traceback": None}, False, ReasonCode.TIMEOUT, 7, None),
+        Stopped(1.5),
+        HandedBack(None),
+        NotBegun(),
+        Settled(2.0),
+    ],
+)
+def test_an_outcome_comes_back_as_it_was_sent(outcome: Outcome | Settled) -> None:
+    (sent,) = messages_of(frame([sent_outcome(outcome)]))
+    assert received_outcome(sent) == outcome
