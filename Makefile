@@ -1,7 +1,7 @@
 # `make help` lists the commands. Nothing has to be installed beforehand but make and a Python >= 3.11 with venv.
 
 VENV ?= .venv
-EXTRAS ?= embedded server client rq models data blob otel dev
+EXTRAS ?= embedded server client rq models data blob otel django dev
 PYTHON ?=
 POSTGRES ?=
 BIN = $(VENV)/bin
