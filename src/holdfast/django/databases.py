@@ -41,7 +41,7 @@ def chosen_alias(options: Mapping[str, Any]) -> str:
     try:
         model = apps.get_model(APP_LABEL, "Run")
     except LookupError:
-        return DEFAULT_DB_ALIAS
+        return str(DEFAULT_DB_ALIAS)
     return str(router.db_for_write(model))
 
 

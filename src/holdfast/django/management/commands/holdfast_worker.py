@@ -62,7 +62,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--batch", action="store_true", help="run what is due, then exit")
         parser.add_argument("--max-tasks", type=whole, default=None, help="exit once so many tasks have ended")
-        parser.add_argument("--worker-id", type=worker_id, default="", help="how TaskResult.worker_ids names it")
+        parser.add_argument("--worker-id", type=worker_id, default=None, help="how TaskResult.worker_ids names it")
         parser.add_argument("--backend", default="default", help="the alias in TASKS")
         parser.add_argument(
             "--executor", choices=EXECUTORS, default="process", help="where tasks run (default: child processes)"
@@ -109,7 +109,7 @@ class Command(BaseCommand):
             slots=options["slots"],
             executor=options["executor"],
             tasks=task_modules(),
-            name=options["worker_id"],
+            name=options["worker_id"] or "",
             until_empty=options["batch"],
         )
         base = databases.settings()
