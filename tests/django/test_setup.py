@@ -38,7 +38,7 @@ def configured(**options: Any) -> dict[str, Any]:
         ({"QUEUE_RETRY": {"unknown": {"max_attempts": 2}}}, ["holdfast.W006"]),
         ({"TIMEOUT": "soon"}, ["holdfast.E007"]),
     ],
-    ids=lambda value: str(value),
+    ids=str,
 )
 def test_check_finds_what_is_wrong(options: dict[str, Any], codes: list[str]) -> None:
     with override_settings(TASKS=configured(**options)):

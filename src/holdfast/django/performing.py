@@ -28,6 +28,14 @@ DATABASES_VARIABLE = "DJANGO_HOLDFAST_DATABASES"
 _SIGNATURE = inspect.Signature([inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in ("args", "kwargs")])
 
 
+class _Exited(Exception):
+    """What a task that exits raises instead: it ends the run, and not the process."""
+
+
+# Its name in `TaskResult.errors`.
+_Exited.__module__, _Exited.__qualname__ = "builtins", "SystemExit"
+
+
 def performer(task: Any) -> Callable[..., Any]:
     """The callable that Holdfast runs for a Django task: it takes its arguments as `args` and `kwargs`."""
     perform: Any = _asynchronous(task) if iscoroutinefunction(task.func) else _blocking(task)
@@ -51,6 +59,8 @@ def _blocking(task: Any) -> Callable[..., Any]:
         try:
             given = _begin(task, current_run(), args, kwargs)
             return normalize_json(task.func(*given, **kwargs))
+        except SystemExit as error:
+            raise _Exited(error.code).with_traceback(error.__traceback__) from None
         finally:
             close_old_connections()
 

@@ -72,7 +72,7 @@ def refresh(page: str) -> str:
     return page
 
 
-@task(timeout=timedelta(seconds=0.3))
+@task(timeout=timedelta(seconds=0.3), retry=Retry(max_attempts=1))
 def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
