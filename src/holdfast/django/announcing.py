@@ -30,11 +30,16 @@ LAST_SECONDS = 10.0
 logger = logging.getLogger("holdfast.django")
 
 
+class TaskFailed(Exception):
+    """Stands for the exception of a task that failed in another process, so that Django's log shows it."""
+
+
 class End(NamedTuple):
     run_id: str
     task: Any
     status: Status
     worker_id: str
+    error: str
 
 
 class Announcer:
@@ -48,7 +53,8 @@ class Announcer:
         status, task = FINAL.get(fields["status"]), django_task(fields["task"])
         if status is None or task is None:
             return
-        self._ends.put(End(fields["run_id"], task, status, fields["worker_id"]))
+        said = fields.get("error") or fields.get("reason") or ""
+        self._ends.put(End(fields["run_id"], task, status, fields["worker_id"], said))
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="holdfast-signals", daemon=True)
             self._thread.start()
@@ -80,7 +86,14 @@ def announce(end: End) -> None:
         result = make_result(
             end.task, id=end.run_id, status=STATUSES[end.status], args=[], kwargs={}, worker_ids=[end.worker_id]
         )
-    task_finished.send_robust(sender=type(backend), task_result=result)
+    if end.status is Status.SUCCEEDED:
+        task_finished.send_robust(sender=type(backend), task_result=result)
+        return
+    try:
+        raise TaskFailed(result.errors[-1].traceback if result.errors else end.error)
+    except TaskFailed:
+        # Django's receiver writes the exception that is being handled.
+        task_finished.send_robust(sender=type(backend), task_result=result)
 
 
 _announcer: Announcer | None = None

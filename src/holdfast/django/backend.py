@@ -18,7 +18,7 @@ from holdfast.django import databases
 from holdfast.django.compat import BaseTaskBackend, TaskResultDoesNotExist, TaskResultStatus, task_enqueued
 from holdfast.django.payloads import Arguments, encoded
 from holdfast.django.results import is_task_run, make_result, task_result
-from holdfast.django.tasks import HoldfastTask, policy_of, timeout_of
+from holdfast.django.tasks import HoldfastTask, option, policy_of, register, timeout_of
 from holdfast.domain.ids import new_id, parse_id
 from holdfast.domain.values import NewRun, Submitted
 from holdfast.sql import task_results
@@ -30,7 +30,7 @@ from holdfast.sql.task_results import TaskResultRecord
 class Enqueued:
     """A run that is about to be written, for one call of a task."""
 
-    task: HoldfastTask
+    task: Any
     arguments: Arguments
     new: NewRun
 
@@ -46,6 +46,11 @@ class HoldfastBackend(BaseTaskBackend):
     def database(self) -> str:
         """The alias of the database that holds the runs."""
         return databases.chosen_alias(self.options)
+
+    def validate_task(self, task: Any) -> None:
+        """Django calls this wherever a task is declared: what is valid can be run by the workers of this process."""
+        super().validate_task(task)
+        register(task, self.options)
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Make a run in the current transaction."""
@@ -82,7 +87,7 @@ class HoldfastBackend(BaseTaskBackend):
         self.validate_task(task)
         arguments = encoded(args, kwargs)
         settings = databases.settings()
-        dedupe = task.dedupe if key is None and task.dedupe is not None else "off"
+        dedupe = option(task, "dedupe") if key is None else None
         new = NewRun(
             id=new_id(),
             task=task.module_path,
@@ -94,15 +99,15 @@ class HoldfastBackend(BaseTaskBackend):
             policy=self._policy(task),
             key=key,
             key_ttl=timedelta(seconds=settings.key_seconds),
-            dedupe=dedupe if isinstance(dedupe, str | timedelta) else timedelta(seconds=dedupe),
+            dedupe=_dedupe(dedupe),
             dedupe_window=timedelta(seconds=settings.dedupe_seconds),
-            concurrency_key=task.concurrency_key,
+            concurrency_key=option(task, "concurrency_key"),
         )
         return Enqueued(task, arguments, new)
 
-    def _policy(self, task: HoldfastTask) -> str:
-        policy: dict[str, Any] = {**policy_of(task).to_json(), "backend": self.alias}
-        timeout = timeout_of(task)
+    def _policy(self, task: Any) -> str:
+        policy: dict[str, Any] = {**policy_of(task, self.options).to_json(), "backend": self.alias}
+        timeout = timeout_of(task, self.options)
         if timeout is not None:
             policy["timeout"] = timeout.total_seconds()
         return orjson.dumps(policy).decode()
@@ -159,6 +164,12 @@ class HoldfastBackend(BaseTaskBackend):
         from holdfast.django.checks import check_backend
 
         return list(check_backend(self))
+
+
+def _dedupe(given: Any) -> str | timedelta:
+    if given is None:
+        return "off"
+    return given if isinstance(given, str | timedelta) else timedelta(seconds=given)
 
 
 def _read(run_id: str) -> Op[TaskResultRecord | None]:

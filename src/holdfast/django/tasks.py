@@ -34,11 +34,6 @@ class HoldfastTask(Task):
     dedupe: str | timedelta | float | None = None
     concurrency_key: str | None = None
 
-    def __post_init__(self) -> None:
-        # Zero-argument super() does not work in a dataclass with slots.
-        Task.__post_init__(self)
-        register(self)
-
     def using(self, **changes: Any) -> Any:
         """Create a task with other defaults. Takes `dedupe` and `concurrency_key` besides what Django's takes.
 
@@ -98,40 +93,44 @@ def task(
     return decorate(function) if function is not None else decorate
 
 
-def policy_of(task: HoldfastTask) -> Retry:
+def option(task: Any, name: str) -> Any:
+    """An option of a task; None if it was declared through a backend that is not ours, and so has none."""
+    return getattr(task, name, None)
+
+
+def policy_of(task: Any, options: Mapping[str, Any]) -> Retry:
     """When a run of this task is tried again: its own policy, else its queue's, else its backend's."""
-    options = task.get_backend().options
-    for given in (task.retry, options.get("QUEUE_RETRY", {}).get(task.queue_name), options.get("RETRY")):
+    for given in (option(task, "retry"), options.get("QUEUE_RETRY", {}).get(task.queue_name), options.get("RETRY")):
         if given is not None:
             return given if isinstance(given, Retry) else Retry(**given)
     return ONLY_AFTER_CRASHES
 
 
-def timeout_of(task: HoldfastTask) -> timedelta | None:
+def timeout_of(task: Any, options: Mapping[str, Any]) -> timedelta | None:
     """How long an attempt may take."""
-    given: Any = task.timeout if task.timeout is not None else task.get_backend().options.get("TIMEOUT")
+    given: Any = option(task, "timeout")
+    given = options.get("TIMEOUT") if given is None else given
     return given if isinstance(given, timedelta) or given is None else timedelta(seconds=given)
 
 
-def register(task: HoldfastTask) -> None:
+def register(task: Any, options: Mapping[str, Any]) -> None:
     """Let workers run this task. The first registration stays: `using()` makes another task of the same function."""
     from holdfast.django.performing import performer
 
     name = task.module_path
     if registry.find(name) is not None:
         return
-    options = task.get_backend().options
     try:
-        executor: Any = task.executor or options.get("EXECUTOR")
+        executor: Any = option(task, "executor") or options.get("EXECUTOR")
         registry.register(
             RegisteredTask(
                 name,
                 performer(task),
                 queue=task.queue_name,
-                retry=policy_of(task),
-                timeout=timeout_of(task),
+                retry=policy_of(task, options),
+                timeout=timeout_of(task, options),
                 executor=executor,
-                resources=task.resources,
+                resources=option(task, "resources"),
             )
         )
     except (ConfigurationError, TypeError) as error:
