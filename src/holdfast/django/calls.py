@@ -7,13 +7,14 @@ another. They run on Django's connection, in the current transaction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from holdfast import ops
 from holdfast.django import databases
 from holdfast.django.backend import HoldfastBackend
-from holdfast.django.compat import TaskResult, task_backends, task_enqueued, task_finished
+from holdfast.django.compat import TaskResult, TaskResultDoesNotExist, task_backends, task_enqueued, task_finished
 from holdfast.domain.errors import BadInput, Problem, RunNotFound
 from holdfast.domain.ids import parse_id
 from holdfast.domain.records import Reason
@@ -53,22 +54,32 @@ def cancel(result: Any, *, backend: str | None = None, reason: str = "cancelled 
     Raises RunEnded if it ended in another way before.
     """
     found, run_id = _find(result, backend)
+    return cancel_on(found.database, run_id, reason, found)
+
+
+def cancel_on(database: str, run_id: str, reason: str, backend: HoldfastBackend | None = None) -> RunRecord:
+    """The same for a run of this database."""
     before: Status
     run: RunRecord
-    before, run = databases.run(found.database, _cancel(run_id, reason))
+    before, run = databases.run(database, _cancel(run_id, reason))
     if run.status is Status.CANCELLED and before is not Status.CANCELLED:
         # No worker has it, so no worker will announce its end.
-        databases.after_commit(found.database, partial(_announce, found, run_id))
+        databases.after_commit(database, partial(_announce, backend or _of_database(database), run_id))
     elif run.lease_owner is not None:
-        databases.ring(found.database, [f"stop:{run.lease_owner}"])
+        databases.ring(database, [f"stop:{run.lease_owner}"])
     return run
 
 
 def retry(result: Any, *, backend: str | None = None, by: str = "Django") -> RunRecord:
     """Let a run that failed or was cancelled start again, with all its attempts. Raises RunEnded for others."""
     found, run_id = _find(result, backend)
-    run: RunRecord = databases.run(found.database, ops.retry(run_id, by))
-    databases.ring(found.database, [run.queue], [run])
+    return retry_on(found.database, run_id, by)
+
+
+def retry_on(database: str, run_id: str, by: str) -> RunRecord:
+    """The same for a run of this database."""
+    run: RunRecord = databases.run(database, ops.retry(run_id, by))
+    databases.ring(database, [run.queue], [run])
     return run
 
 
@@ -111,5 +122,14 @@ def _backend(alias: str) -> HoldfastBackend:
     return found
 
 
-def _announce(backend: HoldfastBackend, run_id: str) -> None:
-    task_finished.send_robust(sender=type(backend), task_result=backend.get_result(run_id))
+def _of_database(database: str) -> HoldfastBackend | None:
+    """A backend that keeps its runs in this database."""
+    ours = (one for one in task_backends.all() if isinstance(one, HoldfastBackend))
+    return next((one for one in ours if one.database == database), None)
+
+
+def _announce(backend: HoldfastBackend | None, run_id: str) -> None:
+    # A run that was submitted in another way than by Django has no result to announce.
+    with suppress(TaskResultDoesNotExist):
+        if backend is not None:
+            task_finished.send_robust(sender=type(backend), task_result=backend.get_result(run_id))
