@@ -155,3 +155,16 @@ def test_worker_serves_the_queues_that_it_is_given(site: str, work: Work) -> Non
     assert statuses() == ["READY", "SUCCESSFUL", "SUCCESSFUL"]
     work()
     assert statuses() == ["SUCCESSFUL"] * 3
+
+
+def test_commands_cancel_prune_and_examine(site: str, capsys: pytest.CaptureFixture[str]) -> None:
+    result = tasks.add.enqueue(1)
+    call_command("holdfast_doctor")
+    assert "none is alive" in capsys.readouterr().out
+    call_command("holdfast_cancel", result.id)
+    result.refresh()
+    assert (result.status, capsys.readouterr().out) == ("FAILED", f"{result.id} cancelled\n")
+    with pytest.raises(CommandError, match="1 of 1"):
+        call_command("holdfast_cancel", "unknown")
+    call_command("holdfast_prune", min_age_days=30)
+    assert "removed months: none" in capsys.readouterr().out

@@ -19,7 +19,7 @@ from django.db import connections
 from holdfast.assembly.worker import WorkerRequest, run_worker
 from holdfast.django import announcing, databases
 from holdfast.django.backend import HoldfastBackend
-from holdfast.django.compat import task_backends
+from holdfast.django.management.choosing import add_backend, chosen_backend
 from holdfast.django.performing import BACKEND_VARIABLE, DATABASES_VARIABLE, django_task
 from holdfast.django.reloading import stop_on_change, supervise_reloads
 from holdfast.django.stopping import stop_after
@@ -63,7 +63,7 @@ class Command(BaseCommand):
         parser.add_argument("--batch", action="store_true", help="run what is due, then exit")
         parser.add_argument("--max-tasks", type=whole, default=None, help="exit once so many tasks have ended")
         parser.add_argument("--worker-id", type=worker_id, default=None, help="how TaskResult.worker_ids names it")
-        parser.add_argument("--backend", default="default", help="the alias in TASKS")
+        add_backend(parser)
         parser.add_argument(
             "--executor", choices=EXECUTORS, default="process", help="where tasks run (default: child processes)"
         )
@@ -82,7 +82,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        backend = self._backend(options["backend"])
+        backend = chosen_backend(options["backend"])
         # Of the callers of this command only a terminal gets a reloader by default: a test must come back.
         reload = options["reload"] if options["reload"] is not None else _is_interactive(options)
         if reload and options["batch"]:
@@ -93,15 +93,6 @@ class Command(BaseCommand):
             self._work(backend, options, reload)
         except HoldfastError as error:
             raise CommandError(str(error)) from error
-
-    def _backend(self, alias: str) -> HoldfastBackend:
-        if alias not in task_backends.settings:
-            known = ", ".join(task_backends.settings)
-            raise CommandError(f"There is no backend {alias!r} in TASKS; known: {known}.")
-        found = task_backends[alias]
-        if not isinstance(found, HoldfastBackend):
-            raise CommandError(f"The backend {alias!r} in TASKS is not Holdfast's, but {type(found).__name__}.")
-        return found
 
     def _work(self, backend: HoldfastBackend, options: dict[str, Any], reload: bool) -> None:
         request = WorkerRequest(
