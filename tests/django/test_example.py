@@ -10,7 +10,7 @@ import sys
 from http.cookiejar import CookieJar
 from urllib.error import URLError
 from urllib.parse import urlencode
-from urllib.request import HTTPCookieProcessor, build_opener
+from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
 
 import psycopg
 import pytest
@@ -38,7 +38,7 @@ def test_visitor_requests_a_forecast_and_sees_the_plot(
         monkeypatch.setenv(variable, value)
     port = free_port()
     command = [sys.executable, "examples/django_site/run.py", "--port", str(port)]
-    visitor = build_opener(HTTPCookieProcessor(CookieJar()))
+    visitor = build_opener(ProxyHandler({}), HTTPCookieProcessor(CookieJar()))
 
     def page(path: str, **form: str) -> str:
         data = urlencode(form).encode() if form else None

@@ -16,7 +16,7 @@ from django.utils.html import format_html, format_html_join
 from holdfast import ops
 from holdfast.django import databases
 from holdfast.django.calls import cancel_on, retry_on
-from holdfast.django.listing import BoundedPaginator, QueueFilter, RunChangeList, StatusFilter, TaskFilter
+from holdfast.django.listing import BoundedPaginator, QueueFilter, RunChangeList, StatusFilter, TaskFilter, begins_with
 from holdfast.django.models import Queue, Run, Worker
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.masking import HIDDEN, is_secret, mask_secrets
@@ -83,8 +83,7 @@ class RunAdmin(ReadOnlyAdmin):
         try:
             return queryset.filter(pk=uuid.UUID(term)), False
         except ValueError:
-            # A range instead of LIKE, which an index can be walked for whatever the locale.
-            return queryset.filter(task__gte=term, task__lt=term + "\U0010ffff"), False
+            return begins_with(queryset, "task", term), False
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if obj is not None:
@@ -96,17 +95,17 @@ class RunAdmin(ReadOnlyAdmin):
         return f"{run.attempt_count} of {run.max_attempts}"
 
     @admin.display(description="why")
-    def why(self, run: Any) -> str:
+    def why(self, run: Any) -> Any:
         reasons = databases.run(_database(run), ops.explain(str(run.pk)))
         return format_html_join("", "<div>{}</div>", ((reason.detail,) for reason in reasons))
 
     @admin.display(description="arguments")
-    def arguments(self, run: Any) -> str:
+    def arguments(self, run: Any) -> Any:
         shown = run.parameters if run.shows_secrets else masked(run.parameters)
         return format_html("<pre>{}</pre>", json.dumps(shown, indent=2, ensure_ascii=False))
 
     @admin.display(description="attempts")
-    def history(self, run: Any) -> str:
+    def history(self, run: Any) -> Any:
         tried = databases.run(_database(run), ops.attempts(str(run.pk)))
         return format_html_join("", "<div>{}</div><pre>{}</pre>", ((_headline(one), _error(run, one)) for one in tried))
 

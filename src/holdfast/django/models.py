@@ -197,7 +197,7 @@ class Queue(ReadOnlyModel):
         permissions = (("pause_queue", "Can pause and resume queues"),)
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)
 
 
 def _member(value: Any, name: str) -> str | None:
