@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +19,7 @@ from holdfast.django.compat import (
     TaskResultStatus,
     task_backends,
 )
+from holdfast.django.results import find_task
 from tests.django.app import tasks
 from tests.django.conftest import Work
 
@@ -157,6 +160,14 @@ def test_result_survives_the_removal_of_its_queue_and_function(site: str, monkey
         with pytest.raises(ImportError, match="not there any more"):
             read.task.call(1)
         read.refresh()
+
+
+def test_stored_path_imports_no_module_outside_of_the_installed_apps(site: str) -> None:
+    for path in ("antigravity.fly", "this.s", "os.system", "tests.django.app.models.Note"):
+        assert isinstance(find_task(path).func, types.FunctionType)
+        assert find_task(path).module_path == path
+    assert "antigravity" not in sys.modules
+    assert find_task("tests.django.app.tasks.add") is tasks.add
 
 
 def test_two_aliases_keep_their_results_apart_by_name(site: str, work: Work) -> None:

@@ -99,7 +99,10 @@ def ring(alias: str, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> No
 
 
 def after_commit(alias: str, then: Callable[[], object]) -> None:
-    transaction.on_commit(then, using=alias, robust=True)
+    """Call this once the current transaction has been committed; not at all if its end is up to the caller alone."""
+    connection = connections[alias]
+    if connection.in_atomic_block or connection.get_autocommit():
+        transaction.on_commit(then, using=alias, robust=True)
 
 
 def _notify(alias: str, hints: Iterable[str]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from dataclasses import fields
 from typing import Any
 
 import orjson
+from django.apps import apps
 from django.utils.module_loading import import_string
 
 from holdfast.django import exceptions
@@ -80,15 +82,20 @@ def restored_task(record: TaskResultRecord, backend: str) -> Any:
 def find_task(path: str) -> Any:
     """The task at a stored path; one that cannot be called if there is none any more.
 
-    Nothing but a task is accepted, so that no stored text makes another object run.
+    Only modules of installed apps, and those that are loaded anyway, are looked into, and nothing but a task is
+    accepted: no stored text makes another module be imported, or another object run.
     """
     try:
-        found = import_string(path)
+        found = import_string(path) if _is_known(path.rpartition(".")[0]) else None
     except Exception:  # noqa: BLE001 - importing runs user code
         found = None
     if isinstance(found, Task) and found.module_path == path:
         return found
     return missing_task(path)
+
+
+def _is_known(module: str) -> bool:
+    return module in sys.modules or any(f"{module}.".startswith(f"{app.name}.") for app in apps.get_app_configs())
 
 
 def unchecked(task: Any, **changes: Any) -> Any:
