@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from holdfast.django import HoldfastBackend, cancel, enqueue_many
-from holdfast.django.compat import task_finished
+from holdfast.django.compat import FRAMEWORK, task_finished
 from tests.django.app import tasks
 from tests.django.conftest import Work
 
@@ -89,10 +89,10 @@ def test_failing_receiver_harms_nothing(site: str, work: Work) -> None:
 
 
 def test_django_logs_each_step(site: str, work: Work, caplog: Any) -> None:
-    caplog.set_level("DEBUG", "django.tasks")
+    caplog.set_level("DEBUG", FRAMEWORK)
     result = tasks.fail.enqueue("no")
     work()
-    lines = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "django.tasks"]
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == FRAMEWORK]
     path = f"id={result.id} path=tests.django.app.tasks.fail"
     assert lines == [
         ("DEBUG", f"Task {path} enqueued backend=default"),
