@@ -1,7 +1,7 @@
 # `make help` lists the commands. Nothing has to be installed beforehand but make and a Python >= 3.11 with venv.
 
 VENV ?= .venv
-EXTRAS ?= embedded server client rq models data blob otel dev
+EXTRAS ?= embedded server client rq models data blob otel django ray dev
 PYTHON ?=
 POSTGRES ?=
 # Two for each core: many tests wait for processes and leases rather than compute.
@@ -31,7 +31,8 @@ up: $(READY) ## start everything and stay
 	@$(BIN)/holdfast up
 
 test: $(READY) ## every test; POSTGRES=15 uses Debian's PostgreSQL 15 with its default settings instead of the embedded one
-	@$(if $(POSTGRES),$(BIN)/python tools/with-postgres $(POSTGRES)) $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal $(ARGS) $(or $(TESTS),tests)
+	@$(if $(POSTGRES),$(BIN)/python tools/with-postgres $(POSTGRES)) $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal $(ARGS) $(or $(TESTS),tests --ignore tests/ray)
+	@$(if $(TESTS),,$(BIN)/python -m pytest $(ARGS) tests/ray) # in one process, because all of its tests share one Ray
 
 explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point, and of some triples; takes hours
 	@$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py \

@@ -170,6 +170,7 @@ JSON_TEXT = (
     "details",
     "dataset",
     "event",
+    "failures",
 )
 
 

@@ -1,0 +1,135 @@
+"""What Holdfast can do with a task result beyond Django's contract.
+
+Each function takes a TaskResult or its id; an id is looked for through the default backend unless `backend` names
+another. They run on Django's connection, in the current transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from holdfast import ops
+from holdfast.django import databases
+from holdfast.django.backend import HoldfastBackend
+from holdfast.django.compat import TaskResult, TaskResultDoesNotExist, task_backends, task_enqueued, task_finished
+from holdfast.domain.errors import BadInput, Problem, RunNotFound
+from holdfast.domain.ids import parse_id
+from holdfast.domain.records import Reason
+from holdfast.domain.states import Status
+from holdfast.domain.values import RunRecord
+from holdfast.sql.statement import Op
+
+Call = tuple[Sequence[Any], Mapping[str, Any]]
+
+
+def enqueue_many(task: Any, calls: Iterable[Call]) -> list[Any]:
+    """Enqueue a task many times, all or none, in one statement: `enqueue_many(task, [(args, kwargs), ...])`."""
+    return _backend(task.backend).bulk_enqueue(task, calls)
+
+
+def enqueue_with_key(task: Any, key: str, *args: Any, **kwargs: Any) -> Any:
+    """Enqueue a task once for each key: the same key with the same arguments returns the same result.
+
+    Raises KeyReused if the key was used with another task or other arguments.
+    """
+    backend = _backend(task.backend)
+    given: Any = key
+    if not isinstance(given, str) or not 1 <= len(key) <= 255 or not all("!" <= c <= "~" for c in key):
+        detail = "must be 1 to 255 visible ASCII characters"
+        raise BadInput(f"/key: {detail}", [Problem("/key", detail)])
+    asked = backend.prepare(task, args, kwargs, key=key)
+    submitted = backend.write(asked)
+    result = backend.result_of(asked, submitted)
+    if submitted.created:
+        task_enqueued.send_robust(sender=type(backend), task_result=result)
+    return result
+
+
+def cancel(result: Any, *, backend: str | None = None, reason: str = "cancelled from Django") -> RunRecord:
+    """Cancel a run: at once if it has not started, else it is asked to stop, and then can only end cancelled.
+
+    Raises RunEnded if it ended in another way before.
+    """
+    found, run_id = _find(result, backend)
+    return cancel_on(found.database, run_id, reason, found)
+
+
+def cancel_on(database: str, run_id: str, reason: str, backend: HoldfastBackend | None = None) -> RunRecord:
+    """The same for a run of this database."""
+    before: Status
+    run: RunRecord
+    before, run = databases.run(database, _cancel(run_id, reason))
+    if run.status is Status.CANCELLED and before is not Status.CANCELLED:
+        # No worker has it, so no worker will announce its end.
+        databases.after_commit(database, partial(_announce, backend or _of_database(database), run_id))
+    elif run.lease_owner is not None:
+        databases.ring(database, [f"stop:{run.lease_owner}"])
+    return run
+
+
+def retry(result: Any, *, backend: str | None = None, by: str = "Django") -> RunRecord:
+    """Let a run that failed or was cancelled start again, with all its attempts. Raises RunEnded for others."""
+    found, run_id = _find(result, backend)
+    return retry_on(found.database, run_id, by)
+
+
+def retry_on(database: str, run_id: str, by: str) -> RunRecord:
+    """The same for a run of this database."""
+    run: RunRecord = databases.run(database, ops.retry(run_id, by))
+    databases.ring(database, [run.queue], [run])
+    return run
+
+
+def why(result: Any, *, backend: str | None = None) -> list[Reason]:
+    """Why a run is where it is, the decisive reason first: what it waits for, where it runs, how it ended."""
+    found, run_id = _find(result, backend)
+    reasons: list[Reason] = databases.run(found.database, ops.explain(run_id))
+    return reasons
+
+
+def progress(result: Any, *, backend: str | None = None) -> dict[str, Any] | None:
+    """How far a run has come, as its task last reported with `holdfast.current_run().progress(done, total)`."""
+    return run_of(result, backend=backend).progress
+
+
+def run_of(result: Any, *, backend: str | None = None) -> RunRecord:
+    """The run behind a result, with everything that Holdfast knows about it. Raises RunNotFound."""
+    found, run_id = _find(result, backend)
+    run: RunRecord = databases.run(found.database, ops.get(run_id))
+    return run
+
+
+def _cancel(run_id: str, reason: str) -> Op[tuple[Status, RunRecord]]:
+    before = yield from ops.get(run_id)
+    return before.status, (yield from ops.cancel(run_id, reason))
+
+
+def _find(result: Any, backend: str | None) -> tuple[HoldfastBackend, str]:
+    alias = backend or (result.backend if isinstance(result, TaskResult) else "default")
+    run_id = parse_id(getattr(result, "id", result))
+    if run_id is None:
+        raise RunNotFound(f"{result!r} is not a task result, nor the id of one")
+    return _backend(alias), run_id
+
+
+def _backend(alias: str) -> HoldfastBackend:
+    found = task_backends[alias]
+    if not isinstance(found, HoldfastBackend):
+        raise BadInput(f"the backend {alias!r} in TASKS is {type(found).__name__}, not Holdfast's")
+    return found
+
+
+def _of_database(database: str) -> HoldfastBackend | None:
+    """A backend that keeps its runs in this database."""
+    ours = (one for one in task_backends.all() if isinstance(one, HoldfastBackend))
+    return next((one for one in ours if one.database == database), None)
+
+
+def _announce(backend: HoldfastBackend | None, run_id: str) -> None:
+    # A run that was submitted in another way than by Django has no result to announce.
+    with suppress(TaskResultDoesNotExist):
+        if backend is not None:
+            task_finished.send_robust(sender=type(backend), task_result=backend.get_result(run_id))

@@ -1,0 +1,13 @@
+"""What `TaskResult.errors` names when a task did not raise anything itself."""
+
+from __future__ import annotations
+
+from holdfast.domain.errors import HoldfastError
+
+
+class ChildCrashed(HoldfastError):
+    """The process that ran the task died: it was killed, ran out of memory, or crashed."""
+
+
+class LeaseExpired(HoldfastError):
+    """The worker that ran the task was lost: it was killed, or could not reach the database in time."""

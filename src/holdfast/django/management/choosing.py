@@ -1,0 +1,23 @@
+"""The option --backend, which all commands have."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+
+from django.core.management.base import CommandError
+
+from holdfast.django.backend import HoldfastBackend
+from holdfast.django.compat import task_backends
+
+
+def add_backend(parser: ArgumentParser) -> None:
+    parser.add_argument("--backend", default="default", help="the alias in TASKS")
+
+
+def chosen_backend(alias: str) -> HoldfastBackend:
+    if alias not in task_backends.settings:
+        raise CommandError(f"There is no backend {alias!r} in TASKS; known: {', '.join(task_backends.settings)}.")
+    found = task_backends[alias]
+    if not isinstance(found, HoldfastBackend):
+        raise CommandError(f"The backend {alias!r} in TASKS is not Holdfast's, but {type(found).__name__}.")
+    return found

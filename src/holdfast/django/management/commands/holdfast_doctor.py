@@ -1,0 +1,59 @@
+"""`manage.py holdfast_doctor`: look at the database and the work, and say what is wrong."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+import psycopg
+from django.core.management.base import BaseCommand, CommandError
+
+from holdfast import ops
+from holdfast.django import databases
+from holdfast.django.management.choosing import add_backend, chosen_backend
+from holdfast.domain.errors import HoldfastError
+from holdfast.drivers import sessions
+from holdfast.drivers.sessions import OwnConnection
+from holdfast.schema import migrate
+from holdfast.sql import queues
+from holdfast.sql.statement import Op
+
+
+class Command(BaseCommand):
+    help = "Check that Holdfast's tables are there and fit, that workers are alive, and what waits."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_backend(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        backend = chosen_backend(options["backend"])
+        wrong = list(backend.check())
+        for message in wrong:
+            self.stderr.write(f"FAIL  configuration  {message}")
+        wrong += self._database(backend.database)
+        if wrong:
+            raise CommandError(f"{len(wrong)} found that must be changed.")
+
+    def _database(self, alias: str) -> list[str]:
+        try:
+            with OwnConnection.connect(databases.url_of(alias), session=sessions.CLIENT) as connection:
+                migrate.require(connection)
+                self.stdout.write(f"ok    schema         {migrate.current(connection)}")
+        except (HoldfastError, psycopg.Error) as error:
+            advice = "; with Django: manage.py migrate" if "db upgrade" in str(error) else ""
+            self.stderr.write(f"FAIL  schema         {error}{advice}")
+            return [str(error)]
+        workers = [one for one in databases.run(alias, ops.list_workers()) if one.status != "stopped"]
+        if workers:
+            self.stdout.write(f"ok    workers        {len(workers)} alive")
+        else:
+            self.stdout.write("warn  workers        none is alive; start one: manage.py holdfast_worker")
+        for queue in databases.run(alias, _queues()):
+            paused = f", paused by {queue.paused_by}" if queue.paused_at else ""
+            counts = f"{queue.ready} ready, {queue.waiting} waiting, {queue.running} running"
+            self.stdout.write(f"ok    queue          {queue.name}: {counts}{paused}")
+        return []
+
+
+def _queues() -> Op[list[Any]]:
+    return (yield from queues.listing())

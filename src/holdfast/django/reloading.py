@@ -1,0 +1,59 @@
+"""`--reload`: a worker that starts again when source code changes.
+
+An outer process starts the worker again each time it exits with Django's code for a reload. The worker itself keeps its
+main thread, which signals need, and watches files in another.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.utils import autoreload
+
+RELOAD = 3
+
+
+def supervise_reloads() -> bool:
+    """In the outer process: run the worker until it ends for another reason than a reload, and return False.
+
+    In the worker itself, return True.
+    """
+    if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) == "true":
+        return True
+    # Signals of the terminal reach both processes, and the worker decides what they mean.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    code = autoreload.restart_with_reloader()
+    if code:
+        sys.exit(code)
+    return False
+
+
+@contextmanager
+def stop_on_change(enabled: bool) -> Iterator[None]:
+    """Stop this process as SIGTERM does when a file changes, and then exit with the code for a reload."""
+    if not enabled:
+        yield
+        return
+    changed = threading.Event()
+
+    class Watcher(autoreload.StatReloader):
+        def notify_file_changed(self, path: Any) -> None:
+            if not changed.is_set():
+                changed.set()
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def watch() -> None:
+        for _ in Watcher().tick():
+            if changed.is_set():
+                return
+
+    threading.Thread(target=watch, name="holdfast-reload", daemon=True).start()
+    yield
+    if changed.is_set():
+        sys.exit(RELOAD)

@@ -1,0 +1,144 @@
+"""Holdfast in the admin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from holdfast.django import enqueue_many, enqueue_with_key
+from holdfast.django.models import Run
+from tests.django.app import tasks
+from tests.django.conftest import Work
+
+RUNS, QUEUES = "/admin/holdfast/run/", "/admin/holdfast/queue/"
+
+
+def signed_in(*permissions: str) -> Client:
+    user = User.objects.create_user("ann", password="x", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def act(client: Client, action: str, *ids: str) -> Any:
+    return client.post(RUNS, {"action": action, "_selected_action": ids}, follow=True)
+
+
+def test_list_is_read_by_key_and_counts_within_bounds(site: str, work: Work) -> None:
+    enqueue_many(tasks.add, [((n,), {}) for n in range(120)])
+    client = signed_in("view_run")
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        page = client.get(RUNS)
+    assert page.status_code == 200
+    assert page.content.decode().count("tests.django.app.tasks.add</td>") == 50
+    statements = [one["sql"] for one in queries if "run_status" in one["sql"]]
+    assert len(statements) == 3
+    assert all("LIMIT" in one or "unnest" in one for one in statements)
+    assert client.get(RUNS + "?p=3").content.decode().count("tests.django.app.tasks.add</td>") == 20
+
+
+def test_list_filters_by_status_queue_and_task(site: str, work: Work) -> None:
+    tasks.add.using(queue_name="mail").enqueue(1)
+    tasks.fail.enqueue("no")
+    work(queue_name="default")
+    tasks.add.enqueue(1)
+    client = signed_in("view_run")
+
+    def shown(query: str) -> int:
+        response: Any = client.get(RUNS + query)
+        return int(response.context_data["cl"].result_count)
+
+    assert [shown(q) for q in ("?status=PENDING", "?status=FAILED", "?status=RUNNING", "?queue=mail")] == [2, 1, 0, 1]
+    assert [shown(q) for q in ("?task=tests.django.app.tasks.add", "?q=tests.django.app.tasks.f", "?q=nothing")] == [
+        2,
+        1,
+        0,
+    ]
+    assert shown(f"?q={Run.objects.first().pk}") == 1
+
+
+def test_secrets_are_masked_without_the_permission(site: str) -> None:
+    result = tasks.echo.enqueue("password=hunter2", api_key="hunter2", plain="visible")
+    ann = signed_in("view_run")
+    page = ann.get(f"{RUNS}{result.id}/change/").content.decode()
+    assert "visible" in page
+    assert "hunter2" not in page
+    User.objects.get().user_permissions.add(Permission.objects.get(codename="view_secrets"))
+    assert "hunter2" in ann.get(f"{RUNS}{result.id}/change/").content.decode()
+
+
+def test_failed_run_shows_its_attempts_with_traceback(site: str, work: Work) -> None:
+    result = tasks.fail.enqueue("what happened")
+    work()
+    page = signed_in("view_run").get(f"{RUNS}{result.id}/change/").content.decode()
+    assert "1: FAILED" in page
+    assert "ValueError: what happened" in page
+    assert "it ended FAILED" in page
+
+
+def test_actions_need_their_permissions(site: str) -> None:
+    result = tasks.add.enqueue(1)
+    client = signed_in("view_run")
+    act(client, "cancel_runs", result.id)
+    result.refresh()
+    assert result.status == "READY"
+    User.objects.get().user_permissions.add(Permission.objects.get(codename="cancel_run"))
+    assert "1 of 1 runs are cancelled" in act(client, "cancel_runs", result.id).content.decode()
+    result.refresh()
+    assert (result.status, "ann (admin)" in result.errors[0].traceback) == ("FAILED", True)
+    act(client, "retry_runs", result.id)
+    result.refresh()
+    assert result.status == "FAILED"
+    User.objects.get().user_permissions.add(Permission.objects.get(codename="retry_run"))
+    act(client, "retry_runs", result.id)
+    result.refresh()
+    assert result.status == "READY"
+
+
+def test_action_on_a_run_that_ended_says_so(site: str, work: Work) -> None:
+    result = tasks.add.enqueue(1)
+    work()
+    client = signed_in("view_run", "cancel_run")
+    assert "already ended SUCCEEDED" in act(client, "cancel_runs", result.id).content.decode()
+
+
+def test_queue_is_paused_and_resumed(site: str, work: Work) -> None:
+    result = tasks.add.enqueue(1)
+    client = signed_in("view_queue")
+    assert client.post(QUEUES, {"queue": "default", "action": "pause"}).status_code == 403
+    User.objects.get().user_permissions.add(Permission.objects.get(codename="pause_queue"))
+    assert "default" in client.get(QUEUES).content.decode()
+    client.post(QUEUES, {"queue": "default", "action": "pause"})
+    assert "by ann (admin)" in client.get(QUEUES).content.decode()
+    client.post(QUEUES, {"queue": "default", "action": "resume"})
+    work()
+    result.refresh()
+    assert result.status == "SUCCESSFUL"
+
+
+@pytest.mark.parametrize("path", [RUNS, QUEUES, "/admin/holdfast/worker/"])
+def test_pages_need_the_permission_to_view(site: str, path: str) -> None:
+    enqueue_with_key(tasks.add, "once", 1)
+    assert signed_in().get(path).status_code == 403
+
+
+def test_workers_are_listed(site: str, work: Work) -> None:
+    tasks.add.enqueue(1)
+    work(worker_id="listed-here")
+    assert "listed-here" in signed_in("view_worker").get("/admin/holdfast/worker/").content.decode()
+
+
+def test_nothing_is_changed_by_a_form(site: str) -> None:
+    result = tasks.add.enqueue(1)
+    client = signed_in("view_run")
+    assert client.get(RUNS + "add/").status_code == 403
+    assert client.post(f"{RUNS}{result.id}/change/", {"status": "FAILED"}).status_code == 403
+    assert client.post(f"{RUNS}{result.id}/delete/", {"post": "yes"}).status_code == 403

@@ -1,0 +1,6 @@
+from django.contrib import admin
+from django.urls import path
+
+from tests.django.app import views
+
+urlpatterns = [path("admin/", admin.site.urls), path("order/", views.order)]
