@@ -187,6 +187,8 @@ async def test_every_allowed_call_works_over_asyncpg(database_url: str, client: 
         assert (await call("why", first))[0].detail
         assert (await call("cancel", first, reason="no longer needed")).status == "CANCELLED"
         assert (await call("retry", first)).status == "PENDING"
+        assert (await call("postpone", first, later)).reason == "postponed"
+        assert (await call("postpone", first, timedelta(minutes=5))).reason == "postponed"
         assert await call("logs", first) == []
         with pytest.raises(RunNotFinished):
             await call("result", first)

@@ -19,6 +19,7 @@ from holdfast import HoldfastError, Retry, current_run, task
 from holdfast.client import shared
 from holdfast.jobs import View, sync
 from holdfast.jobs.datasets import PostgresTable
+from holdfast.runtime.settings import load
 from holdfast.testing.databases import scratch
 from tests.integration.jobs_support import disagreements
 from tests.integration.source_samples import LOAD, MAP, Object, defined
@@ -146,7 +147,7 @@ def checked(job: Any) -> Any:
     for one in job.tasks:
         if one.entrypoint == "retried.join" and one.status == "SUCCEEDED":
             of_map = one.kwargs["results"]["$results"]
-            with psycopg.connect(shared.client().runtime.database_url) as connection:
+            with psycopg.connect(shared.client_for(load()).runtime.database_url) as connection:
                 query = "select count(*) from holdfast.runs where map_id = %s"
                 (stored,) = connection.execute(query, [of_map["map"]]).fetchone() or (None,)
             assert len(one.result()) == stored + 1, "the join missed slices"

@@ -41,7 +41,7 @@ def test_a_stopped_job_starts_nothing_and_ends_cancelled(stage: Stage) -> None:
     running = stage.claim(2)
     assert stage.stop_job(job_id) == [stage.worker]
     assert stage.claim() == []
-    with pytest.raises(JobEnded, match="asked to stop"):
+    with pytest.raises(JobEnded, match="is being stopped"):
         stage.add(job_id, new_run())
     stage.end(running[:1])
     stage.end(running[1:], Failed(ERROR))

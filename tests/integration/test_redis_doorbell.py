@@ -106,7 +106,7 @@ def test_submitting_does_not_wait_for_a_redis_that_is_away(
         with Client(settings) as client:
             runs = [client.submit("mock", {"steps": number + 1}) for number in range(20)]
             assert all(client.get(run).status == "PENDING" for run in runs)
-        away = [record for record in caplog.records if "does not answer" in record.getMessage()]
+        away = [record for record in caplog.records if "does not respond" in record.getMessage()]
         # Once for the hints, and for rq once for the messages: a client that is told twenty times tells nobody.
         assert 1 <= len(away) <= 2
     if state == "frozen":
