@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from holdfast import ops
 from holdfast.domain.ids import derived_id, new_id
 from holdfast.domain.jobs import NewJob
@@ -26,6 +28,7 @@ def added_by_an_earlier_version(timeline: Timeline) -> tuple[NewRun, KnownAs]:
     return child, name
 
 
+@pytest.mark.every_driver
 def test_a_child_of_an_earlier_version_is_found_by_its_key(timeline: Timeline) -> None:
     child, name = added_by_an_earlier_version(timeline)
     found = timeline.perform(lambda: ops.find_tasks(child.job_id or "", {"x": [name]}))

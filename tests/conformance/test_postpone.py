@@ -134,5 +134,7 @@ def test_task_that_postpones_its_run_uses_up_no_attempt(timeline: Timeline) -> N
     events = timeline.perform(lambda: ops.events(run))
     assert [event.type for event in events] == ["SUBMITTED", *["CLAIMED", "POSTPONED"] * 3]
     worker = timeline.worker("b")
-    worker.succeeds(worker.claims(run))
+    claim = worker.claims(run)
+    assert (claim.number, claim.spent) == (4, 1)
+    worker.succeeds(claim)
     assert timeline.status(run) == "SUCCEEDED"

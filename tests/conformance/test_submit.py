@@ -107,6 +107,7 @@ def batches_of(*numbers: list[int]) -> tuple[NewRun, list[list[Payload]]]:
     return made[0][0], [[Payload(new.id, new.parameters, new.payload_hash) for new in batch] for batch in made]
 
 
+@pytest.mark.every_driver
 def test_batches_are_answered_in_order_and_repeated_ones_are_found(timeline: Timeline) -> None:
     head, batches = batches_of([0, 1], [2], [3, 4])
     first = timeline.perform(lambda: ops.submit_batches(head, batches[:2], together=True, again=False))

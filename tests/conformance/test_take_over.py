@@ -10,6 +10,7 @@ from holdfast.sql import take_over
 from tests.timeline import Timeline
 
 
+@pytest.mark.every_driver
 def test_the_process_that_takes_an_attempt_over_ends_it(timeline: Timeline) -> None:
     run = timeline.submit({"n": 7})
     claim = timeline.worker("a").claims(run)
@@ -160,6 +161,7 @@ def test_a_run_that_does_not_exist_is_not_taken_over(timeline: Timeline) -> None
     assert timeline.worker("job").take_over(AttemptRef(worker.id, 1), worker) is None
 
 
+@pytest.mark.every_driver
 def test_an_attempt_shows_where_it_is_executed(timeline: Timeline) -> None:
     run = timeline.submit()
     worker, job = timeline.worker("a"), timeline.worker("job")

@@ -69,8 +69,8 @@ FINDING: list[Mutant] = [
         )
         for what, selected in {
             "lease": "from holdfast.leases where run_id = any(%(run_ids)s::uuid[])",
-            "job": "from holdfast.jobs where id in (select job_id from asked)",
-            "map": "from holdfast.maps where id in (select map_id from asked)",
+            "job": "from holdfast.jobs where id in (select job_id from requested)",
+            "map": "from holdfast.maps where id in (select map_id from requested)",
             "dependent": "from holdfast.waiting where run_id in (select run_id from dependent)",
         }.items()
     ),

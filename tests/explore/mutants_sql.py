@@ -80,14 +80,6 @@ FENCE = [
         within=SETTLING,
     ),
     mutant(
-        "rescue-number",
-        "a rescue names the attempt that was found: what was decided about it must not end a later one",
-        "and leases.number = given.number",
-        "",
-        by_test("test_rescue::test_orphan_with_a_newer_attempt_is_not_rescued"),
-        within=SETTLING,
-    ),
-    mutant(
         "orphans-expiry",
         "only leases of dead workers are found by a claim of one run",
         "and not exists (select from holdfast.workers\n"

@@ -22,6 +22,7 @@ NOT_OVER_HTTP = {
     errors.LeaseLost,
     errors.ChildDiffers,
     errors.Fatal,
+    errors.Postpone,
     errors.ResultNotStorable,
 }
 

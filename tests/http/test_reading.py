@@ -120,7 +120,11 @@ def test_times_are_written_the_same_everywhere(api: FlaskClient, submit: Submit,
     api.post("/queues/paused/pause")
     held = submit(queue="paused", parameters={"n": 2})
     told = [api.get(f"/runs/{run_id}/why").text for run_id in (later, running, held)]
-    assert [len(re.findall(r"\d{4}-\d\d-\d\dT[\d:.]+Z", text)) for text in told] == [1, 1, 1]
+    assert [len(re.findall(r"\d{4}-\d\d-\d\dT[\d:.]+Z", text)) for text in told] == [
+        2,
+        2,
+        2,
+    ]  # in the sentence and in its field
     assert "+00:00" not in "".join(told)
 
 

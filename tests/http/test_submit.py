@@ -145,7 +145,7 @@ def test_the_longest_key_is_taken(api: FlaskClient) -> None:
         ({"model": "typed", "parameters": {"scenario": 1}}, "bad-parameters", ["/parameters/scenario"]),
         ({"model": "typed", "parameters": {"scenario": "x", "a/b": 1}}, "bad-parameters", ["/parameters/a~1b"]),
         (BODY | {"id": "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"}, "bad-input", ["/id"]),
-        (BODY | {"submitter": 1, "settings": 2}, "bad-input", ["/submitter", "/settings"]),
+        (BODY | {"submitter": 1, "settings": 2}, "bad-input", ["/settings", "/submitter"]),
         (BODY | {"priority": 101}, "bad-input", ["/priority"]),
         (BODY | {"priority": True}, "bad-input", ["/priority"]),
         (BODY | {"queue": ""}, "bad-input", ["/queue"]),

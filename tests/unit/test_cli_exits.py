@@ -17,6 +17,7 @@ CODES: dict[int, set[type[BaseException]]] = {
         errors.UpgradeBlocked,
         errors.ResultNotStorable,
         errors.Fatal,
+        errors.Postpone,
         errors.RunTimedOut,
     },
     2: {errors.BadInput, errors.NotCanonical, errors.BadParameters, errors.UnknownTask},

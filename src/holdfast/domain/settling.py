@@ -151,7 +151,7 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
             ends, delay = after_failure(
                 policy_of(claim.policy),
                 spent=claim.spent,
-                crashes=claim.crashes if outcome.reason is ReasonCode.CRASH else None,
+                crashes=claim.crashes if outcome.reason == ReasonCode.CRASH else None,
                 random=random,
             )
             if not outcome.retryable:
