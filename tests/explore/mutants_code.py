@@ -53,6 +53,14 @@ OPERATIONS = [
         Explored("succeed+rescue@expired"),
     ),
     mutant(
+        "succeed-all",
+        "only if every attempt is counted is each of them called accepted",
+        "sql.leases",
+        "        if plain == len(settlements):",
+        "        if plain:",
+        by_test("test_finish::test_acknowledgements_are_in_the_order_of_the_settlements"),
+    ),
+    mutant(
         "renew-refused",
         "a worker that lost its lease receives an error",
         "ops.renew",
@@ -128,8 +136,8 @@ OPERATIONS = [
         "succeed-together",
         "an ending and its count are one transaction",
         "sql.leases",
-        "        each(_success),\n        together=True,",
-        "        each(_success),",
+        "        decode,\n        together=True,",
+        "        decode,",
         by_test("test_finish::test_finish_and_its_counters_are_one_transaction"),
     ),
     mutant(

@@ -10,6 +10,14 @@ STOP, RETRY, CANCEL = "holdfast.ops.stop", "holdfast.ops.retry", "holdfast.ops.c
 # A name, the guard, where it is, what is taken away, what is put there, and the meeting that notices.
 JOBS = [
     (
+        "succeed-counts-tasks",
+        "the success of a task is acknowledged with its job, which may end with it",
+        SQL,
+        "from gone where not stopped and job_id is null",
+        "from gone where not stopped",
+        "succeed_a+add@last",
+    ),
+    (
         "hold-running",
         "what a new run waits for cannot end before the run is there",
         SQL,

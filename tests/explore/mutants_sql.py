@@ -121,6 +121,13 @@ CANCEL = [
         Explored("fail+cancel@leased"),
     ),
     mutant(
+        "succeed-counts-cancelled",
+        "a success that was cancelled is not acknowledged as one",
+        "from gone where not stopped and job_id is null",
+        "from gone where job_id is null",
+        by_test("test_finish::test_cancel_request_overrides_a_success"),
+    ),
+    mutant(
         "settle-cancelled-status",
         "an attempt with a stored result that was cancelled did not succeed",
         "case when leases.cancel_requested_at is not null and given.status = 'SUCCEEDED' then 'CANCELLED'\n"

@@ -10,7 +10,7 @@ import orjson
 from holdfast.domain.reasons import ReasonCode
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import RELEASED, Acknowledgement, AttemptRef, Settlement
-from holdfast.sql.statement import Row, Statement, count, each, first, plain_array, text_array
+from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, text_array
 
 # The two fences: a worker must hold the lease and be alive to end an attempt; a rescue requires that it has expired.
 HELD = """
@@ -54,9 +54,13 @@ _SUCCEED_TAIL = """
     select run_id, number, 'RunCompleted', holdfast.now(),
            json_build_object('status', case when stopped then 'CANCELLED' else 'SUCCEEDED' end)
     from gone where exists (select from holdfast.subscriptions)
+), plain as (
+    select count(*)::integer as amount from gone where not stopped and job_id is null
 )
+select null, amount, null, null, null from plain
+union all
 select run_id::text, number, case when stopped then 'CANCELLED' else 'SUCCEEDED' end, job_id::text, map_id::text
-from gone
+from gone where (select amount from plain) < cardinality(%(numbers)s::integer[])
 """
 
 _SETTLE = """
@@ -121,14 +125,23 @@ def _acknowledgement(row: Row) -> Acknowledgement:
     return Acknowledgement(AttemptRef(row[0], row[1]), True, *row[2:])
 
 
-def _success(row: Row) -> Acknowledgement:
-    run_id, number, status, job_id, map_id = row
-    ref = tuple.__new__(AttemptRef, (run_id, number))
+def _succeeded(ref: AttemptRef, status: str, job_id: str | None = None, map_id: str | None = None) -> Acknowledgement:
+    # Built directly as a tuple, because this is done for every run.
     return tuple.__new__(Acknowledgement, (ref, True, status, status, job_id, map_id, 0.0))
 
 
 def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Acknowledgement]]:
-    """End successful attempts with inline results: the common case of `settle`, with the fewest parameters."""
+    """End successful attempts with inline results: the common case of `settle`.
+
+    It has the fewest parameters, and if all attempts succeeded and none is part of a job, the answer is their number.
+    """
+
+    def decode(found: Rows) -> list[Acknowledgement]:
+        (_, plain, *_), *others = found
+        if plain == len(settlements):
+            return [_succeeded(s.ref, "SUCCEEDED") for s in settlements]
+        return [_succeeded(AttemptRef(run_id, number), *row) for run_id, number, *row in others]
+
     return Statement(
         _SUCCEED + HELD + _SUCCEED_TAIL,
         {
@@ -138,7 +151,7 @@ def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list
             "results": text_array([s.result for s in settlements]),
             "elapsed": plain_array([s.elapsed for s in settlements]),
         },
-        each(_success),
+        decode,
         together=True,
     )
 

@@ -64,7 +64,7 @@ select taken.run_id::text, taken.number, taken.excused, runs.task, runs.queue, r
            where attempts.run_id = taken.run_id
              and (attempts.status = 'LOST' or attempts.reason = 'crash')) else 0 end,
        case when isfinite(runs.run_after) is not false
-            then extract(epoch from holdfast.now() - coalesce(runs.run_after, runs.created_at))::float8 else 0 end,
+            then date_part('epoch', holdfast.now() - coalesce(runs.run_after, runs.created_at)) else 0 end,
        runs.job_id::text, runs.traceparent, taken.ord, taken.rank_at::text
 from taken join holdfast.runs on runs.id = taken.run_id
 order by taken.ord, taken.rank_at, taken.run_id
@@ -72,7 +72,8 @@ order by taken.ord, taken.rank_at, taken.run_id
 
 
 def _claim(row: Row) -> Claim:
-    return Claim._make(row)
+    # Without the checks of `Claim._make`, because this is done for every run.
+    return tuple.__new__(Claim, row)
 
 
 def claim(worker_id: str, positions: Sequence[Position], tasks: Sequence[str], limit: int) -> Statement[list[Claim]]:

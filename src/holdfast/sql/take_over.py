@@ -65,7 +65,7 @@ def taken(worker_id: str, ref: AttemptRef, claimed_by: str) -> Statement[Claim |
                (select count(*) from holdfast.attempts where attempts.run_id = leases.run_id
                   and (attempts.status = 'LOST' or attempts.reason = 'crash')),
                case when isfinite(runs.run_after) is not false
-                    then extract(epoch from holdfast.now() - coalesce(runs.run_after, runs.created_at))::float8
+                    then date_part('epoch', holdfast.now() - coalesce(runs.run_after, runs.created_at))
                     else 0 end,
                runs.job_id::text, runs.traceparent, -runs.priority, leases.claimed_at::text
         from holdfast.leases join holdfast.runs on runs.id = leases.run_id

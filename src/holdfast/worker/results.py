@@ -18,7 +18,7 @@ from typing import Any
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import Ended, Settled, TakenOver
 from holdfast.domain.reasons import ReasonCode
-from holdfast.domain.settling import Failed, HandedBack, NotBegun, is_readable, settle
+from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, is_readable, settle
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import RELEASED, Acknowledgement, AttemptRef, Claim, Settlement
 from holdfast.observe import emit, heard
@@ -75,19 +75,23 @@ class AttemptResults:
         `executor` is its name if the worker is registered with another one.
         """
         held = self.session.held
-        known = [one for one in ended if held.get(one.claim.run_id) is one.claim]
-        for one in known:
-            if isinstance(one.outcome, TakenOver):
-                held.pop(one.claim.run_id)
-                emit("run.taken_over", **about(one.claim, self.session.id, Status.RUNNING))
-            elif isinstance(one.outcome, Settled):
-                held.pop(one.claim.run_id)
+        settlements = []
+        for claim, outcome in ended:
+            if held.get(claim.run_id) is not claim:
+                continue
+            if isinstance(outcome, TakenOver):
+                held.pop(claim.run_id)
+                emit("run.taken_over", **about(claim, self.session.id, Status.RUNNING))
+            elif isinstance(outcome, Settled):
+                held.pop(claim.run_id)
                 self.session.completed += 1
                 if self._figures is not None:
-                    self._figures.ended(one.claim, Status.SUCCEEDED)
+                    self._figures.ended(claim, Status.SUCCEEDED)
                 if heard(self._success):
-                    self._log(self._success, one.claim, Status.SUCCEEDED, None)
-        self.pending.add(known, executor)
+                    self._log(self._success, claim, Status.SUCCEEDED, None)
+            else:
+                settlements.append(settle(claim, outcome, random()))
+        self.pending.put(settlements if executor is None else [one._replace(executor=executor) for one in settlements])
 
     def release(self, claims: Iterable[Claim]) -> None:
         """Return runs that have not begun to their queues, without recording an attempt.
@@ -99,20 +103,21 @@ class AttemptResults:
         for claim in claims:
             self.session.held.pop(claim.run_id, None)
             emit("run.released", **about(claim, self.session.id, Status.PENDING))
-        self.pending.add([Ended(claim, NotBegun()) for claim in claims])
+        self._end(claims, NotBegun())
 
     def hand_back_all(self) -> int:
         """Hand back the runs that have begun and not ended; return how many."""
         left = self._unfinished()
-        self.pending.add([Ended(claim, HandedBack()) for claim in left])
+        self._end(left, HandedBack())
         return len(left)
 
     def give_up(self, why: str) -> None:
         """End the runs of a lost session, which were killed, as crashed. The fence decides whether that is written."""
         error = {"class": "LeaseLost", "message": f"the worker stopped the run: {why}", "traceback": None}
-        self.pending.add(
-            [Ended(claim, Failed(error, reason=ReasonCode.CRASH, elapsed=None)) for claim in self._unfinished()]
-        )
+        self._end(self._unfinished(), Failed(error, reason=ReasonCode.CRASH, elapsed=None))
+
+    def _end(self, claims: Iterable[Claim], outcome: Outcome) -> None:
+        self.pending.put([settle(claim, outcome, random()) for claim in claims])
 
     def _unfinished(self) -> list[Claim]:
         ended = {settlement.ref.run_id for settlement in self.pending.unsettled()}
@@ -238,15 +243,6 @@ class PendingResults:
         self.doubtful: list[Settlement] = []
         self.deferred = Deferred()
 
-    def add(self, ended: Iterable[Ended], executor: str | None = None) -> None:
-        """Add results that are not written yet; `executor` if it is not the one that the worker is registered with."""
-        settlements = [
-            settle(one.claim, one.outcome, random())
-            for one in ended
-            if not isinstance(one.outcome, Settled | TakenOver)
-        ]
-        self.put(settlements if executor is None else [one._replace(executor=executor) for one in settlements])
-
     def put(self, settlements: Iterable[Settlement]) -> None:
         if not self.waiting:
             self._since = monotonic()
@@ -275,9 +271,10 @@ class PendingResults:
 
     def keep(self, claims: Iterable[Claim]) -> None:
         """Cancel pending hand-backs of attempts that were claimed just now."""
+        if all(one.begun for one in self.waiting):
+            return
         refs = {claim.ref for claim in claims}
-        if any(not one.begun and one.ref in refs for one in self.waiting):
-            self.waiting = deque(one for one in self.waiting if one.begun or one.ref not in refs)
+        self.waiting = deque(one for one in self.waiting if one.begun or one.ref not in refs)
 
     def resolve(self, written: set[AttemptRef]) -> list[AttemptRef]:
         """Forget the doubtful results that were written and return them; the others are sent again."""
