@@ -2,7 +2,7 @@
 
 FROM python:3.13-slim AS build
 WORKDIR /build
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE ./
 COPY tools/setup.py tools/setup.py
 RUN PYTHONPATH=tools python -c "from setup import selected; print(selected(['build', 'server', 'rq', 'models', 'blob', 'otel']))" > requirements.txt \
     && python -m venv /opt/holdfast \

@@ -18,7 +18,7 @@ READY = $(VENV)/.ready-$(FINGERPRINT)
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
 
-$(READY): pyproject.toml constraints.txt tools/setup.py tools/find-python
+$(READY): pyproject.toml constraints.txt tools/setup.py tools/find-python hatch_build.py src/holdfast/domain/_plain.c
 	@python=$$(PYTHON='$(PYTHON)' sh tools/find-python) && "$$python" tools/setup.py '$(VENV)' $(EXTRAS)
 	@rm -f $(VENV)/.ready-* && touch $@
 
@@ -76,4 +76,5 @@ freeze: $(READY) ## for a release: record the hashes of new migrations, which mu
 
 clean: ## remove what make made; data under .holdfast and artifacts stays
 	@rm -rf $(VENV) .venv311 .venv-uv dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -f src/holdfast/domain/*.so
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

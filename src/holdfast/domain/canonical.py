@@ -74,7 +74,7 @@ def _without(tree: Any, names: list[str]) -> Any:
 
 def _encode(value: Any) -> tuple[bytes, Any, int]:
     try:
-        tree = value if _plain(value, MAX_DEPTH) else _with_exact_numbers(value, MAX_DEPTH)
+        tree = value if is_plain(value, MAX_DEPTH) else _with_exact_numbers(value, MAX_DEPTH)
         text = orjson.dumps(tree, option=orjson.OPT_SORT_KEYS)
     except (TypeError, ValueError):
         pass
@@ -85,8 +85,8 @@ def _encode(value: Any) -> tuple[bytes, Any, int]:
     return orjson.dumps(tree), tree, 0
 
 
-def _plain(value: Any, room: int) -> bool:
-    """Say whether orjson writes everything in this tree but its keys as RFC 8785 wants it."""
+def is_plain_in_python(value: Any, room: int) -> bool:
+    """Return whether orjson writes everything in this tree but its keys as RFC 8785 requires."""
     kind = type(value)
     if kind not in _TREES:
         return kind in _LEAVES
@@ -98,9 +98,15 @@ def _plain(value: Any, room: int) -> bool:
             # Written out for both signs: there are many of them, and calling abs() would take as long as all the rest.
             if not ((1e-5 <= item < 1e16 or -1e16 < item <= -1e-5) and item % 1):
                 return False
-        elif kind not in _LEAVES and not _plain(item, room - 1):
+        elif kind not in _LEAVES and not is_plain_in_python(item, room - 1):
             return False
     return True
+
+
+try:
+    from holdfast.domain._plain import is_plain  # _plain.c has the same rules
+except ImportError:  # there was no compiler where this package was built
+    is_plain = is_plain_in_python
 
 
 def _with_exact_numbers(value: Any, room: int) -> Any:
