@@ -30,7 +30,7 @@ NOTES: dict[str, str] = {
     ),
     "canonical hash of 1 KB": (
         "sorted keys and SHA-256 alone take 1.5 to 1.7 times orjson's plain dump. The rest is the look at every value, "
-        "that keeps NaN, whole doubles and foreign types from getting a text that RFC 8785 does not give them: 0.4 us in "
-        "C, and 4 us in Python where no compiler was at hand."
+        "that keeps NaN, whole doubles and foreign types from getting a text that RFC 8785 does not give them: 0.4 us "
+        "in C, and 4 us in Python where no compiler was at hand."
     ),
 }
