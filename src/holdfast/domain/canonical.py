@@ -18,7 +18,7 @@ and types that it converts unasked; a quick look finds out whether there are any
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice, zip_longest
@@ -103,10 +103,13 @@ def is_plain_in_python(value: Any, room: int) -> bool:
     return True
 
 
+is_plain: Callable[[Any, int], bool]
 try:
-    from holdfast.domain._plain import is_plain  # _plain.c has the same rules
+    from holdfast.domain import _plain  # the same rules in C
 except ImportError:  # there was no compiler where this package was built
     is_plain = is_plain_in_python
+else:
+    is_plain = _plain.is_plain
 
 
 def _with_exact_numbers(value: Any, room: int) -> Any:
