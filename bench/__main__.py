@@ -1,4 +1,4 @@
-"""The command line of the benchmarks; see the package's page."""
+"""The command line of the benchmarks. It fails if a goal that docs/performance.md shows as met is not met."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from bench.contender import Lab
 from bench.experiments import EXPERIMENTS
 from bench.goals import lines
 from bench.rounds import Experiment, Outcome, Sizes
-from bench.table import table
+from bench.table import figure, lost, met_before, table
 
 NEWEST = outfit.SCRATCH / "figures.json"
+PAGE = outfit.ROOT / "docs" / "performance.md"
 
 
 def arguments(given: list[str]) -> argparse.Namespace:
@@ -60,8 +61,12 @@ def measure(options: argparse.Namespace) -> int:
         lab = Lab(Board(board_path), board_path, postgres, redis, outfit.SCRATCH)
         settings = servers.told(postgres) | {"server": options.server, "transport": "unix socket"}
         made = run(lab, chosen(options), sizes, settings, options.json[-1] if options.json else NEWEST)
-    print(table(lines(made)))
-    return 0
+    found = lines(made)
+    print(table(found))
+    missed = [] if options.quick else lost(found, met_before(PAGE.read_text()))
+    for line in missed:
+        print(f"no longer met: {line.measure} {line.against}: {figure(line)}, goal {line.goal}")
+    return 1 if missed else 0
 
 
 def run(
@@ -85,9 +90,8 @@ def main() -> int:
         return 0
     if options.action == "report":
         made = figures.merged(json.loads(path.read_text()) for path in options.json or [NEWEST])
-        target = outfit.ROOT / "docs" / "performance.md"
-        target.write_text(report.page(made))
-        print(f"wrote {os.path.relpath(target)}")
+        PAGE.write_text(report.page(made))
+        print(f"wrote {os.path.relpath(PAGE)}")
         return 0
     return measure(options)
 

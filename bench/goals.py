@@ -119,15 +119,15 @@ def fastest(outcomes: Outcomes) -> Line:
     }
     best = max(medians, key=lambda who: medians[who], default="pgqueuer")
     against = f"the fastest peer ({best})"
-    return Goal("drain, 2 workers, inline", "drain-2", ("holdfast", "rate"), (best, "rate"), against, least=1.0).line(
+    return Goal("drain, 2 workers, inline", "drain-2", ("holdfast", "rate"), (best, "rate"), against, least=1.1).line(
         outcomes
     )
 
 
 OURS = ("holdfast", "rate")
 LINES: tuple[Goal | Callable[[Outcomes], Line], ...] = (
-    Goal("drain, 1 worker, inline", "drain-1", OURS, ("pgqueuer", "rate"), "PGQueuer, batch 1000", least=1.2),
-    Goal("drain, 1 worker, inline", "drain-1", OURS, ("graphile", "rate"), "Graphile, batched", least=1.0),
+    Goal("drain, 1 worker, inline", "drain-1", OURS, ("pgqueuer", "rate"), "PGQueuer, batch 1000", least=1.8),
+    Goal("drain, 1 worker, inline", "drain-1", OURS, ("graphile", "rate"), "Graphile, batched", least=1.2),
     fastest,
     Goal("drain, child processes", "drain-process", ("holdfast-process", "rate"), ("huey", "rate"), "Huey", least=2.0),
     Goal(
@@ -140,6 +140,7 @@ LINES: tuple[Goal | Callable[[Outcomes], Line], ...] = (
     ),
     Goal("submit one by one", "submit-one", OURS, ("pgqueuer", "rate"), "PGQueuer", least=1.0),
     Goal("submit in bulk", "submit-bulk", OURS, ("pg-boss", "rate"), "pg-boss", least=1.2),
+    Goal("submit in bulk", "submit-bulk", OURS, ("pgqueuer", "rate"), "PGQueuer", least=1.0),
     Goal("submit → body, p50", "latency", ("holdfast", "p50"), ("pgqueuer", "p50"), "PGQueuer", most=0.6, unit=" ms"),
     Goal("submit → body, p99", "latency", ("holdfast", "p99"), ("pgqueuer", "p99"), "PGQueuer", most=1.0, unit=" ms"),
     Goal("whole lifecycle", "floor", ("holdfast", "lifecycle"), ("floor", "rate"), "pgbench, by hundreds", least=0.5),
@@ -158,9 +159,10 @@ LINES: tuple[Goal | Callable[[Outcomes], Line], ...] = (
         ("snapshot", "last_tenth"),
         ("snapshot", "first_tenth"),
         "first tenth",
-        least=1.0,
+        least=0.9,
     ),
-    Goal("WAL per run", "wal", ("holdfast", "bytes"), ("pgqueuer", "bytes"), "PGQueuer", most=1.0, unit=" B"),
+    Goal("WAL per run", "wal", ("holdfast", "bytes"), ("pgqueuer", "bytes"), "PGQueuer", most=0.65, unit=" B"),
+    Goal("WAL per run", "wal", ("holdfast", "bytes"), ("graphile", "bytes"), "Graphile", most=1.4, unit=" B"),
     Goal("idle worker, transactions", "idle", ("holdfast-process", "transactions"), most=0.3),
     Goal("idle worker, share of a core", "idle", ("holdfast-process", "core"), most=0.005, unit=""),
     Goal("memory, supervisor", "memory", ("holdfast-process", "supervisor"), most=60, unit=" MB"),

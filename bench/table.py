@@ -9,7 +9,7 @@ from bench.goals import Line
 HEAD = ("measure", "ours", "against", "theirs", "ratio or figure (range)", "goal", "")
 
 
-def ack(line: Line) -> str:
+def judged(line: Line) -> str:
     return {True: "met", False: "NOT MET", None: "-"}[line.met]
 
 
@@ -22,7 +22,7 @@ def figure(line: Line) -> str:
 
 
 def cells(line: Line) -> tuple[str, ...]:
-    return (line.measure, line.ours, line.against, line.theirs, figure(line), line.goal, ack(line))
+    return (line.measure, line.ours, line.against, line.theirs, figure(line), line.goal, judged(line))
 
 
 def table(lines: Sequence[Line]) -> str:
@@ -36,3 +36,19 @@ def markdown(lines: Sequence[Line]) -> str:
     rows = ["| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD)]
     rows += ["| " + " | ".join(cell.replace("NOT MET", "**not met**") for cell in cells(line)) + " |" for line in lines]
     return "\n".join(rows)
+
+
+def met_before(page: str) -> set[tuple[str, str]]:
+    """Return the lines of a page that `markdown` wrote, by measure and peer, whose goals were met."""
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in page.splitlines() if row.startswith("| ")]
+    return {(row[0], _peer(row[2])) for row in rows if len(row) == len(HEAD) and row[-1] == "met"}
+
+
+def lost(lines: Sequence[Line], before: set[tuple[str, str]]) -> list[Line]:
+    """Return the lines that were met before and were measured and not met now."""
+    return [line for line in lines if line.met is False and (line.measure, _peer(line.against)) in before]
+
+
+def _peer(against: str) -> str:
+    """Leave out which peer was the fastest, because another one may be the next time."""
+    return against.partition(" (")[0]

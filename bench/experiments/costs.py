@@ -6,7 +6,7 @@ import time
 from functools import partial
 
 from bench.contender import Lab, PostgresContender
-from bench.contenders import Holdfast, HoldfastProcess, PGQueuer
+from bench.contenders import Graphile, Holdfast, HoldfastProcess, PGQueuer
 from bench.data import pending
 from bench.drain import begun, checkpoint, drain, finished
 from bench.processes import cpu_seconds, resident_megabytes
@@ -89,7 +89,9 @@ def _weigh(pid: int) -> tuple[float, float]:
 
 
 def write_ahead_log(lab: Lab, sizes: Sizes) -> list[Entry]:
-    return [Entry(kind.name, kind(lab), partial(log_bytes, total=sizes.cost)) for kind in (Holdfast, PGQueuer)]
+    return [
+        Entry(kind.name, kind(lab), partial(log_bytes, total=sizes.cost)) for kind in (Holdfast, PGQueuer, Graphile)
+    ]
 
 
 def idle_workers(lab: Lab, sizes: Sizes) -> list[Entry]:

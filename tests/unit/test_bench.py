@@ -13,10 +13,10 @@ from bench.board import Board, new_board
 from bench.contender import Lab
 from bench.contenders import Holdfast
 from bench.experiments import EXPERIMENTS
-from bench.goals import LINES, Line, lines
+from bench.goals import LINES, Figure, Line, lines
 from bench.plots import bars
 from bench.rounds import Outcome, Sizes, alternate
-from bench.table import table
+from bench.table import lost, markdown, met_before, table
 
 MEASURED = ("drain-1", "submit-bulk", "history", "wal", "hash")
 
@@ -66,6 +66,18 @@ def test_goal_is_compared_with_the_median_of_the_rounds() -> None:
     assert judged(0.1, 1.3, 1.4).met
     assert judged(9.0, 1.1, 1.0).met is False
     assert len(lines({})) == len(LINES)
+
+
+def test_a_goal_that_was_met_and_is_not_is_found() -> None:
+    page = markdown(
+        [line("drain", "PGQueuer", met=True), line("drain", "the fastest peer (a)", met=True), line("bulk")]
+    )
+    now = [line("drain", "PGQueuer", met=True), line("drain", "the fastest peer (b)"), line("bulk"), line("new")]
+    assert lost(now, met_before(page)) == [line("drain", "the fastest peer (b)")]
+
+
+def line(measure: str, against: str = "", met: bool = False) -> Line:
+    return Line(measure, against, "≥ 1 x", "1/s", "1/s", Figure(1.0, 1.0, 1.0), met)
 
 
 def test_bars_start_at_zero() -> None:
