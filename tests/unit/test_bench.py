@@ -63,7 +63,7 @@ def test_goal_is_compared_with_the_median_of_the_rounds() -> None:
         samples = {"holdfast": [{"rate": rate} for rate in ours], "pgqueuer": [{"rate": 1.0}] * len(ours)}
         return lines({"drain-1": Outcome(samples=samples)})[0]
 
-    assert judged(0.1, 1.3, 1.4).met
+    assert judged(0.1, 1.9, 2.0).met
     assert judged(9.0, 1.1, 1.0).met is False
     assert len(lines({})) == len(LINES)
 
