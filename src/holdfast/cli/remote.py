@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+# How long a command sends a request again that has no answer: as long as a restart of the API takes, because someone
+# may be looking at a silent terminal.
+RETRY_SECONDS = 5.0
+
 if TYPE_CHECKING:
     from holdfast.runtime.settings import Settings
     from holdfast.verbs.facades import Calls
@@ -32,4 +36,4 @@ def open_remote(settings: Settings) -> AbstractContextManager[Calls] | None:
         return None
     from holdfast.http_client import HttpClient
 
-    return HttpClient(url, token, settings=settings)
+    return HttpClient(url, token, settings=settings, retry_seconds=RETRY_SECONDS)
