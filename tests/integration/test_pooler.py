@@ -22,7 +22,7 @@ from holdfast.doctor.finding import State
 from holdfast.domain.states import Status
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
-from holdfast.drivers.sessions import OwnConnection
+from holdfast.drivers.connections import AsyncOwnConnection, OwnConnection
 from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
 from holdfast.jobs import sync
@@ -205,13 +205,13 @@ def test_a_listener_reports_once_that_a_pooler_does_not_forward_notifications(
     monkeypatch.setattr("holdfast.doorbells.listen.DEAF_PAUSE", 0.01)
     said: list[dict[str, Any]] = []
     connected = threading.Semaphore(0)
-    real = sessions.AsyncOwnConnection.connect
+    real = AsyncOwnConnection.connect
 
     async def connect(*args: Any, **kwargs: Any) -> Any:
         connected.release()
         return await real(*args, **kwargs)
 
-    monkeypatch.setattr(sessions.AsyncOwnConnection, "connect", connect)
+    monkeypatch.setattr(AsyncOwnConnection, "connect", connect)
     unsubscribe = observe.subscribe(lambda _, fields: said.append(fields), lambda event: event == "listener.deaf")
 
     async def listen() -> None:

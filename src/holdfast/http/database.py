@@ -22,11 +22,10 @@ from holdfast.domain.values import RunRecord
 from holdfast.doorbells.bell import Bell, CoalescingBell
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
+from holdfast.drivers.connections import REFUSED, OwnConnection, ReadTimeout, fresh
 from holdfast.drivers.faults import is_lost, is_read_only
-from holdfast.drivers.read_timeout import ReadTimeout
-from holdfast.drivers.sessions import OwnConnection, Session
+from holdfast.drivers.sessions import Session
 from holdfast.http.ringing import Notifier
-from holdfast.runtime.pools import REFUSED, fresh
 from holdfast.runtime.runtime import Runtime, learn_server, read_only, refused, unreachable
 from holdfast.schema import grants, migrate
 from holdfast.sql.statement import Op

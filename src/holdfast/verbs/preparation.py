@@ -81,7 +81,7 @@ def prepare(
     **options: Any,
 ) -> NewRun:
     """Check a request and make it ready to be written. Raises BadInput with every problem it finds."""
-    found = resolve(task)
+    found = registry.resolve(task)
     head = _head(settings, found, parameters, submitter, options, default_dedupe)
     return head.with_payload(_payload(found, parameters, id or new_id()))
 
@@ -95,7 +95,7 @@ def prepare_one(
     **options: Any,
 ) -> tuple[NewRun, Payload]:
     """The same, for one of many runs of a task: what it has in common with the others, made once, and its payload."""
-    found = task if isinstance(task, Task) else resolve(task)
+    found = registry.resolve(task)
     if options or submitter is not ANONYMOUS:
         head = _head(settings, found, parameters, submitter, options)
     else:
@@ -195,7 +195,7 @@ def prepare_batches(
     Those are checked as the batches are iterated over.
     """
     head, first = prepare_one(settings, task, many[0], submitter=submitter, **options)
-    return head, Batches(resolve(task), many, first)
+    return head, Batches(registry.resolve(task), many, first)
 
 
 def _payload(task: Task, parameters: Any, id_: str) -> Payload:
@@ -217,17 +217,6 @@ def _encoded(task: Task, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         return task.encode(parameters)
     except BadParameters as error:
         raise _of_the_request(error) from None
-
-
-def resolve(task: Task | str | Callable[..., Any]) -> Task:
-    """The registered task that a caller means."""
-    if isinstance(task, Task):
-        return task
-    if isinstance(task, str):
-        return registry.get(task)
-    raise BadInput(
-        f"{task!r} is not a task; decorate it with @task, or name a registered one", [Problem("/model", "not a task")]
-    )
 
 
 def _check_parameters(task: Task, parameters: Mapping[str, Any], text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
 
@@ -46,24 +47,21 @@ EXAMPLE = {"model": "mock", "parameters": {"seconds": 0.1, "steps": 2}}
 DATABASE_PROBLEMS = problem("database-unreachable", "database-read-only", "database-busy", headers=RETRY_AFTER)
 
 
+@dataclass(slots=True)
 class Submitting:
     """Makes the operation that submits a run, as often as it takes.
 
     Only when it is performed again may it find what it made before: the id was made here, for it alone.
     """
 
-    def __init__(self, head: NewRun, payload: Payload) -> None:
-        self.head = head
-        self.payload = payload
-        self.rings = False
-        """Whether the statement rings for the run's queue."""
-        self._again = False
-
-    def ring(self) -> None:
-        self.rings = True
+    head: NewRun
+    payload: Payload
+    rings: bool = False
+    """Whether the statement rings for the run's queue."""
+    again: bool = False
 
     def __call__(self) -> Op[Submitted]:
-        again, self._again = self._again, True
+        again, self.again = self.again, True
         return ops.submit_one(self.head, self.payload, ring=self.rings, again=again)
 
 
