@@ -34,7 +34,7 @@ def queues() -> None:
 @json_option
 def list_queues(as_json: bool) -> None:
     """List the queues that have live runs or are paused."""
-    from holdfast.documents.runs import written
+    from holdfast.domain.times import written
 
     with open_client() as client:
         found = client.queues()

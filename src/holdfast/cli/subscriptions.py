@@ -9,6 +9,7 @@ import click
 from holdfast.cli import output, values
 from holdfast.cli.output import Column
 from holdfast.cli.session import json_option, open_only_database
+from holdfast.domain.times import written
 
 if TYPE_CHECKING:
     from holdfast.domain.records import DeliveryRecord
@@ -52,7 +53,7 @@ def list_subscriptions(as_json: bool) -> None:
         output.table(SUBSCRIPTIONS, found)
         return
     items = [
-        _plain(one.subscription) | {"pending": one.pending, "oldest_pending_at": _at(one.oldest_pending_at)}
+        _plain(one.subscription) | {"pending": one.pending, "oldest_pending_at": written(one.oldest_pending_at)}
         for one in found
     ]
     for item in items:
@@ -142,10 +143,4 @@ def redeliver(delivery: int) -> None:
 
 
 def _plain(record: Any) -> dict[str, Any]:
-    return {name: _at(value) if name.endswith("_at") else value for name, value in record._asdict().items()}
-
-
-def _at(value: Any) -> str | None:
-    from holdfast.documents.runs import written
-
-    return written(value)
+    return {name: written(value) if name.endswith("_at") else value for name, value in record._asdict().items()}

@@ -102,6 +102,6 @@ def revoke(token_id: str) -> None:
 
 
 def _plain(token: TokenRecord) -> dict[str, Any]:
-    from holdfast.documents.runs import written
+    from holdfast.domain.times import written
 
     return token._asdict() | {"scopes": list(token.scopes)} | {name: written(getattr(token, name)) for name in TIMES}

@@ -38,7 +38,7 @@ def workers() -> None:
 @json_option
 def list_workers(everyone: bool, as_json: bool) -> None:
     """List the live workers."""
-    from holdfast.documents.runs import written
+    from holdfast.domain.times import written
 
     with open_client() as client:
         found = [worker for worker in client.workers() if everyone or worker.status != "stopped"]

@@ -7,7 +7,6 @@ from time import perf_counter
 from typing import Any
 
 from holdfast.domain.errors import DatabaseUnreachable
-from holdfast.http import tracing
 from holdfast.http.call import Call
 from holdfast.http.hosts import Hosts, check_origin
 from holdfast.http.principals import STRANGER, Door
@@ -31,15 +30,9 @@ class Guard:
         self._always = {name for name, route in routes.items() if route.always}
 
     def receive(self, environ: Mapping[str, Any]) -> Call:
-        """Give the request its ids."""
+        """Count the request, and give it its ids."""
         self._meters.enter()
-        return Call(
-            self._service,
-            environ,
-            tracing.request_id(environ.get("HTTP_X_REQUEST_ID")),
-            tracing.traceparent(environ.get("HTTP_TRACEPARENT")),
-            perf_counter(),
-        )
+        return Call(self._service, environ)
 
     def admit(self, call: Call, endpoint: str | None) -> None:
         """Let the request in, and say who makes it; or raise the Refusal that says why not."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -44,6 +45,7 @@ class SubmitOptions(TypedDict, total=False):
 
 OPTIONS = tuple(SubmitOptions.__annotations__)
 POLICIES = ("success", "failure", "always")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,10 @@ def _policy_text(retry: Retry | None, timeout: float | None, max_attempts: int) 
 
 
 def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
+    for value in values:
+        if value is not None:
+            return value
+    return None
 
 
 def _unknown(options: Mapping[str, Any]) -> list[Problem]:
@@ -269,13 +274,14 @@ def _key(key: Any, settings: Settings, problems: list[Problem]) -> str | None:
 def _short_text(name: str, value: Any, problems: list[Problem]) -> str | None:
     if value is None:
         return None
-    if not isinstance(value, str) or not 1 <= len(value) <= 255 or "\0" in value or not _storable(value):
+    if not isinstance(value, str) or not 1 <= len(value) <= 255 or not _storable(value):
         problems.append(Problem(f"/{name}", "must be 1 to 255 characters"))
     return str(value)
 
 
 def _storable(text: str) -> bool:
-    return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
+    """Postgres stores neither NUL nor half of a surrogate pair."""
+    return _UNSTORABLE.search(text) is None
 
 
 def _queue(queue: Any, task: Task, problems: list[Problem]) -> str:

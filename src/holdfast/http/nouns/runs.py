@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 from urllib.parse import urlencode
 
 import orjson
 
 from holdfast import ops
 from holdfast.documents.runs import run_document
-from holdfast.domain.errors import Problem
+from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import parse_id
 from holdfast.domain.states import Status
+from holdfast.domain.tasks import registry
 from holdfast.domain.values import NewRun, RunRecord, Submitted
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, etag_of, items
 from holdfast.http.audit import log_event
 from holdfast.http.call import Call
 from holdfast.http.routes import Noun, routes
-from holdfast.http.run_requests import new_run, new_runs
 from holdfast.http.versions import versioned
 from holdfast.sql.runs import EVERYTHING
 from holdfast.verbs import runs as verbs
 from holdfast.verbs import submissions
 from holdfast.verbs.outcomes import run_event
+from holdfast.verbs.preparation import OPTIONS, prepare
 
 MAX_BATCH = 1000
+FIELDS = ("model", "parameters", *OPTIONS)
 
 
 def submit(call: Call) -> Answer:
     reading.query(call)
     key = reading.idempotency_key(call)
-    new = new_run(call, reading.json_body(call), key)
+    new = _new_run(call, reading.json_body(call), key)
     submitted = call.service.database.perform(partial(ops.submit, new))
     run, created = submitted.run, _is_new(new, submitted)
     if created:
@@ -47,7 +50,7 @@ def submit(call: Call) -> Answer:
 def submit_batch(call: Call) -> Answer:
     reading.query(call)
     reading.no_idempotency_key(call, "Keys of a batch are per run: runs[].key.")
-    news = new_runs(call, reading.json_body(call, around=3), MAX_BATCH)
+    news = _new_runs(call, reading.json_body(call, around=3), MAX_BATCH)
     submitted = call.service.database.perform(partial(ops.submit_many, news))
     created = [_is_new(new, one) for new, one in zip(news, submitted, strict=True)]
     made = [one.run for one, fresh in zip(submitted, created, strict=True) if fresh]
@@ -60,6 +63,57 @@ def submit_batch(call: Call) -> Answer:
         for new, one, fresh in zip(news, submitted, created, strict=True)
     ]
     return answer({"items": shown}, 201 if made else 200)
+
+
+def _new_run(call: Call, body: Any, key: str | None = None, pointer: str = "", dedupe: str = "active") -> NewRun:
+    """Check a request for a run. Every problem has a pointer into the body.
+
+    `dedupe` holds where neither the request nor its task says anything about duplicates.
+    """
+    asked = reading.checked_object(body, FIELDS, pointer)
+    model = asked.get("model")
+    if not isinstance(model, str):
+        raise reading.refused(
+            [Problem(f"{pointer}/model", "must be the name of a task" if "model" in asked else "missing")]
+        )
+    parameters = {} if asked.get("parameters") is None else asked["parameters"]
+    if not isinstance(parameters, dict):
+        raise reading.refused([Problem(f"{pointer}/parameters", "must be an object")])
+    options = {name: asked[name] for name in OPTIONS if asked.get(name) is not None}
+    if key is not None and options.setdefault("key", key) != key:
+        raise reading.refused([Problem(f"{pointer}/key", "differs from the Idempotency-Key header; send one of them")])
+    if "run_after" in options:
+        options["run_after"] = reading.instant(options["run_after"], f"{pointer}/run_after")
+    task = registry.get(model)
+    return prepare(
+        call.settings,
+        task,
+        parameters,
+        submitter=call.caller.submitter,
+        default_dedupe=dedupe if task.dedupe == "off" and not task.has_own_dedupe else None,
+        **options,
+    )
+
+
+def _new_runs(call: Call, body: Any, most: int) -> list[NewRun]:
+    """Check a request for several runs, each as in `_new_run`; but of many, each is meant unless it says otherwise."""
+    asked = reading.checked_object(body, ("runs",)).get("runs")
+    if not isinstance(asked, list) or not 1 <= len(asked) <= most:
+        raise reading.refused([Problem("/runs", f"must be a list of 1 to {most} requests")])
+    made, problems = [], []
+    for index, one in enumerate(asked):
+        pointer = f"/runs/{index}"
+        try:
+            made.append(_new_run(call, one, None, pointer, dedupe="off"))
+        except BadInput as error:
+            problems += [Problem(_under(pointer, p.pointer), p.detail) for p in error.problems]
+    if problems:
+        raise reading.refused(problems[:20])
+    return made
+
+
+def _under(pointer: str, inner: str) -> str:
+    return inner if inner.startswith(pointer) else pointer + inner
 
 
 def _is_new(new: NewRun, submitted: Submitted) -> bool:
