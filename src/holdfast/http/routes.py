@@ -24,10 +24,15 @@ from holdfast.verbs.verb import Http, Verb, declared
 View = Callable[..., Answer]
 
 
-class Route(NamedTuple):
-    """One operation. `scope` is None where no token is asked for.
+ANY_SCOPE = ""
+"""Stands for the scope of routes that need a token, whatever its scopes."""
 
-    `always` lets a request pass while Postgres is away and no token can be checked: as a stranger's.
+
+class Route(NamedTuple):
+    """One operation. `scope` is None where no token is needed.
+
+    `always` admits a request while Postgres is away and no token can be checked: as that of an unknown principal.
+    `is_page` for routes that serve HTML (see `pages`).
     """
 
     method: str
@@ -36,6 +41,7 @@ class Route(NamedTuple):
     scope: str | None
     operation: dict[str, Any]
     always: bool = False
+    is_page: bool = False
 
 
 @dataclass(frozen=True)

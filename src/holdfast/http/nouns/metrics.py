@@ -11,7 +11,7 @@ from holdfast.http import reading
 from holdfast.http.answers import Answer
 from holdfast.http.call import Call
 from holdfast.http.cluster import DOWN
-from holdfast.http.principals import STRANGER
+from holdfast.http.principals import UNKNOWN
 from holdfast.http.routes import Noun, Route
 from holdfast.verbs.openapi import TEXT, operation
 
@@ -24,7 +24,7 @@ class _Scrape:
 
     def __init__(self, call: Call) -> None:
         self._service = call.service
-        self._stranger = call.principal is STRANGER
+        self._stranger = call.principal is UNKNOWN
 
     def collect(self) -> Iterator[Metric]:
         yield from (DOWN,) if self._stranger else self._service.cluster.families()
