@@ -155,7 +155,7 @@ def test_what_needs_the_database_says_so(local: Shell, words: tuple[str, ...]) -
         ((), {"HOLDFAST_URL": api, "HOLDFAST_DATABASE_URL": ""}),
     ):
         assert local.run(*given, *words, code=2, **environment) == ""
-        assert f"needs the database, and cannot ask the API at {api}" in local.errors
+        assert f"needs the database, and cannot use the API at {api}" in local.errors
     assert local.json("tokens", "list") == {"items": []}
 
 

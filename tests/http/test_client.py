@@ -349,7 +349,7 @@ def test_requests_are_not_repeated_for_longer_than_retry_seconds(moody: Any, set
     with busy, pytest.raises(ServerUnreachable, match="long gone"):
         busy.get(RUN["run_id"])
     gone = HttpClient("http://127.0.0.1:1", settings=settings, retry_seconds=0.2)
-    with gone, pytest.raises(ServerUnreachable, match="does not answer"):
+    with gone, pytest.raises(ServerUnreachable, match="does not respond"):
         gone.queues()
 
 

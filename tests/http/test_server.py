@@ -50,7 +50,7 @@ def test_a_port_that_is_taken_is_told(start_server: Callable[..., Server]) -> No
 
 def test_a_database_that_is_away_at_the_start_is_told(start_server: Callable[..., Server]) -> None:
     refused = start_server(HOLDFAST_DATABASE_URL="postgresql://x:secret@127.0.0.1:1/x")
-    assert "does not answer" in refused.url
+    assert "does not respond" in refused.url
     assert "secret" not in refused.url
 
 

@@ -210,4 +210,4 @@ def test_a_worker_that_cannot_start_says_why(here: Inside, arguments: list[str],
 
 def test_a_worker_without_a_database_says_so(here: Inside) -> None:
     away = {"HOLDFAST_DATABASE_URL": "postgresql://127.0.0.1:1/x"}
-    assert "does not answer" in here.refused("worker", code=69, env=away)
+    assert "does not respond" in here.refused("worker", code=69, env=away)

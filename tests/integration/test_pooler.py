@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast import observe
 from holdfast.assembly.worker import listen_to
 from holdfast.client import AsyncClient, Client, shared
-from holdfast.doctor.database import Patient, doorbell, pooler
+from holdfast.doctor.database import Target, doorbell, pooler
 from holdfast.doctor.finding import State
 from holdfast.domain.states import Status
 from holdfast.drivers import psycopg as driver
@@ -244,12 +244,12 @@ def test_prepared_statements_can_be_enabled_for_a_pooler_that_supports_them(
 
 def test_the_doctor_reports_a_pooler(stage: Stage, database_url: str) -> None:
     with OwnConnection.connect(stage.url, session=sessions.CLIENT) as connection:
-        patient = Patient(stage.settings, stage.url, connection)
-        assert "pooler" in pooler(patient).detail
-        assert doorbell(patient).state is State.WARN
+        target = Target(stage.settings, stage.url, connection)
+        assert "pooler" in pooler(target).detail
+        assert doorbell(target).state is State.WARN
     with OwnConnection.connect(database_url, session=sessions.CLIENT) as connection:
-        patient = Patient(stage.settings, database_url, connection)
-        assert (pooler(patient).state, pooler(patient).detail) == (
+        target = Target(stage.settings, database_url, connection)
+        assert (pooler(target).state, pooler(target).detail) == (
             State.OK,
             "none: each connection has its own session",
         )

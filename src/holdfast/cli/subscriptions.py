@@ -87,7 +87,7 @@ def remove(name: str) -> None:
     """Remove subscription NAME; undelivered events are dropped."""
     with open_only_database() as client:
         client.remove_subscription(name)
-    output.note(f"subscription {name} is gone")
+    output.note(f"subscription {name} is removed")
 
 
 @subscriptions.command()
@@ -97,7 +97,7 @@ def pause(name: str, reason: str | None) -> None:
     """Pause subscription NAME; its events are kept."""
     with open_only_database() as client:
         client.pause_subscription(name, reason=reason)
-    output.note(f"subscription {name} is paused; holdfast subscriptions resume {name} goes on")
+    output.note(f"subscription {name} is paused; to resume it: holdfast subscriptions resume {name}")
 
 
 @subscriptions.command()
@@ -106,7 +106,7 @@ def resume(name: str) -> None:
     """Resume subscription NAME where it stopped."""
     with open_only_database() as client:
         client.resume_subscription(name)
-    output.note(f"subscription {name} goes on")
+    output.note(f"subscription {name} is not paused")
 
 
 @subscriptions.command()
@@ -136,7 +136,7 @@ def deliveries(name: str | None, status: str | None, limit: int, as_json: bool) 
 @subscriptions.command()
 @click.argument("delivery", type=int)
 def redeliver(delivery: int) -> None:
-    """Deliver number DELIVERY once more."""
+    """Deliver number DELIVERY again."""
     with open_only_database() as client:
         client.redeliver(delivery)
     output.note(f"delivery {delivery} is due now")

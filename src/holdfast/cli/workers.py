@@ -61,5 +61,5 @@ def drain(worker_id: str) -> int:
     if not found:
         output.error(f"no live worker has the id {worker_id}; holdfast workers list shows them")
         return exits.NOT_FOUND
-    output.note(f"worker {worker_id} takes nothing more and stops when its runs have ended")
+    output.note(f"worker {worker_id} claims no more runs and stops when its runs have ended")
     return exits.OK

@@ -1,4 +1,4 @@
-"""The application, put together."""
+"""The application: Flask with the guard, the nouns and the service."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from holdfast.runtime.settings import Settings, load
 
 
 class Api(Flask):
-    """Flask, with the way of a request through it written out.
+    """Flask, with an explicit path for each request.
 
-    It passes the guard, its view is called, whatever was raised becomes a problem, and the guard adds the headers that
+    The guard admits it, its view is called, an error becomes a problem document, and the guard adds the headers that
     every answer has. Views of nouns take the call and return an Answer; they use nothing of Flask's context, so a path
     without parts to fill in is answered without one. Other views work as Flask's do.
     """
@@ -68,7 +68,7 @@ class Api(Flask):
         return guard.finish(call, answered, route)
 
     def _other(self) -> Any:
-        """A view that is not of a noun, with all that Flask does around it; or what routing had to say."""
+        """A view that does not belong to a noun, with Flask's usual processing; or the error that routing raised."""
         before = self.preprocess_request()
         return self.process_response(self.make_response(self.dispatch_request() if before is None else before))
 

@@ -14,7 +14,7 @@ log = logging.getLogger("holdfast.http")
 
 
 def log_event(call: Call, event: str, fields: Mapping[str, Any]) -> None:
-    """Log that something was done, by whom, and in which request."""
+    """Log what was done, who did it, and in which request."""
     if is_subscribed(event):
         emit(event, **fields, by=call.principal.name, request_id=call.request_id)
 

@@ -1,4 +1,4 @@
-"""A call of the API: one request with everything that a view may want to know, handed to it instead of looked up."""
+"""A call of the API: one request with everything that its view may need, passed to it as an argument."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Call:
 
     @property
     def may_read(self) -> bool:
-        """Whether the token may read runs; one that may only change them learns what came of its own requests."""
+        """Whether the token may read runs. One that may only change them sees just the results of its own requests."""
         return allows(self.principal.scopes, "runs:read")
 
     def header(self, name: str) -> str | None:
@@ -53,7 +53,7 @@ class Call:
         return found
 
     def parameters(self) -> list[tuple[str, str]]:
-        """What the query says, in order. Raises ValueError if it says too much."""
+        """The parameters of the query, in order. Raises ValueError if there are too many."""
         raw: str = self.environ.get("QUERY_STRING", "")
         text = raw.encode("latin-1", "replace").decode("utf-8", "replace")
         return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
@@ -65,7 +65,7 @@ class Call:
             register(callback)
 
     def tags(self) -> frozenset[str]:
-        """The entity tags of If-None-Match, compared weakly as RFC 9110 asks."""
+        """The entity tags of If-None-Match, compared weakly as RFC 9110 requires."""
         header = self.header("HTTP_IF_NONE_MATCH")
         if not header:
             return frozenset()
@@ -80,7 +80,7 @@ def _request_id(given: str | None) -> str:
 
 
 def _traceparent(given: str | None) -> str:
-    """The W3C trace context of what happens here: a new span in the caller's trace, or in a new one.
+    """The W3C trace context of this request: a new span in the caller's trace, or in a new trace.
 
     A header that is malformed starts a new trace, as the recommendation says.
     """

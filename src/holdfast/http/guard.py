@@ -1,4 +1,4 @@
-"""What every request passes on its way in, and every answer on its way out."""
+"""The guard: checks that every request passes, and headers that every answer gets."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Guard:
             if call.environ["SERVER_PROTOCOL"] == "HTTP/1.1":
                 raise Refusal("bad-request", "An HTTP/1.1 request needs a Host header.")
         elif not self._hosts.knows(host):
-            raise Refusal("unknown-host", "The Host header names no host of this server; list it in HOLDFAST_HOSTS.")
+            raise Refusal("unknown-host", "The Host header does not name this server; add the name to HOLDFAST_HOSTS.")
         coding = call.environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None and coding.strip().lower() != "chunked":
-            raise Refusal("bad-request", "This server supports no Transfer-Encoding other than chunked.")
+            raise Refusal("bad-request", "The only Transfer-Encoding that this server supports is chunked.")
         check_origin(call.environ["REQUEST_METHOD"], call.environ)
         scope = self.scopes.get(endpoint) if endpoint is not None else None
         if scope is not None:

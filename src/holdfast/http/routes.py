@@ -1,8 +1,8 @@
 """Routes as data: a path, a method, the scope it needs and what the OpenAPI document says about it.
 
-Flask's rules, the check of scopes and the document are all made from the same tables, so none can forget a route. The
-routes of verbs are made from their declarations; a verb whose answer is a stream, waits, or depends on more of the
-request than its arguments has a view of its own.
+Flask's rules, the check of scopes and the document are all made from the same tables, so no route is missing from one
+of them. The routes of verbs are made from their declarations; a verb whose answer is a stream, waits, or depends on
+more of the request than its arguments has a view of its own.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Noun:
     routes: list[Route] = field(default_factory=list)
 
     def endpoints(self) -> dict[str, Route]:
-        """Each route by the name that Flask knows it under."""
+        """Each route by its name in Flask."""
         return {f"{self.name}.{route.operation['operationId']}": route for route in self.routes}
 
     def blueprint(self) -> Blueprint:

@@ -39,7 +39,7 @@ def problems(call: Call) -> Answer:
 def show_problem(call: Call, kind: str) -> Answer:
     reading.query(call)
     if kind not in KINDS:
-        raise NotFound("there is no such kind of problem; GET /problems lists them")
+        raise NotFound("there is no problem type with this name; GET /problems lists them")
     return answer(_kind(kind))
 
 

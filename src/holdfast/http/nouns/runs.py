@@ -68,7 +68,7 @@ def submit_batch(call: Call) -> Answer:
 def _new_run(call: Call, body: Any, key: str | None = None, pointer: str = "", dedupe: str = "active") -> NewRun:
     """Check a request for a run. Every problem has a pointer into the body.
 
-    `dedupe` holds where neither the request nor its task says anything about duplicates.
+    `dedupe` applies if neither the request nor its task says anything about duplicates.
     """
     asked = reading.checked_object(body, FIELDS, pointer)
     model = asked.get("model")
@@ -96,7 +96,7 @@ def _new_run(call: Call, body: Any, key: str | None = None, pointer: str = "", d
 
 
 def _new_runs(call: Call, body: Any, most: int) -> list[NewRun]:
-    """Check a request for several runs, each as in `_new_run`; but of many, each is meant unless it says otherwise."""
+    """Check a request for several runs, each as in `_new_run`, but without deduplication unless it is requested."""
     asked = reading.checked_object(body, ("runs",)).get("runs")
     if not isinstance(asked, list) or not 1 <= len(asked) <= most:
         raise reading.refused([Problem("/runs", f"must be a list of 1 to {most} requests")])
@@ -117,12 +117,12 @@ def _under(pointer: str, inner: str) -> str:
 
 
 def _is_new(new: NewRun, submitted: Submitted) -> bool:
-    """Whether this request made the run, be it in an earlier try whose answer was lost on the way from Postgres."""
+    """Whether this request made the run, perhaps in an earlier try whose response from Postgres was lost."""
     return submitted.created or submitted.run.id == new.id
 
 
 def _readable(call: Call, new: NewRun, run: RunRecord) -> RunRecord:
-    """A run that another request made, as the caller may see it: whole only with `runs:read`."""
+    """A run that another request made, as far as the caller may see it: completely only with `runs:read`."""
     return run if call.may_read else ops.as_submitted(new, run)
 
 
@@ -145,7 +145,7 @@ def index(call: Call) -> Answer:
     if job_id is not None and parse_id(job_id) is None:
         problems.append(Problem("/job_id", "is not the id of a job"))
     if before is not None and parse_id(before) is None:
-        problems.append(Problem("/cursor", "is not one that this service gave out"))
+        problems.append(Problem("/cursor", "is not a cursor that this server returned"))
     if problems:
         raise reading.refused(problems)
     page = call.service.database.perform(

@@ -17,8 +17,8 @@ from holdfast.verbs.openapi import Part, header, problem
 ABOUT = """\
 Submit runs of registered tasks, wait for them, read their results, and cancel or retry them.
 
-Every error is a problem document (RFC 9457). A request that made something can be repeated without harm if it has an
-`Idempotency-Key`. Answers carry `X-Request-Id` and `traceparent`.
+Every error is a problem document (RFC 9457). A request that creates something can be repeated safely if it has an
+`Idempotency-Key`. Responses have the headers `X-Request-Id` and `traceparent`.
 """
 
 
@@ -43,7 +43,7 @@ def build(nouns: Iterable[Noun], settings: Settings) -> dict[str, Any]:
                     "type": "http",
                     "scheme": "bearer",
                     "description": f"A token with the scope that the operation names; scopes: {', '.join(SCOPES)}. "
-                    "A server on loopback without any token needs none.",
+                    "A server on loopback requires none until the first is created.",
                 },
                 "session": {
                     "type": "apiKey",
