@@ -128,15 +128,15 @@ class Server:
         return httpx2.Client(base_url=self.url, **{"timeout": 20.0, **options})
 
     def stop(self) -> tuple[int, str]:
-        """Ask it to end; returns its exit code and what it said."""
+        """Stop it, and return its exit code and its output."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            _, said = self.process.communicate(timeout=20)
+            _, output = self.process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            _, said = self.process.communicate()
-        return self.process.returncode, said
+            _, output = self.process.communicate()
+        return self.process.returncode, output
 
 
 @pytest.fixture

@@ -154,9 +154,9 @@ def test_errors_are_those_of_the_other_clients(client: HttpClient, server: Serve
         client.submit("mirror", key="not a key")
     with pytest.raises(BadInput):
         client.list(status="DONE")
-    for nobody in ("x", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"):
+    for unknown in ("x", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"):
         with pytest.raises(RunNotFound):
-            client.get(nobody)
+            client.get(unknown)
     with pytest.raises(RunEnded):
         run.retry()
     hands.fail(hands.claim(run.id), "no luck")
@@ -268,7 +268,7 @@ RUN = {
 
 @pytest.fixture
 def moody() -> Iterator[type[Moody]]:
-    handler = type("Told", (Moody,), {"script": [], "asked": []})
+    handler = type("Recording", (Moody,), {"script": [], "asked": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     handler.url = f"http://127.0.0.1:{server.server_port}"  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever)
@@ -366,7 +366,7 @@ def test_a_refusal_is_not_repeated(moody: Any, settings: Settings) -> None:
 
 
 def test_a_stream_is_resumed_where_it_broke_off(moody: Any, settings: Settings) -> None:
-    def told(*lines: str) -> Callable[[Moody], None]:
+    def sending(*lines: str) -> Callable[[Moody], None]:
         def say(it: Moody) -> None:
             it.send_response(200)
             it.send_header("Content-Type", "text/event-stream")
@@ -382,11 +382,11 @@ def test_a_stream_is_resumed_where_it_broke_off(moody: Any, settings: Settings) 
         return f"id: {seq}\ndata: {json.dumps({**document, 'at': '2026-01-01T00:00:00Z'})}\n"
 
     moody.script[:] = [
-        told(": hello", "", event(1)),
+        sending(": hello", "", event(1)),
         lambda it: it.hang_up(),
         lambda it: it.say(503, {"detail": "busy"}, Retry_After="0"),
-        told(event(2), "id: 3\ndata: broken off in the mid"),
-        told(event(3), 'id: 3\nevent: end\ndata: {"status": "SUCCEEDED"}\n'),
+        sending(event(2), "id: 3\ndata: broken off in the mid"),
+        sending(event(3), 'id: 3\nevent: end\ndata: {"status": "SUCCEEDED"}\n'),
     ]
     with HttpClient(moody.url, settings=settings) as client:
         assert [one.seq for one in client.follow_events(RUN["run_id"])] == [1, 2, 3]

@@ -145,14 +145,14 @@ def test_no_acknowledged_run_is_lost(app: Flask, proxy: Proxy, database_url: str
 def test_a_stream_outlives_an_outage(app: Flask, proxy: Proxy, submit: Submit, hands: Hands) -> None:
     run_id = submit()
     answer = app.test_client().get(f"/runs/{run_id}/events", headers=SSE, buffered=False)
-    told = messages(line for piece in answer.iter_encoded() for line in piece.decode().split("\n"))
-    assert next(told)["data"]["type"] == "SUBMITTED"
+    received = messages(line for piece in answer.iter_encoded() for line in piece.decode().split("\n"))
+    assert next(received)["data"]["type"] == "SUBMITTED"
     proxy.cut()
     claim = hands.claim(run_id)
     proxy.restore()
-    assert next(told)["data"]["type"] == "CLAIMED"
+    assert next(received)["data"]["type"] == "CLAIMED"
     hands.succeed(claim, 1)
-    assert next(told)["data"]["type"] == "SUCCEEDED"
-    assert next(told)["event"] == "end"
+    assert next(received)["data"]["type"] == "SUCCEEDED"
+    assert next(received)["event"] == "end"
     answer.close()
     assert app.extensions[EXTENSION].streams.open == 0
