@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.ids import new_id
-from holdfast.sql import leases
+from holdfast.sql import orphans
 from tests.timeline import Timeline
 
 
@@ -30,9 +30,9 @@ def test_leased_run_is_not_claimed_by_id(timeline: Timeline) -> None:
 def test_leased_run_is_not_an_orphan(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").takes(run)
-    assert timeline.ask(leases.orphan(run)) == []
+    assert timeline.ask(orphans.of_run(run)) == []
     timeline.later(seconds=61)
-    assert [orphan.run_id for orphan in timeline.ask(leases.orphan(run))] == [run]
+    assert [orphan.run_id for orphan in timeline.ask(orphans.of_run(run))] == [run]
 
 
 @pytest.mark.every_driver

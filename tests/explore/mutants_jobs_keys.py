@@ -6,6 +6,7 @@ from tests.explore.mutants_jobs import CREATE
 from tests.explorer.mutation import SQL
 
 SUBMIT, KEYS = "holdfast.ops.submit", "holdfast.sql.keys"
+CHILDREN = "holdfast.ops.children"
 TAKEN = "        if (yield from keys.take(key)):\n            return (yield from create_job(new, tasks))\n"
 
 # As in `mutants_jobs`: a name, the guard, where it is, what is taken away, what is put there, and who notices.
@@ -119,5 +120,51 @@ KEYED = [
         "              and not exists (select from holdfast.jobs where jobs.id = idempotency_keys.run_id)\n",
         "",
         "key_job+key_run@keyed_late",
+    ),
+]
+
+NAMES = [
+    (
+        "name-compared",
+        "a name that stands for one run is not accepted for another",
+        CREATE,
+        "        yield from require_same_run(new, answer.run)\n",
+        "        pass\n",
+        "name+name_other@pending",
+    ),
+    (
+        "name-taken-once",
+        "a name stands for one run",
+        SQL,
+        "on conflict (run_id, name) do nothing returning run_id\n        )\n        select count(*) from taken",
+        (
+            "on conflict (run_id, name) do update set result = excluded.result returning run_id\n        )\n"
+            "        select count(*) from taken"
+        ),
+        "name+name@pending",
+    ),
+    (
+        "name-found",
+        "a request that finds a name taken receives the stored child",
+        CHILDREN,
+        '            id_ = stored.what["run"]\n',
+        "            pass\n",
+        "name+name@pending",
+    ),
+    (
+        "map-compared",
+        "a name that stands for one map is not accepted for another",
+        CHILDREN,
+        '    if stored.what["asked"] != new.request:\n',
+        "    if False:\n",
+        "name_map+name_other_map@pending",
+    ),
+    (
+        "map-found",
+        "a request that finds the name of a map taken receives that map",
+        CHILDREN,
+        "    return map_id, False\n",
+        "    return id_, True\n",
+        "name_map+name_map@pending",
     ),
 ]

@@ -65,7 +65,7 @@ POSTPONE: list[Mutant] = [
         "an event records that a run was postponed",
         "ops.postpone",
         "            yield from events.postponed(run_id, by)\n",
-        "",
+        "            pass\n",
         Explored("postpone+claim@ready"),
     ),
     mutant(

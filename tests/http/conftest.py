@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -11,17 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from holdfast.http import create_app
+from holdfast.domain.ids import new_id
+from holdfast.domain.tokens import SCOPES, mint
+from holdfast.drivers.psycopg import transact
+from holdfast.http import create_app, principals
 from holdfast.http.service import EXTENSION
+from holdfast.ops.tokens import create_token
 from holdfast.runtime.settings import Settings
 from tests.http.hands import Hands
 
 ROOT = Path(__file__).parents[2]
 Submit = Callable[..., str]
+Mint = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
@@ -54,7 +61,8 @@ def app(settings: Settings, make_app: Callable[[Settings], Flask]) -> Flask:
 
 @pytest.fixture
 def api(app: Flask) -> FlaskClient:
-    return app.test_client()
+    # Tests send the cookies that they are about.
+    return app.test_client(use_cookies=False)
 
 
 @pytest.fixture
@@ -77,6 +85,29 @@ def submit(api: FlaskClient) -> Submit:
     return make
 
 
+@pytest.fixture
+def connection(database_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(database_url, autocommit=True) as made:
+        yield made
+
+
+@pytest.fixture
+def make_token(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> Mint:
+    """Creates a token and returns its text and its id; from then on the API requires one."""
+    monkeypatch.setattr(principals, "OPEN_SECONDS", 0.0)
+
+    def make(*scopes: str, name: str = "test", days: float | None = None) -> tuple[str, str]:
+        text, stored = mint(secrets.token_bytes(32), new_id(), name, scopes or SCOPES, by="tester", days=days)
+        transact(connection, lambda: create_token(stored))
+        return text, stored.id
+
+    return make
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
 class Server:
     """The shipped server as a process."""
 
@@ -97,15 +128,15 @@ class Server:
         return httpx2.Client(base_url=self.url, **{"timeout": 20.0, **options})
 
     def stop(self) -> tuple[int, str]:
-        """Ask it to end; returns its exit code and what it said."""
+        """Stop it, and return its exit code and its output."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            _, said = self.process.communicate(timeout=20)
+            _, output = self.process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            _, said = self.process.communicate()
-        return self.process.returncode, said
+            _, output = self.process.communicate()
+        return self.process.returncode, output
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
     python -m tests.http.fuzz [CALLS]
 
 Starts a database, the shipped server and a worker of its own, makes a token, and lets schemathesis call until there
-were at least so many calls (20,000 unless said otherwise). Ends with 0 only if every check held in all of them.
+were at least so many calls (20,000 by default). Ends with 0 only if every check held in all of them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def make_token(url: str) -> str:
 
 def call(url: str, token: str, seed: int) -> tuple[int, bool]:
     """One round of schemathesis: how many calls it made, and whether all was well."""
-    said = subprocess.run(
+    done = subprocess.run(
         [
             *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "run", f"{url}/openapi.json"),
             *("--header", f"Authorization: Bearer {token}", "--seed", str(seed), "--continue-on-failure"),
@@ -65,9 +65,9 @@ def call(url: str, token: str, seed: int) -> tuple[int, bool]:
         capture_output=True,
         text=True,
     )
-    counted = re.search(r"(\d+) generated", said.stdout)
-    if said.returncode or counted is None:
-        print(*(line[:500] for line in said.stdout.splitlines()[-200:]), said.stderr[-2000:], sep="\n")
+    counted = re.search(r"(\d+) generated", done.stdout)
+    if done.returncode or counted is None:
+        print(*(line[:500] for line in done.stdout.splitlines()[-200:]), done.stderr[-2000:], sep="\n")
         return int(counted[1]) if counted else 0, False
     return int(counted[1]), True
 

@@ -31,7 +31,7 @@ class Proxy:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def cut(self) -> None:
-        """Close everything. Whoever asks now is refused."""
+        """Close everything. New connections are refused."""
         self._flows.set()
         listener, self._listener = self._listener, None
         if listener is not None:

@@ -27,12 +27,12 @@ class Shell:
         self.errors = ""
 
     def run(self, *words: str, code: int = 0, **environment: str) -> str:
-        found, said = self.tried(*words, **environment)
-        assert found == code, (found, said)
-        return said
+        found, captured = self.tried(*words, **environment)
+        assert found == code, (found, captured)
+        return captured
 
     def tried(self, *words: str, **environment: str) -> tuple[int, str]:
-        """The exit code, and what was said on stdout."""
+        """The exit code, and what was printed on stdout."""
         with self.monkeypatch.context() as patch:
             for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
                 patch.delenv(name)
@@ -42,9 +42,9 @@ class Shell:
                 patch.setenv(name, value)
             self.capsys.readouterr()
             code = invoke([*(["--url", self.url] if self.url else []), *words])
-            said = self.capsys.readouterr()
-            self.errors = said.err
-            return code, said.out
+            captured = self.capsys.readouterr()
+            self.errors = captured.err
+            return code, captured.out
 
     def json(self, *words: str) -> Any:
         return json.loads(self.run(*words, "--json"))
@@ -155,7 +155,7 @@ def test_what_needs_the_database_says_so(local: Shell, words: tuple[str, ...]) -
         ((), {"HOLDFAST_URL": api, "HOLDFAST_DATABASE_URL": ""}),
     ):
         assert local.run(*given, *words, code=2, **environment) == ""
-        assert f"needs the database, and cannot ask the API at {api}" in local.errors
+        assert f"needs the database, and cannot use the API at {api}" in local.errors
     assert local.json("tokens", "list") == {"items": []}
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from time import monotonic
-from typing import Any
 
 import pytest
 
@@ -18,7 +14,6 @@ from holdfast.domain.errors import (
     BadInput,
     BadParameters,
     KeyReused,
-    NotAllowed,
     NotCanonical,
     NotFound,
     RunCancelled,
@@ -26,11 +21,9 @@ from holdfast.domain.errors import (
     RunFailed,
     RunNotFinished,
     RunNotFound,
-    ServerUnreachable,
     UnknownTask,
     WaitTimeout,
 )
-from holdfast.http_client.retry_policy import pause_before_next_wait, retry_after
 from holdfast.runtime.settings import Settings
 from holdfast.verbs.facades import AsyncCalls, Calls
 from tests.http.api_tasks import mirror
@@ -154,9 +147,9 @@ def test_errors_are_those_of_the_other_clients(client: HttpClient, server: Serve
         client.submit("mirror", key="not a key")
     with pytest.raises(BadInput):
         client.list(status="DONE")
-    for nobody in ("x", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"):
+    for unknown in ("x", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"):
         with pytest.raises(RunNotFound):
-            client.get(nobody)
+            client.get(unknown)
     with pytest.raises(RunEnded):
         run.retry()
     hands.fail(hands.claim(run.id), "no luck")
@@ -210,197 +203,3 @@ async def test_the_asynchronous_one(server: Server, settings: Settings, hands: H
         with pytest.raises(RunNotFound):
             await client.get("x")
         assert [found.id for found in await client.list(status="SUCCEEDED")] == [run.id]
-
-
-class Moody(BaseHTTPRequestHandler):
-    """A server that answers as the test says, and remembers what it was asked."""
-
-    protocol_version = "HTTP/1.1"
-    script: list[Callable[[Moody], None]]
-    asked: list[tuple[str, str | None, bytes]]
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.asked.append((self.path, self.headers.get("Idempotency-Key"), body))
-        self.script.pop(0)(self)
-
-    do_GET = do_POST  # noqa: N815
-
-    def say(self, status: int, document: Any = None, **headers: str) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def hang_up(self) -> None:
-        self.close_connection = True
-        self.connection.close()
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-RUN = {
-    "run_id": "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b",
-    "model": "mirror",
-    "status": "PENDING",
-    "parameters": {},
-    "payload_hash": "",
-    "queue": "default",
-    "priority": 0,
-    "created_at": "2026-01-01T00:00:00Z",
-    "started_at": None,
-    "finished_at": None,
-    "attempt_count": 0,
-    "max_attempts": 3,
-    "progress": None,
-    "last_error": None,
-    "result_ref": None,
-    "lease_owner": None,
-    "lease_expires_at": None,
-    "job_id": None,
-    "tags": [],
-}
-
-
-@pytest.fixture
-def moody() -> Iterator[type[Moody]]:
-    handler = type("Told", (Moody,), {"script": [], "asked": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    handler.url = f"http://127.0.0.1:{server.server_port}"  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield handler
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def no_room(it: Moody) -> None:
-    it.say(200, RUN, Retry_After="1")
-
-
-def ended(it: Moody) -> None:
-    it.say(200, RUN | {"status": "SUCCEEDED"})
-
-
-def test_a_server_without_room_to_wait_is_not_asked_all_the_time(
-    moody: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moody.script[:] = [no_room, no_room, no_room, ended]
-    pauses: list[float] = []
-    monkeypatch.setattr("time.sleep", pauses.append)
-    with HttpClient(moody.url, settings=settings) as client:
-        assert client.wait(RUN["run_id"]).status == "SUCCEEDED"
-    assert pauses == [1.0, 1.0]
-    assert ["wait=" in path for path, _, _ in moody.asked] == [False, True, True, True]
-
-
-async def test_the_asynchronous_one_pauses_too(moody: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    moody.script[:] = [no_room, no_room, ended]
-    pauses: list[float] = []
-
-    async def pause(seconds: float) -> None:
-        pauses.append(seconds)
-
-    monkeypatch.setattr("holdfast.http_client.asynchronous.asyncio.sleep", pause)
-    async with AsyncHttpClient(moody.url, settings=settings) as client:
-        assert (await client.wait(RUN["run_id"])).status == "SUCCEEDED"
-    assert 1.0 in pauses
-
-
-def test_a_wait_that_was_whole_is_followed_by_no_pause() -> None:
-    assert pause_before_next_wait(1.0, monotonic()) == 0.0
-    assert pause_before_next_wait(None, monotonic() + 60) == 1.0
-    assert pause_before_next_wait(5.0, monotonic() + 60) == 5.0
-
-
-def test_a_submission_is_repeated_with_its_key(moody: Any, settings: Settings) -> None:
-    moody.script[:] = [
-        lambda it: it.say(503, {"detail": "busy"}, Retry_After="0"),
-        lambda it: it.hang_up(),
-        lambda it: it.say(502, "a proxy's page"),
-        lambda it: it.say(429, {"detail": "slow down"}, Retry_After="0"),
-        lambda it: it.say(201, RUN),
-    ]
-    with HttpClient(moody.url, settings=settings) as client:
-        assert client.submit("mirror", {"n": 1}).id == RUN["run_id"]
-    keys = {key for _, key, _ in moody.asked}
-    assert len(moody.asked) == 5
-    assert len(keys) == 1
-    assert len({body for _, _, body in moody.asked}) == 1
-
-
-def test_what_cannot_be_repeated_is_not(moody: Any, settings: Settings) -> None:
-    moody.script[:] = [lambda it: it.hang_up(), lambda it: it.say(503, {"detail": "unsure"}, Retry_After="0")]
-    with HttpClient(moody.url, settings=settings) as client:
-        for _ in range(2):
-            with pytest.raises(ServerUnreachable):
-                client.retry(RUN["run_id"])
-    assert len(moody.asked) == 2
-
-
-def test_requests_are_not_repeated_for_longer_than_retry_seconds(moody: Any, settings: Settings) -> None:
-    moody.script[:] = [lambda it: it.say(503, {"detail": "long gone"}, Retry_After="3600")]
-    busy = HttpClient(moody.url, settings=settings, retry_seconds=5)
-    with busy, pytest.raises(ServerUnreachable, match="long gone"):
-        busy.get(RUN["run_id"])
-    gone = HttpClient("http://127.0.0.1:1", settings=settings, retry_seconds=0.2)
-    with gone, pytest.raises(ServerUnreachable, match="does not answer"):
-        gone.queues()
-
-
-def test_a_refusal_is_not_repeated(moody: Any, settings: Settings) -> None:
-    problem = {"type": "/problems/unauthenticated", "status": 401, "detail": "This needs a token."}
-    moody.script[:] = [lambda it: it.say(401, problem), lambda it: it.say(500, {"detail": "broken"})]
-    with HttpClient(moody.url, settings=settings) as client:
-        with pytest.raises(NotAllowed) as refused:
-            client.queues()
-        assert refused.value.problem == problem
-        with pytest.raises(holdfast.HoldfastError, match="broken"):
-            client.queues()
-    assert len(moody.asked) == 2
-
-
-def test_a_stream_is_resumed_where_it_broke_off(moody: Any, settings: Settings) -> None:
-    def told(*lines: str) -> Callable[[Moody], None]:
-        def say(it: Moody) -> None:
-            it.send_response(200)
-            it.send_header("Content-Type", "text/event-stream")
-            it.send_header("Connection", "close")
-            it.end_headers()
-            it.wfile.write("".join(line + "\n" for line in lines).encode())
-            it.close_connection = True
-
-        return say
-
-    def event(seq: int) -> str:
-        document = {"seq": seq, "type": "X", "from": None, "to": None, "reason": None, "attempt": 0}
-        return f"id: {seq}\ndata: {json.dumps({**document, 'at': '2026-01-01T00:00:00Z'})}\n"
-
-    moody.script[:] = [
-        told(": hello", "", event(1)),
-        lambda it: it.hang_up(),
-        lambda it: it.say(503, {"detail": "busy"}, Retry_After="0"),
-        told(event(2), "id: 3\ndata: broken off in the mid"),
-        told(event(3), 'id: 3\nevent: end\ndata: {"status": "SUCCEEDED"}\n'),
-    ]
-    with HttpClient(moody.url, settings=settings) as client:
-        assert [one.seq for one in client.follow_events(RUN["run_id"])] == [1, 2, 3]
-
-
-def test_retry_after_is_seconds_or_a_date() -> None:
-    assert retry_after({"retry-after": "7"}) == 7
-    assert retry_after({"retry-after": "Wed, 01 Jan 2020 00:00:00 GMT"}) == 0
-    assert retry_after({}) is None
-    assert retry_after({"retry-after": "soon"}) is None
-
-
-def test_an_address_is_needed(settings: Settings) -> None:
-    with pytest.raises(holdfast.HoldfastError, match="HOLDFAST_URL"):
-        HttpClient(settings=settings)
-    with pytest.raises(holdfast.HoldfastError, match="http://"):
-        HttpClient("localhost:8080", settings=settings)

@@ -34,8 +34,8 @@ def test_lines_of_libraries_and_of_the_server_itself_are_json(
         os.kill(process, signal.SIGKILL)
         eventually(lambda: [pid for pid in children(server.process.pid) if pid != process])
         eventually(lambda: client.get("/livez").status_code == 200)
-    _, said = server.stop()
-    lines = [json.loads(line) for line in said.splitlines()]
+    _, output = server.stop()
+    lines = [json.loads(line) for line in output.splitlines()]
     levels = {line.get("message"): line["level"] for line in lines}
     assert levels["printed by a library"] == levels["to stderr"] == "info"
     assert any(line.get("logger") == "gunicorn.error" and "SIGKILL" in line["message"] for line in lines)

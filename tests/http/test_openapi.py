@@ -11,6 +11,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from holdfast.domain.tasks import registry
 from holdfast.http.nouns import NOUNS
 from holdfast.http.problems import KINDS
+from holdfast.http.routes import ANY_SCOPE
 
 
 def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -44,7 +45,9 @@ def test_every_operation_is_described(api: FlaskClient) -> None:
     for key, operation in operations(document).items():
         assert operation["summary"]
         assert operation["tags"]
-        assert operation["security"] == ([{"token": [scopes[key]]}] if scopes[key] else [])
+        scope = scopes[key]
+        named = [] if scope == ANY_SCOPE else [scope]
+        assert operation["security"] == ([] if scope is None else [{"token": named}, {"session": named}])
         parts = {part[1:-1] for part in key[1].split("/") if part.startswith("{")}
         assert {one["name"] for one in operation.get("parameters", []) if one["in"] == "path"} == parts
         for answer in operation["responses"].values():

@@ -64,8 +64,8 @@ def test_workers_are_listed_and_drained(api: FlaskClient, submit: Submit, hands:
     assert (answer.status_code, answer.json["status"]) == (202, "draining")
     assert api.get("/workers?status=draining").json["items"][0]["id"] == hands.id
     assert api.get("/workers?status=lazy").status_code == 422
-    for nobody in ("x", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"):
-        missing = api.post(f"/workers/{nobody}/drain")
+    for unknown in ("x", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"):
+        missing = api.post(f"/workers/{unknown}/drain")
         assert (missing.status_code, problem(missing)) == (404, "not-found")
 
 
@@ -97,13 +97,13 @@ def test_the_summary_counts_by_model_and_status(
             counted = connection.execute(
                 "select task, status, count(*) from holdfast.run_status group by 1, 2"
             ).fetchall()
-        told = {
+        reported = {
             (one["model"], status): one[status]
             for one in summary["items"]
             for status in ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
             if one[status]
         }
-        assert told == {(task, status): count for task, status, count in counted}
+        assert reported == {(task, status): count for task, status, count in counted}
         assert summary["total"]["created"] == 7
 
     agrees()

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 from flask import Flask
 
-from holdfast.drivers import read_timeout, sessions
+from holdfast.drivers import connections
+from holdfast.drivers.connections import bounded
 from holdfast.http.service import EXTENSION
 from holdfast.runtime.settings import Settings
 from tests.http.conftest import Submit
@@ -66,7 +67,7 @@ def test_an_outage_is_told_and_ends_by_itself(app: Flask, proxy: Proxy) -> None:
 def test_a_server_that_hangs_is_told_and_comes_back(app: Flask, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     api = app.test_client()
     assert api.post("/runs", json={"model": "mirror"}).status_code == 201
-    monkeypatch.setattr(sessions, "bounded", lambda waits, _: read_timeout.bounded(waits, 0.3))
+    monkeypatch.setattr(connections, "bounded", lambda waits, _: bounded(waits, 0.3))
     proxy.hang()
     for _ in range(5):
         answer = api.post("/runs", json={"model": "mirror"})
@@ -84,7 +85,7 @@ def test_a_statement_that_takes_too_long_is_not_asked_again(
     assert api.get("/runs").status_code == 200
     with psycopg.connect(database_url) as other:
         other.execute("lock table holdfast.runs in access exclusive mode")
-        monkeypatch.setattr(sessions, "bounded", lambda waits, _: read_timeout.bounded(waits, 0.3))
+        monkeypatch.setattr(connections, "bounded", lambda waits, _: bounded(waits, 0.3))
         answer = api.get("/runs")
         assert (answer.status_code, problem(answer)) == (503, "database-busy")
     monkeypatch.undo()
@@ -144,14 +145,14 @@ def test_no_acknowledged_run_is_lost(app: Flask, proxy: Proxy, database_url: str
 def test_a_stream_outlives_an_outage(app: Flask, proxy: Proxy, submit: Submit, hands: Hands) -> None:
     run_id = submit()
     answer = app.test_client().get(f"/runs/{run_id}/events", headers=SSE, buffered=False)
-    told = messages(line for piece in answer.iter_encoded() for line in piece.decode().split("\n"))
-    assert next(told)["data"]["type"] == "SUBMITTED"
+    received = messages(line for piece in answer.iter_encoded() for line in piece.decode().split("\n"))
+    assert next(received)["data"]["type"] == "SUBMITTED"
     proxy.cut()
     claim = hands.claim(run_id)
     proxy.restore()
-    assert next(told)["data"]["type"] == "CLAIMED"
+    assert next(received)["data"]["type"] == "CLAIMED"
     hands.succeed(claim, 1)
-    assert next(told)["data"]["type"] == "SUCCEEDED"
-    assert next(told)["event"] == "end"
+    assert next(received)["data"]["type"] == "SUCCEEDED"
+    assert next(received)["event"] == "end"
     answer.close()
     assert app.extensions[EXTENSION].streams.open == 0

@@ -17,7 +17,7 @@ from tests.http.conftest import Submit
 from tests.http.hands import Hands
 from tests.http.test_submit import pointers, problem
 
-NOBODY = "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"
+UNKNOWN = "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"
 
 
 def test_a_version_that_is_known_is_not_sent_again(api: FlaskClient, submit: Submit, hands: Hands) -> None:
@@ -51,7 +51,7 @@ def test_a_version_that_is_known_is_not_sent_again(api: FlaskClient, submit: Sub
     assert len(set(tags)) == len(tags)
 
 
-@pytest.mark.parametrize("path", ["/runs/nope", f"/runs/{NOBODY}", f"/runs/{NOBODY}/result", "/runs/x/events"])
+@pytest.mark.parametrize("path", ["/runs/nope", f"/runs/{UNKNOWN}", f"/runs/{UNKNOWN}/result", "/runs/x/events"])
 def test_a_run_that_is_not_there_is_a_404(api: FlaskClient, path: str) -> None:
     answer = api.get(path)
     assert answer.status_code == 404
@@ -119,13 +119,13 @@ def test_times_are_written_the_same_everywhere(api: FlaskClient, submit: Submit,
     running = api.get("/runs?status=RUNNING").json["items"][0]["run_id"]
     api.post("/queues/paused/pause")
     held = submit(queue="paused", parameters={"n": 2})
-    told = [api.get(f"/runs/{run_id}/why").text for run_id in (later, running, held)]
-    assert [len(re.findall(r"\d{4}-\d\d-\d\dT[\d:.]+Z", text)) for text in told] == [
+    texts = [api.get(f"/runs/{run_id}/why").text for run_id in (later, running, held)]
+    assert [len(re.findall(r"\d{4}-\d\d-\d\dT[\d:.]+Z", text)) for text in texts] == [
         2,
         2,
         2,
     ]  # in the sentence and in its field
-    assert "+00:00" not in "".join(told)
+    assert "+00:00" not in "".join(texts)
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "soon", "nan", "inf", "", "1e1"])

@@ -157,7 +157,7 @@ def test_what_is_no_http_gets_a_problem_as_well(server: Server) -> None:
 
     parts = urlsplit(server.url)
 
-    def said(request: bytes) -> tuple[int, bytes]:
+    def response_to(request: bytes) -> tuple[int, bytes]:
         with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
             connection.sendall(request)
             answer = b""
@@ -167,13 +167,13 @@ def test_what_is_no_http_gets_a_problem_as_well(server: Server) -> None:
         assert b"application/problem+json" in head
         return int(head.split()[1]), body
 
-    assert said(b"NONSENSE\r\n\r\n")[0] == 400
-    assert said(b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")[0] == 414
-    status, body = said(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 9000 + b"\r\n\r\n")
+    assert response_to(b"NONSENSE\r\n\r\n")[0] == 400
+    assert response_to(b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")[0] == 414
+    status, body = response_to(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 9000 + b"\r\n\r\n")
     assert status == 431
     assert b"8190" in body
     many = b"".join(b"X-%d: 1\r\n" % number for number in range(200))
-    assert said(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + many + b"\r\n")[0] == 431
+    assert response_to(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + many + b"\r\n")[0] == 431
 
 
 @pytest.mark.parametrize("token", ["hf_se cret", "hf_secret\n", "hf_secret\r\nX-Admin: 1", "hf_secret\0", "hf_secret…"])

@@ -50,7 +50,7 @@ def test_a_port_that_is_taken_is_told(start_server: Callable[..., Server]) -> No
 
 def test_a_database_that_is_away_at_the_start_is_told(start_server: Callable[..., Server]) -> None:
     refused = start_server(HOLDFAST_DATABASE_URL="postgresql://x:secret@127.0.0.1:1/x")
-    assert "does not answer" in refused.url
+    assert "does not respond" in refused.url
     assert "secret" not in refused.url
 
 
@@ -93,8 +93,8 @@ def test_no_connection_is_shared_by_two_processes(start_server: Callable[..., Se
         text = client.get("/metrics").text
         counted = re.findall(r'http_request_duration_seconds_count{[^}]*route="/runs"[^}]*} (\d+)', text)
         assert sum(map(int, counted)) == 20
-    code, said = server.stop()
-    assert (code, said) == (0, "")
+    code, output = server.stop()
+    assert (code, output) == (0, "")
 
 
 def test_an_application_that_was_forked_opens_its_own_connections(app: Flask, submit: Submit) -> None:
@@ -111,10 +111,10 @@ def test_an_application_that_was_forked_opens_its_own_connections(app: Flask, su
         finally:
             os._exit(0)
     os.close(writer)
-    told = os.read(reader, 1)
+    found = os.read(reader, 1)
     os.close(reader)
     os.waitpid(child, 0)
-    assert told == b"1"
+    assert found == b"1"
     assert app.test_client().get("/runs").status_code == 200
     assert app.extensions[EXTENSION].database is ours
 
@@ -177,8 +177,8 @@ def test_a_request_that_is_sent_by_half_is_told_so(start_server: Callable[..., S
     for half in halves:
         with socket.create_connection((parts.hostname, parts.port), timeout=20) as one:
             one.sendall(half)
-            told = b"".join(iter(lambda: one.recv(65536), b"")).decode()
-        refusal = told[told.rindex("HTTP/1.1 ") :]
+            response = b"".join(iter(lambda: one.recv(65536), b"")).decode()
+        refusal = response[response.rindex("HTTP/1.1 ") :]
         assert refusal.startswith("HTTP/1.1 408 Request")
         assert "/problems/request-timeout" in refusal
         assert "connection: close" in refusal.lower()

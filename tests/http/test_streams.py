@@ -47,18 +47,18 @@ def stream(api: FlaskClient, path: str, **headers: str) -> Iterator[dict[str, An
 def test_a_run_that_ended_is_told_whole(api: FlaskClient, submit: Submit, hands: Hands) -> None:
     run_id = submit()
     hands.run(run_id, 1)
-    told = list(stream(api, f"/runs/{run_id}/events"))
-    assert [message.get("event", "message") for message in told] == ["message", "message", "message", "end"]
-    assert [message["id"] for message in told] == ["1", "2", "3", "3"]
-    assert [message["data"] for message in told[:-1]] == api.get(f"/runs/{run_id}/events").json["items"]
-    assert told[-1]["data"] == {"status": "SUCCEEDED"}
+    received = list(stream(api, f"/runs/{run_id}/events"))
+    assert [message.get("event", "message") for message in received] == ["message", "message", "message", "end"]
+    assert [message["id"] for message in received] == ["1", "2", "3", "3"]
+    assert [message["data"] for message in received[:-1]] == api.get(f"/runs/{run_id}/events").json["items"]
+    assert received[-1]["data"] == {"status": "SUCCEEDED"}
 
 
 def test_a_stream_goes_on_where_it_broke_off(api: FlaskClient, submit: Submit, hands: Hands) -> None:
     run_id = submit()
     hands.run(run_id, 1)
-    told = list(stream(api, f"/runs/{run_id}/events", **{"Last-Event-ID": "2"}))
-    assert [message["id"] for message in told] == ["3", "3"]
+    received = list(stream(api, f"/runs/{run_id}/events", **{"Last-Event-ID": "2"}))
+    assert [message["id"] for message in received] == ["3", "3"]
     after = api.get(f"/runs/{run_id}/events", headers={**SSE, "Last-Event-ID": "3"})
     assert (after.status_code, after.data) == (204, b"")
     fresh = list(stream(api, f"/runs/{run_id}/events", **{"Last-Event-ID": "nonsense"}))
@@ -70,9 +70,9 @@ def test_logs_are_streamed_too(api: FlaskClient, submit: Submit, hands: Hands) -
     claim = hands.claim(run_id)
     hands.log(claim, *(f"line {n}" for n in range(5)))
     hands.succeed(claim, 1)
-    told = list(stream(api, f"/runs/{run_id}/logs?limit=2"))
-    assert [message["data"]["message"] for message in told[:-1]] == [f"line {n}" for n in range(5)]
-    assert told[-1]["event"] == "end"
+    received = list(stream(api, f"/runs/{run_id}/logs?limit=2"))
+    assert [message["data"]["message"] for message in received[:-1]] == [f"line {n}" for n in range(5)]
+    assert received[-1]["event"] == "end"
     empty = submit()
     hands.run(empty, 1)
     assert [message["event"] for message in stream(api, f"/runs/{empty}/logs")] == ["end"]
@@ -139,21 +139,21 @@ def test_a_stream_that_is_woken_all_the_time_is_kept_alive_too(
 def test_live_events_reach_an_open_stream(server: Server, submit: Submit, hands: Hands) -> None:
     run_id = submit()
     with server.client() as client, client.stream("GET", f"/runs/{run_id}/events", headers=SSE) as answer:
-        told = messages(answer.iter_lines())
-        assert next(told)["data"]["type"] == "SUBMITTED"
+        received = messages(answer.iter_lines())
+        assert next(received)["data"]["type"] == "SUBMITTED"
         claim = hands.claim(run_id)
-        assert next(told)["data"]["type"] == "CLAIMED"
+        assert next(received)["data"]["type"] == "CLAIMED"
         hands.succeed(claim, 1)
-        assert next(told)["data"]["type"] == "SUCCEEDED"
-        assert next(told)["event"] == "end"
-        assert list(told) == []
+        assert next(received)["data"]["type"] == "SUCCEEDED"
+        assert next(received)["event"] == "end"
+        assert list(received) == []
 
 
 def test_open_streams_do_not_keep_the_server(server: Server, submit: Submit) -> None:
     run_id = submit()
     with server.client() as client, client.stream("GET", f"/runs/{run_id}/events", headers=SSE) as answer:
-        told = messages(answer.iter_lines())
-        assert next(told)["id"] == "1"
-        code, said = server.stop()
-        assert (code, said) == (0, "")
-        assert list(told) == []
+        received = messages(answer.iter_lines())
+        assert next(received)["id"] == "1"
+        code, output = server.stop()
+        assert (code, output) == (0, "")
+        assert list(received) == []

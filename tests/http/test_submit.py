@@ -206,11 +206,11 @@ def test_many_runs_can_be_made_at_once(api: FlaskClient) -> None:
 def test_the_trace_goes_on(api: FlaskClient, hands: Hands) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
     given = api.post("/runs", json=BODY, headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"})
-    said = given.headers["traceparent"]
-    assert said.startswith(f"00-{trace}-")
-    assert said.endswith("-01")
-    assert "b7ad6b7169203331" not in said
-    assert hands.claim(given.json["run_id"]).traceparent == said
+    sent = given.headers["traceparent"]
+    assert sent.startswith(f"00-{trace}-")
+    assert sent.endswith("-01")
+    assert "b7ad6b7169203331" not in sent
+    assert hands.claim(given.json["run_id"]).traceparent == sent
     assert (
         trace
         not in api.get("/livez", headers={"traceparent": f"00-{trace}-0000000000000000-01"}).headers["traceparent"]
@@ -223,16 +223,16 @@ def test_the_request_id_is_kept_if_it_is_plain(api: FlaskClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "told"),
+    ("path", "body", "detail"),
     [
         ("/batches", {"runs": [{"model": "mirror"}]}, "runs[].key"),
         (f"/jobs/{ANONYMOUS}/tasks", {"entrypoint": "mirror"}, "a key in the body"),
     ],
 )
-def test_a_key_that_would_do_nothing_is_refused(api: FlaskClient, path: str, body: Any, told: str) -> None:
+def test_a_key_that_would_do_nothing_is_refused(api: FlaskClient, path: str, body: Any, detail: str) -> None:
     answer = api.post(path, json=body, headers={"Idempotency-Key": "k"})
     assert (answer.status_code, problem(answer)) == (400, "bad-key")
-    assert told in answer.json["detail"]
+    assert detail in answer.json["detail"]
     assert api.get("/runs").json["items"] == []
 
 

@@ -67,7 +67,7 @@ def test_jobs_are_listed_newest_first_in_pages(here: Inside, jobs: Jobs) -> None
     assert listed(here, "--cursor", made[1]) == [made[0]]
     assert listed(here, "--name", "job 1") == [made[1]]
     told = here.ok("jobs", "list", "--limit", "2").err
-    assert f"there may be more: add --cursor {made[1]}" in told
+    assert f"for more, add --cursor {made[1]}" in told
 
 
 def test_a_filter_takes_any_case_and_the_word_completed(here: Inside, jobs: Jobs) -> None:
@@ -114,7 +114,7 @@ def test_show_says_how_tasks_ended(here: Inside, jobs: Jobs) -> None:
 def test_show_ends_after_fifty_tasks_unless_told(here: Inside, jobs: Jobs) -> None:
     job = jobs.create_job("wide", [{"entrypoint": "mock", "kwargs": QUICK}] * 60)
     assert len(shown(here, job)["tasks"]) == 50
-    assert "these are 50 of 60 tasks; --all shows every one" in here.ok("jobs", "show", job.id).err
+    assert "50 of 60 tasks are shown; --all shows all" in here.ok("jobs", "show", job.id).err
     whole = here.ok("jobs", "show", job.id, "--all", "--json").json["tasks"]
     assert [task["run_id"] for task in whole] == [task.id for task in job.tasks]
     assert "--all" not in here.ok("jobs", "show", job.id, "--all").err

@@ -118,7 +118,7 @@ def test_a_schema_that_does_not_fit_is_named(here: Inside, database_url: str) ->
     latest = int(migrate.latest())
     set_schema(database_url, latest + 1)
     here.ok("runs", "list")
-    assert here.ok("db", "upgrade").err.endswith("left as it is\n")
+    assert here.ok("db", "upgrade").err.endswith("nothing was changed\n")
     set_schema(database_url, latest + 2)
     assert "newer than this code" in here.refused("runs", "list", code=1)
     assert "newer than this code" in here.refused("db", "upgrade", code=1)
@@ -210,4 +210,4 @@ def test_a_worker_that_cannot_start_says_why(here: Inside, arguments: list[str],
 
 def test_a_worker_without_a_database_says_so(here: Inside) -> None:
     away = {"HOLDFAST_DATABASE_URL": "postgresql://127.0.0.1:1/x"}
-    assert "does not answer" in here.refused("worker", code=69, env=away)
+    assert "does not respond" in here.refused("worker", code=69, env=away)

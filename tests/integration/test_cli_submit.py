@@ -73,7 +73,7 @@ def test_the_same_key_finds_the_same_run(here: Inside) -> None:
     first = here.ok("submit", "mock", "-p", "steps=3", "--key", "report-42")
     again = here.ok("submit", "mock", "-p", "steps=3", "--key", "report-42")
     assert again.out == first.out
-    assert "made by an earlier request" in again.err
+    assert "which an earlier request made" in again.err
 
 
 def test_the_same_key_with_another_payload_is_a_conflict_that_names_the_field(here: Inside) -> None:
@@ -98,19 +98,19 @@ def test_an_active_run_is_found_by_its_payload_if_asked(here: Inside) -> None:
         (["baseline_forecast_v1"], "/horizon_months: missing"),
         (["mock", "-p", "steps"], "-p 'steps' is not key=value"),
         (["mock", "-p", "=1"], "is not key=value"),
-        (["mock", "-p", "steps:=many"], "after := there has to be JSON"),
+        (["mock", "-p", "steps:=many"], "the value after := must be JSON"),
         (["mock", "-p", "steps=1", "-p", "steps=2"], "parameter 'steps' is given twice"),
         (["mock", "--priority", "101"], "/priority: must be a whole number from -100 to 100"),
         (["mock", "--priority", "high"], "'high' is not a valid integer"),
-        (["mock", "--run-after", "tomorrow"], "'tomorrow' is no time"),
-        (["mock", "--run-after", "2040-01-31T08:00:00"], "names no zone"),
+        (["mock", "--run-after", "tomorrow"], "'tomorrow' is not a time"),
+        (["mock", "--run-after", "2040-01-31T08:00:00"], "has no time zone"),
         (["mock", "--dedupe", "maybe"], "neither active, off, nor a duration"),
         (["mock", "--key", "two words"], "/key: must be 1 to 255 visible ASCII characters"),
         (["mock", "--queue", ""], "/queue"),
-        (["mock", "--timeout", "3"], "--timeout is about --wait"),
-        (["mock", "--wait", "--timeout", "soon"], "'soon' is no duration"),
+        (["mock", "--timeout", "3"], "--timeout needs --wait"),
+        (["mock", "--wait", "--timeout", "soon"], "'soon' is not a duration"),
         (["mock", "-f", "nowhere.json"], "No such file"),
-        (["mock", "-f", "list.json"], "no JSON object"),
+        (["mock", "-f", "list.json"], "does not contain a JSON object"),
         (["mock", "-f", "broken.json"], "JSON"),
         (["mock", "-f", "twice.json"], "/steps"),
         (["mock", "--wat"], "No such option"),
@@ -128,7 +128,7 @@ def test_bad_input_is_refused_in_one_line(here: Inside, arguments: list[str], to
 def test_an_unreachable_database_is_told_apart(cli: Cli) -> None:
     away = {"HOLDFAST_DATABASE_URL": "postgresql://me:hunter2@127.0.0.1:1/x"}
     told = cli.refused("submit", "mock", code=69, env=away)
-    assert "does not answer" in told
+    assert "does not respond" in told
     assert "hunter2" not in told
 
 

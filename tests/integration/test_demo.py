@@ -27,7 +27,7 @@ def test_every_promise_is_kept_and_nothing_is_left(cli: Cli) -> None:
     assert answer.code == 0, answer
     assert answer.err == ""
     kept = [line.strip() for line in answer.lines if line.strip().startswith("✓ ")]
-    assert f"{len(kept)} of {len(kept)} promises kept" in answer.out
+    assert f"{len(kept)} of {len(kept)} checks succeeded" in answer.out
     assert any("attempts: LOST, SUCCEEDED" in line for line in kept)
     assert any("FAILED, SUCCEEDED" in line for line in kept)
     assert any("15 of 15 runs of job" in line for line in kept)

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from holdfast import AsyncClient, Client
-from holdfast.doctor.database import Patient, doorbell
+from holdfast.doctor.database import Target, doorbell
 from holdfast.embedded import ensure_running
 from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
@@ -92,5 +92,5 @@ def test_a_worker_finishes_runs_and_releases_those_that_depend_on_them(full_url:
 
 def test_the_doctor_says_that_the_queue_is_full(full_url: str) -> None:
     with connect(full_url) as connection:
-        patient = Patient(Settings(database_url=full_url), full_url, connection)
-        assert "notification queue is full" in str(doorbell(patient).detail)
+        target = Target(Settings(database_url=full_url), full_url, connection)
+        assert "notification queue is full" in str(doorbell(target).detail)

@@ -17,12 +17,12 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast import observe
 from holdfast.assembly.worker import listen_to
 from holdfast.client import AsyncClient, Client, shared
-from holdfast.doctor.database import Patient, doorbell, pooler
+from holdfast.doctor.database import Target, doorbell, pooler
 from holdfast.doctor.finding import State
 from holdfast.domain.states import Status
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
-from holdfast.drivers.sessions import OwnConnection
+from holdfast.drivers.connections import AsyncOwnConnection, OwnConnection
 from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
 from holdfast.jobs import sync
@@ -205,13 +205,13 @@ def test_a_listener_reports_once_that_a_pooler_does_not_forward_notifications(
     monkeypatch.setattr("holdfast.doorbells.listen.DEAF_PAUSE", 0.01)
     said: list[dict[str, Any]] = []
     connected = threading.Semaphore(0)
-    real = sessions.AsyncOwnConnection.connect
+    real = AsyncOwnConnection.connect
 
     async def connect(*args: Any, **kwargs: Any) -> Any:
         connected.release()
         return await real(*args, **kwargs)
 
-    monkeypatch.setattr(sessions.AsyncOwnConnection, "connect", connect)
+    monkeypatch.setattr(AsyncOwnConnection, "connect", connect)
     unsubscribe = observe.subscribe(lambda _, fields: said.append(fields), lambda event: event == "listener.deaf")
 
     async def listen() -> None:
@@ -244,12 +244,12 @@ def test_prepared_statements_can_be_enabled_for_a_pooler_that_supports_them(
 
 def test_the_doctor_reports_a_pooler(stage: Stage, database_url: str) -> None:
     with OwnConnection.connect(stage.url, session=sessions.CLIENT) as connection:
-        patient = Patient(stage.settings, stage.url, connection)
-        assert "pooler" in pooler(patient).detail
-        assert doorbell(patient).state is State.WARN
+        target = Target(stage.settings, stage.url, connection)
+        assert "pooler" in pooler(target).detail
+        assert doorbell(target).state is State.WARN
     with OwnConnection.connect(database_url, session=sessions.CLIENT) as connection:
-        patient = Patient(stage.settings, database_url, connection)
-        assert (pooler(patient).state, pooler(patient).detail) == (
+        target = Target(stage.settings, database_url, connection)
+        assert (pooler(target).state, pooler(target).detail) == (
             State.OK,
             "none: each connection has its own session",
         )

@@ -253,5 +253,5 @@ def test_lease_that_its_worker_does_not_know_is_returned(stage: Stage) -> None:
 def test_without_a_database_a_worker_says_so(stage: Stage) -> None:
     with Runtime(stage.settings) as runtime:
         options = replace(worker_options(runtime, WorkerRequest()), database_url="postgresql://127.0.0.1:1/x")
-        with pytest.raises(DatabaseUnreachable, match="does not answer"):
+        with pytest.raises(DatabaseUnreachable, match="does not respond"):
             asyncio.run(Worker(options).serve())

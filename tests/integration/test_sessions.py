@@ -14,8 +14,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.client import AsyncClient, Client
 from holdfast.domain.errors import DatabaseUnreachable
-from holdfast.drivers import read_timeout, sessions
-from holdfast.drivers.sessions import AsyncOwnConnection, OwnConnection
+from holdfast.drivers import connections, sessions
+from holdfast.drivers.connections import AsyncOwnConnection, OwnConnection, bounded
 from holdfast.runtime.settings import Settings
 from holdfast.schema import drift as schema_check
 from holdfast.sql.statement import Op, Statement
@@ -191,7 +191,7 @@ def test_a_client_gives_up_on_a_server_that_does_not_respond(
 ) -> None:
     with Client(replace(client.settings, database_url=wire.url)) as caller:
         caller.submit("echo", {"value": 1})
-        monkeypatch.setattr(sessions, "bounded", lambda waits, _: read_timeout.bounded(waits, 0.3))
+        monkeypatch.setattr(connections, "bounded", lambda waits, _: bounded(waits, 0.3))
         wire.swallow()
         with pytest.raises(DatabaseUnreachable, match="did not respond"):
             caller.submit("echo", {"value": 2})
@@ -202,7 +202,7 @@ async def test_an_asynchronous_client_gives_up_on_a_server_that_does_not_respond
 ) -> None:
     async with AsyncClient(replace(client.settings, database_url=wire.url)) as caller:
         await caller.submit("echo", {"value": 1})
-        monkeypatch.setattr(sessions, "bounded", lambda waits, _: read_timeout.bounded(waits, 0.3))
+        monkeypatch.setattr(connections, "bounded", lambda waits, _: bounded(waits, 0.3))
         wire.swallow()
         with pytest.raises(DatabaseUnreachable, match="did not respond"):
             await caller.submit("echo", {"value": 2})

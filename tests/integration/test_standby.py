@@ -19,7 +19,7 @@ from holdfast.worker import port
 from tests.chaos.servers import DATABASE, Owner, Postgres
 from tests.integration.cli_support import Cli
 
-NO_WRITES = "takes no writes: it is a standby, or read-only"
+NO_WRITES = "accepts no writes: it is a standby or read-only"
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_a_worker_on_a_standby_says_that_the_database_takes_no_writes(standby: P
     said = Cli(tmp_path, database_url=standby.url)("worker", "--until-empty")
     assert said.code == 69
     assert NO_WRITES in said.err
-    assert "does not answer" not in said.err
+    assert "does not respond" not in said.err
     database = port.Database(standby.url, "auto")
     try:
         assert NO_WRITES in (database.trouble() or "")

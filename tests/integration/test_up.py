@@ -51,7 +51,7 @@ class Up:
         return [worker for worker in found if worker["pid"] in alive([worker["pid"]])]
 
     def request(self, path: str, body: bytes | None = None) -> Any:
-        """Ask the API; None if it does not answer."""
+        """Ask the API; None if it does not respond."""
         url = next(line.split()[1] for line in self.said.splitlines() if line.startswith("API"))
         headers = {"Content-Type": "application/json"}
         with contextlib.suppress(OSError), urlopen(Request(url + path, body, headers), timeout=SECONDS) as answer:
@@ -170,4 +170,4 @@ def test_a_worker_whose_parent_is_gone_before_it_looks_ends_too(database_url: st
 
 def test_without_a_usable_database_it_does_not_start(tmp_path: Path) -> None:
     away = Cli(tmp_path, database_url="postgresql://127.0.0.1:1/x")
-    assert "does not answer" in away.refused("up", code=69)
+    assert "does not respond" in away.refused("up", code=69)

@@ -108,7 +108,7 @@ def test_an_error_at_the_start_is_json_if_the_log_is_json(tmp_path: Path) -> Non
     assert said.code == 69
     starting, line = map(json.loads, said.err.splitlines())
     assert starting["event"] == "worker.starting"
-    assert (line["event"], line["level"], "does not answer" in line["error"]) == ("failed", "error", True)
+    assert (line["event"], line["level"], "does not respond" in line["error"]) == ("failed", "error", True)
     assert "hunter2" not in said.err
 
 

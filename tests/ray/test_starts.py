@@ -12,7 +12,8 @@ from holdfast import ops
 from holdfast.domain.ids import new_id
 from holdfast.domain.values import AttemptRef, Claim, Position, WorkerInfo
 from holdfast.drivers import psycopg as driver
-from holdfast.drivers.sessions import CLIENT, OwnConnection
+from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.sessions import CLIENT
 from holdfast.sql import workers
 from tests.timeline import new_run
 

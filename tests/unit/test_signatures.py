@@ -22,7 +22,6 @@ INTERNAL = {
     "perform",
     "ring",
     "ring_later",
-    "require_open",
     "send",
     "load_tasks",
     "load_result",

@@ -1,4 +1,4 @@
-"""The command line: arguments and printing only. What a command does lives where the other interfaces find it too.
+"""The command line: arguments and output only. What a command does is implemented where other interfaces use it too.
 
 Data goes to stdout and everything else to stderr. Without a terminal there is no colour and nothing is cut off.
 """

@@ -17,7 +17,7 @@ from holdfast.cli.worker import tasks_option
     "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Number of server processes."
 )
 @tasks_option
-@click.option("--with-parent", type=int, hidden=True, help="Stop when this process, which started it, is gone.")
+@click.option("--with-parent", type=int, hidden=True, help="Stop when the process with this id, its parent, has ended.")
 def api(host: str | None, port: int | None, processes: int, tasks: tuple[str, ...], with_parent: int | None) -> None:
     """Serve the API over HTTP.
 

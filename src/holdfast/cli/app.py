@@ -1,4 +1,4 @@
-"""The table of commands. Each is imported when it is used, so that help and mistakes are answered at once."""
+"""The table of commands. Each is imported when it is used, so that help and usage errors appear at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.cli.remote import url_option
 
 
 class Entry(NamedTuple):
-    """Where a command is found, and the line that `--help` shows for it."""
+    """The module of a command, and its line in `--help`."""
 
     where: str
     help: str
@@ -25,7 +25,7 @@ COMMANDS = {
     "worker": Entry("holdfast.cli.worker:worker", "Claim runs from queues and execute them."),
     "sweep": Entry("holdfast.cli.sweep:sweep", "Do the workers' upkeep without executing runs."),
     "demo": Entry("holdfast.cli.demo:demo", "Demonstrate the main features on a temporary Postgres."),
-    "doctor": Entry("holdfast.cli.doctor:doctor", "Check the installation and report how to fix problems."),
+    "doctor": Entry("holdfast.cli.doctor:doctor", "Check the installation, and say how to fix problems."),
     "submit": Entry("holdfast.cli.submit:submit", "Submit a run of a task."),
     "runs": Entry("holdfast.cli.runs:runs", "List, follow, cancel and retry runs."),
     "jobs": Entry("holdfast.cli.jobs:jobs", "List, show, cancel and retry jobs."),
@@ -64,7 +64,7 @@ class LazyGroup(click.Group):
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             near = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f" Did you mean {near[0]}?" if near else f" There are: {', '.join(COMMANDS)}."
+            hint = f" Did you mean {near[0]}?" if near else f" Commands: {', '.join(COMMANDS)}."
             raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -99,7 +99,7 @@ def _epilog() -> str:
     epilog=_epilog(),
 )
 @url_option
-@click.option("--traceback", is_flag=True, help="Show where in the code an error came from.")
+@click.option("--traceback", is_flag=True, help="Show the traceback of an error.")
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
 @click.pass_context
 def app(ctx: click.Context, url: str | None, token: str | None, traceback: bool) -> None:

@@ -15,7 +15,7 @@ def db() -> None:
 
 @db.command()
 def upgrade() -> None:
-    """Upgrade the database to the schema of this release. Safe under load and when run several times at once."""
+    """Upgrade the database to the schema of this release. Safe under load, and if it runs more than once at a time."""
     from holdfast.runtime.runtime import Runtime, connect
     from holdfast.schema import migrate
 
@@ -25,7 +25,9 @@ def upgrade() -> None:
         if before is not None and int(before) > int(migrate.latest()):
             with connect(runtime.database_url) as connection:
                 migrate.require(connection)
-            output.note(f"the database is at schema {before}, newer than this code's {migrate.latest()}; left as it is")
+            output.note(
+                f"the database is at schema {before}, newer than this code's {migrate.latest()}; nothing was changed"
+            )
             return
         migrate.upgrade(runtime.database_url, on_wait=output.note)
         with connect(runtime.database_url) as connection:
@@ -101,4 +103,4 @@ def url() -> None:
     places = Places(Path(settings.home).resolve())
     output.data(places.url())
     if not places.server_lock.exists() or not is_held(places.server_lock):
-        output.note("the embedded server is not running now; holdfast up starts it and stays")
+        output.note("the embedded server is not running; holdfast up starts it and keeps it running")

@@ -13,10 +13,10 @@ from holdfast.cli.narration import TerminalNarrator
 
 @click.command()
 def demo() -> int:
-    """Show the main job end to end: a run that succeeds, one that is retried, a job that fans out, a killed worker.
+    """Demonstrate the main features: a run that succeeds, one that is retried, a job that fans out, a killed worker.
 
-    Everything happens in a directory made here under .holdfast and removed at the end. The exit code is 0 only if
-    every promise was kept.
+    Everything happens in a temporary directory under .holdfast, which is removed at the end. The exit code is 0 only
+    if every check succeeded.
     """
     from holdfast.demo import play
 
@@ -26,5 +26,5 @@ def demo() -> int:
     kept = play(narrator, Path.cwd())
     narrator.closing(time.monotonic() - began)
     if not kept:
-        output.error("not every promise was kept; see above")
+        output.error("not every check succeeded; see above")
     return exits.OK if kept else exits.ERROR

@@ -32,13 +32,13 @@ MEANINGS = {
     NOT_FOUND: "not found",
     NOT_ALLOWED: "not allowed",
     CONFLICT: "conflict",
-    UNREACHABLE: "no answer from the database or the API",
+    UNREACHABLE: "the database or the API does not respond",
     INTERRUPTED: "interrupted",
     PIPE_CLOSED: "the output pipe was closed",
     TERMINATED: "terminated",
 }
 
-# The class nearest to the error's own decides.
+# The most specific class of the error decides.
 BY_ERROR: dict[type[BaseException], int] = {
     errors.HoldfastError: ERROR,
     errors.BadInput: USAGE,
@@ -82,7 +82,7 @@ def code_of(error: BaseException) -> int:
 
 
 def _database_code(error: BaseException) -> int:
-    """Errors of the driver that nothing nearer translated; asked only if the driver was loaded at all."""
+    """The exit codes of psycopg's own errors; psycopg is not imported for this."""
     psycopg = sys.modules.get("psycopg")
     if psycopg is not None:
         if isinstance(error, psycopg.errors.InsufficientPrivilege):

@@ -63,11 +63,11 @@ def list_jobs(limit: int, as_json: bool, **filters: str | None) -> None:
         return
     output.table(JOBS, found)
     if more:
-        output.note(f"there may be more: add --cursor {more}")
+        output.note(f"for more, add --cursor {more}")
 
 
 class Shown(NamedTuple):
-    """A task of a job, and what it waits for, if it does and that was read."""
+    """A task of a job, and what it is waiting for, if that was read."""
 
     run: RunRecord
     reasons: Sequence[Reason] = ()
@@ -95,11 +95,11 @@ def show(job_id: str, everything: bool, as_json: bool) -> None:
         output.data("")
         output.table(_columns(tasks, names), tasks)
     if len(tasks) < job.total_tasks:
-        output.note(f"these are {len(tasks)} of {job.total_tasks} tasks; --all shows every one")
+        output.note(f"{len(tasks)} of {job.total_tasks} tasks are shown; --all shows all")
 
 
 def _with_reasons(client: Any, tasks: Sequence[RunRecord]) -> list[Shown]:
-    """The tasks, the first that wait with their reasons: each costs a call, so only the first are read."""
+    """The tasks. Reasons for waiting are read only for the first ones, because each costs a call."""
     waiting = [task.id for task in tasks if task.status == "PENDING"][:SHOWN]
     reasons: dict[str, list[Reason]] = {id_: client.why(id_) for id_ in waiting}
     return [Shown(task, reasons.get(task.id, ())) for task in tasks]
@@ -111,7 +111,7 @@ def _document(task: Shown) -> dict[str, Any]:
     reasons = [
         {"code": reason.code, "detail": rendered(reason.detail, {}, output.exact)}
         for reason in task.reasons
-        # What has started meanwhile waits for nothing.
+        # A task that has started meanwhile is not waiting.
         if reason.code not in ("running", "stopping", "ended")
     ]
     return run_document(task.run) | {"key": task.run.child_key, "waits_for": reasons}
@@ -176,8 +176,8 @@ def cancel_jobs(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> 
 
     def call(api: Jobs, job_id: str) -> None:
         job = api.cancel_job(job_id, reason=reason)
-        said = job.status if job.status.final else "asked to stop"
-        output.document(job_document(job.record)) if as_json else output.data(f"{job.id}  {said}")
+        state = job.status if job.status.final else "requested to stop"
+        output.document(job_document(job.record)) if as_json else output.data(f"{job.id}  {state}")
 
     return _each(job_ids, call)
 
@@ -201,7 +201,7 @@ def retry(job_ids: tuple[str, ...], as_json: bool) -> int:
 
 
 def _each(job_ids: tuple[str, ...], call: Callable[[Jobs, str], None]) -> int:
-    """Make a call about each job, whether or not one fails. The first error decides about the exit code."""
+    """Make a call for each job, even if one fails. The first error determines the exit code."""
     from holdfast.domain.errors import DatabaseUnreachable, HoldfastError, ServerUnreachable
     from holdfast.jobs import Jobs
 

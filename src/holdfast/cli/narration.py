@@ -1,4 +1,4 @@
-"""Telling the demo: scenes on stdout, with one line that is redrawn where a terminal allows it."""
+"""Output of the demo: scenes on stdout, with one line that is redrawn on a terminal."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class TerminalNarrator:
 
     def end(self, gone: bool) -> None:
         self._line("")
-        self.promise(gone, "no process and no file of this is left")
+        self.promise(gone, "no process and no file is left behind")
 
     def closing(self, seconds: float) -> None:
-        text = f"{sum(self._promises)} of {len(self._promises)} promises kept, in {seconds:.1f} s"
+        text = f"{sum(self._promises)} of {len(self._promises)} checks succeeded, in {seconds:.1f} s"
         self._line("")
         self._line(output.styled(text, bold=True, fg="green" if self.kept() else "red"))
         program = called()

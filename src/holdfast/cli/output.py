@@ -1,4 +1,4 @@
-"""Printing: data on stdout, all else on stderr, and never more than the stream at hand can show."""
+"""Printing: data on stdout, everything else on stderr, in a form that the stream can show."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def data(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """One line beside the data."""
+    """One line of information on stderr."""
     sys.stdout.flush()
-    # A terminal has written ^C at the beginning of this line, if that is what made us speak.
+    # After Ctrl-C, a terminal shows ^C at the beginning of this line.
     sys.stderr.write(("\r" if is_terminal(sys.stderr) else "") + text + "\n")
     sys.stderr.flush()
 
@@ -80,7 +80,7 @@ def error(text: str) -> None:
 
 
 def document(value: Any) -> None:
-    """A JSON value: on several lines for a person, on one for a program. Escapes stand in for what cannot be shown."""
+    """A JSON value: indented on a terminal, on one line elsewhere. Characters that cannot be shown are escaped."""
     if is_terminal():
         text = json.dumps(value, ensure_ascii=not is_unicode(), indent=2)
         data("".join(c if c == "\n" or c.isprintable() else f"\\u{ord(c):04x}" for c in text))
@@ -94,7 +94,7 @@ def line(value: Any) -> None:
 
 
 def flush() -> None:
-    """Write out what was printed so far, for a program that reads it meanwhile."""
+    """Flush what was printed so far, for a program that reads it meanwhile."""
     sys.stdout.flush()
 
 
@@ -104,7 +104,7 @@ def compact(value: Any) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with control characters made visible: what others submitted must not steer this terminal."""
+    """The text with control characters made visible: text that others submitted must not control this terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in " \t\n" else c.encode("unicode_escape").decode() for c in text)
@@ -137,7 +137,7 @@ def table(columns: Sequence[Column[T]], records: Iterable[T]) -> None:
 
 
 def fields(pairs: Iterable[tuple[str, object]]) -> None:
-    """Print names and values, one to a line, leaving out what is not there."""
+    """Print names and values, one per line, without those that are missing."""
     shown = [(name, _cell(value)) for name, value in pairs if value is not None]
     room = max((width(name) for name, _ in shown), default=0)
     for name, value in shown:
@@ -146,7 +146,7 @@ def fields(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """How many terminal columns a text takes."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
@@ -238,7 +238,7 @@ def exact(at: datetime) -> str:
 
 
 def when(at: datetime) -> str:
-    """A time: as people say it on a terminal, exact elsewhere."""
+    """A time: in a readable form on a terminal, exact elsewhere."""
     if not is_terminal():
         return exact(at)
     local, today = at.astimezone(), datetime.now().astimezone()
@@ -248,7 +248,7 @@ def when(at: datetime) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in the unit that fits it."""
+    """A duration in a suitable unit."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 120:

@@ -1,4 +1,4 @@
-"""How this program is called here."""
+"""The command by which this program is called."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ PROGRAM = "holdfast"
 
 
 def called() -> str:
-    """What a person types here to call this program: its name if the PATH leads to it, else where it is."""
-    beside = Path(sys.executable).with_name(PROGRAM)
+    """What a user types to call this program: its name if it is on the PATH, otherwise its path."""
+    installed = Path(sys.executable).with_name(PROGRAM)
     found = shutil.which(PROGRAM)
-    if found and (not beside.exists() or Path(found).samefile(beside)):
+    if found and (not installed.exists() or Path(found).samefile(installed)):
         return PROGRAM
-    if not beside.exists():
+    if not installed.exists():
         return f"{sys.executable} -m {PROGRAM}"
     here = Path.cwd()
-    return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
+    return str(installed.relative_to(here) if installed.is_relative_to(here) else installed)

@@ -34,7 +34,7 @@ def queues() -> None:
 @json_option
 def list_queues(as_json: bool) -> None:
     """List the queues that have live runs or are paused."""
-    from holdfast.documents.runs import written
+    from holdfast.domain.times import written
 
     with open_client() as client:
         found = client.queues()
@@ -55,7 +55,7 @@ def pause(name: str, reason: str | None) -> None:
     """Pause queue NAME: no new runs start, running ones continue."""
     with open_client() as client:
         client.pause_queue(name, reason=reason)
-    output.note(f"queue {name} is paused; holdfast queues resume {name} opens it again")
+    output.note(f"queue {name} is paused; to resume it: holdfast queues resume {name}")
 
 
 @queues.command()
@@ -64,4 +64,4 @@ def resume(name: str) -> None:
     """Resume queue NAME: its runs start again."""
     with open_client() as client:
         client.resume_queue(name)
-    output.note(f"queue {name} is open")
+    output.note(f"queue {name} is not paused")

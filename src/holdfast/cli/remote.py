@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def url_option(command: Any) -> Any:
-    """The options that choose an API; they stand before the command: `holdfast --url ... runs list`."""
+    """The options that choose an API. They precede the command: `holdfast --url ... runs list`."""
     command = click.option("--token", metavar="TOKEN", help="The token for the API. Default: HOLDFAST_TOKEN.")(command)
     return click.option("--url", metavar="URL", help="Use the API at this URL. Default: HOLDFAST_URL.")(command)
 

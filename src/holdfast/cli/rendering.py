@@ -1,4 +1,4 @@
-"""Sentences of the engine, which have ids and exact times, as commands show ids and times everywhere."""
+"""Rendering of messages that contain ids and exact times, as commands show ids and times elsewhere."""
 
 from __future__ import annotations
 

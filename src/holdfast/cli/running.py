@@ -16,7 +16,7 @@ from holdfast.cli.app import COMMANDS, app
 from holdfast.cli.program import PROGRAM
 from holdfast.cli.stopping import stopped_with
 
-# Set by the shell when it asks how a word might go on.
+# Set by the shell when it requests completions.
 COMPLETING = "_HOLDFAST_COMPLETE"
 
 
@@ -60,7 +60,7 @@ def invoke(arguments: Sequence[str] | None) -> int:
 
 
 def _dispatch(arguments: list[str]) -> object:
-    """Find the command and call it. click's own `main` would take a closed pipe for a failure."""
+    """Find the command and call it. click's own `main` would report a closed pipe as a failure."""
     if COMPLETING in os.environ:
         return app.main(arguments, prog_name=PROGRAM)
     with app.make_context(PROGRAM, arguments) as context:
@@ -88,15 +88,15 @@ def _explain(error: Exception, arguments: Sequence[str] | None) -> None:
         return
     if getattr(error, "logged", False):
         return
-    said = " ".join(str(error).split()) or type(error).__name__
+    message = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, HoldfastError):
-        output.error(said)
+        output.error(message)
     elif isinstance(error, OSError):
-        output.error(f"{error.strerror or said}{f': {error.filename}' if error.filename else ''}")
+        output.error(f"{error.strerror or message}{f': {error.filename}' if error.filename else ''}")
     elif type(error).__module__.partition(".")[0] == "psycopg":
-        output.error(f"Postgres: {said}")
+        output.error(f"Postgres: {message}")
     else:
-        output.error(f"unexpected {type(error).__name__}: {said} (holdfast --traceback … shows where)")
+        output.error(f"unexpected {type(error).__name__}: {message} (for the traceback: holdfast --traceback …)")
 
 
 def _wants_traceback(arguments: Sequence[str] | None) -> bool:
@@ -114,7 +114,7 @@ def _find_modules_here() -> None:
 
 
 def _pipe_closed() -> int:
-    """The reader left. What is still buffered goes nowhere, or Python would complain about it at its end."""
+    """The output pipe was closed. Discard what is still buffered; otherwise Python would report an error at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

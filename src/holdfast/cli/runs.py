@@ -70,7 +70,7 @@ def list_runs(as_json: bool, **filters: Any) -> None:
         return
     output.table(RUNS, found)
     if more:
-        output.note(f"there may be more: add --cursor {more}")
+        output.note(f"for more, add --cursor {more}")
 
 
 @runs.command()

@@ -1,4 +1,4 @@
-"""holdfast runs: comparing two runs, and checking that the record of one holds together."""
+"""holdfast runs: comparing two runs, and checking that the record of a run is consistent."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _lines(client: Calls, run_id: str, follow: bool) -> Iterator[LogRecord]:
 
 
 def _document(line: LogRecord) -> dict[str, Any]:
-    from holdfast.documents.runs import written
+    from holdfast.domain.times import written
 
     return line._asdict() | {"at": written(line.at)}
 

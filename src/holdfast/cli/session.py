@@ -44,9 +44,9 @@ def open_database() -> Iterator[Client]:
 
 @contextmanager
 def open_only_database() -> Iterator[Client]:
-    """A client on the database, for what the API does not do; raises if it is an API that was chosen.
+    """A client on the database, for calls that the API does not offer. Raises an error if an API was chosen.
 
-    With --url it was. HOLDFAST_URL may be there for other commands, as long as a database is named too.
+    --url chooses one. HOLDFAST_URL may be set for other commands, as long as a database is configured too.
     """
     from holdfast.runtime.settings import load
 
@@ -54,7 +54,7 @@ def open_only_database() -> Iterator[Client]:
     given = (click.get_current_context().find_root().obj or {}).get("url")
     if given or (settings.url and not settings.database_url):
         raise click.UsageError(
-            f"this command needs the database, and cannot ask the API at {given or settings.url}; "
+            f"this command needs the database, and cannot use the API at {given or settings.url}; "
             "run it where the database is, with HOLDFAST_DATABASE_URL and without --url"
         )
     with open_database() as client:

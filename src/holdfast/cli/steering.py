@@ -34,12 +34,12 @@ def wait(run_id: str, timeout: float | None, as_json: bool) -> int:
 
 
 def where_it_failed(run_id: str) -> str:
-    """The way from a run that failed to the traceback."""
-    return f"holdfast runs attempts {run_id} --traceback shows where in its code it failed"
+    """How to see the traceback of a failed run."""
+    return f"holdfast runs attempts {run_id} --traceback shows where the task failed"
 
 
 def command_of(verb: Verb[..., Any], shown_as: Command) -> click.Command:
-    """The command of a verb that changes runs: it takes several ids, and prints how each of the calls ended."""
+    """The command of a verb that changes runs: it takes several ids, and prints the result of each call."""
 
     def callback(run_ids: tuple[str, ...], as_json: bool, **options: Any) -> int:
         given = {name: value for name, value in options.items() if value is not None}
@@ -51,7 +51,7 @@ def command_of(verb: Verb[..., Any], shown_as: Command) -> click.Command:
                 except DatabaseUnreachable:
                     raise
                 except HoldfastError as error:
-                    # The other runs are not kept from it. The first error decides about the exit code.
+                    # The other runs are processed. The first error determines the exit code.
                     output.error(str(error))
                     code = code or exits.code_of(error)
                 else:
@@ -67,7 +67,7 @@ def command_of(verb: Verb[..., Any], shown_as: Command) -> click.Command:
 
 
 def commands() -> Iterator[click.Command]:
-    """The command to wait, and those of the verbs that declare one."""
+    """Add the command `wait`, and those of the verbs that declare one."""
     yield wait
     for verb in declared(outcomes):
         if verb.command is not None:

@@ -26,11 +26,11 @@ _serving = False
 
 
 def unwind_on_signals(arguments: Sequence[str]) -> None:
-    """Raise SystemExit or KeyboardInterrupt when a signal asks this process to stop."""
+    """Raise SystemExit or KeyboardInterrupt when a signal requests this process to stop."""
     global _serving
     _serving = is_service(arguments)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        with contextlib.suppress(ValueError):  # not in the main thread: leave the signals alone
+        with contextlib.suppress(ValueError):  # not in the main thread: keep the signal handlers
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, _leave)
 
@@ -46,7 +46,7 @@ def is_service(arguments: Sequence[str]) -> bool:
 
 
 def stopped_with() -> int | None:
-    """Return the exit code if a signal asked this process to stop."""
+    """Return the exit code if a signal requested this process to stop."""
     return _code(requested[-1]) if requested else None
 
 

@@ -36,7 +36,7 @@ from holdfast.cli.session import json_option, open_client
     "--dedupe",
     metavar="RULE",
     type=values.dedupe,
-    help="Return an existing run with the same payload: active, off, or no older than a duration.",
+    help="Whether to return an existing run with the same payload: active, off, or a maximum age such as 10m.",
 )
 @click.option("--concurrency-key", help="Stored with the run, for limits.")
 @click.option("--tag", "tags", multiple=True, help="A tag. May be repeated.")
@@ -63,16 +63,16 @@ def submit(
     holdfast submit baseline_forecast_v1 -f parameters.json --key report-42
     """
     if timeout is not None and not wait:
-        raise click.UsageError("--timeout is about --wait, which is not given")
+        raise click.UsageError("--timeout needs --wait")
     parameters = values.parameters(pairs, file.read() if file else None)
     given = {name: value for name, value in options.items() if value is not None}
     with open_client() as client:
         run = client.submit(task, parameters, run_after=run_after, tags=tags or None, **given)
         if not run.created:
-            output.note(f"found run {run.id} ({run.status}), made by an earlier request")
+            output.note(f"found run {run.id} ({run.status}), which an earlier request made")
         if not wait:
             output.document(run.as_dict()) if as_json else output.data(run.id)
-            output.hint(f"holdfast runs wait {run.id} follows it")
+            output.hint(f"to follow it: holdfast runs wait {run.id}")
             return exits.OK
         return _wait(client, run, timeout)
 
@@ -85,7 +85,9 @@ def _wait(client: Any, run: Any, timeout: float | None) -> int:
     try:
         run = follow(client, run, timeout)
     except KeyboardInterrupt:
-        output.note(f"the run goes on; holdfast runs wait {run.id} follows it, holdfast runs cancel {run.id} stops it")
+        output.note(
+            f"the run continues; to follow it: holdfast runs wait {run.id}, to stop it: holdfast runs cancel {run.id}"
+        )
         raise
     if run.status == "FAILED":
         output.hint(where_it_failed(run.id))

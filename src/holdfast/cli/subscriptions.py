@@ -9,6 +9,7 @@ import click
 from holdfast.cli import output, values
 from holdfast.cli.output import Column
 from holdfast.cli.session import json_option, open_only_database
+from holdfast.domain.times import written
 
 if TYPE_CHECKING:
     from holdfast.domain.records import DeliveryRecord
@@ -52,7 +53,7 @@ def list_subscriptions(as_json: bool) -> None:
         output.table(SUBSCRIPTIONS, found)
         return
     items = [
-        _plain(one.subscription) | {"pending": one.pending, "oldest_pending_at": _at(one.oldest_pending_at)}
+        _plain(one.subscription) | {"pending": one.pending, "oldest_pending_at": written(one.oldest_pending_at)}
         for one in found
     ]
     for item in items:
@@ -86,7 +87,7 @@ def remove(name: str) -> None:
     """Remove subscription NAME; undelivered events are dropped."""
     with open_only_database() as client:
         client.remove_subscription(name)
-    output.note(f"subscription {name} is gone")
+    output.note(f"subscription {name} is removed")
 
 
 @subscriptions.command()
@@ -96,7 +97,7 @@ def pause(name: str, reason: str | None) -> None:
     """Pause subscription NAME; its events are kept."""
     with open_only_database() as client:
         client.pause_subscription(name, reason=reason)
-    output.note(f"subscription {name} is paused; holdfast subscriptions resume {name} goes on")
+    output.note(f"subscription {name} is paused; to resume it: holdfast subscriptions resume {name}")
 
 
 @subscriptions.command()
@@ -105,7 +106,7 @@ def resume(name: str) -> None:
     """Resume subscription NAME where it stopped."""
     with open_only_database() as client:
         client.resume_subscription(name)
-    output.note(f"subscription {name} goes on")
+    output.note(f"subscription {name} is not paused")
 
 
 @subscriptions.command()
@@ -135,17 +136,11 @@ def deliveries(name: str | None, status: str | None, limit: int, as_json: bool) 
 @subscriptions.command()
 @click.argument("delivery", type=int)
 def redeliver(delivery: int) -> None:
-    """Deliver number DELIVERY once more."""
+    """Deliver number DELIVERY again."""
     with open_only_database() as client:
         client.redeliver(delivery)
     output.note(f"delivery {delivery} is due now")
 
 
 def _plain(record: Any) -> dict[str, Any]:
-    return {name: _at(value) if name.endswith("_at") else value for name, value in record._asdict().items()}
-
-
-def _at(value: Any) -> str | None:
-    from holdfast.documents.runs import written
-
-    return written(value)
+    return {name: written(value) if name.endswith("_at") else value for name, value in record._asdict().items()}

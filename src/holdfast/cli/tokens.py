@@ -68,7 +68,9 @@ def create(name: str, scopes: str, expires: float | None, as_json: bool) -> None
         output.document({"token": text} | _plain(made))
         return
     output.data(text)
-    output.note(f"token {made.id} ({made.name}) may {', '.join(made.scopes)}; keep it, it is not shown again")
+    output.note(
+        f"token {made.id} ({made.name}) has the scopes {', '.join(made.scopes)}; store it now, it is not shown again"
+    )
 
 
 @tokens.command("list")
@@ -98,10 +100,10 @@ def revoke(token_id: str) -> None:
         raise NotFound(f"{token_id!r} is not the id of a token; holdfast tokens list shows them")
     with open_only_database() as client:
         gone = client.perform(partial(revoke_token, id_))
-    output.note(f"token {gone.id} ({gone.name}) can be used no more")
+    output.note(f"token {gone.id} ({gone.name}) is revoked")
 
 
 def _plain(token: TokenRecord) -> dict[str, Any]:
-    from holdfast.documents.runs import written
+    from holdfast.domain.times import written
 
     return token._asdict() | {"scopes": list(token.scopes)} | {name: written(getattr(token, name)) for name in TIMES}

@@ -51,7 +51,7 @@ def up(workers: int, slots: int | None, queues: tuple[str, ...] | None, tasks: t
         output.note(f"try       {called()} submit mock -p seconds=2 --wait")
         if url:
             output.note(f"          curl -s {url}/runs -H 'Content-Type: application/json' -d '{REQUEST}'")
-        output.note("Ctrl-C stops everything; runs go on at the next start")
+        output.note("Ctrl-C stops everything; runs continue at the next start")
         output.note("")
         keep_running(programs, grace=settings.grace_seconds + 15, tell=output.note)
     output.note("stopped")
@@ -64,7 +64,7 @@ def _health_port(settings: Settings, number: int) -> tuple[str, ...]:
 
 
 def _address(settings: Settings, database_url: str) -> str | None:
-    """Where the API will be, once it is sure that it can be there; None if it is not installed."""
+    """The URL of the API, after checking that its port is free; None if it is not installed."""
     try:
         from holdfast.http.server import listen, require_token, url_of
     except ImportError:

@@ -1,4 +1,4 @@
-"""How words on the command line become values."""
+"""Parsing of values on the command line."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class InputFile(click.File):
 
 
 def seconds(text: str) -> float | None:
-    """The seconds of `90`, `1.5h`, `10m`, `2d`; None if it is no duration."""
+    """The seconds of `90`, `1.5h`, `10m`, `2d`; None if it is not a duration."""
     found = _DURATION.fullmatch(text.strip())
     return float(found[1]) * _UNITS[found[2]] if found else None
 
 
 def duration(text: str) -> float:
-    """A length of time."""
+    """A duration."""
     found = seconds(text)
     if found is None:
-        raise click.BadParameter(f"{_short(text)} is no duration; write 90, 1.5s, 10m, 2h or 1d")
+        raise click.BadParameter(f"{_short(text)} is not a duration; write 90, 1.5s, 10m, 2h or 1d")
     return found
 
 
@@ -50,9 +50,9 @@ def moment(text: str) -> datetime | timedelta:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{_short(text)} is no time; write 10m, or 2030-01-31T08:00:00Z") from None
+        raise click.BadParameter(f"{_short(text)} is not a time; write 10m, or 2030-01-31T08:00:00Z") from None
     if at.tzinfo is None:
-        raise click.BadParameter(f"{text!r} names no zone; write {text}Z for UTC, or {text}+10:00")
+        raise click.BadParameter(f"{text!r} has no time zone; write {text}Z for UTC, or {text}+10:00")
     if not is_start(at):
         raise click.BadParameter(f"{_short(text)} is not between the years 1900 and 9998")
     return at
@@ -67,7 +67,7 @@ def dedupe(text: str) -> str | float:
 
 
 def parameters(pairs: Iterable[str], file: bytes | None) -> dict[str, Any]:
-    """The parameters of a run: those of the file, and over them the pairs."""
+    """The parameters of a run: those of the file, overridden by the pairs."""
     found = _of_file(file)
     given: dict[str, Any] = {}
     for pair in pairs:
@@ -85,12 +85,12 @@ def _of_file(content: bytes | None) -> dict[str, Any]:
 
     found = parse(content)
     if not isinstance(found, dict):
-        raise click.UsageError("the file of parameters holds no JSON object")
+        raise click.UsageError("the file of parameters does not contain a JSON object")
     return found
 
 
 def _pair(pair: str) -> tuple[str, Any]:
-    """`key=value` is JSON if it parses and text if not; `key:=json` has to be JSON."""
+    """`key=value` is JSON if it parses and text if not; `key:=json` must be JSON."""
     from holdfast.domain.errors import NotCanonical
     from holdfast.domain.strict_json import parse
 
@@ -103,10 +103,10 @@ def _pair(pair: str) -> tuple[str, Any]:
         return name, parse(text)
     except NotCanonical as error:
         if exact:
-            raise click.UsageError(f"-p {_short(pair)}: after := there has to be JSON; {error}") from error
+            raise click.UsageError(f"-p {_short(pair)}: the value after := must be JSON; {error}") from error
         return name, text
 
 
 def _short(text: str) -> str:
-    """A word as an error shows it: enough to find it again."""
+    """A value as error messages show it: shortened if necessary."""
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")

@@ -21,7 +21,7 @@ EXPLAIN_AFTER = 1.5
 
 
 class Board(Protocol):
-    """Where it is shown how a run gets on."""
+    """Shows the progress of a run."""
 
     def show(self, run: Run, hint: str | None) -> None: ...
 
@@ -29,7 +29,7 @@ class Board(Protocol):
 
 
 def follow(client: Calls, run: Run, timeout: float | None = None) -> Run:
-    """Show how the run gets on until it has ended; raises WaitTimeout after `timeout` seconds."""
+    """Show the progress of a run until it has ended; raises WaitTimeout after `timeout` seconds."""
     from holdfast.client.waiting import timed_out
 
     board: Board = Redrawn() if output.is_coloured(sys.stderr) else Lines()
@@ -80,7 +80,7 @@ def fraction(progress: dict[str, Any] | None) -> float | None:
 
 
 def bar(part: float, room: int = 20) -> str:
-    """A bar that is filled to a part."""
+    """A progress bar."""
     full, empty = ("█", "░") if output.is_unicode(sys.stderr) else ("#", ".")
     filled = round(part * room)
     return full * filled + empty * (room - filled)
@@ -95,20 +95,20 @@ def headline(run: RunFields) -> str:
 
 
 class Redrawn:
-    """One line of a terminal, drawn again and again."""
+    """One line of a terminal, redrawn at every change."""
 
     FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
     PLAIN_FRAMES = "|/-\\"
 
     def __init__(self) -> None:
         self._frames = self.FRAMES if output.is_unicode(sys.stderr) else self.PLAIN_FRAMES
-        self._turn = 0
+        self._frame = 0
         self._began = time.monotonic()
 
     def show(self, run: Run, hint: str | None) -> None:
-        self._turn += 1
+        self._frame += 1
         final = run.status.final
-        mark = "" if final else self._frames[self._turn % len(self._frames)] + " "
+        mark = "" if final else self._frames[self._frame % len(self._frames)] + " "
         part = 1.0 if run.status == "SUCCEEDED" else fraction(run.progress)
         pieces = [headline(run), bar(part) if part is not None else "", how_far(run.progress)]
         pieces += [output.duration(time.monotonic() - self._began), _trouble(run, hint)]

@@ -12,17 +12,17 @@ EXECUTORS = get_args(ExecutorName)
 
 
 def names(text: str | None) -> tuple[str, ...] | None:
-    """`a,b` as names; None if nothing was said."""
+    """`a,b` as names; None if the option was not given."""
     if text is None:
         return None
     found = tuple(name.strip() for name in text.split(",") if name.strip())
     if not found:
-        raise click.BadParameter("name at least one, or leave it out for all")
+        raise click.BadParameter("name at least one, or omit the option for all")
     return found
 
 
 def tasks_option(command: Any) -> Any:
-    """The option that names modules with tasks, beside those of HOLDFAST_TASKS."""
+    """The option that names modules with tasks, in addition to those of HOLDFAST_TASKS."""
     about = "A module that registers tasks. May be repeated."
     return click.option("--tasks", metavar="MODULE", multiple=True, callback=_modules, help=about)(command)
 
@@ -47,7 +47,7 @@ def _modules(context: click.Context, parameter: click.Parameter, given: tuple[st
     type=click.IntRange(0, 65535),
     help="Serve /livez, /readyz and /metrics on this port; 0 picks a free one. Default: HOLDFAST_WORKER_PORT.",
 )
-@click.option("--with-parent", type=int, hidden=True, help="Stop when this process, which started it, is gone.")
+@click.option("--with-parent", type=int, hidden=True, help="Stop when the process with this id, its parent, has ended.")
 def worker(
     queues: tuple[str, ...] | None,
     slots: int | None,

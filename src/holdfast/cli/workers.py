@@ -38,7 +38,7 @@ def workers() -> None:
 @json_option
 def list_workers(everyone: bool, as_json: bool) -> None:
     """List the live workers."""
-    from holdfast.documents.runs import written
+    from holdfast.domain.times import written
 
     with open_client() as client:
         found = [worker for worker in client.workers() if everyone or worker.status != "stopped"]
@@ -61,5 +61,5 @@ def drain(worker_id: str) -> int:
     if not found:
         output.error(f"no live worker has the id {worker_id}; holdfast workers list shows them")
         return exits.NOT_FOUND
-    output.note(f"worker {worker_id} takes nothing more and stops when its runs have ended")
+    output.note(f"worker {worker_id} claims no more runs and stops when its runs have ended")
     return exits.OK

@@ -21,11 +21,9 @@ from holdfast.domain.records import ResultRecord
 from holdfast.domain.values import RunRecord
 from holdfast.drivers import psycopg_async as driver
 from holdfast.drivers import sessions
+from holdfast.drivers.connections import REFUSED, AsyncOwnConnection, ReadTimeout, fresh_async
 from holdfast.drivers.faults import is_lost
-from holdfast.drivers.read_timeout import ReadTimeout
-from holdfast.drivers.sessions import AsyncOwnConnection
 from holdfast.runtime.forking import require_process
-from holdfast.runtime.pools import REFUSED, fresh_async
 from holdfast.runtime.runtime import CONNECT_TIMEOUT, Runtime, unreachable
 from holdfast.runtime.settings import Settings
 from holdfast.schema import grants
@@ -119,19 +117,27 @@ class AsyncClient(AsyncDatabaseClient):
         self._bell = self.runtime.open_bell(self._send, waiting=False)
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
-        """Drive an operation on a connection of the pool."""
-        self._require_process()
-        if isinstance(make_op, Submitting) and self._bell.rides(make_op.head.queue):
-            make_op.ring()
+        """Drive an operation on a connection of the pool, again if the connection is lost.
+
+        A submit is also repeated, without its notification, if the server's notification queue is full.
+        """
         await self.open()
+        if isinstance(make_op, Submitting):
+            make_op.rings = self._bell.rides(make_op.head.queue)
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
                 async with fresh_async(self._pool) as connection:
-                    return await self._transact(connection, make_op)
+                    try:
+                        return await driver.transact(connection, make_op)
+                    except psycopg.errors.InsufficientPrivilege as error:
+                        raise grants.denied(connection, error) from error
             except (*REFUSED, PoolTimeout) as error:
-                if not left or isinstance(error, PoolTimeout | ReadTimeout) or not is_lost(error):
+                if left and isinstance(error, psycopg.errors.ProgramLimitExceeded) and mute(make_op):
+                    self._bell.suspend_riding()
+                elif left and is_lost(error) and not isinstance(error, PoolTimeout | ReadTimeout):
+                    await self._pool.drain()
+                else:
                     raise unreachable(self.runtime.database_url, error) from error
-                await self._pool.drain()
         raise AssertionError("unreachable")
 
     async def open(self) -> None:
@@ -152,21 +158,6 @@ class AsyncClient(AsyncDatabaseClient):
             require_process(self._pid, "this AsyncClient", "create another AsyncClient after the fork")
         self.runtime.enter_process()
         self._prepare()
-
-    async def _transact(self, connection: psycopg.AsyncConnection[Any], make_op: Callable[[], Op[T]]) -> T:
-        """Run an operation. If the server's notification queue is full, a submit is repeated without a notification.
-
-        Postgres queues the notification at the commit, so a full queue rolls back the whole submit.
-        """
-        try:
-            return await driver.transact(connection, make_op)
-        except psycopg.errors.ProgramLimitExceeded:
-            if not mute(make_op):
-                raise
-            self._bell.suspend_riding()
-            return await driver.transact(connection, make_op)
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise grants.denied(connection, error) from error
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         self._bell.ring(hints, runs)

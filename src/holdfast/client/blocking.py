@@ -20,11 +20,9 @@ from holdfast.domain.values import RunRecord
 from holdfast.doorbells.bell import Bell
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
+from holdfast.drivers.connections import REFUSED, OwnConnection, OwnPool, ReadTimeout, fresh
 from holdfast.drivers.faults import is_lost
-from holdfast.drivers.read_timeout import ReadTimeout
-from holdfast.drivers.sessions import OwnConnection
 from holdfast.runtime.forking import PerProcess, require_process
-from holdfast.runtime.pools import REFUSED, OwnPool, fresh
 from holdfast.runtime.runtime import CONNECT_TIMEOUT, Runtime, unreachable
 from holdfast.runtime.settings import Settings
 from holdfast.schema import grants
@@ -98,7 +96,7 @@ class Client(DatabaseClient):
         self.caller = Caller(self.settings)
         self._max_connections = max_connections
         self._links = PerProcess(self._open_links)
-        self._closed = False
+        self.closed = False
 
     def _open_links(self) -> _Links:
         self.runtime.enter_process()
@@ -121,35 +119,31 @@ class Client(DatabaseClient):
         return _Links(pool, self.runtime.open_bell(self._notify))
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
-        """Drive an operation on a connection of the pool."""
-        self.require_open()
+        """Drive an operation on a connection of the pool, again if the connection is lost.
+
+        A submit is also repeated, without its notification, if the server's notification queue is full: Postgres queues
+        the notification at the commit, so a full queue rolls back the whole submit.
+        """
+        if self.closed:
+            raise ClientClosed("Client")
         pool, bell = self._links.get()
-        if isinstance(make_op, Submitting) and bell.rides(make_op.head.queue):
-            make_op.ring()
+        if isinstance(make_op, Submitting):
+            make_op.rings = bell.rides(make_op.head.queue)
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
                 with fresh(pool) as connection:
-                    return self._transact(connection, make_op)
+                    try:
+                        return driver.transact(connection, make_op)
+                    except psycopg.errors.InsufficientPrivilege as error:
+                        raise grants.denied(connection, error) from error
             except (*REFUSED, PoolTimeout) as error:
-                if not left or isinstance(error, PoolTimeout | ReadTimeout) or not is_lost(error):
+                if left and isinstance(error, psycopg.errors.ProgramLimitExceeded) and mute(make_op):
+                    bell.suspend_riding()
+                elif left and is_lost(error) and not isinstance(error, PoolTimeout | ReadTimeout):
+                    pool.drain()
+                else:
                     raise unreachable(self.runtime.database_url, error) from error
-                pool.drain()
         raise AssertionError("unreachable")
-
-    def _transact(self, connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) -> T:
-        """Run an operation. If the server's notification queue is full, a submit is repeated without a notification.
-
-        Postgres queues the notification at the commit, so a full queue rolls back the whole submit.
-        """
-        try:
-            return driver.transact(connection, make_op)
-        except psycopg.errors.ProgramLimitExceeded:
-            if not mute(make_op):
-                raise
-            self._links.get().bell.suspend_riding()
-            return driver.transact(connection, make_op)
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise grants.denied(connection, error) from error
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         self._links.get().bell.ring(hints, runs)
@@ -167,13 +161,8 @@ class Client(DatabaseClient):
         """The same calls on your connection and in your transaction: psycopg, or SQLAlchemy's connection or session."""
         return BorrowedClient(self, connection)
 
-    def require_open(self) -> None:
-        """Raise ClientClosed if this client is closed."""
-        if self._closed:
-            raise ClientClosed("Client")
-
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         links = self._links.opened()
         if links is None:
             return
@@ -218,7 +207,8 @@ class BorrowedClient(DatabaseClient):
         return super().execute(verb, args, kwargs, caller)
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
-        self._owner.require_open()
+        if self._owner.closed:
+            raise ClientClosed("Client")
         require_process(
             self._pid, "this client on your connection", "open a connection after the fork and pass it to on()"
         )

@@ -17,7 +17,7 @@ AT_MOST = 1000
 
 @dataclass(frozen=True)
 class Difference:
-    """One place, by its JSON Pointer, and what each run has there, if it has anything."""
+    """One difference: its JSON Pointer, and the value of each run there, if it has one."""
 
     pointer: str
     in_a: bool

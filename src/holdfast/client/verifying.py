@@ -1,4 +1,4 @@
-"""Verifying a run: whether all that is stored about it tells one and the same story."""
+"""Verifying a run: whether everything that is stored about it is consistent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Check(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     holds: bool
@@ -27,7 +27,7 @@ class Check(NamedTuple):
 
 
 def verify(client: Calls, run_id: str) -> list[Check]:
-    """Look at everything that is stored about a run."""
+    """Check everything that is stored about a run."""
     run = client.get(run_id)
     events, attempts = client.events(run), client.attempts(run)
     checks = [
@@ -52,12 +52,12 @@ def payload_hash(run: Run) -> Check:
         return Check("payload hash", True, run.payload_hash)
     detail = f"stored {run.payload_hash}, the parameters have {', '.join(sorted(found))}"
     if task is None:
-        detail += f"; task {run.model} is not registered here, so the fields it leaves out are not known"
+        detail += f"; task {run.model} is not registered here, so its `ignore_in_hash` is not known"
     return Check("payload hash", False, detail)
 
 
 def folded(run: Run, events: Sequence[EventRecord]) -> Check:
-    """Whether the events, each a legal move from where the last one led, end at the run's status."""
+    """Whether each event is a legal transition from the status before it, and the last leads to the run's status."""
     at: str | None = None
     for event in events:
         if event.to_status is None:
@@ -65,7 +65,7 @@ def folded(run: Run, events: Sequence[EventRecord]) -> Check:
         if event.from_status != at:
             return Check("events", False, f"event {event.seq} leaves {event.from_status}, but the run was {at}")
         if at is not None and (Status(at), Status(event.to_status)) not in MOVES:
-            return Check("events", False, f"event {event.seq} is no legal move: {at} to {event.to_status}")
+            return Check("events", False, f"event {event.seq} is not a legal transition: {at} to {event.to_status}")
         at = event.to_status
     if at != run.status:
         return Check("events", False, f"they lead to {at}, but the run is {run.status}")
@@ -82,7 +82,7 @@ def in_order(events: Sequence[EventRecord]) -> Check:
     backward = [b.seq for a, b in pairwise(events) if b.at < a.at]
     if backward:
         return Check("order", False, f"event {backward[0]} is earlier than the one before it")
-    return Check("order", True, "events follow each other in time")
+    return Check("order", True, "events are in chronological order")
 
 
 def timed(created_at: datetime, attempts: Sequence[AttemptRecord]) -> Check:
@@ -120,12 +120,12 @@ def ended_once(run: Run, attempts: Sequence[AttemptRecord]) -> Check:
 
 
 def _result(client: Calls, run: Run) -> Check:
-    """Whether the result can be read; reading one that is kept outside compares its SHA-256."""
+    """Whether the result can be read; reading one from the result store compares its SHA-256."""
     try:
         client.result(run)
     except ResultPruned as error:
         return Check("result", True, str(error))
     except HoldfastError as error:
         return Check("result", False, str(error))
-    where = f"{run.result_ref}, its SHA-256 is the stored one" if run.result_ref else "kept with the run"
+    where = f"{run.result_ref}, its SHA-256 is the stored one" if run.result_ref else "stored with the run"
     return Check("result", True, where)

@@ -1,4 +1,4 @@
-"""How a client waits for a run: it reads the run again, soon at first and then less and less often."""
+"""How a client waits for a run: it polls, frequently at first and then less and less often."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GROWTH = 1.3
 
 
 def pauses(timeout: float | None) -> Iterator[float]:
-    """Pauses between two reads, until the time is over."""
+    """Pauses between two reads, until the timeout."""
     ends = None if timeout is None else time.monotonic() + timeout
     pause = FIRST
     while ends is None or (left := ends - time.monotonic()) > 0:
@@ -22,7 +22,7 @@ def pauses(timeout: float | None) -> Iterator[float]:
 
 
 def timed_out(run_id: str, timeout: float | None, why: str | None = None) -> WaitTimeout:
-    return WaitTimeout(f"run {run_id} had not ended after {timeout:g} s; it goes on" + (f": {why}" if why else ""))
+    return WaitTimeout(f"run {run_id} had not ended after {timeout:g} s; it continues" + (f": {why}" if why else ""))
 
 
 def in_transaction(what: str) -> BadInput:

@@ -37,7 +37,7 @@ class DemoProgram:
             )
         self.seen: set[int] = {self.process.pid}
 
-    def said(self) -> list[str]:
+    def output(self) -> list[str]:
         return self.log.read_text(errors="replace").splitlines()
 
     @property

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.http_client import HttpClient
     from holdfast.jobs import Job, Jobs
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 ASK_EVERY = 0.1
 WORKERS = ("anna", "ben")
 API = "api"
@@ -47,7 +47,7 @@ class Stage:
             began = time.monotonic()
             self.database = self._stack.enter_context(open_client(self.directory))
             where = self.directory.relative_to(self.under)
-            self.narrator.say(f"a PostgreSQL of its own in {where}, {time.monotonic() - began:.1f} s")
+            self.narrator.say(f"a separate PostgreSQL server in {where}, started in {time.monotonic() - began:.1f} s")
             self._stack.callback(self._close_programs)
             self._start_programs()
             self.client = self._open_client()
@@ -63,7 +63,7 @@ class Stage:
         if kind is not None and issubclass(kind, Exception):
             for program in self.programs.values():
                 self.narrator.say(f"the last output of {program.name}:")
-                for line in program.said()[-8:]:
+                for line in program.output()[-8:]:
                     self.narrator.say(f"  {line}")
         with deferred_signals():
             self._stack.close()
@@ -77,7 +77,7 @@ class Stage:
         names = {worker.id: worker.name for worker in self.client.workers()}
         return self.programs[names[run.record.lease_owner or ""]]
 
-    def until(self, run: Run, holds: Callable[[Run], bool], seconds: float = PATIENCE, name: str = "") -> Run:
+    def until(self, run: Run, holds: Callable[[Run], bool], seconds: float = TIMEOUT, name: str = "") -> Run:
         """Show the run's progress until a condition holds."""
         ends = time.monotonic() + seconds
         while True:
@@ -89,7 +89,7 @@ class Stage:
                 raise DemoStuck(f"waited {seconds:g} s for run {run.id}, which is {run.status} ({run.last_error})")
             time.sleep(ASK_EVERY)
 
-    def until_ended(self, jobs: Jobs, job_id: str, seconds: float = PATIENCE) -> Job:
+    def until_ended(self, jobs: Jobs, job_id: str, seconds: float = TIMEOUT) -> Job:
         """Show the job's progress until it has ended."""
         ends = time.monotonic() + seconds
         while True:
@@ -110,9 +110,9 @@ class Stage:
                 self.programs[API] = DemoProgram(API, self.directory, "api", "--host", "127.0.0.1", "--port", "0")
         while not self._is_ready():
             for program in self.programs.values():
-                if program.process.poll() is not None or time.monotonic() > began + PATIENCE:
+                if program.process.poll() is not None or time.monotonic() > began + TIMEOUT:
                     raise DemoStuck(
-                        f"{program.name} did not start: {' '.join(program.said()[-1:]) or 'it printed nothing'}"
+                        f"{program.name} did not start: {' '.join(program.output()[-1:]) or 'it printed nothing'}"
                     )
             time.sleep(ASK_EVERY)
         names = " and ".join(f"{name} (process {self.programs[name].pid})" for name in WORKERS)
@@ -124,7 +124,7 @@ class Stage:
 
     def _api_url(self) -> str | None:
         """Return the address that the API printed."""
-        return next((line.split()[-1] for line in self.programs[API].said() if LISTENS in line), None)
+        return next((line.split()[-1] for line in self.programs[API].output() if LISTENS in line), None)
 
     def _open_client(self) -> Client | HttpClient:
         url = self._api_url() if API in self.programs else None

@@ -158,7 +158,7 @@ class HoldfastBackend(BaseTaskBackend):
             return None
         if record.result.ref is None:
             return (record.result.text or "null").encode()
-        return databases.surroundings_of(self.database).runtime.load_result(record.result)
+        return databases.services_of(self.database).runtime.load_result(record.result)
 
     def check(self, **kwargs: Any) -> list[Any]:
         from holdfast.django.checks import check_backend

@@ -65,7 +65,7 @@ def run(alias: str, op: Op[Any]) -> Any:
     return driver.run(connections[alias], op)
 
 
-class Surroundings:
+class DatabaseServices:
     """What one process has for one database: Holdfast's runtime, and a bell that wakes workers."""
 
     def __init__(self, alias: str) -> None:
@@ -73,28 +73,28 @@ class Surroundings:
         self.bell: Bell = self.runtime.open_bell(partial(_notify, alias), waiting=False)
 
 
-_opened: dict[tuple[int, str, str], Surroundings] = {}
+_opened: dict[tuple[int, str, str], DatabaseServices] = {}
 
 
-def surroundings_of(alias: str) -> Surroundings:
+def services_of(alias: str) -> DatabaseServices:
     """Opened once per process and database; a fork opens its own."""
     name = str(connections[alias].settings_dict["NAME"])
     key = (os.getpid(), alias, name)
     found = _opened.get(key)
     if found is None:
-        found = _opened[key] = Surroundings(alias)
+        found = _opened[key] = DatabaseServices(alias)
     return found
 
 
 def rides(alias: str, queue: str) -> bool:
     """Whether the statement that makes a run is to wake the workers itself. Inside `atomic()` it never does."""
     connection = connections[alias]
-    return not connection.in_atomic_block and surroundings_of(alias).bell.rides(queue)
+    return not connection.in_atomic_block and services_of(alias).bell.rides(queue)
 
 
 def ring(alias: str, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
     """Wake workers once the current transaction has been committed; at once if there is none."""
-    bell, hints, runs = surroundings_of(alias).bell, list(hints), list(runs)
+    bell, hints, runs = services_of(alias).bell, list(hints), list(runs)
     after_commit(alias, partial(bell.ring, hints, runs))
 
 

@@ -61,17 +61,17 @@ def _examine_database(settings: Settings, reported: Collection[str], purpose: st
             return
         with connection:
             yield ok("database", "responds")
-            patient = database.Patient(settings, runtime.database_url, connection, purpose)
+            target = database.Target(settings, runtime.database_url, connection, purpose)
             fits = True
             for check in database.CHECKS:
-                finding = _guarded(check, patient)
+                finding = _guarded(check, target)
                 fits = fits and not (finding.name == "schema" and finding.state is State.FAIL)
                 yield finding
             if not fits:
                 yield skip("work", "not checked, because the schema does not match")
                 return
             for check in work.CHECKS:
-                yield _guarded(check, patient)
+                yield _guarded(check, target)
 
 
 def _guarded(check: Callable[[T], Finding], subject: T) -> Finding:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from time import perf_counter
 
-from holdfast.doctor.database import Patient, drift
+from holdfast.doctor.database import Target, drift
 from holdfast.doctor.finding import Finding, fail, ok, warn
 from holdfast.domain.tasks import registry
 from holdfast.domain.times import written
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
-from holdfast.drivers.sessions import OwnConnection
+from holdfast.drivers.connections import OwnConnection
 from holdfast.sql import figures, ready
 from holdfast.sql import workers as workers_sql
 
@@ -25,8 +25,8 @@ SLOW_LOOK_SECONDS = 0.1
 LOOKS = 3
 
 
-def partitions(patient: Patient) -> Finding:
-    found = patient.query(figures.months(COMING))
+def partitions(target: Target) -> Finding:
+    found = target.query(figures.months(COMING))
     missing = found.missing if found else []
     if missing:
         fix = "start a worker, whose upkeep creates them"
@@ -37,8 +37,8 @@ def partitions(patient: Patient) -> Finding:
     return ok("partitions", "created for this and the next month, no run outside them")
 
 
-def vacuum(patient: Patient) -> Finding:
-    found = patient.query(figures.vacuum_holders(LONG_TRANSACTION))
+def vacuum(target: Target) -> Finding:
+    found = target.query(figures.vacuum_holders(LONG_TRANSACTION))
     if found:
         holders = "; ".join(
             f"{one.what} for {one.seconds / 60:.0f} min" if one.seconds else one.what for one in found[:3]
@@ -47,8 +47,8 @@ def vacuum(patient: Patient) -> Finding:
     return ok("vacuum", "no old transaction keeps dead rows")
 
 
-def dead_rows(patient: Patient) -> Finding:
-    worst = [one for one in patient.query(figures.bloat()) if one.dead > DEAD_ROWS and one.dead > one.live]
+def dead_rows(target: Target) -> Finding:
+    worst = [one for one in target.query(figures.bloat()) if one.dead > DEAD_ROWS and one.dead > one.live]
     if worst:
         detail = ", ".join(
             f"{one.table} has {one.dead} dead and {one.live} live rows, "
@@ -60,10 +60,10 @@ def dead_rows(patient: Patient) -> Finding:
     return ok("dead rows", "few in the tables of the hot path")
 
 
-def idle_look(patient: Patient) -> Finding:
+def idle_look(target: Target) -> Finding:
     """How long the poll of an idle worker takes, on a session with a worker's settings."""
     session = sessions.worker("doctor", moving=True, limit=30.0)
-    with OwnConnection.connect(patient.url, session=session, pooler=patient.settings.pooler) as connection:
+    with OwnConnection.connect(target.url, session=session, pooler=target.settings.pooler) as connection:
         seconds = min(_timed(connection) for _ in range(LOOKS))
         row = connection.execute("select current_setting('jit')").fetchone()
     detail = f"the poll of an idle worker takes {seconds * 1000:.1f} ms"
@@ -80,24 +80,24 @@ def _timed(connection: OwnConnection) -> float:
     return perf_counter() - began
 
 
-def workers(patient: Patient) -> Finding:
-    found = [worker for worker in patient.query(workers_sql.listing()) if worker.status != "stopped"]
+def workers(target: Target) -> Finding:
+    found = [worker for worker in target.query(workers_sql.listing()) if worker.status != "stopped"]
     if not found:
         return warn("workers", "none is running, so no run starts", "start one: holdfast worker")
     busy, slots = sum(worker.running for worker in found), sum(worker.slots for worker in found)
     return ok("workers", f"{len(found)} alive, {busy} of {slots} slots busy")
 
 
-def queues(patient: Patient) -> Finding:
+def queues(target: Target) -> Finding:
     """Whether every ready run has a live worker that serves its queue and has registered its task."""
-    found = patient.query(figures.service())
+    found = target.query(figures.service())
     unserved = [one for one in found if not one.workers and not one.paused]
     if unserved:
         queues = ", ".join(f"{one.queue} ({one.ready} ready for {one.oldest_seconds:.0f} s)" for one in unserved)
         return fail(
             "queues", f"no live worker serves {queues}", f"start one: holdfast worker --queues {unserved[0].queue}"
         )
-    unknown = patient.query(figures.unclaimable())
+    unknown = target.query(figures.unclaimable())
     if unknown:
         named = ", ".join(f"{one.task} in {one.queue} ({one.ready} ready for {one.lag:.0f} s)" for one in unknown)
         return fail(
@@ -112,8 +112,8 @@ def queues(patient: Patient) -> Finding:
     return ok("queues", f"{sum(one.ready for one in found)} ready runs, each queue served")
 
 
-def stuck(patient: Patient) -> Finding:
-    found = patient.query(figures.stuck())
+def stuck(target: Target) -> Finding:
+    found = target.query(figures.stuck())
     if found and found.expired and found.expired_seconds > LATE_SECONDS:
         detail = f"{found.expired} runs hold expired leases, for up to {found.expired_seconds:.0f} s"
         return fail("stuck runs", detail, "start a worker: workers rescue such runs")
@@ -123,7 +123,7 @@ def stuck(patient: Patient) -> Finding:
     return ok("stuck runs", "none")
 
 
-CHECKS: tuple[Callable[[Patient], Finding], ...] = (
+CHECKS: tuple[Callable[[Target], Finding], ...] = (
     drift,
     partitions,
     vacuum,

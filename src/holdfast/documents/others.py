@@ -7,7 +7,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from holdfast.documents.runs import run_document, written
+from holdfast.documents.runs import run_document
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.policies import Retry
 from holdfast.domain.records import (
@@ -22,6 +22,7 @@ from holdfast.domain.records import (
     WorkerRecord,
 )
 from holdfast.domain.tasks import Task
+from holdfast.domain.times import written
 
 COUNTED = ("created", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "retried", "lost")
 HASHED_AS = "sha-256 of RFC 8785 JSON"

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
-from holdfast.domain import times
 from holdfast.domain.records import RUNNER_DETAILS, AttemptRecord, EventRecord
+from holdfast.domain.times import written
 from holdfast.domain.values import RunRecord
-
-
-def written(at: datetime | None) -> str | None:
-    """Return a time as RFC 3339 text in UTC."""
-    return None if at is None else times.written(at)
 
 
 def run_document(run: RunRecord) -> dict[str, Any]:

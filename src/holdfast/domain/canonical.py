@@ -1,18 +1,18 @@
-"""One text and one hash for every JSON value (RFC 8785), and a clear refusal for everything else.
+"""Canonical JSON (RFC 8785): one text and one hash for every JSON value, and a clear error for everything else.
 
 Two values that mean the same have the same text: keys are sorted by UTF-16 units, there is no white space, and
-a number is written as ECMAScript writes a double. The one extension: integers of 64 bits (-2^63 ... 2^64-1) are
+a number is written as ECMAScript writes a double. There is one extension: integers of 64 bits (-2^63 ... 2^64-1) are
 exact, and a whole double in that range is that integer, so 9007199254740993 and ...992 stay two values.
 
-Beyond that range only doubles exist. ECMAScript writes those below 1e21 without an exponent, so an integer out
-there is accepted when it is, digit for digit, what a double is written as, and refused as too large otherwise:
-what was written can always be read back to the same text.
+Beyond that range only doubles exist. ECMAScript writes those below 1e21 without an exponent, so an integer beyond
+the range is accepted if it has exactly the digits of a double, and refused as too large otherwise: text that was
+written can always be read back to the same text.
 
 Accepted are dict, list, tuple, str, int, float, bool, None and their subclasses (an enum that is a str or an int,
 numpy's float64, an OrderedDict), each taken as the plain value it holds. Every other type is refused.
 
-orjson does the writing. It cannot be trusted with non-finite, whole, huge or tiny floats, NUL, keys beyond U+FFFF
-and types that it converts unasked; a quick look finds out whether there are any, and the exact way handles them.
+orjson writes the text. Its output differs for non-finite, whole, huge or tiny floats, NUL, keys beyond U+FFFF and
+types that it converts by itself; a fast check detects these, and a slower, exact path handles them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _encode(value: Any) -> tuple[bytes, Any, int]:
 
 
 def is_plain_in_python(value: Any, room: int) -> bool:
-    """Return whether orjson writes everything in this tree but its keys as RFC 8785 requires."""
+    """Whether orjson writes everything in this tree, apart from the order of keys, as RFC 8785 requires."""
     kind = type(value)
     if kind not in _TREES:
         return kind in _LEAVES
@@ -113,7 +113,7 @@ else:
 
 
 def _with_exact_numbers(value: Any, room: int) -> Any:
-    """Return a copy with floats that orjson would write otherwise replaced; raise TypeError at anything odd."""
+    """Return a copy with the floats replaced that orjson would write differently; raise TypeError for other types."""
     kind = type(value)
     if kind in _LEAVES:
         return value
@@ -139,7 +139,7 @@ def _number(value: float) -> float | orjson.Fragment:
 
 
 def _odd_characters(text: bytes) -> bool:
-    """Say whether there may be a NUL, or a key that UTF-16 sorts elsewhere than UTF-8 does."""
+    """Whether there may be a NUL, or a key that UTF-16 sorts differently from UTF-8."""
     if ord("\\") in text and b"\\u0000" in text:
         return True
     return not text.isascii() and any(lead in text for lead in _ASTRAL_LEADS)
@@ -147,13 +147,13 @@ def _odd_characters(text: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Stands in a parsed tree where the text held something that is refused."""
+    """Marks a position in a parsed tree where the text contained something that is refused."""
 
     detail: str
 
 
 class _Exact:
-    """Rebuilds a tree so that orjson, without sorting, writes its canonical text; gathers what is refused."""
+    """Rebuilds a tree so that orjson, without sorting, writes its canonical text; collects problems."""
 
     def __init__(self, max_depth: int) -> None:
         self.max_depth = max_depth
@@ -183,14 +183,14 @@ class _Exact:
             return self.container(value)
         if isinstance(value, Refused):
             return self.refuse(value.detail)
-        return self.refuse(f"a {kind.__name__} is no JSON value; make it a string, number, list or object first")
+        return self.refuse(f"a {kind.__name__} is not a JSON value; convert it to a string, number, list or object")
 
     def string(self, value: str) -> Any:
         plain = str.__str__(value)
         if _has_surrogate(plain):
-            return self.refuse("the string holds half of a surrogate pair, which is no character; remove it")
+            return self.refuse("the string contains half of a surrogate pair, which is not a character; remove it")
         if "\0" in plain:
-            return self.refuse("the string holds a NUL character, which cannot be stored; remove it")
+            return self.refuse("the string contains a NUL character, which cannot be stored; remove it")
         return plain
 
     def integer(self, value: int) -> Any:
@@ -232,7 +232,7 @@ class _Exact:
                 continue
             self.path.append(name)
             if name in members:
-                self.refuse("the key is there twice; keep one of them")
+                self.refuse("the key occurs twice; remove one of them")
             members[name] = self.value(item)
             self.path.pop()
         order = sorted(members, key=None if all(map(str.isascii, members)) else _utf16)
@@ -247,7 +247,7 @@ class _Exact:
             return None
         plain = str.__str__(key)
         if "\0" in plain or _has_surrogate(plain):
-            self.refuse(f"the key {plain!a:.60} holds NUL or half of a surrogate pair; rename it")
+            self.refuse(f"the key {plain!a:.60} contains NUL or half of a surrogate pair; rename it")
             return None
         return plain
 
@@ -280,7 +280,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _as_read_back(value: Any) -> Any:
-    """Return a double for an integer that stands for one, whose exact digits may be others."""
+    """Return a double for an integer that represents one, because its exact digits may differ."""
     beyond = isinstance(value, int) and not INTEGERS[0] <= value <= INTEGERS[1]
     return float(value) if beyond and written_as_double(value) else value
 
@@ -298,7 +298,7 @@ def pointer(path: Iterable[str | int]) -> str:
 
 
 def written_as_double(value: int) -> bool:
-    """Say whether an integer beyond 64 bits is what some double is written as."""
+    """Whether an integer beyond 64 bits has exactly the digits of a double."""
     return value.bit_length() <= 70 and number_text(float(value)) == str(value)
 
 

@@ -182,7 +182,9 @@ class RunContext:
     def log(self, message: str, level: str = "info") -> None:
         """Write a line into the run's log."""
         if level not in LEVELS:
-            raise BadInput(f"level is one of {', '.join(LEVELS)}, not {level!r}", [Problem("/level", "unknown level")])
+            raise BadInput(
+                f"level must be one of {', '.join(LEVELS)}, not {level!r}", [Problem("/level", "unknown level")]
+            )
         self.link.log(self.ref, level, str(message))
 
     def extend(self, by: timedelta) -> None:

@@ -49,23 +49,21 @@ def learn_time(database_ns: int) -> None:
     global _since_boot, _last
     with _lock:
         _since_boot = database_ns - _boot_ns()
-        if _last > _tick(database_ns + _TOLERATED):
+        if _last >> 12 > (database_ns + _TOLERATED) // 1_000_000:
             _last = 0
 
 
-def _now_ns() -> int:
-    """Return the time of this machine's clock, or of the database's if they are far apart."""
+def _tick() -> int:
+    """Return the milliseconds of this machine's clock, or of the database's if they are far apart.
+
+    The lowest 12 bits are their fraction.
+    """
     now = time.time_ns()
     if _since_boot is not None:
         learned = _since_boot + _boot_ns()
         if abs(now - learned) > _TOLERATED:
-            return learned
-    return now
-
-
-def _tick(ns: int) -> int:
-    """Return milliseconds, with their fraction in the lowest 12 bits."""
-    return (ns // 1_000_000) << 12 | (ns % 1_000_000) * 4096 // 1_000_000
+            now = learned
+    return (now // 1_000_000) << 12 | (now % 1_000_000) * 4096 // 1_000_000
 
 
 def new_id() -> str:
@@ -75,7 +73,7 @@ def new_id() -> str:
 def new_ids(count: int) -> list[str]:
     """Return ids in strictly ascending order: 48 bits of milliseconds, 12 of their fraction, 62 random bits."""
     global _last
-    tick = _tick(_now_ns())
+    tick = _tick()
     with _lock:
         tick = max(tick, _last + 1)
         _last = tick + count - 1

@@ -62,7 +62,7 @@ class Parameters:
         annotated = {key: p.annotation for key, p in self.taken.items() if p.annotation is not p.empty}
         if not annotated:
             return {}
-        # The return annotation is left out: nobody needs it, and it may name what only a type checker imports.
+        # The return annotation is left out: it is not needed, and may name something that only a type checker imports.
         parameters = types.SimpleNamespace(__annotations__=annotated)
         try:
             hints = typing.get_type_hints(parameters, globalns=_globals(self.fn), include_extras=True)
@@ -237,8 +237,8 @@ class Parameters:
         return converted
 
     def _refusal(self, problems: list[Problem]) -> BadParameters:
-        told = "; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems)
-        return BadParameters(f"the parameters do not fit task {self.name!r}: {told}", problems)
+        listed = "; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems)
+        return BadParameters(f"the parameters do not match task {self.name!r}: {listed}", problems)
 
 
 def _signature(name: str, fn: Callable[..., Any]) -> inspect.Signature:
@@ -266,22 +266,22 @@ def _unannotated(key: str, hint: Any, value: Any, part: Any) -> str:
     suggested = encoding.suggested(value)
     if suggested is None:
         return f"a value of type {kind} cannot be written as JSON; pass a string, number, list or object instead"
-    said = "not annotated" if hint is inspect.Parameter.empty else f"annotated with {encoding.type_name(hint)}"
+    annotated = "not annotated" if hint is inspect.Parameter.empty else f"annotated with {encoding.type_name(hint)}"
     return (
-        f"a value of type {kind} is not JSON, and parameter {key!r} is {said}; annotate it with {suggested} "
+        f"a value of type {kind} is not JSON, and parameter {key!r} is {annotated}; annotate it with {suggested} "
         "to receive that type in the task, or pass a string, number, list or object"
     )
 
 
 def _not_given_back(key: str, hint: Any, path: encoding.Path, value: Any, back: Any) -> Problem:
     kind, became = encoding.type_name(type(value)), encoding.type_name(type(back))
-    said = f"parameter {key!r} is annotated with {encoding.type_name(hint)}, so "
+    reason = f"parameter {key!r} is annotated with {encoding.type_name(hint)}, so "
     if kind == became:
-        return Problem(pointer(path), f"{said}the task would receive a different {kind}")
+        return Problem(pointer(path), f"{reason}the task would receive a different {kind}")
     if back is None:
-        return Problem(pointer(path), f"{said}the task would not receive this value; pass a value of exactly that type")
+        return Problem(pointer(path), f"{reason}the task would not receive this value; pass one of exactly that type")
     fix = f"use an annotation with {kind} at this position"
-    return Problem(pointer(path), f"{said}the task would receive {became} instead of {kind}; {fix}")
+    return Problem(pointer(path), f"{reason}the task would receive {became} instead of {kind}; {fix}")
 
 
 def _is_plain(hint: Any) -> bool:
@@ -299,14 +299,14 @@ def _is_plain(hint: Any) -> bool:
 
 
 def _problems(errors: Iterable[Mapping[str, Any]], given: Any) -> list[Problem]:
-    """Turn pydantic's errors into one problem for each place; a union tells one error for each of its branches."""
+    """Convert pydantic's errors into one problem per position; a union has one error for each of its branches."""
     details: dict[str, list[str]] = {}
     for error in errors:
-        said = "missing" if error["type"] == "missing" else error["msg"]
+        detail = "missing" if error["type"] == "missing" else error["msg"]
         places = details.setdefault(pointer(_path(error, given)), [])
-        if said not in places:
-            places.append(said)
-    return [Problem(place, " or: ".join(said)) for place, said in details.items()]
+        if detail not in places:
+            places.append(detail)
+    return [Problem(place, " or: ".join(found)) for place, found in details.items()]
 
 
 def _path(error: Mapping[str, Any], value: Any) -> list[str | int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args, overload
 
-from holdfast.domain.errors import ConfigurationError, UnknownTask
+from holdfast.domain.errors import BadInput, ConfigurationError, Problem, UnknownTask
 from holdfast.domain.opening import opened, references
 from holdfast.domain.parameters import Parameters
 from holdfast.domain.policies import Retry
@@ -121,6 +121,15 @@ class Registry:
             )
         self._tasks[task.name] = task
         self.version += 1
+
+    def resolve(self, task: Task | str | Callable[..., Any]) -> Task:
+        """Return the task that a caller means: a task itself, or the name of one. Raise BadInput for anything else."""
+        if isinstance(task, Task):
+            return task
+        if isinstance(task, str):
+            return self._tasks.get(task) or self.get(task)
+        problem = Problem("/model", "not a task")
+        raise BadInput(f"{task!r} is not a task; decorate it with @task, or name a registered one", [problem])
 
     def get(self, name: str) -> Task:
         """Return the task with this name, or raise UnknownTask."""

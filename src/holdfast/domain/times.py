@@ -6,7 +6,7 @@ Postgres has a larger range than Python's datetime, and adding a duration can ex
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, overload
 
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(9998, 12, 31, tzinfo=UTC)
@@ -16,9 +16,13 @@ LONGEST_SECONDS = 1e9
 START = "must be a time with its zone, from 1900 to 9998, or a timedelta of at most 100 years"
 
 
-def written(at: datetime) -> str:
+@overload
+def written(at: datetime) -> str: ...
+@overload
+def written(at: datetime | None) -> str | None: ...
+def written(at: datetime | None) -> str | None:
     """Return a time as RFC 3339 text in UTC, ending in Z; used wherever a time is shown to programs."""
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def is_start(value: Any) -> bool:

@@ -7,6 +7,7 @@ that a hint is about, which only the RQ doorbell uses, because it sends one mess
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import threading
 import time
@@ -113,7 +114,7 @@ class CoalescingBell:
         self._rides_from = time.monotonic() + NO_ROOM
 
     def _comes_soon(self, hint: str, now: float) -> bool:
-        return any(at <= now + QUIET for at in self._due.get(hint, ()))
+        return min(self._due.get(hint, ()), default=math.inf) <= now + QUIET
 
     def close(self) -> None:
         with self._changed:

@@ -51,7 +51,7 @@ def fault_of(error: BaseException) -> Fault:
 
 
 READ_ONLY_STATE = "25006"
-TAKES_NO_WRITES = "takes no writes: it is a standby, or read-only"
+TAKES_NO_WRITES = "accepts no writes: it is a standby or read-only"
 
 
 def is_read_only(error: BaseException) -> bool:

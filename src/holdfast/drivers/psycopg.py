@@ -12,8 +12,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from holdfast.drivers.connections import OwnConnection
 from holdfast.drivers.drive import drive
-from holdfast.drivers.sessions import OwnConnection
 from holdfast.sql.statement import Op, Row, Rows, Statement
 
 T = TypeVar("T")
@@ -53,11 +53,6 @@ def run(connection: psycopg.Connection[Any], op: Op[T]) -> T:
         return drive(op, execute)
 
 
-def is_pooled(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
-    """Whether it goes through a pooler in transaction mode. A caller's connection is never taken for one."""
-    return getattr(connection, "begin", None) is not None
-
-
 @contextmanager
 def transaction(connection: psycopg.Connection[Any]) -> Iterator[None]:
     """A transaction on a connection that has none open."""
@@ -81,7 +76,7 @@ def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) 
     Statements commit by themselves until one says that the rest belongs together. Behind a pooler each of them has a
     transaction that sets what a session of ours would have set, and nothing is pipelined.
     """
-    pooled = is_pooled(connection)
+    pooled = isinstance(connection, OwnConnection) and connection.begin is not None
     sent: list[tuple[psycopg.Cursor[Row], list[Row]]] = []
     for left in reversed(range(TRIES)):
         try:

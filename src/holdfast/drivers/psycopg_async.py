@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import tuple_row
 
+from holdfast.drivers.connections import AsyncOwnConnection
 from holdfast.drivers.drive import drive_async
-from holdfast.drivers.psycopg import PIPELINES, RACES, TRANSIENT, TRIES, is_idle, is_pooled
-from holdfast.drivers.sessions import AsyncOwnConnection
+from holdfast.drivers.psycopg import PIPELINES, RACES, TRANSIENT, TRIES, is_idle
 from holdfast.sql.statement import Op, Row, Rows, Statement
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ async def transact(
     A lock that could not be had in time is raised unless `again_if_locked`.
     """
     transient = TRANSIENT if again_if_locked else RACES
-    pooled = is_pooled(connection)
+    pooled = isinstance(connection, AsyncOwnConnection) and connection.begin is not None
     sent: list[tuple[psycopg.AsyncCursor[Row], list[Row]]] = []
     for left in reversed(range(TRIES)):
         try:

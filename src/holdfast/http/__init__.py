@@ -2,7 +2,7 @@
 
 A request passes the guard (host, origin, token and scope), is read within limits, and becomes an operation of the
 engine, driven on a connection of this process's pool. What the operation raises becomes a problem document by one
-table. Whoever waits for a run waits at the hub, which looks at all watched runs with one statement.
+table. Requests that wait for a run wait at the hub, which checks all watched runs with one statement.
 
 Routes are data: Flask's rules, the scopes and the OpenAPI document are made from the same tables, one module per noun.
 """

@@ -1,4 +1,4 @@
-"""Answers: what a view returns. A WSGI callable as plain as it can be, for it is made for every request."""
+"""Answers: what a view returns. A WSGI callable that is cheap to create, because every request creates one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Body = bytes | Iterator[bytes]
 
 
 class Answer:
-    """A status, headers and a body, or the pieces of one. `on_close` is called when it was sent, or could not be."""
+    """A status, headers, and a body or its chunks. `on_close` is called after it was sent, or could not be."""
 
     __slots__ = ("body", "headers", "on_close", "status")
 
@@ -42,7 +42,7 @@ class Answer:
 
 
 class _Pieces:
-    """A body that is made while it is sent."""
+    """A body that is produced while it is sent."""
 
     def __init__(self, pieces: Iterator[bytes], answer: Answer) -> None:
         self._pieces = pieces

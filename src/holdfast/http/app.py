@@ -1,4 +1,4 @@
-"""The application, put together."""
+"""The application: Flask with the guard, the nouns and the service."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holdfast.http.audit import log_failure
 from holdfast.http.guard import Guard
 from holdfast.http.nouns import NOUNS
 from holdfast.http.openapi import build
+from holdfast.http.pages import problem_page
 from holdfast.http.problems import answer_to
 from holdfast.http.routes import Noun
 from holdfast.http.service import EXTENSION, Service
@@ -20,11 +21,11 @@ from holdfast.runtime.settings import Settings, load
 
 
 class Api(Flask):
-    """Flask, with the way of a request through it written out.
+    """Flask, with an explicit path for each request.
 
-    It passes the guard, its view is called, whatever was raised becomes a problem, and the guard adds the headers that
+    The guard admits it, its view is called, an error becomes a problem document, and the guard adds the headers that
     every answer has. Views of nouns take the call and return an Answer; they use nothing of Flask's context, so a path
-    without parts to fill in is answered without one. Other views (pages) work as Flask's do.
+    without parts to fill in is answered without one. Other views work as Flask's do.
     """
 
     def __init__(self, guard: Guard, nouns: Iterable[Noun]) -> None:
@@ -57,15 +58,17 @@ class Api(Flask):
         call = guard.receive(environ)
         try:
             guard.admit(call, endpoint)
-            answered = self.view_functions[endpoint](call, **parts) if endpoint in guard.scopes else self._page()
+            answered = self.view_functions[endpoint](call, **parts) if endpoint in guard.scopes else self._other()
         except Exception as error:  # noqa: BLE001 - this is where every error ends, in an answer
             answered = answer_to(error, call.request_id)
             if answered.status >= 500:
                 log_failure(error, call.request_id, ours=answered.status == 500)
+            if endpoint in guard.pages:
+                answered = problem_page(call, answered)
         return guard.finish(call, answered, route)
 
-    def _page(self) -> Any:
-        """A view that is not of a noun, with all that Flask does around it; or what routing had to say."""
+    def _other(self) -> Any:
+        """A view that does not belong to a noun, with Flask's usual processing; or the error that routing raised."""
         before = self.preprocess_request()
         return self.process_response(self.make_response(self.dispatch_request() if before is None else before))
 

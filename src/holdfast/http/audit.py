@@ -8,21 +8,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.http.call import Call
-from holdfast.observe import emit, heard
+from holdfast.observe import emit, is_subscribed
 
 log = logging.getLogger("holdfast.http")
 
 
 def log_event(call: Call, event: str, fields: Mapping[str, Any]) -> None:
-    """Log that something was done, by whom, and in which request."""
-    if heard(event):
+    """Log what was done, who did it, and in which request."""
+    if is_subscribed(event):
         emit(event, **fields, by=call.principal.name, request_id=call.request_id)
 
 
 def log_failure(error: Exception, request_id: str, *, ours: bool) -> None:
     """Log that a request could not be answered; with the traceback if the server is at fault."""
     event = "request.failed" if ours else "request.refused"
-    if heard(event):
+    if is_subscribed(event):
         trace = {"traceback": "".join(traceback.format_exception(error))} if ours else {}
         emit(event, request_id=request_id, error=f"{type(error).__name__}: {error}", **trace)
     elif ours:

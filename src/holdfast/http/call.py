@@ -1,8 +1,11 @@
-"""A call of the API: one request with everything that a view may want to know, handed to it instead of looked up."""
+"""A call of the API: one request with everything that its view may need, passed to it as an argument."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from random import getrandbits
+from time import perf_counter
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -15,22 +18,22 @@ from holdfast.verbs.caller import Caller
 from holdfast.verbs.preparation import Submitter
 
 MOST_PARAMETERS = 50
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
 class Call:
-    """`environ` is WSGI's; the rest was found out on the way in."""
+    """A request. `environ` is WSGI's; its ids tie it to its log lines, its trace and the run it makes."""
 
     __slots__ = ("began", "environ", "principal", "request_id", "service", "settings", "traceparent")
 
-    def __init__(
-        self, service: Service, environ: Mapping[str, Any], request_id: str, traceparent: str, began: float
-    ) -> None:
+    def __init__(self, service: Service, environ: Mapping[str, Any]) -> None:
         self.service = service
         self.settings: Settings = service.settings
         self.environ = environ
-        self.request_id = request_id
-        self.traceparent = traceparent
-        self.began = began
+        self.request_id = _request_id(environ.get("HTTP_X_REQUEST_ID"))
+        self.traceparent = _traceparent(environ.get("HTTP_TRACEPARENT"))
+        self.began = perf_counter()
         self.principal: Principal = ANYONE
 
     @property
@@ -41,7 +44,7 @@ class Call:
 
     @property
     def may_read(self) -> bool:
-        """Whether the token may read runs; one that may only change them learns what came of its own requests."""
+        """Whether the token may read runs. One that may only change them sees just the results of its own requests."""
         return allows(self.principal.scopes, "runs:read")
 
     def header(self, name: str) -> str | None:
@@ -50,7 +53,7 @@ class Call:
         return found
 
     def parameters(self) -> list[tuple[str, str]]:
-        """What the query says, in order. Raises ValueError if it says too much."""
+        """The parameters of the query, in order. Raises ValueError if there are too many."""
         raw: str = self.environ.get("QUERY_STRING", "")
         text = raw.encode("latin-1", "replace").decode("utf-8", "replace")
         return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
@@ -62,8 +65,32 @@ class Call:
             register(callback)
 
     def tags(self) -> frozenset[str]:
-        """The entity tags of If-None-Match, compared weakly as RFC 9110 asks."""
+        """The entity tags of If-None-Match, compared weakly as RFC 9110 requires."""
         header = self.header("HTTP_IF_NONE_MATCH")
         if not header:
             return frozenset()
         return frozenset(tag.strip().removeprefix("W/") for tag in header.split(",") if tag.strip())
+
+
+def _request_id(given: str | None) -> str:
+    """The caller's id for this request if it is a plain one, else a new one."""
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return given
+    return f"{getrandbits(64):016x}"
+
+
+def _traceparent(given: str | None) -> str:
+    """The W3C trace context of this request: a new span in the caller's trace, or in a new trace.
+
+    A header that is malformed starts a new trace, as the recommendation says.
+    """
+    found = _TRACEPARENT.fullmatch(given) if given is not None else None
+    span = f"{getrandbits(64) or 1:016x}"
+    if found is None or not _is_valid(found):
+        return f"00-{getrandbits(128) or 1:032x}-{span}-00"
+    return f"00-{found[2]}-{span}-{found[4]}"
+
+
+def _is_valid(found: re.Match[str]) -> bool:
+    version, trace, parent, rest = found[1], found[2], found[3], found[5]
+    return version != "ff" and (version != "00" or rest is None) and trace.strip("0") != "" and parent.strip("0") != ""

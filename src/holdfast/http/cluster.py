@@ -1,4 +1,4 @@
-"""What is measured of the whole system, read from Postgres: every API process tells the same numbers.
+"""Metrics of the whole system, read from Postgres: every API process reports the same numbers.
 
 So take `max without (instance)` of these, never a sum over processes. Every name begins with `holdfast_`; those that
 the source documents name are there under that name as well.
@@ -20,7 +20,7 @@ from holdfast.ops.figures import Measures, measure
 from holdfast.sql.tallies import BOUNDS, Tally
 
 KEEP_SECONDS = 2.0
-ENDINGS = ("SUCCEEDED", "FAILED", "CANCELLED")
+FINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 # name, label, what it counts, the kinds of tallies that make it up
 COUNTERS = (
@@ -40,8 +40,8 @@ COUNTERS = (
     ("tasks_failed_total", "task", "The same as runs_failed_total.", ("FAILED",)),
 )
 HISTOGRAMS = (
-    ("task_duration_seconds", "task", "How long the last attempt of ended runs took.", ENDINGS),
-    ("worker_task_execution_time", "task", "How long attempts took, in seconds.", (*ENDINGS, "retried")),
+    ("task_duration_seconds", "task", "How long the last attempt of ended runs took.", FINAL),
+    ("worker_task_execution_time", "task", "How long attempts took, in seconds.", (*FINAL, "retried")),
     ("run_wait_seconds", "model", "Time from when a run was due until its first attempt started.", ("lag",)),
 )
 
@@ -76,7 +76,7 @@ DOWN = GaugeMetricFamily(PREFIX + UP[0], UP[1], value=0)
 
 
 class Cluster:
-    """Asks Postgres, at most every few seconds however often it is scraped."""
+    """Queries Postgres at most every few seconds, however often it is scraped."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -151,12 +151,12 @@ def _histograms(totals: Totals) -> Iterator[Metric]:
         "run_duration_seconds", "How long the last attempt of ended runs took.", labels=["model", "outcome"]
     )
     tasks: dict[str, list[tuple[int, int, float]]] = {task: [] for task in sorted(_tasks(totals))}
-    for outcome in ENDINGS:
+    for outcome in FINAL:
         for task, parts in {**tasks, **_by_label(totals, (outcome,))}.items():
             _add(durations, [task, outcome], parts)
     yield durations
     jobs = HistogramMetricFamily("job_duration_seconds", "How long jobs took.", labels=["outcome"])
-    for outcome in ENDINGS:
+    for outcome in FINAL:
         _add(jobs, [outcome], [part for parts in _by_label(totals, (f"job {outcome}",)).values() for part in parts])
     yield jobs
     for name, label, about, kinds in HISTOGRAMS:

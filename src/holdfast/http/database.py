@@ -1,8 +1,8 @@
-"""The API's way to Postgres: a pool that is opened where it is used, and that fails fast while Postgres is away.
+"""The API's access to Postgres: a pool that each process opens itself, and that fails fast while Postgres is away.
 
-A request never waits for a database that is known to be gone. The first that finds it so says it for all; after a short
-pause one request looks whether it is back, while the others are still refused at once. So an outage costs callers a
-quick 503, holds no thread, and ends by itself.
+A request never waits for a database that is known to be unreachable. The first request that notices the outage decides
+for all; after a short pause one request checks whether Postgres is back, while the others still fail at once. So an
+outage costs callers a quick 503, holds no thread, and ends by itself.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from holdfast.domain.values import RunRecord
 from holdfast.doorbells.bell import Bell, CoalescingBell
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
+from holdfast.drivers.connections import REFUSED, OwnConnection, ReadTimeout, fresh
 from holdfast.drivers.faults import is_lost, is_read_only
-from holdfast.drivers.read_timeout import ReadTimeout
-from holdfast.drivers.sessions import OwnConnection, Session
+from holdfast.drivers.sessions import Session
 from holdfast.http.ringing import Notifier
-from holdfast.runtime.pools import REFUSED, fresh
 from holdfast.runtime.runtime import Runtime, learn_server, read_only, refused, unreachable
 from holdfast.schema import grants, migrate
 from holdfast.sql.statement import Op
@@ -35,7 +34,7 @@ from holdfast.verbs.caller import Caller
 T = TypeVar("T")
 
 TRIES = 3
-LOOK_AGAIN = 0.5
+PROBE_AGAIN = 0.5
 BUSY_SECONDS = 10.0
 CONNECT_SECONDS = 3
 
@@ -57,7 +56,7 @@ class Database(DatabaseClient):
             "pooler": self.settings.pooler,
             "connect_timeout": CONNECT_SECONDS,
         }
-        # A short reconnect_timeout lets a failed attempt give its place back, so that the next request makes a new one.
+        # A short reconnect_timeout frees the slot of a failed attempt, so that the next request makes a new one.
         self.pool: ConnectionPool[OwnConnection] = ConnectionPool(
             self.url,
             min_size=0,
@@ -71,12 +70,12 @@ class Database(DatabaseClient):
         )
         self._bell = self._open_bell()
         self._away_until = 0.0
-        self._looking = threading.Lock()
+        self._probing = threading.Lock()
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
-        """Drive an operation; a repeatable one again on another connection if its own broke."""
+        """Drive an operation; if its connection breaks and it is repeatable, again on another one."""
         if self._away_until:
-            self._look()
+            self._probe()
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
                 with fresh(self.pool) as connection:
@@ -85,11 +84,11 @@ class Database(DatabaseClient):
                     except psycopg.errors.InsufficientPrivilege as error:
                         raise grants.denied(connection, error, "api") from error
             except PoolTimeout as error:
-                self._look(force=True)
+                self._probe(force=True)
                 raise DatabaseBusy(f"all {self.pool.max_size} connections were busy for {BUSY_SECONDS:g} s") from error
             except ReadTimeout as error:
-                # Not asked again if the server is there: what took too long once would do so again.
-                self._look(force=True)
+                # Not repeated if the server responds: a statement that took too long once would do so again.
+                self._probe(force=True)
                 raise DatabaseBusy(str(error)) from error
             except REFUSED as error:
                 if is_read_only(error):
@@ -97,14 +96,14 @@ class Database(DatabaseClient):
                 if not is_lost(error):
                     raise DatabaseBusy(refused(self.url, error)) from error
                 # Either this connection is old and others like it are in the pool, or the server is gone.
-                self._look(force=True)
+                self._probe(force=True)
                 self.pool.drain()
                 if not left:
                     raise unreachable(self.url, error) from error
         raise AssertionError("unreachable")
 
     def check(self) -> None:
-        """Raise unless Postgres answers, takes writes, and is at a schema that this code can use.
+        """Raise unless Postgres responds, accepts writes, and has a schema that this code can use.
 
         Connects outside of the pool, which may be busy.
         """
@@ -129,19 +128,19 @@ class Database(DatabaseClient):
         self.runtime.close()
 
     def _open_bell(self) -> Bell:
-        """The bell that the settings ask for; where that is Postgres, one that no request waits for.
+        """The doorbell of the settings; if it uses Postgres, one that no request waits for.
 
-        With RQ a request waits: whoever reads its answer finds the message in Redis.
+        With RQ a request waits, so that its message is in Redis when the client receives the response.
         """
         notifier = Notifier(partial(self.connect, sessions.API_BELL))
         bell = self.runtime.open_bell(notifier.ring, waiting=self.settings.doorbell == "rq")
         return notifier if isinstance(bell, CoalescingBell) else bell
 
-    def _look(self, *, force: bool = False) -> None:
-        """Return if Postgres answers, else raise DatabaseUnreachable; at most one at a time asks."""
+    def _probe(self, *, force: bool = False) -> None:
+        """Return if Postgres responds, else raise DatabaseUnreachable. At most one thread checks at a time."""
         if not force and monotonic() < self._away_until:
             raise _away()
-        if not self._looking.acquire(blocking=False):
+        if not self._probing.acquire(blocking=False):
             if self._away_until:
                 raise _away()
             return
@@ -149,15 +148,15 @@ class Database(DatabaseClient):
             with self.connect() as connection:
                 connection.execute("select 1")
         except psycopg.Error as error:
-            self._away_until = monotonic() + LOOK_AGAIN
+            self._away_until = monotonic() + PROBE_AGAIN
             raise unreachable(self.url, error) from error
         else:
             if self._away_until:
                 self._away_until = 0.0
                 self.pool.drain()
         finally:
-            self._looking.release()
+            self._probing.release()
 
 
 def _away() -> DatabaseUnreachable:
-    return DatabaseUnreachable("Postgres does not answer for now; what was asked has not been done")
+    return DatabaseUnreachable("Postgres is not responding; the request was not executed")

@@ -1,4 +1,4 @@
-"""What every request passes on its way in, and every answer on its way out."""
+"""The guard: checks that every request passes, and headers that every answer gets."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from time import perf_counter
 from typing import Any
 
 from holdfast.domain.errors import DatabaseUnreachable
-from holdfast.http import tracing
 from holdfast.http.call import Call
 from holdfast.http.hosts import Hosts, check_origin
-from holdfast.http.principals import STRANGER, Door
+from holdfast.http.principals import UNKNOWN, Authenticator
 from holdfast.http.problems import Refusal
 from holdfast.http.routes import Noun
 from holdfast.http.service import Service
@@ -19,48 +18,43 @@ CONTENT_SECURITY = "default-src 'none'; base-uri 'none'; form-action 'none'; fra
 
 
 class Guard:
-    """Knows which scope each route needs; None where no token is asked for."""
+    """Knows which scope each route needs, None where no token is needed, and which routes are pages."""
 
     def __init__(self, service: Service, nouns: Iterable[Noun]) -> None:
         self._service = service
         self._meters = service.meters
         self._hosts = Hosts(service.settings)
-        self._door = Door(service)
+        self._authenticator = Authenticator(service)
         routes = {name: route for noun in nouns for name, route in noun.endpoints().items()}
         self.scopes = {name: route.scope for name, route in routes.items()}
+        self.pages = {name for name, route in routes.items() if route.is_page}
         self._always = {name for name, route in routes.items() if route.always}
 
     def receive(self, environ: Mapping[str, Any]) -> Call:
-        """Give the request its ids."""
+        """Count the request, and give it its ids."""
         self._meters.enter()
-        return Call(
-            self._service,
-            environ,
-            tracing.request_id(environ.get("HTTP_X_REQUEST_ID")),
-            tracing.traceparent(environ.get("HTTP_TRACEPARENT")),
-            perf_counter(),
-        )
+        return Call(self._service, environ)
 
     def admit(self, call: Call, endpoint: str | None) -> None:
-        """Let the request in, and say who makes it; or raise the Refusal that says why not."""
+        """Admit the request and set its principal, or raise the Refusal that says why not."""
         host = call.environ.get("HTTP_HOST")
         if host is None:
             if call.environ["SERVER_PROTOCOL"] == "HTTP/1.1":
                 raise Refusal("bad-request", "An HTTP/1.1 request needs a Host header.")
         elif not self._hosts.knows(host):
-            raise Refusal("unknown-host", "The Host header names no host of this server; list it in HOLDFAST_HOSTS.")
+            raise Refusal("unknown-host", "The Host header does not name this server; add the name to HOLDFAST_HOSTS.")
         coding = call.environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None and coding.strip().lower() != "chunked":
-            raise Refusal("bad-request", "This server supports no Transfer-Encoding other than chunked.")
+            raise Refusal("bad-request", "The only Transfer-Encoding that this server supports is chunked.")
         check_origin(call.environ["REQUEST_METHOD"], call.environ)
         scope = self.scopes.get(endpoint) if endpoint is not None else None
         if scope is not None:
             try:
-                call.principal = self._door.admit(call.environ.get("HTTP_AUTHORIZATION"), scope)
+                call.principal = self._authenticator.admit(call.environ, scope)
             except DatabaseUnreachable:
                 if endpoint not in self._always:
                     raise
-                call.principal = STRANGER
+                call.principal = UNKNOWN
 
     def finish(self, call: Call, answered: Any, route: str) -> Any:
         """Add the headers that every answer has, and count it."""

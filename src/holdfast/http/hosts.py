@@ -1,4 +1,4 @@
-"""Which names and origins the API answers to. A browser that was lured here from elsewhere is turned away."""
+"""The names and origins that the API accepts. Requests that a page of another site makes a browser send are refused."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _AUTHORITY = re.compile(
 class Hosts:
     """The names in the Host header that are ours.
 
-    Always this machine's own: `localhost` and loopback addresses. A server that is bound elsewhere also answers to any
-    address written in digits, which no attacker's name can pretend to be; names have to be listed in HOLDFAST_HOSTS.
+    Always `localhost` and loopback addresses. A server that is bound to another address also accepts any numeric
+    address, which DNS rebinding cannot forge; names have to be listed in HOLDFAST_HOSTS.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -86,7 +86,7 @@ def _site(origin: str) -> tuple[str, int | None] | None:
 
 
 def _host_and_port(host: str, origin: str) -> tuple[str, int | None] | str:
-    """The Host header, with the port that the origin's scheme implies: whoever ended TLS in front of us kept it."""
+    """The Host header, with the port that the origin's scheme implies: a proxy that terminates TLS keeps it."""
     parts = _split(host)
     if parts is None:
         return "nowhere"

@@ -1,8 +1,8 @@
-"""The hub: everyone in this process who waits for a run or a job to change waits here.
+"""The hub: every request of this process that waits for a run or a job to change waits here.
 
-One thread looks at all of them with one statement, several times a second, and at once when a notification says
-that something happened. However many wait, Postgres is asked the same. A notification is only a hint and so is what the
-hub says: whoever is woken reads the truth from the tables.
+One thread checks all of them with one statement, several times a second, and at once after a notification. The load on
+Postgres does not depend on how many wait. A notification is only a hint, and so is a wake-up by the hub: the request
+that is woken reads the current state from the tables.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ RECONNECT = 5.0
 
 
 class Watch:
-    """Somebody's wait for one run or job."""
+    """One request's wait for a run or job."""
 
     def __init__(self, watched: str) -> None:
         self.watched = watched
-        self.mark: str | None = None
+        self.version: str | None = None
         self.changed = threading.Event()
         self.abandoned = False
 
     def wait(self, timeout: float) -> bool:
-        """Return True once the run may have changed since the last time, False when the time is over."""
+        """Return True once the run may have changed since the last call, False after the timeout."""
         if not self.changed.wait(timeout):
             return False
         self.changed.clear()
@@ -50,7 +50,7 @@ class Watch:
 
 
 class Hub:
-    """Wakes those who watch what changed."""
+    """Wakes the watches of runs and jobs that changed."""
 
     def __init__(self, database: Database, *, listen: bool) -> None:
         self._database = database
@@ -76,7 +76,7 @@ class Hub:
                 self._watches.discard(one)
 
     def wake(self, watched: str) -> None:
-        """Somebody here changed it; those who wait for it need not wait for the next look."""
+        """Wake its watches at once: a request to this process changed it."""
         with self._arrived:
             for watch in self._watches:
                 if watch.watched == watched:
@@ -100,8 +100,8 @@ class Hub:
         ear = Ear(self._database) if self._listen else None
         while self._someone_waits(ear):
             began = monotonic()
-            self._look()
-            # However often it is called, it rests several times as long as looking takes.
+            self._check()
+            # It pauses for several times as long as a check takes, however often it is woken.
             self._pause(REST * (monotonic() - began))
             next_at = began + EVERY + EVERY_FOR_EACH * len(self._watches)
             if ear is None or not ear.hear(next_at - monotonic()):
@@ -122,23 +122,23 @@ class Hub:
             with self._arrived:
                 self._arrived.wait_for(lambda: self._closing, seconds)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         with self._arrived:
             watches = list(self._watches)
         ids = sorted({watch.watched for watch in watches})
         try:
-            marks = self._database.perform(lambda: iter(changes.versions(ids)))
+            versions = self._database.perform(lambda: iter(changes.versions(ids)))
         except (HoldfastError, psycopg.Error):
-            return  # whoever waits finds out for itself, and the next look may succeed
+            return  # each watch times out on its own, and the next check may succeed
         for watch in watches:
-            mark = marks.get(watch.watched, "gone")
-            if mark != watch.mark:
-                watch.mark = mark
+            version = versions.get(watch.watched, "gone")
+            if version != watch.version:
+                watch.version = version
                 watch.changed.set()
 
 
 class Ear:
-    """A connection that listens. Without one the hub looks just as often, only never early."""
+    """A connection that listens. Without one the hub checks at its usual interval, but never early."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -146,7 +146,7 @@ class Ear:
         self._deaf_until = 0.0
 
     def hear(self, seconds: float) -> bool:
-        """Wait for a notification; False if none came in time, or if there is no connection to hear it on."""
+        """Wait for a notification; False if none arrived in time, or if there is no connection to receive it."""
         if seconds <= 0 or (self._connection is None and monotonic() < self._deaf_until):
             return False
         try:

@@ -1,4 +1,4 @@
-"""What this process measures of itself. Labels come from bounded sets: routes as they are written, never ids."""
+"""Metrics of this process. Labels come from bounded sets: routes as declared, never ids."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Meters:
         return []
 
     def families(self) -> Iterator[Metric]:
-        """All that is measured here; with several processes behind one port, what they measured together."""
+        """All metrics of this process, or the combined metrics of all processes that share a port."""
         if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             yield from MultiProcessCollector(CollectorRegistry()).collect()  # type: ignore[no-untyped-call]
             yield from self.collect()

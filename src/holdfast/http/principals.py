@@ -1,26 +1,29 @@
-"""Who asks. With tokens, whoever holds one; on this machine, until the first is made, everyone who can reach us.
+"""Principals: who makes a request, by a token in the Authorization header or in the session cookie of a browser.
 
-A token is looked up for every request, so one that was revoked is refused at once.
+On this machine, until the first token is created, everyone who can reach the server may do everything. A token is
+looked up for every request, so one that was revoked is refused at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.domain.tokens import SCOPES, allows, digest_of, is_token
 from holdfast.http.problems import Refusal
 from holdfast.http.service import Service
+from holdfast.http.session import token_of
 from holdfast.ops.tokens import authenticate, list_tokens
 
 REALM = 'Bearer realm="holdfast"'
-# How long it may take until a server that was open asks for the first token ever made.
+# How long it may take until a server that was open requires the first token ever created.
 OPEN_SECONDS = 1.0
-MAKE_ONE = "Make one where the database is: holdfast tokens create NAME"
+CREATE_ONE = "Create one where the database is: holdfast tokens create NAME"
 
 
 class Principal(NamedTuple):
-    """Whoever asks: `scope` says whose idempotency keys these are, `name` is written beside what is done."""
+    """Who makes a request: `scope` is the owner of its idempotency keys, `name` is recorded with what it does."""
 
     scope: str
     name: str
@@ -28,21 +31,24 @@ class Principal(NamedTuple):
 
 
 ANYONE = Principal("", "anonymous", frozenset(SCOPES))
-STRANGER = Principal("", "unknown", frozenset())
+UNKNOWN = Principal("", "unknown", frozenset())
 
 
-class Door:
-    """Lets in those who may do what they ask."""
+class Authenticator:
+    """Admits principals that have the scope which a route needs."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._open_until = 0.0
         self._closed = not service.loopback
 
-    def admit(self, authorization: str | None, scope: str) -> Principal:
-        """Return who asks, or raise the Refusal that says what is missing."""
-        principal = self._principal(authorization)
-        if not allows(principal.scopes, scope):
+    def admit(self, environ: Mapping[str, Any], scope: str) -> Principal:
+        """Return the principal of a request, or raise the Refusal that says what is missing.
+
+        An empty scope admits every valid token.
+        """
+        principal = self._principal(environ)
+        if scope and not allows(principal.scopes, scope):
             raise Refusal(
                 "insufficient-scope",
                 f"This needs the scope {scope}; the token has {', '.join(sorted(principal.scopes))}.",
@@ -50,30 +56,45 @@ class Door:
             )
         return principal
 
-    def _principal(self, authorization: str | None) -> Principal:
-        if authorization is None:
-            if self._is_open():
-                return ANYONE
-            raise Refusal("unauthenticated", f"This needs a token. {MAKE_ONE}", headers={"WWW-Authenticate": REALM})
-        scheme, _, token = authorization.strip().partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer":
-            raise _invalid("The Authorization header has to be: Bearer, and a token.")
-        if not is_token(token):
-            raise _invalid("This is no token: its form or its checksum is wrong.")
+    def _principal(self, environ: Mapping[str, Any]) -> Principal:
+        authorization = environ.get("HTTP_AUTHORIZATION")
+        if authorization is not None:
+            found = self._holder(bearer_token(authorization))
+            if found is None:
+                raise _invalid(f"The token is unknown, was revoked, or has expired. {CREATE_ONE}")
+            return found
+        token = token_of(environ)
+        if token is not None and is_token(token) and (found := self._holder(token)) is not None:
+            return found
+        # The cookie of a session that has ended counts as none: it may be that of another server on this host.
+        if self._is_open():
+            return ANYONE
+        raise Refusal("unauthenticated", f"This needs a token. {CREATE_ONE}", headers={"WWW-Authenticate": REALM})
+
+    def _holder(self, token: str) -> Principal | None:
+        """The principal that a valid token stands for."""
         digest = digest_of(token)
         found = self._service.database.perform(lambda: authenticate(digest))
-        if found is None:
-            raise _invalid(f"The token is unknown, was revoked, or has expired. {MAKE_ONE}")
-        return Principal(f"token:{found.id}", found.name, found.scopes)
+        return None if found is None else Principal(f"token:{found.id}", found.name, found.scopes)
 
     def _is_open(self) -> bool:
-        """On loopback, until the first token is made. Whoever revokes the last one wants nobody in, not everyone."""
+        """Whether no token is needed: on loopback, until the first is created. Revoking the last does not reopen it."""
         if not self._closed and monotonic() >= self._open_until:
             if self._service.database.perform(list_tokens):
                 self._closed = True
             self._open_until = monotonic() + OPEN_SECONDS
         return not self._closed
+
+
+def bearer_token(authorization: str | None) -> str:
+    """The token in an Authorization header. Raise the Refusal that says what is wrong with it."""
+    scheme, _, token = (authorization or "").strip().partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer":
+        raise _invalid("The Authorization header has to be: Bearer, and a token.")
+    if not is_token(token):
+        raise _invalid("This is not a token: its form or its checksum is wrong.")
+    return token
 
 
 def _invalid(detail: str) -> Refusal:

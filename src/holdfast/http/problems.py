@@ -1,7 +1,7 @@
 """Every error as a problem document (RFC 9457), from one table.
 
-`type` is stable and leads to its own description: `GET /problems/key-reused`. Nothing of the server's inside (traces,
-SQL, addresses) is ever told; what helps to find it in the log is the request id.
+`type` is stable and is the path of its description: `GET /problems/key-reused`. A document never reveals tracebacks,
+SQL or addresses; they are in the server's log under the request id.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Kind(NamedTuple):
-    """One kind of problem. `detail` is told instead of the error's own words where those are not for callers."""
+    """One kind of problem. `detail` replaces the error's message where that is not for callers."""
 
     status: int
     title: str
@@ -47,48 +47,53 @@ KINDS: dict[str, Kind] = {
     "unauthenticated": Kind(401, "Token needed", "Send a valid token: `Authorization: Bearer hf_…`."),
     "insufficient-scope": Kind(403, "Not allowed", "The token does not have the scope that this needs."),
     "unknown-host": Kind(403, "Unknown host", "The Host header names no host that this server answers to."),
-    "cross-site": Kind(403, "Cross-site request", "Pages of other sites may not change anything here."),
+    "cross-site": Kind(403, "Cross-site request", "Pages of other sites must not change anything on this server."),
     "not-found": Kind(404, "Not found", "Nothing is at this path."),
     "job-not-found": Kind(404, "No such job", "No job has this id; it may have been pruned."),
     "run-not-found": Kind(404, "No such run", "No run has this id; it may have been pruned."),
     "method-not-allowed": Kind(405, "Method not allowed", "This path has other methods; Allow lists them."),
-    "not-acceptable": Kind(406, "Not acceptable", "This answer exists in other media types only."),
-    "request-timeout": Kind(408, "Request timeout", "The rest of the request did not come in time."),
+    "not-acceptable": Kind(406, "Not acceptable", "The response is only available in other media types."),
+    "request-timeout": Kind(408, "Request timeout", "The request did not arrive completely in time."),
     "key-reused": Kind(
         409, "Key reused", "The key already belongs to another request. Use a new key for a new request."
     ),
     "run-not-finished": Kind(
-        409, "Run not finished", "The run has no result yet; ask again later, or wait for it with ?wait=.", None, _SOON
+        409, "Run not finished", "The run has no result yet; try again later, or wait for it with ?wait=.", None, _SOON
     ),
     "run-failed": Kind(409, "Run failed", "The run ended FAILED, so it has no result."),
     "run-cancelled": Kind(409, "Run cancelled", "The run was cancelled, so it has no result."),
     "run-ended": Kind(409, "Run ended", "The run's status does not allow this."),
-    "job-ended": Kind(409, "Job ended", "The job has ended or is being stopped; it takes nothing more."),
+    "job-ended": Kind(409, "Job ended", "The job has ended or is being stopped; nothing can be added to it."),
     "task-differs": Kind(
         409,
         "Task differs",
-        "The job has a task of this key with another entrypoint, other kwargs or other dependencies. Use another key.",
-        "The job has a task of this key that differs from this one; `errors` says where. Use another key.",
+        "The job has a task with this key but a different entrypoint, kwargs or dependencies. Use another key.",
+        "The job has a different task with this key; `errors` says what differs. Use another key.",
     ),
-    "conflict": Kind(409, "Conflict", "The thing's state does not allow this."),
-    "result-pruned": Kind(410, "Result pruned", "The run succeeded, but its result is past its retention."),
+    "conflict": Kind(409, "Conflict", "The current state does not allow this."),
+    "result-pruned": Kind(410, "Result pruned", "The run succeeded, but its result was deleted by retention."),
     "body-too-large": Kind(413, "Body too large", "The body exceeds HOLDFAST_MAX_BODY_BYTES."),
     "uri-too-long": Kind(414, "URI too long", "The request line exceeds what the server reads."),
     "unsupported-media-type": Kind(415, "Unsupported media type", "Send application/json in UTF-8, not compressed."),
     "bad-input": Kind(422, "Bad input", "A field is unknown, missing or out of range; `errors` says where and why."),
     "refused-value": Kind(
-        422, "Refused value", "JSON that cannot be stored and given back equal, such as a duplicate key."
+        422,
+        "Refused value",
+        "The JSON cannot be stored and returned unchanged: a duplicate key, for example.",
     ),
     "unknown-model": Kind(422, "Unknown model", "No task is registered under this name; GET /tasks lists them."),
     "bad-parameters": Kind(
-        422, "Bad parameters", "The parameters do not fit the task; GET /tasks/{name} has its schema."
+        422, "Bad parameters", "The parameters do not match the task; GET /tasks/{name} returns their schema."
     ),
     "headers-too-large": Kind(431, "Headers too large", "The headers exceed what the server reads."),
     "internal-error": Kind(
-        500, "Internal error", "Something is wrong with the server.", "The server's log has the cause, by request id."
+        500,
+        "Internal error",
+        "The server failed to handle the request.",
+        "The server's log has the cause under the request id.",
     ),
     "result-damaged": Kind(
-        500, "Result damaged", "The stored result is missing or is not what was stored.", "The result cannot be read."
+        500, "Result damaged", "The stored result is missing or damaged.", "The result cannot be read."
     ),
     "too-many-connections": Kind(
         503, "Too many connections", "The server process has reached its connection limit.", None, _SOON
@@ -96,22 +101,22 @@ KINDS: dict[str, Kind] = {
     "database-unreachable": Kind(
         503,
         "Database away",
-        "Postgres does not answer; ask again. With an Idempotency-Key nothing is done twice.",
-        "Postgres does not answer for now. Ask again; with the same Idempotency-Key nothing is done twice.",
+        "Postgres does not respond; try again. With an Idempotency-Key nothing is done twice.",
+        "Postgres is not responding. Try again; with the same Idempotency-Key nothing is done twice.",
         _SOON,
     ),
     "database-read-only": Kind(
         503,
         "Database read-only",
-        "Postgres answers but takes no writes: it is a standby, or read-only.",
-        "The database takes no writes: it is a standby, or read-only. Nothing has been done.",
+        "Postgres accepts no writes: it is a standby or read-only.",
+        "The database accepts no writes: it is a standby or read-only. Nothing has been done.",
         _SOON,
     ),
     "schema-mismatch": Kind(
         503,
         "Schema mismatch",
-        "The database is not at the schema that this server needs.",
-        "The database's schema does not fit this server; run: holdfast db upgrade",
+        "The database does not have the schema that this server needs.",
+        "The database's schema does not match this server; run: holdfast db upgrade",
         {"Retry-After": "30"},
     ),
     "privilege-missing": Kind(
@@ -121,17 +126,17 @@ KINDS: dict[str, Kind] = {
         "The database role of this server lacks a privilege; run: holdfast doctor --for api",
         {"Retry-After": "30"},
     ),
-    "too-many-streams": Kind(503, "Too many streams", "All places for open streams are taken."),
+    "too-many-streams": Kind(503, "Too many streams", "The server has reached its limit of open streams."),
     "database-busy": Kind(
         503,
         "Database busy",
-        "Postgres or the way to it was too busy to answer in time.",
-        "The database was too busy to answer in time. Ask again.",
+        "Postgres, or every connection to it, was too busy to respond in time.",
+        "The database was too busy to respond in time. Try again.",
         _SOON,
     ),
 }
 
-# The class nearest to the error's own decides.
+# The most specific class of the error decides.
 BY_ERROR: dict[type[BaseException], str] = {
     NotJson: "not-json",
     errors.NotCanonical: "refused-value",
@@ -185,7 +190,7 @@ BY_STATUS = {
 
 
 class Refusal(HoldfastError):
-    """A request that is turned away by the HTTP side itself; `kind` names the problem."""
+    """A request that the HTTP layer refuses; `kind` names the problem."""
 
     def __init__(
         self,
@@ -209,8 +214,8 @@ def kind_of(error: BaseException) -> str:
 
 def document(kind: str, detail: str, **members: Any) -> dict[str, Any]:
     about = KINDS[kind]
-    told = {"type": f"/problems/{kind}", "title": about.title, "status": about.status, "detail": about.detail or detail}
-    return told | {name: value for name, value in members.items() if value}
+    made = {"type": f"/problems/{kind}", "title": about.title, "status": about.status, "detail": about.detail or detail}
+    return made | {name: value for name, value in members.items() if value}
 
 
 def answer_to(error: Exception, request_id: str) -> Answer:
@@ -228,7 +233,7 @@ def _members(error: Exception) -> dict[str, Any]:
         members["errors"] = [{"pointer": pointer, "detail": "differs"} for pointer in error.fields]
         members["run_id"], members["job_id"] = error.run_id, error.job_id
     elif isinstance(error, errors.ChildDiffers):
-        # What is stored is for those who may read it.
+        # Stored values are only for callers that may read them.
         members["errors"] = [{"pointer": pointer, "detail": "differs"} for pointer in error.fields]
     elif isinstance(error, errors.BadInput | Refusal):
         members["errors"] = [{"pointer": p.pointer, "detail": p.detail} for p in error.problems]
@@ -238,7 +243,7 @@ def _members(error: Exception) -> dict[str, Any]:
 
 
 def _http_answer(error: HTTPException, request_id: str) -> Answer:
-    """What Flask itself refuses: an unknown path, another method."""
+    """The answer to a request that Flask refuses: an unknown path, or a method that the path does not have."""
     status = error.code or 500
     kind = BY_STATUS.get(status, "bad-request" if status < 500 else "internal-error")
     allowed = getattr(error, "valid_methods", None)
@@ -247,5 +252,5 @@ def _http_answer(error: HTTPException, request_id: str) -> Answer:
 
 
 def _answer(kind: str, detail: str, headers: Mapping[str, str], members: Mapping[str, Any]) -> Answer:
-    told = orjson.dumps(document(kind, detail, **members))
-    return Answer(told, KINDS[kind].status, {**headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
+    body = orjson.dumps(document(kind, detail, **members))
+    return Answer(body, KINDS[kind].status, {**headers, "Cache-Control": "no-store"}, MEDIA_TYPE)

@@ -1,4 +1,4 @@
-"""Reading requests: sizes are checked before anything is read, and everything before anything is done."""
+"""Reading requests: sizes are checked before a body is read, and everything else before anything is executed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def body_bytes(call: Call) -> bytes:
             raise _too_large(limit)
         room = int(length)
     elif environ.get("wsgi.input_terminated"):
-        room = limit + 1  # sent in chunks: how much it is, only the end tells
+        room = limit + 1  # sent in chunks: its size is known only at the end
     else:
         return b""
     parts: list[bytes] = []
@@ -52,9 +52,9 @@ def body_bytes(call: Call) -> bytes:
 
 
 def json_body(call: Call, around: int = 1) -> Any:
-    """The body as a JSON value that can be stored; raises what says why it is none.
+    """The body as a JSON value that can be stored. Raises the error that says what is wrong with it.
 
-    Parameters may be as deep as the limit says; `around` is how deep in the body they lie.
+    Parameters may be nested up to the limit; `around` is how many levels of the body enclose them.
     """
     _check_media_type(call)
     body = body_bytes(call)
@@ -65,7 +65,7 @@ def json_body(call: Call, around: int = 1) -> Any:
 
 
 def optional_object(call: Call, fields: Collection[str]) -> dict[str, Any]:
-    """The body as an object with none but these fields; nothing at all is an empty one."""
+    """The body as an object with no other fields than these; an empty body is an empty object."""
     if not call.environ.get("CONTENT_LENGTH") and not call.header("HTTP_TRANSFER_ENCODING"):
         return {}
     if call.environ.get("CONTENT_LENGTH") == "0":
@@ -75,7 +75,7 @@ def optional_object(call: Call, fields: Collection[str]) -> dict[str, Any]:
 
 def checked_object(value: Any, fields: Collection[str], pointer: str = "") -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise BadInput("the body has to be a JSON object", [Problem(pointer, "must be an object")])
+        raise BadInput("the body must be a JSON object", [Problem(pointer, "must be an object")])
     unknown = [name for name in value if name not in fields]
     if unknown:
         problems = [Problem(f"{pointer}/{_escaped(name)}", "unknown field") for name in unknown[:20]]
@@ -94,7 +94,7 @@ def _check_media_type(call: Call) -> None:
             raise Refusal("unsupported-media-type", "Send the body as application/json.")
         charset = _CHARSET.search(given)
         if charset is not None and charset[1].strip().lower() not in ("utf-8", "utf8"):
-            raise Refusal("unsupported-media-type", "JSON is UTF-8; send it so.")
+            raise Refusal("unsupported-media-type", "Send JSON as UTF-8.")
     encoding = call.header("HTTP_CONTENT_ENCODING")
     if encoding is not None and encoding.lower() != "identity":
         raise Refusal("unsupported-media-type", "Send the body uncompressed.")
@@ -103,12 +103,12 @@ def _check_media_type(call: Call) -> None:
 def _check_digest(header: str, body: bytes) -> None:
     found = _DIGEST.search(header)
     if found is None:
-        return  # another algorithm, which RFC 9530 lets us pass over
+        return  # another algorithm, which RFC 9530 allows to ignore
     try:
-        told = b64decode(found[1], validate=True)
+        given = b64decode(found[1], validate=True)
     except ValueError:
-        told = b""
-    if told != sha256(body).digest():
+        given = b""
+    if given != sha256(body).digest():
         raise Refusal("bad-digest", "The body's SHA-256 is not the one in Content-Digest.")
 
 
@@ -130,7 +130,7 @@ def idempotency_key(call: Call) -> str | None:
 
 
 def no_idempotency_key(call: Call, instead: str) -> None:
-    """Refuse a key that would do nothing: whoever sends one relies on it. `instead` says what there is."""
+    """Refuse a key that would have no effect: its sender relies on it. `instead` says what to use."""
     if call.header("HTTP_IDEMPOTENCY_KEY") is not None:
         raise Refusal("bad-key", f"An Idempotency-Key has no meaning here. {instead}")
 
@@ -140,19 +140,19 @@ def query(call: Call, *names: str) -> Mapping[str, str]:
     if not call.environ.get("QUERY_STRING"):
         return {}
     try:
-        said = call.parameters()
+        given = call.parameters()
     except ValueError:
         raise refused([Problem("", "too many parameters")]) from None
     found: dict[str, str] = {}
     problems = []
-    for name, value in said:
+    for name, value in given:
         if name not in names:
             known = f"there are: {', '.join(names)}" if names else "there are none"
             problems.append(Problem(f"/{_escaped(name)}", f"unknown parameter; {known}"))
         elif name in found:
             problems.append(Problem(f"/{name}", "given more than once"))
         elif "\0" in value:
-            problems.append(Problem(f"/{name}", "has a NUL in it"))
+            problems.append(Problem(f"/{name}", "contains a NUL character"))
         found[name] = value
     if problems:
         raise refused(problems)
@@ -173,7 +173,7 @@ def whole(given: Mapping[str, str], name: str, default: int, least: int, most: i
 
 
 def seconds_to_wait(call: Call, given: Mapping[str, str]) -> tuple[float, bool]:
-    """How long the caller would wait, by `?wait=` or by `Prefer: wait=`; and whether it was the latter."""
+    """How long the caller wants to wait, by `?wait=` or `Prefer: wait=`; and whether it was the latter."""
     text = given.get("wait")
     if text is not None:
         seconds = _seconds(text.removesuffix("s"))
@@ -246,13 +246,13 @@ def short_text(value: Any, pointer: str, most: int = 255) -> str | None:
 
 
 def last_event_id(call: Call) -> int:
-    """Where the caller's stream broke off; what cannot be read is the beginning."""
+    """The last item that the caller received of a stream; 0 if the header cannot be parsed."""
     text = call.header("HTTP_LAST_EVENT_ID") or ""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
 
 
 def wants_stream(call: Call) -> bool:
-    """Whether the caller would rather have server-sent events than JSON."""
+    """Whether the caller prefers server-sent events to JSON."""
     accepted = call.header("HTTP_ACCEPT") or ""
     return "text/event-stream" in accepted and _weight(accepted, "text/event-stream") >= _weight(
         accepted, "application/json"
@@ -260,7 +260,7 @@ def wants_stream(call: Call) -> bool:
 
 
 def _weight(accepted: str, kind: str) -> float:
-    """The quality that an Accept header gives a media type; what it does not name has none."""
+    """The quality that an Accept header gives a media type; 0 if it does not name it."""
     for part in accepted.split(","):
         name, _, options = part.partition(";")
         if name.strip().lower() == kind:

@@ -1,4 +1,4 @@
-"""Hints through Postgres, sent by a thread of their own: no request waits for one, and many become one."""
+"""Hints through Postgres, sent by a separate thread: no request waits for one, and many are combined into one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAUSE = 0.05
 
 
 class Notifier:
-    """A bell that gathers hints and sends them at most every `PAUSE` seconds; the first goes out at once."""
+    """A bell that collects hints and sends them at most every `PAUSE` seconds; the first is sent at once."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
         self._connect = connect
@@ -64,7 +64,7 @@ class Notifier:
         self._hang_up()
 
     def _notify(self, hints: set[str]) -> None:
-        """Send hints. One that cannot be sent is lost, which costs a worker's wait until its next look."""
+        """Send hints. One that cannot be sent is lost; then workers find the run at their next poll."""
         try:
             if self._connection is None:
                 self._connection = self._connect()

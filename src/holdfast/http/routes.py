@@ -1,8 +1,8 @@
 """Routes as data: a path, a method, the scope it needs and what the OpenAPI document says about it.
 
-Flask's rules, the check of scopes and the document are all made from the same tables, so none can forget a route. The
-routes of verbs are made from their declarations; a verb whose answer is a stream, waits, or depends on more of the
-request than its arguments has a view of its own.
+Flask's rules, the check of scopes and the document are all made from the same tables, so no route is missing from one
+of them. The routes of verbs are made from their declarations; a verb whose answer is a stream, waits, or depends on
+more of the request than its arguments has a view of its own.
 """
 
 from __future__ import annotations
@@ -24,10 +24,15 @@ from holdfast.verbs.verb import Http, Verb, declared
 View = Callable[..., Answer]
 
 
-class Route(NamedTuple):
-    """One operation. `scope` is None where no token is asked for.
+ANY_SCOPE = ""
+"""Stands for the scope of routes that need a token, whatever its scopes."""
 
-    `always` lets a request pass while Postgres is away and no token can be checked: as a stranger's.
+
+class Route(NamedTuple):
+    """One operation. `scope` is None where no token is needed.
+
+    `always` admits a request while Postgres is away and no token can be checked: as that of an unknown principal.
+    `is_page` for routes that serve HTML (see `pages`).
     """
 
     method: str
@@ -36,6 +41,7 @@ class Route(NamedTuple):
     scope: str | None
     operation: dict[str, Any]
     always: bool = False
+    is_page: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Noun:
     routes: list[Route] = field(default_factory=list)
 
     def endpoints(self) -> dict[str, Route]:
-        """Each route by the name that Flask knows it under."""
+        """Each route by its name in Flask."""
         return {f"{self.name}.{route.operation['operationId']}": route for route in self.routes}
 
     def blueprint(self) -> Blueprint:

@@ -1,8 +1,8 @@
 """The API server: gunicorn, configured and started here.
 
-The parent holds the port and starts processes; each opens its own connections after the fork. An event loop receives
-requests and threads answer them. Streams and large results hold a thread each while they are sent, so there are
-threads for all of them and some more.
+The parent process holds the port and starts processes; each opens its own connections after the fork. An event loop
+receives requests and threads answer them. Streams and large results occupy a thread each while they are sent, so there
+are threads for all of them and some more.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def serve(
     listener: socket.socket | None = None,
     started: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve the API until SIGTERM or SIGINT; `started` is told its URL. Ends by SystemExit, as gunicorn does."""
+    """Serve the API until SIGTERM or SIGINT; `started` is called with its URL. Ends with SystemExit."""
     tell = _telling(started)
     with (
         process_log(settings.log_format, settings.log_level) as output,
@@ -79,7 +79,7 @@ def serve(
         if not is_loopback(settings.host):
             require_token(runtime.database_url, settings.host)
         listener = listener or listen(settings.host, settings.port)
-        # The parent stays with an embedded server; its children only need the address.
+        # The parent keeps the embedded server running; its children only need the address.
         settings = replace(settings, database_url=runtime.database_url)
         together = tempfile.mkdtemp(prefix="holdfast-metrics-") if processes > 1 else None
         try:
@@ -109,18 +109,18 @@ def _telling(started: Callable[[str], None] | None) -> Callable[[str], None]:
 
 
 def require_token(database_url: str, host: str) -> None:
-    """Raise unless there is a token: a server that others can reach is never open."""
+    """Raise unless there is a token: a server that other machines can reach always requires one."""
     with connect(database_url) as connection:
         usable = driver.run(connection, count_usable_tokens())
     if not usable:
         raise ConfigurationError(
-            f"the API would be open to everyone who can reach {host}, for there is no token. "
-            "Make one first: holdfast tokens create NAME"
+            f"the API would be open to everyone who can reach {host}, because there is no token. "
+            "Create one first: holdfast tokens create NAME"
         )
 
 
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
-    """gunicorn, configured here and nowhere else: no file, no variable and no argument is read."""
+    """gunicorn, configured only here: it reads no file, environment variable or argument."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         super().__init__()
 
     def load_config(self) -> None:
-        told: dict[str, Any] = {
+        configured: dict[str, Any] = {
             "bind": f"fd://{self._listener}",
             "worker_class": "holdfast.http.worker.ApiWorker",
             "workers": self._processes,
@@ -155,7 +155,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "child_exit": _child_exit,
             "worker_exit": _worker_exit,
         }
-        for name, value in told.items():
+        for name, value in configured.items():
             self.cfg.set(name, value)
 
     def load(self) -> Any:

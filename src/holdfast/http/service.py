@@ -24,7 +24,7 @@ EXTENSION = "holdfast"
 
 
 class Service:
-    """Never shares a socket with another process: what a parent opened is left behind by its children."""
+    """The state of the API in one process. It never shares a socket with another process: a fork opens its own."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -69,11 +69,11 @@ class Service:
             self._pid = os.getpid()
 
     def open_result(self, stored: StoredResult) -> Iterator[bytes]:
-        """The bytes of a stored result, piece by piece."""
+        """The bytes of a stored result, in chunks."""
         return self.database.runtime.store.chunks(stored)
 
     def stop_streams(self) -> None:
-        """End streams and waits soon, so that the process can."""
+        """End streams and waits soon, so that the process can end."""
         self.streams.closing = True
         if self._pid == os.getpid():
             self._hub.wake_all()

@@ -1,4 +1,4 @@
-"""Streams: answers that stay open. Each holds a thread of the server, so there is room for only so many."""
+"""Streams: answers that stay open. Each occupies a thread of the server, so their number is limited."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RETRY_MILLISECONDS = 2000
 
 
 class Streams:
-    """Counts what stays open, and says when the server wants to end."""
+    """Counts open streams, and knows whether the server is shutting down."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -33,12 +33,12 @@ class Streams:
         self._lock = threading.Lock()
 
     def require(self, detail: str) -> None:
-        """Take a place, or refuse the request."""
+        """Reserve a stream, or refuse the request."""
         if not self.enter():
             raise Refusal("too-many-streams", f"{self.room} {detail}", headers={"Retry-After": "5"})
 
     def enter(self) -> bool:
-        """Take a place, if there is one."""
+        """Reserve a stream, if the limit allows."""
         with self._lock:
             if self.open >= self.room or self.closing:
                 return False
@@ -51,9 +51,9 @@ class Streams:
 
 
 class Chunk(NamedTuple):
-    """What a feed has for its reader: items with rising numbers, and the run's status if no more can come.
+    """What a feed returns: items with rising numbers, and the run's status if there will be no more.
 
-    `more` means that there was not room for all that is there already.
+    `more` means that further items can be read immediately.
     """
 
     items: Sequence[tuple[int, dict[str, Any]]]
@@ -67,12 +67,12 @@ NOTHING = Chunk((), None)
 
 
 def event_stream(call: Call, run_id: str, feed: Feed, last: int) -> Answer:
-    """Answer with server-sent events: what `feed` has after item `last`, and what comes while the stream is open.
+    """Answer with server-sent events: what `feed` has after item `last`, and what is added while the stream is open.
 
-    The first items are read before the answer starts, so that a run that does not exist is still a 404.
+    The first items are read before the response starts, so that a run that does not exist is still a 404.
     """
     streams = call.service.streams
-    streams.require("streams are open, which is all there is room for. Poll instead, or come back later.")
+    streams.require("streams are open, which is the limit. Poll instead, or try again later.")
     try:
         first = feed(last)
         if first.end is not None and not first.items and last:
@@ -94,7 +94,7 @@ def _written(call: Call, run_id: str, feed: Feed, chunk: Chunk, last: int) -> It
     streams = call.service.streams
     closes_at = monotonic() + LIFETIME
     # Kept apart from the wakes: a run that reports progress wakes the watch and often has nothing to send, and only
-    # what is sent tells that nobody reads any more.
+    # sending something detects a client that has disconnected.
     beats_at = monotonic() + _beat()
     pause = HEARTBEAT
     yield b"retry: %d\n\n" % RETRY_MILLISECONDS
@@ -119,12 +119,12 @@ def _written(call: Call, run_id: str, feed: Feed, chunk: Chunk, last: int) -> It
 
 
 def _beat() -> float:
-    """Seconds until the next sign of life. Streams that were opened together do not all look together for ever."""
+    """Seconds until the next keep-alive. Jitter spreads streams that were opened at the same time."""
     return HEARTBEAT * uniform(0.3, 1.0)
 
 
 def _next(feed: Feed, last: int) -> tuple[Chunk, float]:
-    """What has come since, and when to look again at the latest. A stream outlives a database that is away."""
+    """New items, and when to check again at the latest. A stream survives a database outage."""
     try:
         return feed(last), HEARTBEAT
     except DatabaseUnreachable:

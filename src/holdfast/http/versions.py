@@ -1,4 +1,4 @@
-"""Documents with a version: read, not sent again to those who know it, and waited for until they change or end."""
+"""Documents with a version: not sent again to clients that have it, and waited for until they change or end."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def versioned(
 ) -> Answer:
     """Answer with a document and its ETag.
 
-    With `?wait=` that is when it has ended; for those who told the version they know, at any change, or 304 when the
-    time is over. `watched` is the id that the hub looks at meanwhile.
+    With `?wait=`, once the run has ended; if the request names a version, at any change, or with 304 after the wait.
+    `watched` is the id that the hub checks meanwhile.
     """
     wait, preferred = reading.seconds_to_wait(call, reading.query(call, "wait"))
     known = call.tags()

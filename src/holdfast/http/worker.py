@@ -34,7 +34,7 @@ DETAILS = {
     400: "This is not a valid HTTP request.",
     414: "The request line is longer than 8190 bytes.",
     431: "The request has more than 100 headers, or a header longer than 8190 bytes.",
-    501: "This server supports no Transfer-Encoding other than chunked.",
+    501: "The only Transfer-Encoding that this server supports is chunked.",
 }
 
 

@@ -49,7 +49,7 @@ class AsyncHttpClient(AsyncCalls):
         self.settings = settings or load()
         self.url = (url or self.settings.url or "").rstrip("/")
         if not self.url:
-            raise ConfigurationError("the API's address is not known; give a url, or set HOLDFAST_URL")
+            raise ConfigurationError("the URL of the API is not known; pass url, or set HOLDFAST_URL")
         token = token or self.settings.token
         headers = headers_for(token)
         self._http = PerProcess(lambda: open_async(self.url, headers, timeout))
@@ -77,7 +77,7 @@ class AsyncHttpClient(AsyncCalls):
     wait.__doc__ = AsyncCalls.wait.__doc__
 
     def follow_events(self, run: object, after: int = 0) -> AsyncIterator[EventRecord]:
-        """Events as they happen, until the run has ended. A stream that breaks off is resumed where it was."""
+        """Events as they happen, until the run has ended. A stream that breaks is resumed."""
         return self._follow(f"/runs/{run_id(run)}/events", after, records.event)
 
     def follow_logs(self, run: object, after: int = 0) -> AsyncIterator[LogRecord]:
@@ -99,7 +99,7 @@ class AsyncHttpClient(AsyncCalls):
         return self._blocking.get()
 
     async def send(self, request: Request) -> Reply:
-        """Send a request, again where that does no harm. Raises the error that a problem document stands for."""
+        """Send a request, and repeat it where that is safe. Raises the error that a problem document stands for."""
         self._require_open()
         retries = Retries(self._retry_seconds)
         while True:

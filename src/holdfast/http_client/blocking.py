@@ -35,8 +35,8 @@ MAX_WAIT = 20.0
 class HttpClient(Calls):
     """Submits runs, waits for them and steers them over HTTP, with the names of `Client`.
 
-    A request without an answer is sent again, for up to `retry_seconds`; a submission is known by its key, so sending
-    it again makes no second run. `url` and `token` come from the settings unless given.
+    A request without a response is sent again, for up to `retry_seconds`; a submission has a key, so sending it again
+    makes no second run. `url` and `token` come from the settings unless given.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class HttpClient(Calls):
         self.settings = settings or load()
         self.url = (url or self.settings.url or "").rstrip("/")
         if not self.url:
-            raise ConfigurationError("the API's address is not known; give a url, or set HOLDFAST_URL")
+            raise ConfigurationError("the URL of the API is not known; pass url, or set HOLDFAST_URL")
         headers = headers_for(token or self.settings.token)
         self._http = PerProcess(lambda: open_blocking(self.url, headers, timeout))
         self._closed = False
@@ -75,7 +75,7 @@ class HttpClient(Calls):
     wait.__doc__ = Calls.wait.__doc__
 
     def follow_events(self, run: object, after: int = 0) -> Iterator[EventRecord]:
-        """Events as they happen, until the run has ended. A stream that breaks off is resumed where it was."""
+        """Events as they happen, until the run has ended. A stream that breaks is resumed."""
         return self._follow(f"/runs/{run_id(run)}/events", after, records.event)
 
     def follow_logs(self, run: object, after: int = 0) -> Iterator[LogRecord]:
@@ -94,7 +94,7 @@ class HttpClient(Calls):
         return (found.text or "null").encode()
 
     def send(self, request: Request) -> Reply:
-        """Send a request, again where that does no harm. Raises the error that a problem document stands for."""
+        """Send a request, and repeat it where that is safe. Raises the error that a problem document stands for."""
         self._require_open()
         retries = Retries(self._retry_seconds)
         while True:

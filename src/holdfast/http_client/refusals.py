@@ -84,11 +84,16 @@ def error_from(status: int, body: bytes) -> HoldfastError:
 
 
 def _document(status: int, body: bytes) -> dict[str, Any]:
-    """The problem document; something that stands in front of the API may have answered without one."""
+    """The problem document; a proxy in front of the API may have answered without one."""
     try:
         document = orjson.loads(body)
         if isinstance(document, dict) and isinstance(document.get("detail"), str):
             return {"type": "about:blank", **document}
     except orjson.JSONDecodeError:
         pass
-    return {"type": "about:blank", "title": "", "status": status, "detail": f"the server answered with status {status}"}
+    return {
+        "type": "about:blank",
+        "title": "",
+        "status": status,
+        "detail": f"the server responded with status {status}",
+    }

@@ -1,4 +1,4 @@
-"""When a request is sent again: if it had no answer or was refused for now, until the time for retries is over."""
+"""When a request is sent again: after no response or a temporary refusal, until the time for retries is over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT = 1.0
 
 
 class Retries:
-    """The retries of one request: with growing, jittered pauses, or those that the server asks for."""
+    """The retries of one request: with growing, jittered pauses, or those that the server requests."""
 
     def __init__(self, seconds: float) -> None:
         self._ends = monotonic() + seconds
@@ -31,7 +31,7 @@ class Retries:
 
 
 def pause_before_next_wait(asked: float | None, until: float) -> float:
-    """Seconds to pause after a long poll that the server, for lack of room, answered before `until`."""
+    """Seconds to pause after a long poll that the server, for lack of capacity, answered before `until`."""
     return max(0.0, min(DEFAULT if asked is None else asked, until - monotonic()))
 
 

@@ -17,7 +17,7 @@ class Message(NamedTuple):
 
 
 class Reader:
-    """Takes lines and gives messages; `last` is where to go on if the stream breaks off."""
+    """Parses lines into messages; `last` is where to resume if the stream breaks."""
 
     def __init__(self, last: int) -> None:
         self.last = last
@@ -25,13 +25,13 @@ class Reader:
         self.begin()
 
     def begin(self) -> None:
-        """Start on a new connection: what had come of an incomplete message is forgotten."""
+        """Start on a new connection: an incomplete message is discarded."""
         self._event = "message"
         self._data: list[str] = []
         self._id = self.last
 
     def feed(self, line: str) -> Iterator[Message]:
-        """Take a line without its end; an empty one completes a message."""
+        """Parse a line without its line break; an empty one completes a message."""
         if not line:
             yield from self._complete()
             return

@@ -1,4 +1,4 @@
-"""What the clients know about httpx2: how to open it, and which of its errors are about the way to the server."""
+"""How the clients use httpx2: how to open it, and which of its errors are connection errors."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ def open_async(url: str, headers: Mapping[str, str], timeout: float) -> httpx2.A
 
 
 def unreachable(url: str, error: Exception) -> ServerUnreachable:
-    said = str(error) or type(error).__name__
-    return ServerUnreachable(f"the API at {url} does not answer: {said}. Check HOLDFAST_URL and that the server runs.")
+    cause = str(error) or type(error).__name__
+    return ServerUnreachable(
+        f"the API at {url} does not respond: {cause}. Check HOLDFAST_URL and that the server runs."
+    )
 
 
 def _timeout(seconds: float) -> httpx2.Timeout:
@@ -40,15 +42,15 @@ def _timeout(seconds: float) -> httpx2.Timeout:
 
 def _checked(url: str) -> str:
     if not url.startswith(("http://", "https://")):
-        raise ConfigurationError(f"{url!r} is no address of an API; it starts with http:// or https://")
+        raise ConfigurationError(f"{url!r} is not the URL of an API; it must start with http:// or https://")
     return url
 
 
 def _token(token: str) -> str:
     if not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigurationError(
-            "the token has a space, a line break or another character that no token has; "
-            "check HOLDFAST_TOKEN, or what was given as token"
+            "the token contains a space, a line break or another character that tokens do not have; "
+            "check HOLDFAST_TOKEN, or the token that was passed"
         )
     return token
 

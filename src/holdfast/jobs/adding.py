@@ -97,7 +97,7 @@ def add_task_to_current_job(
     if job_id is not None and job_id != current:
         raise BadInput(f"job {job_id} is not the current one, {current}; use add_task_to_job", [Problem("/job_id", "")])
     if when not in ("now", "finish"):
-        raise BadInput(f'when is "now" or "finish", not {when!r}', [Problem("/when", "unknown")])
+        raise BadInput(f'when must be "now" or "finish", not {when!r}', [Problem("/when", "unknown")])
     run = yield from new_task(caller, current, entrypoint, kwargs, options)
     if when == "finish" and not (yield from is_added(run)):
         return (yield from add_when_finished(caller, run))

@@ -183,4 +183,4 @@ def ended(found: Job, timeout: float | None) -> Job:
     """The job, if it has ended; else the wait for it is over."""
     if found.status.final:
         return found
-    raise WaitTimeout(f"job {found.id} ({found.name}) had not ended after {timeout:g} s; it goes on")
+    raise WaitTimeout(f"job {found.id} ({found.name}) had not ended after {timeout:g} s; it continues")

@@ -17,6 +17,7 @@ from holdfast.domain.context import RunContext
 from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import SERIES_AT_MOST, derived_id, new_id
 from holdfast.domain.jobs import Mapped, MapRecord, NewJob, NewMap, Slice
+from holdfast.domain.tasks import registry
 from holdfast.domain.values import Dependency, KnownAs, NewRun, RunRecord
 from holdfast.jobs import specs
 from holdfast.jobs.datasets import Dataset, Part, dataset_of
@@ -26,7 +27,6 @@ from holdfast.jobs.new_jobs import new_job
 from holdfast.jobs.views import View
 from holdfast.ops.create import join_name
 from holdfast.verbs.caller import Caller
-from holdfast.verbs.preparation import resolve
 from holdfast.verbs.procedures import Elsewhere, Procedure, Ring
 from holdfast.verbs.subjects import job_id as job_id_of
 from holdfast.verbs.verb import verb
@@ -57,7 +57,7 @@ def map_dataset(
     later attempt gets the map that an earlier one created; raises ChildDiffers if it requests another.
     """
     caller.check_stop()
-    known = resolve(task)
+    known = registry.resolve(task)
     _require_size(chunk_size)
     given = dict(options or {})
     job_id, key = given.pop("job_id", None), given.pop("key", None)
@@ -153,7 +153,7 @@ def _place(caller: Caller, task: Any, job_id: Any, key: str | None) -> tuple[New
     if job_id is not None:
         job_id = job_id_of(job_id)
         return None, caller.child_name(job_id, key, "map "), job_id
-    name = f"map {resolve(task).name}"[:255]
+    name = f"map {registry.resolve(task).name}"[:255]
     if caller.run is None:
         job = new_job(caller, name, None, None)
         return job, caller.child_name(job.id, key, "map "), job.id
@@ -168,7 +168,7 @@ def _slices(
     caller: Caller, task: Any, kwargs: Mapping[str, Any], dataset: Dataset, parts: Sequence[Part], map_id: str
 ) -> list[Slice]:
     """Return the parameters of each run. The canonical text is rendered once, and each slice's view is inserted."""
-    ignored = resolve(task).ignore_in_hash
+    ignored = registry.resolve(task).ignore_in_hash
     before, _, after = canonicalize({**kwargs, "view": _HOLE})[0].partition(f'"{_HOLE}"')
     most = caller.settings.max_body_bytes
     found = []

@@ -33,10 +33,12 @@ def new_job(caller: Caller, name: Any, description: Any, timeout: Any, id_: str 
 
 
 def status_of(text: str | None) -> str | None:
-    """A status, said in any case and in the source's words too."""
+    """A status, in upper or lower case, or by its name in the source system."""
     if text is None:
         return None
     found = STATUSES.get(str(text).lower())
     if found is None:
-        raise BadInput(f"{text!r} is no status; {', '.join(sorted(STATUSES))}", [Problem("/status", "unknown status")])
+        raise BadInput(
+            f"{text!r} is not a status; use {', '.join(sorted(STATUSES))}", [Problem("/status", "unknown status")]
+        )
     return found

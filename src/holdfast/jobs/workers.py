@@ -60,7 +60,7 @@ def list_workers(caller: Caller, /, status: str | None = None) -> Procedure[list
     """Return live workers, and those that stopped in the last day; `status` is active, idle, draining or stopped."""
     wanted = status.lower() if isinstance(status, str) else status
     if wanted not in (None, *STATUSES):
-        raise BadInput(f"{status!r} is not a worker status; {', '.join(STATUSES)}", [Problem("/status", "unknown")])
+        raise BadInput(f"{status!r} is not a worker status; use {', '.join(STATUSES)}", [Problem("/status", "unknown")])
     found: list[WorkerRecord] = yield ops.list_workers
     # An idle worker is alive, which is what "active" means to most callers.
     words = {None: STATUSES, "active": ("active", "idle")}.get(wanted, (wanted,))

@@ -1,7 +1,7 @@
 """One interface for logs, metrics, traces and test probes: events are emitted once, and subscribers receive them.
 
 An event has a name, such as `run.settled`, and fields. Subscribers choose names, so an event without subscribers costs
-a dictionary lookup; code in a hot loop calls `heard` before it computes fields.
+a dictionary lookup; code in a hot loop calls `is_subscribed` before it computes fields.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _listeners(event: str) -> tuple[Subscriber, ...]:
     return found
 
 
-def heard(event: str) -> bool:
+def is_subscribed(event: str) -> bool:
     """Whether this event has a subscriber; check this before computing expensive fields."""
     return bool(_listeners(event))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.domain.values import Claim, Position
 from holdfast.ops.rescue import rescue
-from holdfast.sql import leases, locks, ready, waiting
+from holdfast.sql import locks, orphans, ready, waiting
 from holdfast.sql.locks import Blocked
 from holdfast.sql.statement import Op
 
@@ -21,7 +21,7 @@ def claim_by_id(worker_id: str, run_id: str, tasks: Sequence[str], random: float
 
     An expired lease is settled as LOST first.
     """
-    dead = yield from leases.orphan(run_id)
+    dead = yield from orphans.of_run(run_id)
     yield from rescue(dead, random)
     yield from waiting.promote(100)
     claimed = yield from ready.claim_one(worker_id, run_id, tasks)

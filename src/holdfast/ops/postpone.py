@@ -20,14 +20,14 @@ def postpone(run_id: str, until: datetime | timedelta, by: str) -> Op[RunRecord]
     them had it.
     """
     for _ in range(ROUNDS):
-        if (yield from waiting.postpone(run_id, until)):
+        postponed = yield from waiting.postpone(run_id, until)
+        if postponed:
             yield from events.postponed(run_id, by)
-            found = yield from runs.read(run_id)
-            if found is not None:
-                return found
         run = yield from runs.read(run_id)
         if run is None:
             raise RunNotFound(f"no run has the id {run_id}")
+        if postponed:
+            return run
         if run.status is not Status.PENDING:
             raise RunEnded(f"run {run_id} is {run.status}; only a pending run can be postponed")
     raise HoldfastError(f"run {run_id} moved {ROUNDS} times while it was being postponed; try again")

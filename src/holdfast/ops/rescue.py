@@ -7,29 +7,29 @@ from collections.abc import Sequence
 from holdfast.domain.settling import after_failure, policy_of
 from holdfast.domain.values import Acknowledgements
 from holdfast.ops.finish import record
-from holdfast.sql import leases
-from holdfast.sql.leases import Orphan
+from holdfast.sql import leases, orphans
+from holdfast.sql.orphans import Orphan
 from holdfast.sql.statement import Op
 
 
 def find_orphans(limit: int) -> Op[list[Orphan]]:
     """Return expired leases. This is only a hint: `rescue` checks again when it writes."""
-    return (yield from leases.orphans(limit))
+    return (yield from orphans.listing(limit))
 
 
-def rescue(orphans: Sequence[Orphan], random: float) -> Op[Acknowledgements]:
+def rescue(dead: Sequence[Orphan], random: float) -> Op[Acknowledgements]:
     """Settle these leases as LOST, if they still exist and their worker is still dead.
 
     Runs whose worker stopped before it started them return to their queue instead.
     """
-    if not orphans:
+    if not dead:
         return Acknowledgements()
     settlements = []
-    unbegun = [leases.not_started(orphan) for orphan in orphans if not orphan.begun]
-    holders = sorted({orphan.worker_id for orphan in orphans})
+    unbegun = [orphans.not_started(orphan) for orphan in dead if not orphan.begun]
+    holders = sorted({orphan.worker_id for orphan in dead})
     released = (yield from leases.release_orphans(unbegun, holders)) if unbegun else []
     back = {one.ack.ref for one in released}
-    for orphan in orphans:
+    for orphan in dead:
         if (orphan.run_id, orphan.number) in back:
             continue
         outcome, delay = after_failure(
@@ -38,7 +38,7 @@ def rescue(orphans: Sequence[Orphan], random: float) -> Op[Acknowledgements]:
             crashes=orphan.crashes,
             random=random,
         )
-        settlements.append(leases.lost(orphan, outcome, delay))
+        settlements.append(orphans.lost(orphan, outcome, delay))
     accepted = (yield from leases.settle_orphans(settlements, holders)) if settlements else []
     refs = {ack.ref for ack in accepted}
     # Leases that were not settled have been finished, renewed or rescued in the meantime; there is nothing to record.

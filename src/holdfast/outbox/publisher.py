@@ -26,7 +26,7 @@ from holdfast.sql.statement import Op
 
 T = TypeVar("T")
 
-LANES = 4
+CONCURRENCY = 4
 ROUND_SECONDS = 10.0
 TAKEN_AT_ONCE = 500
 
@@ -89,7 +89,7 @@ class Publisher:
         taken = await self._take(transact)
         if taken is None:
             return 0
-        others = [self._serve(transact, ends, None) for _ in range(LANES - 1)]
+        others = [self._serve(transact, ends, None) for _ in range(CONCURRENCY - 1)]
         return sum(await asyncio.gather(self._serve(transact, ends, taken), *others))
 
     async def _take(self, transact: Transact) -> Taken | None:

@@ -17,12 +17,12 @@ from holdfast.domain.masking import HIDDEN, mask_address
 ENCODE = "in a user name or password, write % as %25, @ as %40, / as %2F, # as %23, ? as %3F and a space as %20"
 
 
-def why_unusable(url: str, said: str) -> str:
-    """Return why libpq cannot parse this URL; `said` is libpq's message."""
+def why_unusable(url: str, message: str) -> str:
+    """Return why libpq cannot parse this URL; `message` is libpq's."""
     if "://" not in url:
         return "it must be postgresql://user:password@host:port/name, or name=value pairs such as host=db dbname=name"
     if mask_address(url) == url:
-        return said
+        return message
     if re.search(r"%(?![0-9A-Fa-f]{2})", url):
         return f"it contains a % that is not part of an escape; {ENCODE}"
     if re.search(r"\s", url):
@@ -30,16 +30,16 @@ def why_unusable(url: str, said: str) -> str:
     return f"its host, port or parameters are not valid; {ENCODE}"
 
 
-def quotable(url: str, said: str) -> str:
+def quotable(url: str, message: str) -> str:
     """Return the message of libpq or the server if no part of it can come from the password, or else a replacement."""
     try:
         known = conninfo_to_dict(url)
     except ProgrammingError:
-        return why_unusable(url, said)
+        return why_unusable(url, message)
     password = str(known.get("password") or "")
     if "://" in url and not _is_read_as_written(url, password):
         return f"the URL is ambiguous; {ENCODE}"
-    return said.replace(password, HIDDEN) if len(password) > 3 else said
+    return message.replace(password, HIDDEN) if len(password) > 3 else message
 
 
 def _is_read_as_written(url: str, password: str) -> bool:

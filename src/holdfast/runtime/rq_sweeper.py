@@ -1,8 +1,8 @@
 """The sweeper: sends messages for ready runs that have none, because it was lost or was never sent.
 
 Every process with an RQ doorbell has one: each client (including the API), each Holdfast worker, `holdfast sweep`, and
-each RQ work-horse when its run has ended. They take turns through Redis, so that one of them sweeps about once a
-second.
+each RQ work-horse when its run has ended. A key in Redis lets one of them sweep about
+once a second.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Sweeper:
         self._thread: threading.Thread | None = None
 
     def sweep(self) -> int:
-        """If it is this process's turn, rescue, promote and ring. Return how many messages were sent."""
+        """If no other process has just swept, rescue, promote and ring. Return how many messages were sent."""
         if not self._ringer.turn(SWEEP_EVERY * 0.9):
             return 0
         for orphan in self._do(lambda: ops.find_orphans(RESCUED_AT_ONCE)):

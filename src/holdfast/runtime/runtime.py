@@ -18,8 +18,8 @@ from holdfast.domain.tasks import load_modules
 from holdfast.domain.values import StoredResult
 from holdfast.doorbells.bell import BackgroundBell, Bell, CoalescingBell, open_bell
 from holdfast.drivers import sessions
+from holdfast.drivers.connections import OwnConnection
 from holdfast.drivers.faults import TAKES_NO_WRITES, Fault, fault_of, is_lost, is_read_only
-from holdfast.drivers.sessions import OwnConnection
 from holdfast.results import ResultStore, open_store
 from holdfast.runtime.database_urls import quotable, why_unusable
 from holdfast.runtime.settings import Settings, load, masked
@@ -179,8 +179,8 @@ def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
         return read_only(url)
     if isinstance(error, psycopg.Error) and not is_lost(error):
         return DatabaseUnreachable(refused(url, error))
-    said = quotable(url, _message(error))
-    missing = _NO_DATABASE.search(said)
+    message = quotable(url, _message(error))
+    missing = _NO_DATABASE.search(message)
     if missing is not None:
         name = missing[1] or missing[2]
         return DatabaseUnreachable(
@@ -188,9 +188,9 @@ def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
             f'create database "{name}") and run holdfast db upgrade, or correct HOLDFAST_DATABASE_URL.'
         )
     # Messages from the server contain FATAL: the server responded and rejected the connection.
-    how = "rejected the connection" if "FATAL:" in said else "does not answer"
+    how = "rejected the connection" if "FATAL:" in message else "does not respond"
     return DatabaseUnreachable(
-        f"Postgres at {masked(url)} {how}: {said}. Check HOLDFAST_DATABASE_URL and that the server runs."
+        f"Postgres at {masked(url)} {how}: {message}. Check HOLDFAST_DATABASE_URL and that the server runs."
     )
 
 

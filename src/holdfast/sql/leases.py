@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import orjson
 
-from holdfast.domain.reasons import ReasonCode
-from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import RELEASED, Acknowledgement, AttemptRef, Settlement
 from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, text_array
 
@@ -262,59 +260,6 @@ def _arrays(settlements: Sequence[Settlement]) -> dict[str, object]:
     }
 
 
-class Orphan(NamedTuple):
-    """A lease whose worker is dead, with what is needed to decide whether its run is retried."""
-
-    run_id: str
-    number: int
-    excused: int
-    task: str
-    policy: str | None
-    crashes: int
-    worker_id: str
-    payload_hash: str
-    begun: bool
-
-
-_ORPHAN = """
-        select leases.run_id::text, leases.number, leases.excused, runs.task, runs.policy::text,
-               (select count(*) from holdfast.attempts where attempts.run_id = leases.run_id
-                  and (attempts.status = 'LOST' or attempts.reason = 'crash')),
-               leases.worker_id::text, encode(runs.payload_hash, 'hex'),
-               not exists (select from holdfast.workers
-                           where workers.id = leases.worker_id and workers.settled_at is not null)
-        from holdfast.leases join holdfast.runs on runs.id = leases.run_id
-"""
-
-
-def orphans(limit: int) -> Statement[list[Orphan]]:
-    """Return leases whose worker has not renewed in time, oldest first."""
-    return Statement(
-        _ORPHAN
-        + """
-        where not exists (select from holdfast.workers
-                          where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
-        order by leases.claimed_at limit %(limit)s
-        """,
-        {"limit": limit},
-        each(Orphan._make),
-    )
-
-
-def orphan(run_id: str) -> Statement[list[Orphan]]:
-    """Return this run's lease if its worker has not renewed in time."""
-    return Statement(
-        _ORPHAN
-        + """
-        where leases.run_id = %(run_id)s::uuid
-          and not exists (select from holdfast.workers
-                          where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
-        """,
-        {"run_id": run_id},
-        each(Orphan._make),
-    )
-
-
 def request_stop(run_id: str, reason: str) -> Statement[int]:
     """Request that the running attempt stops. From now on, the run can only end CANCELLED."""
     return Statement(
@@ -402,27 +347,4 @@ def progress(worker_id: str, reports: Sequence[tuple[AttemptRef, str]]) -> State
             "reports": text_array([report for _, report in reports]),
         },
         each(AttemptRef._make),
-    )
-
-
-def not_started(orphan: Orphan) -> Settlement:
-    """Return the settlement of a claim whose worker stopped before it started the attempt."""
-    return Settlement(AttemptRef(orphan.run_id, orphan.number), AttemptStatus.CANCELLED, None, begun=False)
-
-
-def lost(orphan: Orphan, outcome: Status | None, delay: float) -> Settlement:
-    """Return the settlement of an attempt whose worker is dead."""
-    return Settlement(
-        ref=AttemptRef(orphan.run_id, orphan.number),
-        status=AttemptStatus.LOST,
-        outcome=outcome,
-        task=orphan.task,
-        elapsed=None,
-        delay=delay,
-        reason=ReasonCode.LOST,
-        error={
-            "class": "LeaseExpired",
-            "message": f"worker {orphan.worker_id} stopped renewing its lease",
-            "traceback": None,
-        },
     )

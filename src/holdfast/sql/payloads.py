@@ -11,7 +11,7 @@ from holdfast.sql.statement import Statement, first
 
 
 def hold(task: str, payload_hash: str) -> Statement[str]:
-    """Let nobody else decide about this payload until the transaction ends; tells the transaction's isolation."""
+    """Lock this payload until the transaction ends. Return the transaction's isolation level."""
     return Statement(
         """
         select current_setting('transaction_isolation')

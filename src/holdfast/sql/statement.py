@@ -1,7 +1,7 @@
 """SQL as a value, and operations as generators of such values.
 
 An operation yields statements and receives rows. It never begins or commits, never reads a clock, randomness or the
-environment, and never catches a database error: whoever drives it owns the connection and the transaction.
+environment, and never catches a database error: the driver owns the connection and the transaction.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Caller:
     def child_name(self, job_id: str, key: str | None, kind: str = "") -> KnownAs:
         """Return the name of a child added here: the same for every attempt of a run, or for the same key in a job.
 
-        `kind` sets the names of maps apart from those of tasks.
+        `kind` keeps the names of maps apart from those of tasks.
         """
         run = self.run
         if run is not None and (run.job_id == job_id or key is None):
@@ -73,13 +73,13 @@ class Caller:
         """The job of the run that makes the call. Raises HoldfastError where there is none."""
         run = self.run
         if run is None:
-            raise HoldfastError("there is no current job: this was called outside of a task that a worker executes")
+            raise HoldfastError("there is no current job: this was called outside of a task executed by a worker")
         if run.job_id is None:
-            raise HoldfastError(f"there is no current job: run {run.id} was submitted by itself, not in a job")
+            raise HoldfastError(f"there is no current job: run {run.id} does not belong to a job")
         return run.job_id
 
     def check_stop(self) -> None:
-        """Raise the reason if the calling run was asked to stop."""
+        """Raise the reason if the calling run was requested to stop."""
         run = self.run
         if run is not None:
             run.check()

@@ -32,7 +32,7 @@ _ASYNC_RUNS = {answer: returned.replace("Run", "AsyncRun") for answer, returned 
 
 
 def present(client: Any, answer: Any, handle: Callable[..., Any]) -> Any:
-    """The answer of a call, with handles for the runs in it."""
+    """The answer to a call, with handles for the runs in it."""
     match answer:
         case Submitted():
             return handle(client, answer.run, answer.created)

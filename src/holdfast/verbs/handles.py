@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Recorded(Generic[T]):
-    """An attribute that reads a field of the record: its own name, unless it is called otherwise."""
+    """An attribute that reads a field of the record, by default the one with its own name."""
 
     def __init__(self, name: str = "") -> None:
         self._name = name
@@ -83,7 +83,7 @@ class RunFields:
     created: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """The document that the HTTP API answers."""
+        """The document that the HTTP API returns."""
         return run_document(self.record)
 
     def __repr__(self) -> str:

@@ -48,7 +48,7 @@ def _or_stream(answer: Part) -> Part:
             "getEvents",
             "Read the events of a run",
             "As JSON, or with `Accept: text/event-stream` as a stream: each event with its `seq` as id, and "
-            "`event: end` when no more can come.",
+            "`event: end` after the last one.",
             parameters=[RUN_ID, AFTER, RESUME],
             answers={
                 200: _or_stream(says("What happened, in order.", listed(ref("Event")))),
@@ -112,7 +112,7 @@ def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
     ),
 )
 def logs(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[LogRecord]]:
-    """The log of a run after a line, at most a thousand lines at once."""
+    """The log of a run after a given line, at most a thousand lines per call."""
     return partial(_logs, run_id(run), after)
 
 
@@ -137,7 +137,7 @@ def _logs(run_id: str, after: int) -> Op[list[LogRecord]]:
     ),
 )
 def why(caller: Caller, /, run: object) -> MakeOp[list[Reason]]:
-    """The exact thing that a run waits for."""
+    """What a run is waiting for, the decisive reason first."""
     return partial(ops.explain, run_id(run))
 
 
@@ -149,7 +149,7 @@ def why(caller: Caller, /, run: object) -> MakeOp[list[Reason]]:
         operation(
             "getProvenance",
             "Read the provenance of a result",
-            "What was asked, who executed it, when, with which versions, and the digest of the result.",
+            "What was requested, which worker executed it, when and with which versions, and the digest of the result.",
             parameters=[RUN_ID],
             answers={200: says("The provenance.", ref("Provenance")), 404: problem("run-not-found")},
         ),
@@ -157,5 +157,5 @@ def why(caller: Caller, /, run: object) -> MakeOp[list[Reason]]:
     ),
 )
 def provenance(caller: Caller, /, run: object) -> MakeOp[Provenance]:
-    """What was asked, who executed it, and the digest of the result."""
+    """What was requested, which worker executed it, and the digest of the result."""
     return partial(history.provenance_of, run_id(run))

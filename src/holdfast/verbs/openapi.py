@@ -1,4 +1,4 @@
-"""The parts of which declarations describe their routes in the OpenAPI document."""
+"""Parts of the OpenAPI document, with which declarations describe their routes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def json_request(schema: Part, *, required: bool = True, example: Any = None) ->
 
 
 def link(target: str, about: str, **parameters: str) -> Part:
-    """How to go on from an answer: which operation, and what of the answer it takes."""
+    """A link from an answer to a further operation, and the values of the answer that it takes."""
     return {"operationId": target, "description": about, "parameters": parameters}
 
 
@@ -85,7 +85,7 @@ def nullable(schema: Part) -> Part:
 
 
 def record(about: str, fields: Mapping[str, Part]) -> Part:
-    """An object with exactly these fields, all of them there."""
+    """An object with exactly these fields, all required."""
     return {
         "type": "object",
         "description": about,
@@ -123,7 +123,7 @@ RUN_LINKS = {
     for name, target, about in (
         ("run", "getRun", "The run itself."),
         ("result", "getResult", "Its result, if it has succeeded."),
-        ("cancel", "cancelRun", "Ask it to stop."),
+        ("cancel", "cancelRun", "Request it to stop."),
         ("retry", "retryRun", "Reopen it, if it has failed or was cancelled."),
         ("events", "getEvents", "What happened to it."),
         ("attempts", "getAttempts", "Its attempts."),

@@ -54,7 +54,7 @@ def run_event(name: str, run: RunRecord) -> Event:
 def _read_result(reply: Reply) -> ResultRecord:
     digest = reply.headers.get("repr-digest", "")
     if digest.startswith("sha-256=:") and b64decode(digest[9:-1]) != sha256(reply.body).digest():
-        raise HoldfastError("the result was damaged on its way here: its SHA-256 differs; ask again")
+        raise HoldfastError("the result was damaged in transit: its SHA-256 differs; try again")
     return ResultRecord(reply.body.decode(), None, None, None)
 
 
@@ -98,13 +98,12 @@ def result_record(caller: Caller, /, run: object) -> MakeOp[ResultRecord]:
         operation(
             "cancelRun",
             "Cancel a run",
-            "A pending run ends at once. A running one is asked to stop, and will then end CANCELLED and in no other "
-            "way.",
+            "A pending run ends at once. A running one is requested to stop, and can then only end CANCELLED.",
             parameters=[RUN_ID],
             requestBody=WITH_REASON,
             answers={
                 200: says("The run is cancelled.", RUN, links=RUN_LINKS),
-                202: says("The run was asked to stop.", RUN, links=RUN_LINKS),
+                202: says("The run was requested to stop.", RUN, links=RUN_LINKS),
                 404: problem("run-not-found"),
                 409: problem("run-ended"),
                 422: problem("bad-input"),
@@ -115,13 +114,13 @@ def result_record(caller: Caller, /, run: object) -> MakeOp[ResultRecord]:
         event=lambda run: run_event("run.cancelled" if run.status is Status.CANCELLED else "run.cancel_requested", run),
     ),
     command=Command(
-        "Cancel runs: at once if pending, else they are asked to stop.",
+        "Cancel runs: pending ones end immediately, running ones are requested to stop.",
         says=lambda run: "asked to stop" if run.status is Status.RUNNING else str(run.status),
         options=(CommandOption("reason", "Stored with the run."),),
     ),
 )
 def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[RunRecord]:
-    """Cancel a run: at once if it is pending, else it is asked to stop."""
+    """Cancel a run: immediately if it is pending, otherwise it is requested to stop."""
     return partial(ops.cancel, run_id(run), reason or f"cancelled by {caller.name}")
 
 
@@ -172,7 +171,7 @@ def postpone(
         operation(
             "retryRun",
             "Retry a run",
-            "Reopens a FAILED or CANCELLED run: it is PENDING again, with its whole budget of attempts.",
+            "Reopens a FAILED or CANCELLED run: it is PENDING again, with its full number of attempts.",
             parameters=[RUN_ID],
             requestBody=NO_BODY,
             answers={
@@ -185,7 +184,7 @@ def postpone(
         event=lambda run: run_event("run.reopened", run),
     ),
     command=Command(
-        "Reopen runs that FAILED or were CANCELLED, with a full set of attempts.",
+        "Reopen runs that FAILED or were CANCELLED, with all their attempts again.",
         says=lambda run: str(run.status),
     ),
 )

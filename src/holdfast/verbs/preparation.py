@@ -1,8 +1,9 @@
-"""From what a caller asks to what `submit` writes: every check that needs no database happens here."""
+"""Preparing submissions: every check of a request that needs no database, and the values that `submit` writes."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -28,7 +29,7 @@ class SubmitOptions(TypedDict, total=False):
     """What `submit` takes besides the task and its parameters. None leaves the choice to the task."""
 
     key: str | None
-    """Makes the same request the same run, however often it is sent."""
+    """Requests with the same key return the same run, however often they are sent."""
     queue: str | None
     priority: int | None
     """From -100 to 100; higher first."""
@@ -38,12 +39,13 @@ class SubmitOptions(TypedDict, total=False):
     """`"off"`, `"active"`, or for how long a run with the same payload is returned instead of making another."""
     concurrency_key: str | None
     depends_on: Sequence[Any] | None
-    """Runs, or their ids, that have to end first. `{"run": id, "on": "failure"}` waits for another end than success."""
+    """Runs, or their ids, that have to succeed first; `{"run": id, "on": "failure"}` requires another outcome."""
     tags: Sequence[str] | None
 
 
 OPTIONS = tuple(SubmitOptions.__annotations__)
 POLICIES = ("success", "failure", "always")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Submitter:
-    """Who submits: the scope of its idempotency keys, its name, and the trace that the request belongs to."""
+    """Who submits: the owner of idempotency keys, the name to record, and the trace that the request belongs to."""
 
     scope: str = ""
     name: str | None = None
@@ -66,7 +68,7 @@ class Submitter:
 
 ANONYMOUS = Submitter()
 
-# So many runs are written by one statement: enough to be cheap, and few enough that most are prepared meanwhile.
+# Runs per statement: enough to be cheap, and few enough that most batches are prepared while another is written.
 BATCH = 250
 
 
@@ -80,8 +82,8 @@ def prepare(
     default_dedupe: Dedupe | None = None,
     **options: Any,
 ) -> NewRun:
-    """Check a request and make it ready to be written. Raises BadInput with every problem it finds."""
-    found = resolve(task)
+    """Check a request and return what to write. Raises BadInput with every problem it finds."""
+    found = registry.resolve(task)
     head = _head(settings, found, parameters, submitter, options, default_dedupe)
     return head.with_payload(_payload(found, parameters, id or new_id()))
 
@@ -94,8 +96,8 @@ def prepare_one(
     submitter: Submitter = ANONYMOUS,
     **options: Any,
 ) -> tuple[NewRun, Payload]:
-    """The same, for one of many runs of a task: what it has in common with the others, made once, and its payload."""
-    found = task if isinstance(task, Task) else resolve(task)
+    """The same for one of many runs of a task: what they have in common, computed once, and the payload of this one."""
+    found = registry.resolve(task)
     if options or submitter is not ANONYMOUS:
         head = _head(settings, found, parameters, submitter, options)
     else:
@@ -118,7 +120,7 @@ def _head(
     options: Mapping[str, Any],
     default_dedupe: Dedupe | None = None,
 ) -> NewRun:
-    """Everything of a run but its id and payload."""
+    """Everything about a run except its id and payload."""
     problems = _unknown(options)
     key = _key(options.get("key"), settings, problems)
     queue = _queue(options.get("queue"), found, problems)
@@ -155,9 +157,9 @@ def _head(
 
 
 class Batches:
-    """The payloads of runs that share everything else, by the batch: each is prepared while the one before is written.
+    """Batches of payloads of runs that share everything else; each is prepared while the one before is written.
 
-    It can be iterated over again, and then has the very same payloads.
+    Iterating again yields the same payloads.
     """
 
     def __init__(self, task: Task, many: Sequence[Any], first: Payload) -> None:
@@ -190,12 +192,12 @@ def prepare_batches(
     submitter: Submitter = ANONYMOUS,
     **options: Any,
 ) -> tuple[NewRun, Batches]:
-    """Check requests that share their options, at least one: the first in whole, of the others the parameters.
+    """Check one or more requests that share their options: the first completely, the others' parameters in batches.
 
-    Those are checked as the batches are iterated over.
+    A batch is checked when it is iterated over.
     """
     head, first = prepare_one(settings, task, many[0], submitter=submitter, **options)
-    return head, Batches(resolve(task), many, first)
+    return head, Batches(registry.resolve(task), many, first)
 
 
 def _payload(task: Task, parameters: Any, id_: str) -> Payload:
@@ -217,17 +219,6 @@ def _encoded(task: Task, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         return task.encode(parameters)
     except BadParameters as error:
         raise _of_the_request(error) from None
-
-
-def resolve(task: Task | str | Callable[..., Any]) -> Task:
-    """The registered task that a caller means."""
-    if isinstance(task, Task):
-        return task
-    if isinstance(task, str):
-        return registry.get(task)
-    raise BadInput(
-        f"{task!r} is not a task; decorate it with @task, or name a registered one", [Problem("/model", "not a task")]
-    )
 
 
 def _check_parameters(task: Task, parameters: Mapping[str, Any], text: str) -> None:
@@ -256,7 +247,10 @@ def _policy_text(retry: Retry | None, timeout: float | None, max_attempts: int) 
 
 
 def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
+    for value in values:
+        if value is not None:
+            return value
+    return None
 
 
 def _unknown(options: Mapping[str, Any]) -> list[Problem]:
@@ -280,13 +274,14 @@ def _key(key: Any, settings: Settings, problems: list[Problem]) -> str | None:
 def _short_text(name: str, value: Any, problems: list[Problem]) -> str | None:
     if value is None:
         return None
-    if not isinstance(value, str) or not 1 <= len(value) <= 255 or "\0" in value or not _storable(value):
+    if not isinstance(value, str) or not 1 <= len(value) <= 255 or not _storable(value):
         problems.append(Problem(f"/{name}", "must be 1 to 255 characters"))
     return str(value)
 
 
 def _storable(text: str) -> bool:
-    return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
+    """Postgres stores neither NUL nor half of a surrogate pair."""
+    return _UNSTORABLE.search(text) is None
 
 
 def _queue(queue: Any, task: Task, problems: list[Problem]) -> str:
@@ -321,10 +316,10 @@ def _dedupe(value: Any, problems: list[Problem]) -> str | timedelta:
 def _tags(tags: Any, task: Task, settings: Settings, problems: list[Problem]) -> tuple[str, ...]:
     given: Sequence[Any] = _first(tags, task.tags)
     if isinstance(given, str) or not isinstance(given, Sequence):
-        problems.append(Problem("/tags", "must be a list of texts"))
+        problems.append(Problem("/tags", "must be a list of strings"))
         return ()
     if len(given) > settings.max_tags:
-        problems.append(Problem("/tags", f"must be at most {settings.max_tags}"))
+        problems.append(Problem("/tags", f"must have at most {settings.max_tags} items"))
     for index, tag in enumerate(given):
         if not isinstance(tag, str) or not 1 <= len(tag) <= settings.max_tag_length or not _storable(tag):
             problems.append(Problem(f"/tags/{index}", f"must be 1 to {settings.max_tag_length} characters"))
@@ -343,7 +338,7 @@ def _depends_on(value: Any, problems: list[Problem]) -> tuple[Dependency, ...]:
 
 
 def awaited(value: Any, problems: list[Problem]) -> list[tuple[str, str]]:
-    """What a list of dependencies names, each with its policy: ids, keys, or whatever has an id."""
+    """What a list of dependencies names, each with its policy: ids, keys, or objects with an id."""
     if value is None:
         return []
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
@@ -355,7 +350,9 @@ def awaited(value: Any, problems: list[Problem]) -> list[tuple[str, str]]:
         if isinstance(item, Mapping):
             name, policy = _first(item.get("task"), item.get("run")), item.get("on", "success")
             if set(item) - {"task", "run", "on"}:
-                problems.append(Problem(f"/depends_on/{index}", 'has "task" or "run", and "on", and nothing else'))
+                problems.append(
+                    Problem(f"/depends_on/{index}", 'must have "task" or "run", optionally "on", and nothing else')
+                )
         name = getattr(name, "id", name)
         if not isinstance(name, str) or not name:
             problems.append(Problem(f"/depends_on/{index}", "must name a run or a task"))

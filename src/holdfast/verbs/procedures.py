@@ -1,7 +1,7 @@
 """Procedures: sequences of several transactions, or with work outside the database in between.
 
-A procedure is a generator of steps: operations, each done in a transaction of its own, and work done elsewhere. Like an
-operation it is written once, and followed by a client, blocking or awaiting.
+A procedure is a generator of steps: operations, each in its own transaction, and work outside the database. Like an
+operation it is written once, and executed by blocking and asynchronous clients.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Procedure = Generator[Step, Any, T]
 
 
 def no_bell(hints: list[str]) -> None:
-    """Stands for the doorbell where a procedure rings none."""
+    """Used in place of the doorbell where a procedure rings none."""
 
 
 def follow(

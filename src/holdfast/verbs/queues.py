@@ -75,7 +75,7 @@ def get_queue(caller: Caller, /, name: str) -> MakeOp[QueueRecord]:
 def pause_queue(
     caller: Caller, /, name: str, *, by: str | None = None, reason: str | None = None
 ) -> MakeOp[QueueRecord]:
-    """Let no run of this queue start. Running ones go on. The API records the name of the token instead of `by`."""
+    """Pause a queue: no further runs start, running ones continue. The API records the name of the token as `by`."""
     return partial(ops.pause_queue, name, by or caller.name, reason)
 
 
@@ -97,5 +97,5 @@ def pause_queue(
     ),
 )
 def resume_queue(caller: Caller, /, name: str) -> MakeOp[QueueRecord]:
-    """Let the runs of this queue start again."""
+    """Resume a queue: its runs start again."""
     return partial(ops.resume_queue, name)

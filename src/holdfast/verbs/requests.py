@@ -58,12 +58,12 @@ def request_of(verb: Verb[..., Any], args: tuple[Any, ...], kwargs: Mapping[str,
 def read(verb: Verb[..., Any], reply: Reply) -> Any:
     """The answer to a call, from the reply of the API."""
     if verb.http is None:
-        raise ConfigurationError(f"{verb.name} has no answer over HTTP")
+        raise ConfigurationError(f"{verb.name} is not available over HTTP")
     return verb.http.answer.read(reply)
 
 
 def plain(value: Any, name: str) -> Any:
-    """A value as JSON has it: times as text, durations in seconds, and ids for what has one."""
+    """A value as JSON: times as text, durations in seconds, and objects with an id as that id."""
     if name in ("run_after", "until"):
         return instant(value, name)
     if isinstance(value, timedelta):
@@ -88,7 +88,7 @@ def _dependency(one: Any) -> Any:
 
 
 def written(document: Mapping[str, Any]) -> bytes:
-    """As JSON, exactly: what cannot be kept is refused here already."""
+    """As exact JSON; values that could not be stored are refused here already."""
     return canonicalize(document)[0].encode()
 
 
@@ -105,7 +105,7 @@ def encoded(task: Any, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def run_request(task: Any, parameters: Mapping[str, Any] | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The document that asks for a run. It has a key, unless dedupe decides, so that it can be sent again."""
+    """The document that requests a run. Unless it uses dedupe, it has a key, so that it can be sent again."""
     given = {name: plain(value, name) for name, value in options.items() if value is not None}
     if "key" not in given and given.get("dedupe", "off") == "off":
         given["key"] = f"auto-{new_id()}"
@@ -140,5 +140,5 @@ def key_header(key: Any) -> dict[str, str]:
     if key is None:
         return {}
     if not isinstance(key, str) or not key.isascii() or not key.isprintable() or not 1 <= len(key) <= 255 or " " in key:
-        raise BadInput("a key has 1 to 255 visible ASCII characters", [Problem("/key", "not a key")])
+        raise BadInput("a key must have 1 to 255 visible ASCII characters", [Problem("/key", "not a key")])
     return {"Idempotency-Key": key}

@@ -102,7 +102,7 @@ def list_runs(
         problems.append(Problem("/limit", f"must be from 1 to {settings.max_page}"))
     before = EVERYTHING if cursor is None else parse_id(cursor)
     if before is None:
-        problems.append(Problem("/cursor", "is not one that this service gave out"))
+        problems.append(Problem("/cursor", "is not a cursor that this server returned"))
     job = parse_id(job_id) if job_id is not None else None
     if job_id is not None and job is None:
         problems.append(Problem("/job_id", "is not the id of a job"))
@@ -128,8 +128,8 @@ def _next_page(filters: Mapping[str, Any], before: str) -> Op[Page[RunRecord]]:
         operation(
             "getRun",
             "Read a run",
-            "With `wait`, answers when the run has ended or the time is over; with `If-None-Match` too, at any change, "
-            "or 304.",
+            "With `wait`, responds when the run has ended or the time is over; with `If-None-Match` also at any "
+            "change, or with 304.",
             parameters=[
                 RUN_ID,
                 in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),

@@ -1,6 +1,6 @@
 """Methods made from verbs: each has the name, the docstring and the signature of the verb's declaration.
 
-Type checkers follow the ParamSpec of the function that makes the method. This is for what looks at run time: `help`,
+Type checkers follow the ParamSpec of the function that makes the method. This is for inspection at run time: `help`,
 editors in a live session, and tools that read signatures.
 """
 

@@ -1,8 +1,9 @@
-"""Submitting runs: the requests are prepared once, ids and all, and performed as often as it takes."""
+"""Submitting runs: requests are prepared once, including ids, and performed until one attempt succeeds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
 
@@ -46,24 +47,21 @@ EXAMPLE = {"model": "mock", "parameters": {"seconds": 0.1, "steps": 2}}
 DATABASE_PROBLEMS = problem("database-unreachable", "database-read-only", "database-busy", headers=RETRY_AFTER)
 
 
+@dataclass(slots=True)
 class Submitting:
-    """Makes the operation that submits a run, as often as it takes.
+    """Makes the operation that submits a run, once for each try.
 
-    Only when it is performed again may it find what it made before: the id was made here, for it alone.
+    Only a repeated one can find a run with its id: the id was generated for this submission alone.
     """
 
-    def __init__(self, head: NewRun, payload: Payload) -> None:
-        self.head = head
-        self.payload = payload
-        self.rings = False
-        """Whether the statement rings for the run's queue."""
-        self._again = False
-
-    def ring(self) -> None:
-        self.rings = True
+    head: NewRun
+    payload: Payload
+    rings: bool = False
+    """Whether the statement rings for the run's queue."""
+    again: bool = False
 
     def __call__(self) -> Op[Submitted]:
-        again, self._again = self._again, True
+        again, self.again = self.again, True
         return ops.submit_one(self.head, self.payload, ring=self.rings, again=again)
 
 
@@ -76,7 +74,7 @@ def mute(make_op: object) -> bool:
 
 
 class SubmittingMany:
-    """The same for runs that share everything but their payload, by the batch."""
+    """The same for batches of runs that share everything but their payload."""
 
     def __init__(self, head: NewRun, batches: Batches) -> None:
         self._head = head
@@ -140,7 +138,7 @@ def _read_submitted_many(reply: Reply) -> list[Submitted]:
             "submitRun",
             "Submit a run",
             "Makes a run, or finds the one that the same key made before. Without a key, a PENDING or RUNNING run with "
-            "the same payload made in the last minutes is found too, unless `dedupe` says otherwise.",
+            "the same payload that was made in the last minutes is found too, unless `dedupe` is set.",
             parameters=[KEY],
             requestBody=json_request(ref("RunRequest"), example=EXAMPLE),
             answers={
@@ -192,7 +190,7 @@ def submit(
         operation(
             "submitRuns",
             "Submit several runs",
-            "All of them are made or none. Each may have a `key` or a `dedupe` of its own; without one, each makes a "
+            "Either all of them are made or none. Each may have its own `key` or `dedupe`; without one, each makes a "
             "run. Keys are per run (`runs[].key`), so an `Idempotency-Key` is refused.",
             requestBody=json_request(
                 {

@@ -1,4 +1,4 @@
-"""Subscriptions: webhooks and streams that receive the ends of runs, and their deliveries."""
+"""Subscriptions: webhooks and streams that receive an event when a run ends, and their deliveries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DELIVERY_STATUSES = ("PENDING", "DELIVERED", "FAILED")
 
 @verb()
 def subscriptions(caller: Caller, /) -> MakeOp[list[SubscriptionState]]:
-    """Every subscription, and how many deliveries it waits for."""
+    """Every subscription, and how many of its deliveries are pending."""
     return outbox.list_subscriptions
 
 
@@ -43,9 +43,9 @@ def add_subscription(
     queues: Iterable[str] = (),
     statuses: Iterable[str] = (),
 ) -> MakeOp[SubscriptionRecord]:
-    """Send the ends of runs from now on to a webhook, or to a Redis stream of this name.
+    """Send an event for each run that ends from now on, to a webhook or to a Redis stream.
 
-    A webhook without a `secret` gets one; the answer holds it. Models, queues and statuses restrict what is sent.
+    For a webhook without a `secret`, one is generated and returned. Models, queues and statuses restrict what is sent.
     """
     if not NAME.fullmatch(name):
         raise _bad("/name", "must be 1 to 64 letters, digits, dots, dashes and underscores")
@@ -58,7 +58,7 @@ def add_subscription(
         key = check_secret(secret) if secret is not None else new_secret()
         return partial(outbox.add_subscription, NewSubscription(new_id(), name, "webhook", webhook, key, wanted))
     if secret is not None:
-        raise _bad("/secret", "is for webhooks; a stream has none")
+        raise _bad("/secret", "is only for webhooks")
     if not stream or len(stream) > 255 or not stream.isprintable():
         raise _bad("/target", "must be a name of 1 to 255 printable characters")
     return partial(outbox.add_subscription, NewSubscription(new_id(), name, "redis", stream, None, wanted))
@@ -66,25 +66,25 @@ def add_subscription(
 
 @verb(refused_in_transaction=COMMITTED)
 def remove_subscription(caller: Caller, /, name: str) -> MakeOp[None]:
-    """Unsubscribe; what was not delivered is forgotten."""
+    """Unsubscribe; undelivered events are dropped."""
     return partial(outbox.remove_subscription, name)
 
 
 @verb(refused_in_transaction=COMMITTED)
 def pause_subscription(caller: Caller, /, name: str, *, reason: str | None = None) -> MakeOp[None]:
-    """Deliver nothing more for now; events are collected."""
-    return partial(outbox.pause_subscription, name, reason or "paused by a person")
+    """Pause deliveries; events are kept."""
+    return partial(outbox.pause_subscription, name, reason or "paused by a user")
 
 
 @verb(refused_in_transaction=COMMITTED)
 def resume_subscription(caller: Caller, /, name: str) -> MakeOp[None]:
-    """Deliver what was collected, and what comes."""
+    """Resume deliveries, including those of events that were kept."""
     return partial(outbox.resume_subscription, name)
 
 
 @verb(repeatable=False, refused_in_transaction=UNSEEN)
 def rotate_secret(caller: Caller, /, name: str) -> MakeOp[str]:
-    """Sign with a new secret, which is returned, and until the next rotation with the one before as well."""
+    """Create and return a new secret. Events are also signed with the old one until the next rotation."""
     return partial(_rotate, name, new_secret())
 
 
@@ -103,7 +103,7 @@ def deliveries(
     before: int | None = None,
     limit: int | None = None,
 ) -> MakeOp[list[DeliveryRecord]]:
-    """The delivery log, newest first; `before` is the number of the last delivery of the page before."""
+    """The delivery log, newest first; `before` is the number of the last delivery of the previous page."""
     limit = caller.settings.page if limit is None else limit
     if status is not None and status not in DELIVERY_STATUSES:
         raise _bad("/status", f"must be one of {', '.join(DELIVERY_STATUSES)}")
@@ -114,7 +114,7 @@ def deliveries(
 
 @verb(refused_in_transaction=COMMITTED)
 def redeliver(caller: Caller, /, delivery: int) -> MakeOp[None]:
-    """Deliver once more, under the same event id."""
+    """Deliver again, with the same event id."""
     return partial(outbox.redeliver, delivery)
 
 

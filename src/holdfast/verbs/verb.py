@@ -20,10 +20,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MakeOp = Callable[[], Op[T]]
-"""Makes the operation, as often as it takes: a client whose connection broke performs it again."""
+"""Makes the operation, once for each try: a client whose connection broke performs it again."""
 
 Plan = MakeOp[T] | Procedure[T]
-"""What a verb does: one operation, or a procedure of several, each in a transaction of its own."""
+"""What a verb does: one operation, or a procedure of several, each in its own transaction."""
 
 
 class Hints(NamedTuple):

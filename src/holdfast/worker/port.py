@@ -16,14 +16,15 @@ from typing import Any
 import psycopg
 
 from holdfast.domain.errors import ConfigurationError, HoldfastError
+from holdfast.drivers.connections import OwnConnection
 from holdfast.drivers.faults import TAKES_NO_WRITES
-from holdfast.drivers.sessions import OwnConnection, Session
+from holdfast.drivers.sessions import Session
 from holdfast.worker.figures import Family, Figures
 from holdfast.worker.supervisor import Worker
 
 LOOP_ANSWERS_WITHIN = 5.0
 PING_KEPT = 1.0
-PING = Session("health", statement_timeout=2.0, silence=3.0)
+PING = Session("health", statement_timeout=2.0, read_timeout=3.0)
 DOES_NOT_ANSWER = "Postgres does not answer"
 REQUEST_SECONDS = 5.0
 AT_ONCE = 16

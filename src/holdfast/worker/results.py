@@ -21,7 +21,7 @@ from holdfast.domain.reasons import ReasonCode
 from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, is_readable, settle
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import RELEASED, Acknowledgement, AttemptRef, Claim, Settlement
-from holdfast.observe import emit, heard
+from holdfast.observe import emit, is_subscribed
 from holdfast.sql import attempts, leases
 from holdfast.sql.locks import Blocked
 from holdfast.sql.statement import Op
@@ -87,7 +87,7 @@ class AttemptResults:
                 self.session.completed += 1
                 if self._figures is not None:
                     self._figures.ended(claim, Status.SUCCEEDED)
-                if heard(self._success):
+                if is_subscribed(self._success):
                     self._log(self._success, claim, Status.SUCCEEDED, None)
             else:
                 settlements.append(settle(claim, outcome, random()))
@@ -141,7 +141,7 @@ class AttemptResults:
 
     def settled(self, settlements: Sequence[Settlement], acks: Sequence[Acknowledgement]) -> None:
         """Process the acknowledgements of these results."""
-        logs_success = heard(self._success)
+        logs_success = is_subscribed(self._success)
         held = self.session.held
         for settlement, ack in zip(settlements, acks, strict=True):
             if ack.status == RELEASED:
@@ -179,7 +179,7 @@ class AttemptResults:
             if claim.policy is not None and not is_readable(claim.policy):
                 fields = about(claim, self.session.id, Status.RUNNING)
                 emit("run.policy_unreadable", policy=claim.policy, **fields)
-        if heard(event):
+        if is_subscribed(event):
             for claim in claims:
                 emit(event, **about(claim, self.session.id, Status.RUNNING))
 

@@ -17,8 +17,8 @@ from typing import Any
 from holdfast import ops
 from holdfast.domain.values import Acknowledgements, AttemptRef, Claim, Position, Settlement
 from holdfast.sql import chores, leases, logs, ready
-from holdfast.sql.leases import Orphan
 from holdfast.sql.logs import LogLine
+from holdfast.sql.orphans import Orphan
 from holdfast.sql.statement import Op
 from holdfast.worker.database import Database
 

@@ -30,7 +30,7 @@ from holdfast.domain.states import Status
 from holdfast.domain.values import RELEASED, Acknowledgement
 from holdfast.observe import emit
 from holdfast.sql import jobs, locks, ready, tallies
-from holdfast.sql.leases import Orphan
+from holdfast.sql.orphans import Orphan
 from holdfast.sql.statement import Op
 from holdfast.worker.database import Busy, Database, Unavailable, said
 from holdfast.worker.options import WorkerOptions

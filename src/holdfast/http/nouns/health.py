@@ -1,4 +1,4 @@
-"""Health: whether this process lives, is ready, and stands on sound ground. It needs no token and tells no secret."""
+"""Health: whether this process is alive and ready, and its dependencies healthy. Needs no token, reveals no secret."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def live(call: Call) -> Answer:
 
 
 def ready(call: Call) -> Answer:
-    """Whether requests can be served: Postgres answers, takes writes, and is at a schema that this code knows."""
+    """Whether requests can be served: Postgres responds, accepts writes, and has a schema that this code knows."""
     reading.query(call)
     why = _postgres(call.service)
     return _answer({"postgres": why is None}, {"postgres": why})

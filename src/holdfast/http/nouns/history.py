@@ -1,4 +1,4 @@
-"""What happened to a run, and why: events and logs are sent as lists or as streams."""
+"""The history of a run: events and logs are sent as lists or as streams."""
 
 from __future__ import annotations
 

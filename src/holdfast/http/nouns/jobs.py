@@ -64,7 +64,7 @@ def _new_key(call: Call, key: str, job_id: str, asked: dict[str, Any]) -> NewKey
 
 
 def _spec(call: Call, given_task: Any, pointer: str) -> specs.Spec:
-    """A task as JSON says it: an entrypoint is a name, a time is text."""
+    """A task as it is given in JSON: an entrypoint is a name, a time is text."""
     if isinstance(given_task, dict):
         if not isinstance(given_task.get("entrypoint", ""), str):
             raise reading.refused([Problem(f"{pointer}/entrypoint", "must be the name of a task")])
@@ -81,7 +81,7 @@ def index(call: Call) -> Answer:
     if status is not None and status not in tuple(Status):
         problems.append(Problem("/status", f"must be one of {', '.join(Status)}"))
     if before is not None and parse_id(before) is None:
-        problems.append(Problem("/cursor", "is not one that this service gave out"))
+        problems.append(Problem("/cursor", "is not a cursor that this server returned"))
     if problems:
         raise reading.refused(problems)
     list_jobs = partial(ops.list_jobs, status, before or EVERYTHING, limit + 1, given.get("name"))
@@ -107,7 +107,7 @@ def tasks(call: Call, job_id: str) -> Answer:
     limit = reading.whole(given, "limit", call.settings.page, 1, call.settings.max_page)
     after = given.get("cursor")
     if after is not None and parse_id(after) is None:
-        raise reading.refused([Problem("/cursor", "is not one that this service gave out")])
+        raise reading.refused([Problem("/cursor", "is not a cursor that this server returned")])
     id_ = reading.job_id(job_id)
     found = call.service.database.execute(verbs.job_tasks, (id_,), {"cursor": after, "limit": limit}, call.caller)
     page = answer(RUNS.write(found))
@@ -119,7 +119,7 @@ def tasks(call: Call, job_id: str) -> Answer:
 
 def add(call: Call, job_id: str) -> Answer:
     reading.query(call)
-    reading.no_idempotency_key(call, "Give the task a key in the body: a job has one task of each key.")
+    reading.no_idempotency_key(call, "Set the key of the task in the body: a job has one task per key.")
     given_task = reading.json_body(call)
     _spec(call, given_task, "")
     if given_task.get("run_after") is not None:
@@ -129,7 +129,7 @@ def add(call: Call, job_id: str) -> Answer:
         arguments = (reading.job_id(job_id), given_task["entrypoint"], given_task.get("kwargs"))
         task = call.service.database.execute(verbs.add_task_to_job, arguments, options, call.caller)
     except BadInput as error:
-        # There is one task only, so its pointers need not say which.
+        # There is only one task, so its pointers need not name it.
         problems = [Problem(p.pointer.removeprefix("/tasks/0"), p.detail) for p in error.problems]
         raise BadInput(str(error), problems) from None
     run = call.service.database.perform(partial(ops.get, task.id))

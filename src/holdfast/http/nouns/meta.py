@@ -6,8 +6,9 @@ from holdfast.domain.errors import NotFound
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
 from holdfast.http.call import Call
+from holdfast.http.openapi.page import STYLE, rendered
 from holdfast.http.openapi.schemas import OBJECT
-from holdfast.http.page import STYLE_HASH, rendered
+from holdfast.http.pages import page, shown
 from holdfast.http.problems import KINDS
 from holdfast.http.routes import Noun, Route
 from holdfast.verbs.openapi import TEXT, WHOLE, in_path, listed, operation, problem, record, says
@@ -27,11 +28,7 @@ def openapi(call: Call) -> Answer:
 
 def docs(call: Call) -> Answer:
     reading.query(call)
-    policy = (
-        f"default-src 'none'; style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    headers = {"Content-Security-Policy": policy}
-    return Answer(rendered(call.service.document).encode(), headers=headers, kind="text/html; charset=utf-8")
+    return shown(rendered(call.service.document), STYLE)
 
 
 def problems(call: Call) -> Answer:
@@ -42,7 +39,7 @@ def problems(call: Call) -> Answer:
 def show_problem(call: Call, kind: str) -> Answer:
     reading.query(call)
     if kind not in KINDS:
-        raise NotFound("there is no such kind of problem; GET /problems lists them")
+        raise NotFound("there is no problem type with this name; GET /problems lists them")
     return answer(_kind(kind))
 
 
@@ -52,7 +49,6 @@ def _kind(name: str) -> dict[str, object]:
 
 
 KIND = record("A kind of problem.", {"type": TEXT, "status": WHOLE, "title": TEXT, "about": TEXT})
-HTML = {"description": "A page for people.", "content": {"text/html": {"schema": TEXT}}}
 
 NOUN = Noun(
     "meta",
@@ -72,7 +68,7 @@ NOUN = Noun(
             None,
             operation("getOpenApi", "This document", answers={200: says("OpenAPI 3.1.", OBJECT)}),
         ),
-        Route("GET", "/docs", docs, None, operation("getDocs", "This document as a page", answers={200: HTML})),
+        page("/docs", docs, None, "getDocs", "This document as a page"),
         Route(
             "GET",
             "/problems",

@@ -11,20 +11,20 @@ from holdfast.http import reading
 from holdfast.http.answers import Answer
 from holdfast.http.call import Call
 from holdfast.http.cluster import DOWN
-from holdfast.http.principals import STRANGER
+from holdfast.http.principals import UNKNOWN
 from holdfast.http.routes import Noun, Route
 from holdfast.verbs.openapi import TEXT, operation
 
 
 class _Scrape:
-    """One scrape: what Postgres knows of the whole system, then what this process knows of itself.
+    """One scrape: metrics of the whole system from Postgres, then those of this process.
 
-    While Postgres is away nobody can be known, and nothing is told but the latter.
+    While Postgres is away no token can be checked, and only the latter are returned.
     """
 
     def __init__(self, call: Call) -> None:
         self._service = call.service
-        self._stranger = call.principal is STRANGER
+        self._stranger = call.principal is UNKNOWN
 
     def collect(self) -> Iterator[Metric]:
         yield from (DOWN,) if self._stranger else self._service.cluster.families()
@@ -50,8 +50,8 @@ NOUN = Noun(
             operation(
                 "getMetrics",
                 "Read the metrics",
-                "Counters about runs are of the whole system and exact; `http_*`, `process_*` and the like are of this "
-                "process. If Postgres does not answer, `metrics_db_up` is 0 and only the latter are there.",
+                "Counters of runs are exact and cover the whole system; `http_*`, `process_*` and similar cover only "
+                "this process. If Postgres does not respond, `metrics_db_up` is 0 and only the latter are returned.",
                 answers={200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": TEXT}}}},
             ),
             always=True,

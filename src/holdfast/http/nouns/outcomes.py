@@ -1,4 +1,4 @@
-"""How a run ends: results are sent as their bytes, large ones in pieces."""
+"""How a run ends: results are sent as stored, large ones in chunks."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def _text(found: ResultRecord) -> bytes:
 
 
 def _sent_in_pieces(service: Service, stored: StoredResult, headers: dict[str, str]) -> Answer:
-    """What is stored outside of Postgres is never whole in memory. It holds a thread until the client has it."""
-    service.results_sent.require("large results are being sent, which is all there is room for. Come back later.")
+    """Send a result from the result store in chunks. It occupies a thread until the client has received it."""
+    service.results_sent.require("large results are being sent, which is the limit. Try again later.")
     try:
         answer = Answer(service.open_result(stored), 200, headers | {"Content-Length": str(stored.size)})
     except BaseException:

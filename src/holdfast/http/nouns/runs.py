@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 from urllib.parse import urlencode
 
 import orjson
 
 from holdfast import ops
 from holdfast.documents.runs import run_document
-from holdfast.domain.errors import Problem
+from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import parse_id
 from holdfast.domain.states import Status
+from holdfast.domain.tasks import registry
 from holdfast.domain.values import NewRun, RunRecord, Submitted
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, etag_of, items
 from holdfast.http.audit import log_event
 from holdfast.http.call import Call
 from holdfast.http.routes import Noun, routes
-from holdfast.http.run_requests import new_run, new_runs
 from holdfast.http.versions import versioned
 from holdfast.sql.runs import EVERYTHING
 from holdfast.verbs import runs as verbs
 from holdfast.verbs import submissions
 from holdfast.verbs.outcomes import run_event
+from holdfast.verbs.preparation import OPTIONS, prepare
 
 MAX_BATCH = 1000
+FIELDS = ("model", "parameters", *OPTIONS)
 
 
 def submit(call: Call) -> Answer:
     reading.query(call)
     key = reading.idempotency_key(call)
-    new = new_run(call, reading.json_body(call), key)
+    new = _new_run(call, reading.json_body(call), key)
     submitted = call.service.database.perform(partial(ops.submit, new))
     run, created = submitted.run, _is_new(new, submitted)
     if created:
@@ -47,7 +50,7 @@ def submit(call: Call) -> Answer:
 def submit_batch(call: Call) -> Answer:
     reading.query(call)
     reading.no_idempotency_key(call, "Keys of a batch are per run: runs[].key.")
-    news = new_runs(call, reading.json_body(call, around=3), MAX_BATCH)
+    news = _new_runs(call, reading.json_body(call, around=3), MAX_BATCH)
     submitted = call.service.database.perform(partial(ops.submit_many, news))
     created = [_is_new(new, one) for new, one in zip(news, submitted, strict=True)]
     made = [one.run for one, fresh in zip(submitted, created, strict=True) if fresh]
@@ -62,13 +65,64 @@ def submit_batch(call: Call) -> Answer:
     return answer({"items": shown}, 201 if made else 200)
 
 
+def _new_run(call: Call, body: Any, key: str | None = None, pointer: str = "", dedupe: str = "active") -> NewRun:
+    """Check a request for a run. Every problem has a pointer into the body.
+
+    `dedupe` applies if neither the request nor its task says anything about duplicates.
+    """
+    asked = reading.checked_object(body, FIELDS, pointer)
+    model = asked.get("model")
+    if not isinstance(model, str):
+        raise reading.refused(
+            [Problem(f"{pointer}/model", "must be the name of a task" if "model" in asked else "missing")]
+        )
+    parameters = {} if asked.get("parameters") is None else asked["parameters"]
+    if not isinstance(parameters, dict):
+        raise reading.refused([Problem(f"{pointer}/parameters", "must be an object")])
+    options = {name: asked[name] for name in OPTIONS if asked.get(name) is not None}
+    if key is not None and options.setdefault("key", key) != key:
+        raise reading.refused([Problem(f"{pointer}/key", "differs from the Idempotency-Key header; send one of them")])
+    if "run_after" in options:
+        options["run_after"] = reading.instant(options["run_after"], f"{pointer}/run_after")
+    task = registry.get(model)
+    return prepare(
+        call.settings,
+        task,
+        parameters,
+        submitter=call.caller.submitter,
+        default_dedupe=dedupe if task.dedupe == "off" and not task.has_own_dedupe else None,
+        **options,
+    )
+
+
+def _new_runs(call: Call, body: Any, most: int) -> list[NewRun]:
+    """Check a request for several runs, each as in `_new_run`, but without deduplication unless it is requested."""
+    asked = reading.checked_object(body, ("runs",)).get("runs")
+    if not isinstance(asked, list) or not 1 <= len(asked) <= most:
+        raise reading.refused([Problem("/runs", f"must be a list of 1 to {most} requests")])
+    made, problems = [], []
+    for index, one in enumerate(asked):
+        pointer = f"/runs/{index}"
+        try:
+            made.append(_new_run(call, one, None, pointer, dedupe="off"))
+        except BadInput as error:
+            problems += [Problem(_under(pointer, p.pointer), p.detail) for p in error.problems]
+    if problems:
+        raise reading.refused(problems[:20])
+    return made
+
+
+def _under(pointer: str, inner: str) -> str:
+    return inner if inner.startswith(pointer) else pointer + inner
+
+
 def _is_new(new: NewRun, submitted: Submitted) -> bool:
-    """Whether this request made the run, be it in an earlier try whose answer was lost on the way from Postgres."""
+    """Whether this request made the run, perhaps in an earlier try whose response from Postgres was lost."""
     return submitted.created or submitted.run.id == new.id
 
 
 def _readable(call: Call, new: NewRun, run: RunRecord) -> RunRecord:
-    """A run that another request made, as the caller may see it: whole only with `runs:read`."""
+    """A run that another request made, as far as the caller may see it: completely only with `runs:read`."""
     return run if call.may_read else ops.as_submitted(new, run)
 
 
@@ -91,7 +145,7 @@ def index(call: Call) -> Answer:
     if job_id is not None and parse_id(job_id) is None:
         problems.append(Problem("/job_id", "is not the id of a job"))
     if before is not None and parse_id(before) is None:
-        problems.append(Problem("/cursor", "is not one that this service gave out"))
+        problems.append(Problem("/cursor", "is not a cursor that this server returned"))
     if problems:
         raise reading.refused(problems)
     page = call.service.database.perform(

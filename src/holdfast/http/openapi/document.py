@@ -9,15 +9,16 @@ from typing import Any
 from holdfast.domain.tasks import registry
 from holdfast.domain.tokens import SCOPES
 from holdfast.http.openapi.schemas import schemas
-from holdfast.http.routes import Noun, Route
+from holdfast.http.routes import ANY_SCOPE, Noun, Route
+from holdfast.http.session import NAME, SECURE_NAME
 from holdfast.runtime.settings import Settings
 from holdfast.verbs.openapi import Part, header, problem
 
 ABOUT = """\
 Submit runs of registered tasks, wait for them, read their results, and cancel or retry them.
 
-Every error is a problem document (RFC 9457). A request that made something can be repeated without harm if it has an
-`Idempotency-Key`. Answers carry `X-Request-Id` and `traceparent`.
+Every error is a problem document (RFC 9457). A request that creates something can be repeated safely if it has an
+`Idempotency-Key`. Responses have the headers `X-Request-Id` and `traceparent`.
 """
 
 
@@ -42,8 +43,15 @@ def build(nouns: Iterable[Noun], settings: Settings) -> dict[str, Any]:
                     "type": "http",
                     "scheme": "bearer",
                     "description": f"A token with the scope that the operation names; scopes: {', '.join(SCOPES)}. "
-                    "A server on loopback without any token asks for none.",
-                }
+                    "A server on loopback requires none until the first is created.",
+                },
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": NAME,
+                    "description": "The cookie that `POST /session` sets, for browsers, with the token's scopes. "
+                    f"Over HTTPS its name is `{SECURE_NAME}`.",
+                },
             },
         },
     }
@@ -57,7 +65,8 @@ def _operation(noun: Noun, route: Route) -> Part:
         "401": problem("unauthenticated", headers={"WWW-Authenticate": header("How to authenticate.")}),
         "403": problem("insufficient-scope", "unknown-host", "cross-site"),
     }
-    return made | {"security": [{"token": [route.scope]}], "responses": answers}
+    scopes = [] if route.scope == ANY_SCOPE else [route.scope]
+    return made | {"security": [{"token": scopes}, {"session": scopes}], "responses": answers}
 
 
 def problem_response() -> Part:

@@ -128,12 +128,12 @@ def _start(directory: str) -> socket.socket:
             process.returncode = 0
             return found
         if process.poll() is not None:
-            said = process.communicate()[1].decode(errors="replace").strip()
-            if "No module named 'chdb'" in said:
+            output = process.communicate()[1].decode(errors="replace").strip()
+            if "No module named 'chdb'" in output:
                 raise ConfigurationError("ClickHouse tables need the extra: pip install 'holdfast[data]'")
             if _in_use(directory):
                 raise HoldfastError(f"the ClickHouse directory {directory} is open in another process; close it there")
-            raise HoldfastError(f"the host of {directory} did not start: {said[-1000:]}")
+            raise HoldfastError(f"the host of {directory} did not start: {output[-1000:]}")
         time.sleep(0.02)
     process.kill()
     process.communicate()

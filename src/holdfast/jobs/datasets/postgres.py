@@ -130,8 +130,8 @@ class PostgresTable:
         try:
             return psycopg.connect(url, connect_timeout=10, application_name="holdfast view")
         except psycopg.OperationalError as error:
-            said = str(error).strip().partition("\n")[0]
-            raise DatabaseUnreachable(f"the database of table {self.table} cannot be reached: {said}") from None
+            cause = str(error).strip().partition("\n")[0]
+            raise DatabaseUnreachable(f"the database of table {self.table} cannot be reached: {cause}") from None
 
     def drop(self) -> None:
         """Drop the table if it exists."""

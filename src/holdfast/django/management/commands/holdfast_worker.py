@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args
 
 from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
@@ -24,9 +24,9 @@ from holdfast.django.performing import BACKEND_VARIABLE, DATABASES_VARIABLE, dja
 from holdfast.django.reloading import stop_on_change, supervise_reloads
 from holdfast.django.stopping import stop_after
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.tasks import registry
+from holdfast.domain.tasks import ExecutorName, registry
 
-EXECUTORS = ("process", "inline", "ray_job", "ray_core")
+EXECUTORS = get_args(ExecutorName)
 LOG_LEVELS = {0: "error", 1: "info", 2: "info", 3: "debug"}
 SETUP = "holdfast.django.setup"
 

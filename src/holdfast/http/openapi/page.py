@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
 from html import escape
 from typing import Any
 
@@ -22,7 +20,6 @@ summary b { display: inline-block; min-width: 3.5rem; }
 table { border-collapse: collapse; width: 100%; margin: .5rem 0; }
 td, th { text-align: left; vertical-align: top; padding: .25rem .5rem; border-top: 1px solid var(--line); }
 """
-STYLE_HASH = f"sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}"
 
 
 def rendered(document: Mapping[str, Any]) -> str:
@@ -57,7 +54,7 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
     if "description" in operation:
         yield f"<p>{_text(operation['description'])}</p>"
     scopes = [scope for one in operation["security"] for scope in one.get("token", [])]
-    yield f"<p>Scope: {escape(', '.join(scopes)) or 'none'}</p>"
+    yield f"<p>Scope: {escape(', '.join(scopes)) or ('any' if operation['security'] else 'none')}</p>"
     if operation.get("parameters"):
         rows = (_parameter(parameter) for parameter in operation["parameters"])
         yield f"<table><tr><th>parameter<th>in<th>about{''.join(rows)}</table>"

@@ -1,0 +1,276 @@
+"""Holdfast's own connections: opened with the settings of a session, waited for with a limit, and taken from pools.
+
+Behind a pooler in transaction mode a connection has no session of its own: the next client of the server process would
+inherit its settings, and its own next statement could run in another process. Such a connection is detected by
+`pg_backend_pid()`, which differs from the process id that the pooler reported when it accepted the connection. Then
+every transaction applies the same values (`begin`), no statement is prepared by name, and LISTEN is not used.
+
+A Postgres process that is suspended keeps its sockets open, and its kernel acknowledges every packet: there is no
+error, and no timeout of the server or of TCP applies. So a connection measures how long it waits for a response.
+
+After a restart of the server every connection of a pool is dead, and each would fail the call that uses it. The server
+sends a message before it closes a connection, so polling the socket detects this without a round trip.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from time import monotonic
+from typing import Any, Self, TypeVar
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from holdfast.domain.errors import ConfigurationError
+from holdfast.drivers.sessions import RUN, Session, calls
+
+T = TypeVar("T")
+
+ENCODING = "UTF8"
+
+# A peer that disappears without closing the connection is noticed within about ten seconds.
+KEEPALIVE: Mapping[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+
+# Errors of the connection or the server, not of the caller.
+REFUSED = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
+LOOKS = 5
+
+# A task may compute for any time between two statements.
+_BEGIN_FOR_TASK = (
+    b"begin isolation level read committed read write not deferrable; "
+    b"set local idle_in_transaction_session_timeout = 0; select pg_catalog.pg_backend_pid()"
+)
+
+
+class ReadTimeout(psycopg.OperationalError):
+    """The server did not respond in time. Whether the statement was executed is unknown; the connection is closed."""
+
+
+def bounded(waits: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
+    """Add a time limit to psycopg's waits. Each returns several times a second, with 0 if nothing can be read."""
+    ends_at = monotonic() + seconds
+    try:
+        wanted = next(waits)
+        while True:
+            ready = yield wanted
+            if not ready and monotonic() >= ends_at:
+                raise ReadTimeout(f"Postgres did not respond within {seconds:g} s")
+            wanted = waits.send(ready)
+    except StopIteration as done:
+        answered: T = done.value
+        return answered
+
+
+class OwnConnection(psycopg.Connection[Any]):
+    """A connection of Holdfast, in autocommit mode. `begin` starts its transactions if it goes through a pooler."""
+
+    session: Session | None = None
+    begin: bytes | None = None
+
+    @classmethod
+    def connect(  # type: ignore[override]
+        cls, url: str, *, session: Session, pooler: str = "auto", **arguments: Any
+    ) -> Self:
+        connection = super().connect(url, **_arguments(session, arguments))
+        try:
+            connection.session = session
+            _check_encoding(connection)
+            row = connection.execute(_setting_up(connection, session, pooler)).fetchone()
+            connection.begin = _adopt(connection, session, pooler, row)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @classmethod
+    def begin_for_task(cls, url: str) -> Self:
+        """Open a connection in a transaction that belongs to a task.
+
+        The role's settings are kept, because the task's own statements may rely on them. Only the isolation level is
+        set, because the run will be settled in this transaction.
+        """
+        connection = super().connect(url, **_arguments(RUN, {}))
+        try:
+            _check_encoding(connection)
+            cursor = connection.execute(_BEGIN_FOR_TASK, prepare=False)
+            while cursor.nextset():
+                pass
+            if cursor.fetchone() != (connection.info.backend_pid,):
+                connection.prepare_threshold = None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def pooled(self) -> bool:
+        return self.begin is not None
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.session is None or self.session.read_timeout is None:
+            return super().wait(gen, *args, **kwargs)
+        try:
+            return super().wait(bounded(gen, self.session.read_timeout), *args, **kwargs)
+        except ReadTimeout:
+            self.close()
+            raise
+
+    def is_stale(self) -> bool:
+        """Whether the server has closed this connection while it was idle. Costs no round trip unless it looks so."""
+        try:
+            if _has_something_to_read(self.fileno()):
+                self.execute("")
+        except (psycopg.Error, OSError):
+            return True
+        return False
+
+
+class AsyncOwnConnection(psycopg.AsyncConnection[Any]):
+    """The same, asynchronous."""
+
+    session: Session | None = None
+    begin: bytes | None = None
+
+    @classmethod
+    async def connect(  # type: ignore[override]
+        cls, url: str, *, session: Session, pooler: str = "auto", **arguments: Any
+    ) -> Self:
+        connection = await super().connect(url, **_arguments(session, arguments))
+        try:
+            connection.session = session
+            _check_encoding(connection)
+            cursor = await connection.execute(_setting_up(connection, session, pooler))
+            connection.begin = _adopt(connection, session, pooler, await cursor.fetchone())
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    @property
+    def pooled(self) -> bool:
+        return self.begin is not None
+
+    async def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.session is None or self.session.read_timeout is None:
+            return await super().wait(gen, *args, **kwargs)
+        try:
+            return await super().wait(bounded(gen, self.session.read_timeout), *args, **kwargs)
+        except ReadTimeout:
+            await self.close()
+            raise
+
+    async def is_stale(self) -> bool:
+        """Whether the server has closed this connection while it was idle. Costs no round trip unless it looks so."""
+        try:
+            if _has_something_to_read(self.fileno()):
+                await self.execute("")
+        except (psycopg.Error, OSError):
+            return True
+        return False
+
+
+def _arguments(session: Session, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **KEEPALIVE,
+        "autocommit": True,
+        "fallback_application_name": f"holdfast {session.use}",
+        "client_encoding": ENCODING,
+        **given,
+    }
+
+
+def _check_encoding(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Raise unless the encoding of the database can store all characters."""
+    found = connection.info.parameter_status("server_encoding")
+    if found is not None and found != ENCODING:
+        raise ConfigurationError(
+            f"the database {connection.info.dbname!r} has the encoding {found}, which cannot store all characters; "
+            f"Holdfast needs {ENCODING}. Create another: create database ... encoding '{ENCODING}' template template0"
+        )
+
+
+def _setting_up(
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], session: Session, pooler: str
+) -> bytes:
+    """One statement that returns the server's process id and applies the settings; behind a pooler, only to itself."""
+    local = {
+        "auto": f"pg_catalog.pg_backend_pid() <> {connection.info.backend_pid}",
+        "off": "false",
+    }.get(pooler, "true")
+    settings = calls(session.settings(connection.info.server_version), local)
+    return f"select pg_catalog.pg_backend_pid(), {settings}".encode()
+
+
+def _adopt(
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
+    session: Session,
+    pooler: str,
+    row: tuple[Any, ...] | None,
+) -> bytes | None:
+    """Return the statement that begins transactions; None if the connection has its own session, now set up."""
+    elsewhere = row is None or row[0] != connection.info.backend_pid
+    if pooler == "off" or (pooler == "auto" and not elsewhere):
+        return None
+    if pooler != "prepared":
+        connection.prepare_threshold = None
+    return session.begin(connection.info.server_version)
+
+
+def _has_something_to_read(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+class OwnPool(ConnectionPool[OwnConnection]):
+    """A pool that only the process that opened it can close. In a fork of that process, closing does nothing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._opened_by = os.getpid()
+        super().__init__(*args, **kwargs)
+
+    def close(self, timeout: float = 5.0) -> None:
+        if self._opened_by == os.getpid():
+            super().close(timeout)
+
+    def __del__(self) -> None:
+        if self._opened_by == os.getpid():
+            super().__del__()
+
+
+@contextmanager
+def fresh(pool: ConnectionPool[OwnConnection]) -> Iterator[OwnConnection]:
+    """Take a connection. If the server has closed it, discard all idle connections and open a new one."""
+    for left in reversed(range(LOOKS)):
+        # Its own context would commit, which costs time in psycopg: our drivers end what they begin.
+        connection = pool.getconn()
+        try:
+            if not (left and connection.is_stale()):
+                yield connection
+                return
+            connection.close()
+        finally:
+            pool.putconn(connection)
+        pool.drain()
+
+
+@asynccontextmanager
+async def fresh_async(pool: AsyncConnectionPool[AsyncOwnConnection]) -> AsyncIterator[AsyncOwnConnection]:
+    """Do the same asynchronously."""
+    for left in reversed(range(LOOKS)):
+        async with pool.connection() as connection:
+            if not (left and await connection.is_stale()):
+                yield connection
+                return
+            await connection.close()
+        await pool.drain()

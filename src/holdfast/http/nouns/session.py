@@ -1,0 +1,65 @@
+"""Sessions: a browser exchanges a token for a cookie, and gives it back."""
+
+from __future__ import annotations
+
+from holdfast.http import reading, session
+from holdfast.http.answers import Answer, answer, nothing
+from holdfast.http.call import Call
+from holdfast.http.principals import bearer_token
+from holdfast.http.routes import ANY_SCOPE, Noun, Route
+from holdfast.verbs.openapi import TEXT, header, operation, record, says
+
+COOKIE = {"Set-Cookie": header("The session cookie: HttpOnly, SameSite=Lax, and Secure over HTTPS.")}
+
+
+def open_session(call: Call) -> Answer:
+    reading.query(call)
+    token = bearer_token(call.header("HTTP_AUTHORIZATION"))
+    return nothing(204, {"Set-Cookie": session.opening_cookie(call.environ, token)})
+
+
+def show(call: Call) -> Answer:
+    reading.query(call)
+    return answer({"name": call.principal.name, "scopes": sorted(call.principal.scopes)})
+
+
+def close_session(call: Call) -> Answer:
+    reading.query(call)
+    return nothing(204, {"Set-Cookie": session.closing_cookie(call.environ)})
+
+
+PRINCIPAL = record("Who makes the request.", {"name": TEXT, "scopes": {"type": "array", "items": TEXT}})
+
+NOUN = Noun(
+    "session",
+    "Sessions of browsers: a cookie that stands for a token.",
+    [
+        Route(
+            "POST",
+            "/session",
+            open_session,
+            ANY_SCOPE,
+            operation(
+                "openSession",
+                "Begin a session",
+                "Send the token in the Authorization header. The answer sets a cookie that has the token's scopes. "
+                "With the cookie, requests that change something need an `Origin` header, which browsers send.",
+                answers={204: says("The cookie is set.", headers=COOKIE)},
+            ),
+        ),
+        Route(
+            "GET",
+            "/session",
+            show,
+            ANY_SCOPE,
+            operation("getSession", "Who makes this request", answers={200: says("Name and scopes.", PRINCIPAL)}),
+        ),
+        Route(
+            "DELETE",
+            "/session",
+            close_session,
+            None,
+            operation("closeSession", "End the session", answers={204: says("The cookie is removed.", headers=COOKIE)}),
+        ),
+    ],
+)

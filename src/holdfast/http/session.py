@@ -1,0 +1,73 @@
+"""Sessions of browsers: a cookie that holds a token, so that pages and their scripts act as the token's principal.
+
+The cookie is looked up like a token in the Authorization header: it has the same scopes, and stops working as soon as
+the token is revoked or expires. The server stores nothing about sessions.
+
+Scripts cannot read the cookie (HttpOnly), and a browser does not send it with requests that pages of other sites make
+(SameSite=Lax), apart from following a link. Requests that change something must also prove that a page of this server
+makes them, because other ports and subdomains of a host count as the same site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+from holdfast.http.hosts import SAFE
+from holdfast.http.problems import Refusal
+
+NAME = "holdfast_session"
+# A browser accepts a cookie with this prefix only over HTTPS and from the host itself, so no subdomain can plant one.
+SECURE_NAME = f"__Host-{NAME}"
+
+
+def token_of(environ: Mapping[str, Any]) -> str | None:
+    """The token in the session cookie of a request, if it has one. Raise a Refusal if the request may be forged."""
+    header = environ.get("HTTP_COOKIE")
+    if header is None or NAME not in header:
+        return None
+    try:
+        cookies = SimpleCookie(header)
+    except CookieError:
+        return None
+    found = cookies.get(SECURE_NAME) or cookies.get(NAME)
+    if found is None:
+        return None
+    if environ["REQUEST_METHOD"] not in SAFE and not _is_same_origin(environ):
+        raise Refusal(
+            "cross-site",
+            "A request with a session cookie that changes something needs an Origin header, as browsers send it; "
+            "programs send the token in the Authorization header instead.",
+        )
+    return found.value
+
+
+def opening_cookie(environ: Mapping[str, Any], token: str) -> str:
+    """The Set-Cookie header that begins a session, until the browser is closed."""
+    return _cookie(environ, token)
+
+
+def closing_cookie(environ: Mapping[str, Any]) -> str:
+    """The Set-Cookie header that ends a session."""
+    return _cookie(environ, "") + "; Max-Age=0"
+
+
+def _cookie(environ: Mapping[str, Any], value: str) -> str:
+    secure = _is_https(environ)
+    name, suffix = (SECURE_NAME, "; Secure") if secure else (NAME, "")
+    return f"{name}={value}; Path=/; HttpOnly; SameSite=Lax{suffix}"
+
+
+def _is_https(environ: Mapping[str, Any]) -> bool:
+    """Whether the browser uses HTTPS, which a proxy in front of this server may decrypt."""
+    return (
+        environ.get("wsgi.url_scheme") == "https"
+        or environ.get("HTTP_X_FORWARDED_PROTO") == "https"
+        or environ.get("HTTP_ORIGIN", "").startswith("https://")
+    )
+
+
+def _is_same_origin(environ: Mapping[str, Any]) -> bool:
+    """Whether a page of this server makes the request. An Origin that is not this server's was refused before."""
+    return environ.get("HTTP_SEC_FETCH_SITE", "same-origin") == "same-origin" and "HTTP_ORIGIN" in environ
