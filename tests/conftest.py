@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,6 +27,11 @@ from holdfast.embedded import ensure_running, locks, stop_if_unused
 from holdfast.testing import clock
 from tests.databases import Databases, drop_database, with_database
 from tests.servers import pgbouncer
+
+# Tests start more than a thousand interpreters. Without bytecode on disk each of them compiles hundreds of modules
+# anew, which takes three times as long as most of what it is started for.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Set by the process that pytest was started as, inherited by the workers of pytest-xdist.
 RUN_DIRECTORY = "HOLDFAST_TEST_RUN_DIRECTORY"
