@@ -7,6 +7,8 @@ POSTGRES ?=
 # Two for each core: many tests wait for processes and leases rather than compute.
 PROCESSES ?= $(shell expr 2 '*' $$(nproc 2>/dev/null || echo 2))
 BIN = $(VENV)/bin
+PYTEST = $(BIN)/python -m pytest
+PARALLEL = -n $(PROCESSES) --dist worksteal
 
 # Another interpreter, another set of extras or a moved clone asks for a new set-up; an edited input too.
 FINGERPRINT := $(shell printf '%s|%s|%s' "$(CURDIR)" "$(PYTHON)" "$(EXTRAS)" | cksum | cut -d' ' -f1)
@@ -30,12 +32,14 @@ demo: $(READY) ## the main job end to end, on the embedded Postgres
 up: $(READY) ## start everything and stay
 	@$(BIN)/holdfast up
 
+# The tests of Ray share one Ray, so one process runs them. It mostly waits, and therefore runs at the same time as the others.
 test: $(READY) ## every test; POSTGRES=15 uses Debian's PostgreSQL 15 with its default settings instead of the embedded one
-	@$(if $(POSTGRES),$(BIN)/python tools/with-postgres $(POSTGRES)) $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal $(ARGS) $(or $(TESTS),tests --ignore tests/ray)
-	@$(if $(TESTS),,$(BIN)/python -m pytest $(ARGS) tests/ray) # in one process, because all of its tests share one Ray
+	@$(if $(POSTGRES),$(BIN)/python tools/with-postgres $(POSTGRES)) $(if $(TESTS),$(PYTEST) $(PARALLEL) $(ARGS) $(TESTS),\
+		$(BIN)/python tools/together $(PYTEST) -o cache_dir=.pytest_cache/ray $(ARGS) tests/ray \
+		-- $(PYTEST) $(PARALLEL) $(ARGS) tests --ignore tests/ray)
 
 explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point, and of some triples; takes hours
-	@$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py \
+	@$(PYTEST) $(PARALLEL) --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py \
 		tests/explore/test_jobs_mixes.py
 
 check: $(READY) ## format, lint, strict types, import direction, released migrations unchanged
@@ -57,7 +61,7 @@ chaos: $(READY) ## ten minutes of faults under load: kills, freezes, crashes, fa
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
 scale: $(READY) ## jobs and recovery at full size
-	@JOBS_SCALE=full $(BIN)/python -m pytest -s tests/integration/test_jobs_scale.py \
+	@JOBS_SCALE=full $(PYTEST) -s tests/integration/test_jobs_scale.py \
 		tests/integration/test_recovery.py tests/integration/test_recovery_database.py \
 		tests/integration/test_worker_crowd.py $(ARGS)
 

@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,13 +26,17 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.embedded import ensure_running, locks, stop_if_unused
 from holdfast.testing import clock
 from tests.databases import Databases, drop_database, with_database
+from tests.ordering import ordered
 from tests.servers import pgbouncer
+
+# Tests start more than a thousand interpreters. Without bytecode on disk each of them compiles hundreds of modules
+# anew, which takes three times as long as most of what it is started for.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Set by the process that pytest was started as, inherited by the workers of pytest-xdist.
 RUN_DIRECTORY = "HOLDFAST_TEST_RUN_DIRECTORY"
 PREFIX = "holdfast-test-"
-# Folders whose tests take many seconds each, most of them waiting for processes.
-LONGEST = {"chaos", "upgrade"}
 # Fixtures whose databases have a clock that can be turned.
 CLOCKED = {"timeline", "stage_url"}
 # The property under which tests of the explorer say how much they played.
@@ -92,9 +97,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[RUN_DIRECTORY] = str(directory)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest: at the end the other processes would have nothing left to do meanwhile."""
-    items.sort(key=lambda item: item.path.parent.name not in LONGEST)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items[:] = ordered(items, config.workerinput["workercount"] if is_worker(config) else 1)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -132,6 +132,13 @@ class Databases:
             else:
                 self._emptied = _Emptied(name, uses)
 
+    def clear(self, url: str) -> bool:
+        """Delete all rows of a database that stays lent; return whether they could be deleted."""
+        if self._may_empty:
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(_EMPTY)
+        return self._may_empty
+
     def close(self) -> None:
         if self._emptied is not None:
             drop_database(self._connection, self._emptied.name)

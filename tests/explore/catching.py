@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 # If the explorer has found nothing by then, it will not find anything.
 AT_MOST = 1500
+# How many schedules are judged together where the first violation is enough.
+FEW = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,8 @@ class Explored:
     crashes: bool = False
     at_most: int = AT_MOST
 
-    def complaints(self, url: str, rewrite: Callable[[str], str]) -> list[str]:
-        stage = Stage(url, rewrite, batch=5)
+    def complaints(self, url: str, rewrite: Callable[[str], str], batch: int = FEW) -> list[str]:
+        stage = Stage(url, rewrite, batch)
         play = partial(stage.play, parse(self.meeting + ":").meeting, Crashes.BRIEF if self.crashes else Crashes.NONE)
         try:
             for _ in islice(search.every(play), self.at_most):

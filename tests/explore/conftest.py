@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
 
 import psycopg
 import pytest
 
 from holdfast.testing import clock
+from tests.databases import USES, Databases
+from tests.explore.jobs_stage import JobStage
 from tests.explorer.stage import Stage
+
+S = TypeVar("S", bound=Stage)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,8 +34,63 @@ def stage_url(database_url: str) -> str:
     return database_url
 
 
+class Stages:
+    """A stage of each kind, used by one test after the other.
+
+    Its sessions have planned their statements before, which takes several times as long as to execute them. What the
+    tests before have played is gone; a test that broke off takes its stage with it.
+    """
+
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
+        self._kept: dict[type[Stage], Kept] = {}
+
+    @contextmanager
+    def lend(self, kind: type[S]) -> Iterator[S]:
+        kept = self._kept.pop(kind, None) or self._made(kind)
+        assert isinstance(kept.stage, kind)
+        yield kept.stage
+        kept.uses += 1
+        if kept.uses < USES and kept.stage.settled and self._databases.clear(kept.url):
+            self._kept[kind] = kept
+        else:
+            kept.close()
+
+    def close(self) -> None:
+        for kept in self._kept.values():
+            kept.close()
+
+    def _made(self, kind: type[Stage]) -> Kept:
+        with ExitStack() as stack:
+            url = stack.enter_context(self._databases.lend())
+            stage = stack.enter_context(closing(kind(url)))
+            return Kept(stage, url, stack.pop_all().close)
+
+
+@dataclass(slots=True)
+class Kept:
+    """A stage, its database, and how often it was used."""
+
+    stage: Stage
+    url: str
+    close: Callable[[], None]
+    uses: int = 0
+
+
+@pytest.fixture(scope="session")
+def stages(clocked_databases: Databases) -> Iterator[Stages]:
+    stages = Stages(clocked_databases)
+    yield stages
+    stages.close()
+
+
 @pytest.fixture
-def stage(stage_url: str) -> Iterator[Stage]:
-    stage = Stage(stage_url)
-    yield stage
-    stage.close()
+def stage(stages: Stages) -> Iterator[Stage]:
+    with stages.lend(Stage) as stage:
+        yield stage
+
+
+@pytest.fixture
+def job_stage(stages: Stages) -> Iterator[JobStage]:
+    with stages.lend(JobStage) as stage:
+        yield stage

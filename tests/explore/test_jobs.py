@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,13 +16,6 @@ from tests.explorer.schedule import parse
 # transaction or a subscription fewer. `make explore` plays every schedule.
 ORDERS, CRASHES = 10, 5
 FEWER_ORDERS, FEWER_CRASHES = 6, 3
-
-
-@pytest.fixture
-def job_stage(stage_url: str) -> Iterator[JobStage]:
-    stage = JobStage(stage_url)
-    yield stage
-    stage.close()
 
 
 @pytest.mark.timeout(3600)

@@ -6,7 +6,6 @@ A violation is reported with its seed and its schedule, which `replay` plays aga
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from random import Random
 
@@ -52,13 +51,6 @@ def mix(seed: int) -> Meeting:
     situation = dice.choice(list(SUITED))
     first, second, third = (dice.choice(SUITED[situation]) for _ in range(3))
     return Meeting(first, second, situation, third)
-
-
-@pytest.fixture
-def job_stage(stage_url: str) -> Iterator[JobStage]:
-    stage = JobStage(stage_url)
-    yield stage
-    stage.close()
 
 
 def test_seed_determines_the_mix() -> None:

@@ -18,6 +18,7 @@ from tests.explore import (
 )
 from tests.explore.catching import ByTest, Explored, Mutant, install_clock
 from tests.explorer import mutation
+from tests.explorer.stage import BATCH
 
 GROUPS: dict[str, list[Mutant]] = {
     f"{module.__name__.rpartition('.')[2]}.{name}": value
@@ -80,4 +81,4 @@ def test_named_tests_pass_without_a_mutation(catcher: ByTest, database_url: str)
     sorted({(m.caught_by.meeting, m.caught_by.at_most) for m in MUTANTS if isinstance(m.caught_by, Explored)}),
 )
 def test_explorer_reports_nothing_without_a_mutation(meeting: str, at_most: int, stage_url: str) -> None:
-    assert Explored(meeting, at_most=at_most).complaints(stage_url, str) == []
+    assert Explored(meeting, at_most=at_most).complaints(stage_url, str, BATCH) == []

@@ -85,6 +85,13 @@ class Stage:
         for session in (*self._sessions, self._scene, self._watch):
             session.close()
 
+    @property
+    def settled(self) -> bool:
+        """Whether everything that was played has been judged, and no session is in the middle of something."""
+        if self._pending or self._claimers is not None or self.violations:
+            return False
+        return not any(session.in_transaction for session in (*self._sessions, self._scene, self._watch))
+
     def play(self, meeting: Meeting, crashes: Crashes, choose: Choose) -> Played:
         """Bring a fresh run into the situation and let both actors act, in the order that `choose` says."""
         for session in (*self._sessions, self._scene, self._watch):

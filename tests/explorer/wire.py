@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import count
 from select import select
 from typing import Any
 
@@ -18,6 +19,9 @@ _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
 
 # Longer than it takes to find a deadlock, so that a deadlock is still called one.
 LOCK_TIMEOUT = "15ms"
+
+# How a statement begins that the server has to plan.
+PLANNED = (b"select", b"insert", b"update", b"delete", b"with")
 
 Rewrite = Callable[[str], str]
 
@@ -39,6 +43,7 @@ class Session:
         self._texts: dict[str, tuple[bytes, list[str]]] = {}
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._to_prepare: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
+        self._numbers = count()
         # Nothing here has to survive a power failure, and planning the same few statements would take most of the time.
         self.execute("set synchronous_commit = off")
         self.execute("set plan_cache_mode = force_generic_plan")
@@ -120,8 +125,8 @@ class Session:
             self._wire.send_query_prepared(name, buffers, formats)
         else:
             self._wire.send_query_params(text, buffers, types, formats)
-            if text.lstrip()[:6] in (b"select", b"insert", b"update", b"with m", b"with t", b"with k"):
-                self._to_prepare[text, types] = b"s%d" % (len(self._prepared) + len(self._to_prepare))
+            if text.split(maxsplit=1)[0] in PLANNED and (text, types) not in self._to_prepare:
+                self._to_prepare[text, types] = b"s%d" % next(self._numbers)
         while self._wire.flush():
             select([self._wire.socket], [self._wire.socket], [])
             self._wire.consume_input()

@@ -92,6 +92,10 @@ class Inside(Shell):
         out, err = self._capture.readouterr()
         return Answer(code, out, err)
 
+    def work(self, *arguments: str) -> Answer:
+        """Let a worker do all there is to do, without child processes."""
+        return super().work("--executor", "inline", *arguments)
+
 
 class Cli(Shell):
     """Runs `holdfast` with settings and a directory of its own."""

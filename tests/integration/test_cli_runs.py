@@ -39,7 +39,7 @@ def test_runs_are_listed_newest_first_in_pages(here: Inside) -> None:
 def test_lists_fit_80_columns_and_show_ids_that_can_be_typed(here: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = ("-p", "fail_times=1", "-p", "fatal=true", "-p", "seconds=0")
     run_id = here.submit(*parameters, "--queue", "a-queue-with-a-long-name")
-    here.work("--executor", "inline", "--name", "a worker with a rather long name")
+    here.work("--name", "a worker with a rather long name")
     here.ok("runs", "cancel", here.submit(), "--reason", "because " * 40)
     monkeypatch.setattr(output, "is_terminal", lambda stream=None: True)
     monkeypatch.setenv("NO_COLOR", "1")
@@ -166,69 +166,69 @@ def test_one_refusal_does_not_keep_the_others(here: Inside) -> None:
     assert here.refused("runs", "retry", here.submit(), code=8)
 
 
-def test_a_run_that_ended_is_told_in_every_way(cli: Cli) -> None:
-    run_id = cli.submit("-p", "seconds=0", "-p", "steps=2")
-    failing = cli.submit("-p", "seconds=0", "-p", "fail_times=1", "-p", "fatal=true")
+def test_a_run_that_ended_is_told_in_every_way(cli: Cli, here: Inside) -> None:
+    run_id = here.submit("-p", "seconds=0", "-p", "steps=2")
+    failing = here.submit("-p", "seconds=0", "-p", "fail_times=1", "-p", "fatal=true")
     cli.work()
-    assert cli.ok("runs", "result", run_id).json["inputs"] == {"seconds": 0, "steps": 2}
-    waited = cli("runs", "wait", run_id, "--json")
+    assert here.ok("runs", "result", run_id).json["inputs"] == {"seconds": 0, "steps": 2}
+    waited = here("runs", "wait", run_id, "--json")
     assert (waited.code, waited.json["status"]) == (0, "SUCCEEDED")
-    (attempt,) = cli.ok("runs", "attempts", run_id, "--json").json["items"]
+    (attempt,) = here.ok("runs", "attempts", run_id, "--json").json["items"]
     assert (attempt["number"], attempt["status"], attempt["executor"]) == (1, "SUCCEEDED", "process")
-    events = cli.ok("runs", "events", run_id, "--json").json["items"]
+    events = here.ok("runs", "events", run_id, "--json").json["items"]
     assert [(event["type"], event["to"]) for event in events] == [
         ("SUBMITTED", "PENDING"),
         ("CLAIMED", "RUNNING"),
         ("SUCCEEDED", "SUCCEEDED"),
     ]
-    assert cli("runs", "cancel", run_id).code == 8
-    assert cli("runs", "wait", failing).code == 3
-    assert "simulated failure" in cli.refused("runs", "result", failing, code=3)
-    assert "Traceback" in cli.ok("runs", "attempts", failing, "--traceback").out
-    assert f"holdfast runs attempts {failing} --traceback" in cli.ok("runs", "show", failing).err
+    assert here("runs", "cancel", run_id).code == 8
+    assert here("runs", "wait", failing).code == 3
+    assert "simulated failure" in here.refused("runs", "result", failing, code=3)
+    assert "Traceback" in here.ok("runs", "attempts", failing, "--traceback").out
+    assert f"holdfast runs attempts {failing} --traceback" in here.ok("runs", "show", failing).err
 
 
-def test_a_worker_is_shown_by_name_and_times_in_one_way(cli: Cli) -> None:
-    later = cli.submit("--run-after", "1h")
-    (reason,) = [one for one in cli.ok("runs", "why", later, "--json").json["items"] if one["code"] == "scheduled"]
+def test_a_worker_is_shown_by_name_and_times_in_one_way(cli: Cli, here: Inside) -> None:
+    later = here.submit("--run-after", "1h")
+    (reason,) = [one for one in here.ok("runs", "why", later, "--json").json["items"] if one["code"] == "scheduled"]
     assert re.search(r" at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$", reason["detail"])
-    assert reason["detail"] in cli.ok("runs", "why", later).out
-    run_id = cli.submit("-p", "seconds=60")
+    assert reason["detail"] in here.ok("runs", "why", later).out
+    run_id = here.submit("-p", "seconds=60")
     worker = cli.start("worker", "--slots", "1", "--name", "anna")
     try:
         waiting = cli.start("runs", "wait", run_id)
         assert waiting.stderr is not None
         assert any("RUNNING" in line for line in waiting.stderr)
-        owner = cli.ok("runs", "show", run_id, "--json").json["lease_owner"]
-        assert f"anna ({owner})" in cli.ok("runs", "show", run_id).out
-        assert f"worker anna ({owner}), lease until" in cli.ok("runs", "why", run_id).out
-        cli.ok("runs", "cancel", run_id)
+        owner = here.ok("runs", "show", run_id, "--json").json["lease_owner"]
+        assert f"anna ({owner})" in here.ok("runs", "show", run_id).out
+        assert f"worker anna ({owner}), lease until" in here.ok("runs", "why", run_id).out
+        here.ok("runs", "cancel", run_id)
         waiting.communicate(timeout=60)
-        assert f"anna ({owner})" in cli.ok("runs", "attempts", run_id).out
+        assert f"anna ({owner})" in here.ok("runs", "attempts", run_id).out
     finally:
         finish(worker)
 
 
-def test_two_runs_are_compared_by_pointer(cli: Cli) -> None:
-    one = cli.submit("-p", "seconds=0", "-p", 'payload={"a": [1, 2]}', "--queue", "q")
-    two = cli.submit("-p", "seconds=0", "-p", 'payload={"a": [1, 3], "b": null}')
-    found = {item["pointer"]: item for item in cli.ok("runs", "diff", one, two, "--json").json["items"]}
+def test_two_runs_are_compared_by_pointer(here: Inside) -> None:
+    one = here.submit("-p", "seconds=0", "-p", 'payload={"a": [1, 2]}', "--queue", "q")
+    two = here.submit("-p", "seconds=0", "-p", 'payload={"a": [1, 3], "b": null}')
+    found = {item["pointer"]: item for item in here.ok("runs", "diff", one, two, "--json").json["items"]}
     assert found["/queue"] == {"pointer": "/queue", "a": "q", "b": "default"}
     assert found["/parameters/payload/a/1"] == {"pointer": "/parameters/payload/a/1", "a": 2, "b": 3}
     assert found["/parameters/payload/b"] == {"pointer": "/parameters/payload/b", "b": None}
     assert not any(pointer.startswith("/result") for pointer in found)
-    cli.work()
-    compared = cli.ok("runs", "diff", one, two, "--json").json["items"]
+    here.work()
+    compared = here.ok("runs", "diff", one, two, "--json").json["items"]
     assert "/result/metrics/objective" in {item["pointer"] for item in compared}
-    same = cli.ok("runs", "diff", one, one)
+    same = here.ok("runs", "diff", one, one)
     assert (same.out, same.err) == ("", "no difference\n")
 
 
-def test_a_record_that_was_tampered_with_is_found(cli: Cli, database_url: str) -> None:
-    large = cli.submit("-p", "seconds=0", "-p", "payload=" + "x" * 70_000)
-    small = cli.submit("-p", "seconds=0")
-    cli.work()
-    verified = cli.ok("runs", "verify", large, "--json").json
+def test_a_record_that_was_tampered_with_is_found(here: Inside, database_url: str) -> None:
+    large = here.submit("-p", "seconds=0", "-p", "payload=" + "x" * 70_000)
+    small = here.submit("-p", "seconds=0")
+    here.work()
+    verified = here.ok("runs", "verify", large, "--json").json
     assert verified["verified"] is True
     assert {check["name"] for check in verified["items"]} == {
         "payload hash",
@@ -239,21 +239,21 @@ def test_a_record_that_was_tampered_with_is_found(cli: Cli, database_url: str) -
         "success",
         "result",
     }
-    stored = cli.directory / "artifacts" / large / "1.json"
+    stored = here.directory / "artifacts" / large / "1.json"
     stored.write_bytes(stored.read_bytes().replace(b"simulated", b"genuinely"))
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("alter table holdfast.runs disable trigger user")
         connection.execute("update holdfast.runs set parameters = '{\"seconds\": 9}' where id = %s", [small])
-    damaged = cli("runs", "verify", large, "--json")
+    damaged = here("runs", "verify", large, "--json")
     assert damaged.code == 1
     assert [check["name"] for check in damaged.json["items"] if not check["holds"]] == ["result"]
-    changed = cli("runs", "verify", small)
+    changed = here("runs", "verify", small)
     assert changed.code == 1
     assert "payload hash" in next(line for line in changed.lines if line.startswith("fail"))
 
 
-def test_a_wait_follows_a_run_that_another_process_executes(cli: Cli) -> None:
-    run_id = cli.submit("-p", "seconds=1", "-p", "steps=5")
+def test_a_wait_follows_a_run_that_another_process_executes(cli: Cli, here: Inside) -> None:
+    run_id = here.submit("-p", "seconds=1", "-p", "steps=5")
     waiting = cli.start("runs", "wait", run_id, "--timeout", "50")
     worker = cli.start("worker", "--slots", "1")
     try:

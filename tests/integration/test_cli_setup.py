@@ -169,24 +169,24 @@ def test_a_queue_is_paused_and_resumed(here: Inside) -> None:
     assert here.ok("queues", "list").lines[1].split()[:4] == ["q", "1", "0", "0"]
 
 
-def test_a_worker_is_listed_and_drained(cli: Cli) -> None:
-    assert "no worker is alive" in cli.ok("workers", "list").err
+def test_a_worker_is_listed_and_drained(cli: Cli, here: Inside) -> None:
+    assert "no worker is alive" in here.ok("workers", "list").err
     worker = cli.start("worker", "--name", "anna", "--queues", "a,b", "--slots", "3")
     try:
         found: list[dict[str, object]] = []
         while not found:
             assert worker.poll() is None
-            found = cli.ok("workers", "list", "--json").json["items"]
+            found = here.ok("workers", "list", "--json").json["items"]
         (one,) = found
         assert (one["name"], one["queues"], one["slots"], one["status"]) == ("anna", ["a", "b"], 3, "idle")
-        cli.ok("workers", "drain", str(one["id"]))
+        here.ok("workers", "drain", str(one["id"]))
         worker.communicate(timeout=60)
         assert worker.returncode == 0
     finally:
         if worker.poll() is None:
             finish(worker)
-    assert cli.ok("workers", "list", "--json").json["items"] == []
-    assert [item["name"] for item in cli.ok("workers", "list", "--all", "--json").json["items"]] == ["anna"]
+    assert here.ok("workers", "list", "--json").json["items"] == []
+    assert [item["name"] for item in here.ok("workers", "list", "--all", "--json").json["items"]] == ["anna"]
 
 
 def test_a_worker_that_is_not_there_cannot_be_drained(here: Inside) -> None:

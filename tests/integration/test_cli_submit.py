@@ -29,11 +29,11 @@ def shown(cli: Shell, run_id: str) -> dict[str, object]:
     return found
 
 
-def test_a_submit_prints_the_id_alone(cli: Cli) -> None:
+def test_a_submit_prints_the_id_alone(cli: Cli, here: Inside) -> None:
     answer = cli.ok("submit", "mock")
     assert str(UUID(answer.out.strip())) == answer.out.strip()
     assert answer.err == ""
-    assert shown(cli, answer.out.strip())["parameters"] == {}
+    assert shown(here, answer.out.strip())["parameters"] == {}
 
 
 def test_a_submit_prints_the_run_as_json(here: Inside) -> None:
@@ -125,17 +125,17 @@ def test_bad_input_is_refused_in_one_line(here: Inside, arguments: list[str], to
     assert here.ok("runs", "list", "--json").json["items"] == []
 
 
-def test_an_unreachable_database_is_told_apart(cli: Cli) -> None:
+def test_an_unreachable_database_is_told_apart(here: Inside) -> None:
     away = {"HOLDFAST_DATABASE_URL": "postgresql://me:hunter2@127.0.0.1:1/x"}
-    told = cli.refused("submit", "mock", code=69, env=away)
+    told = here.refused("submit", "mock", code=69, env=away)
     assert "does not respond" in told
     assert "hunter2" not in told
 
 
-def test_waiting_prints_the_result_and_tells_progress_beside_it(cli: Cli) -> None:
+def test_waiting_prints_the_result_and_tells_progress_beside_it(cli: Cli, here: Inside) -> None:
     worker = cli.start("worker", "--slots", "1")
     try:
-        answer = cli("submit", "mock", "-p", "seconds=1", "-p", "steps=4", "--wait", "--timeout", "50")
+        answer = here("submit", "mock", "-p", "seconds=1", "-p", "steps=4", "--wait", "--timeout", "50")
     finally:
         finish(worker)
     assert answer.code == 0, answer
@@ -147,25 +147,25 @@ def test_waiting_prints_the_result_and_tells_progress_beside_it(cli: Cli) -> Non
     assert "\x1b" not in answer.err + answer.out
 
 
-def test_waiting_for_a_run_that_fails_says_so_with_its_code(cli: Cli) -> None:
+def test_waiting_for_a_run_that_fails_says_so_with_its_code(cli: Cli, here: Inside) -> None:
     worker = cli.start("worker", "--slots", "1")
     try:
-        told = cli("submit", "mock", "-p", "seconds=0", "-p", "fail_times=1", "-p", "fatal=true", "--wait")
+        told = here("submit", "mock", "-p", "seconds=0", "-p", "fail_times=1", "-p", "fatal=true", "--wait")
     finally:
         finish(worker)
     assert (told.code, told.out) == (3, "")
     assert "simulated failure" in told.err.splitlines()[-1]
 
 
-def test_a_wait_that_is_over_leaves_the_run_and_says_why_it_waits(cli: Cli) -> None:
-    answer = cli("submit", "mock", "--wait", "--timeout", "2.5")
+def test_a_wait_that_is_over_leaves_the_run_and_says_why_it_waits(here: Inside) -> None:
+    answer = here("submit", "mock", "--wait", "--timeout", "2.5")
     assert (answer.code, answer.out) == (5, "")
     assert "no worker is alive; start one with: holdfast worker" in answer.err
     run_id = answer.err.split()[1]
-    assert shown(cli, run_id)["status"] == "PENDING"
+    assert shown(here, run_id)["status"] == "PENDING"
 
 
-def test_an_interrupt_leaves_the_run_and_says_how_to_go_on(cli: Cli) -> None:
+def test_an_interrupt_leaves_the_run_and_says_how_to_go_on(cli: Cli, here: Inside) -> None:
     process = cli.start("submit", "mock", "--wait")
     assert process.stderr is not None
     said = process.stderr.readline().split()
@@ -174,12 +174,12 @@ def test_an_interrupt_leaves_the_run_and_says_how_to_go_on(cli: Cli) -> None:
     assert answer.code == 130
     assert f"holdfast runs cancel {said[1]}" in answer.err
     assert "Traceback" not in answer.err
-    assert shown(cli, said[1])["status"] == "PENDING"
+    assert shown(here, said[1])["status"] == "PENDING"
 
 
-def test_results_outside_of_ascii_survive_a_narrow_encoding(cli: Cli) -> None:
-    run_id = cli.ok("submit", "mock", "-p", "payload=日本 ü", "-p", "seconds=0").out.strip()
-    cli.work()
+def test_results_outside_of_ascii_survive_a_narrow_encoding(cli: Cli, here: Inside) -> None:
+    run_id = here.ok("submit", "mock", "-p", "payload=日本 ü", "-p", "seconds=0").out.strip()
+    here.work()
     narrow = cli("runs", "result", run_id, env={"PYTHONIOENCODING": "latin-1"})
     assert narrow.code == 0
     assert json.loads(narrow.out)["inputs"]["payload"] == "日本 ü"

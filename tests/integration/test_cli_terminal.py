@@ -15,12 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli_support import Cli, end, finish
+from tests.integration.cli_support import Cli, Inside, end, finish
 
 
 @pytest.fixture
 def cli(database_url: str, tmp_path: Path) -> Cli:
     return Cli(tmp_path, database_url=database_url)
+
+
+@pytest.fixture
+def here(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Inside:
+    return Inside(tmp_path, {"database_url": database_url}, monkeypatch, capsys)
 
 
 class Terminal:
@@ -75,8 +82,8 @@ def test_why_nothing_happens_is_told_on_the_line(cli: Cli) -> None:
     assert terminal.process.returncode == 130
 
 
-def test_a_table_fits_the_terminal_and_has_colours(cli: Cli) -> None:
-    cli.ok("runs", "cancel", cli.submit(), "--reason", "because " * 40)
+def test_a_table_fits_the_terminal_and_has_colours(cli: Cli, here: Inside) -> None:
+    here.ok("runs", "cancel", here.submit(), "--reason", "because " * 40)
     shown = Terminal(cli, "runs", "list", columns=150).rest()
     lines = shown.strip().splitlines()
     assert len(lines) == 2
@@ -98,16 +105,16 @@ def test_a_terminal_without_unicode_gets_ascii(cli: Cli) -> None:
     assert "\\u65e5\\u672c" in shown
 
 
-def test_what_others_submitted_cannot_steer_the_terminal(cli: Cli) -> None:
-    run_id = cli.submit("-p", "payload:=" + json.dumps("\x1b]0;owned\x07\x9b31m"), "--tag", "\x1b[2J")
+def test_what_others_submitted_cannot_steer_the_terminal(cli: Cli, here: Inside) -> None:
+    run_id = here.submit("-p", "payload:=" + json.dumps("\x1b]0;owned\x07\x9b31m"), "--tag", "\x1b[2J")
     for arguments in (["runs", "show", run_id], ["runs", "show", run_id, "--json"], ["runs", "list"]):
         shown = Terminal(cli, *arguments, NO_COLOR="1").rest()
         assert "\x1b" not in shown
         assert "\x9b" not in shown
 
 
-def test_a_reader_that_leaves_is_no_error(cli: Cli) -> None:
-    cli.submit()
+def test_a_reader_that_leaves_is_no_error(cli: Cli, here: Inside) -> None:
+    here.submit()
     for arguments in (["runs", "list"], ["tasks", "list", "--json"], ["--help"]):
         read, write = os.pipe()
         os.close(read)

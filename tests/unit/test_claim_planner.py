@@ -20,6 +20,7 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> ClaimPlanner:
         queues=("a",),
         poll_every=1.0,
         poll_every_listening=8.0,
+        until_empty=False,
         listener=SimpleNamespace(live=True),
         executable_tasks=list,
     )
@@ -37,6 +38,13 @@ def test_look_that_finds_nothing_leaves_the_planner_idle(planner: ClaimPlanner) 
     planner.learn(request, Answer(queues=[]), NOW, planner.news)
     assert planner.idle(NOW)
     assert not planner.backlog
+
+
+@pytest.mark.parametrize(("until_empty", "wait"), [(False, 8.0), (True, 1.0)])
+def test_worker_that_leaves_when_all_is_done_looks_often(planner: ClaimPlanner, until_empty: bool, wait: float) -> None:
+    planner._options.until_empty = until_empty  # type: ignore[misc]
+    planner.learn(planned(planner), Answer(queues=[]), NOW, planner.news)
+    assert planner.wait(NOW, 0) == pytest.approx(wait)
 
 
 def test_retry_that_another_round_trip_caused_is_kept(planner: ClaimPlanner) -> None:

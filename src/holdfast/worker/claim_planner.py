@@ -155,7 +155,9 @@ class ClaimPlanner:
             self._found_nothing = not found
 
     def _pause(self) -> float:
-        return self._options.poll_every_listening if self._options.listener.live else self._options.poll_every
+        """Return the seconds until the next look. A worker that leaves when all is done looks often, to leave soon."""
+        rings = self._options.listener.live and not self._options.until_empty
+        return self._options.poll_every_listening if rings else self._options.poll_every
 
     def idle(self, now: float) -> bool:
         """Whether the last look found nothing, nothing is due, and no run of this worker will be attempted again."""
