@@ -99,3 +99,9 @@ def test_django_logs_each_step(site: str, work: Work, caplog: Any) -> None:
         ("INFO", f"Task {path} state=RUNNING"),
         ("ERROR", f"Task {path} state=FAILED"),
     ]
+
+
+async def test_asynchronous_enqueue_returns_the_existing_run(async_site: str, signals: Signals) -> None:
+    first, second = await tasks.refresh.aenqueue("home"), await tasks.refresh.aenqueue("home")
+    assert first.id == second.id
+    assert len(signals) == 1

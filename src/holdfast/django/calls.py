@@ -40,9 +40,9 @@ def enqueue_with_key(task: Any, key: str, *args: Any, **kwargs: Any) -> Any:
     if not isinstance(given, str) or not 1 <= len(key) <= 255 or not all("!" <= c <= "~" for c in key):
         detail = "must be 1 to 255 visible ASCII characters"
         raise BadInput(f"/key: {detail}", [Problem("/key", detail)])
-    asked = backend.prepare(task, args, kwargs, key=key)
-    submitted = backend.write(asked)
-    result = backend.result_of(asked, submitted)
+    submission = backend.prepare(task, args, kwargs, key=key)
+    submitted = backend.write(submission)
+    result = backend.result_of(submission, submitted)
     if submitted.created:
         task_enqueued.send_robust(sender=type(backend), task_result=result)
     return result
