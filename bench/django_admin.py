@@ -82,7 +82,7 @@ def measure(client: Any, rounds: int, *, verbose: bool) -> float:
         worst = max(worst, middle)
         rows, more = answer.context_data["cl"].result_list, answer.context_data["cl"].result_count
         print(
-            f"{page or 'first page':45s} {middle * 1000:7.0f} ms, on a core here {statistics.median(cpu) * 1000:5.0f} ms, "
+            f"{page or 'first page':45s} {middle * 1000:5.0f} ms, on a core {statistics.median(cpu) * 1000:4.0f} ms, "
             f"queries {queries * 1000:5.0f} ms  {len(rows)} of {more}"
         )
         if verbose:
