@@ -112,6 +112,17 @@ def hang_once(directory: str) -> int:
 
 
 @task
+def wait_for(path: str) -> str:
+    """Ends once the file is there, of which it says that it waits."""
+    Path(f"{path}.waiting").touch()
+    for _ in range(6000):
+        if Path(path).exists():
+            return "seen"
+        time.sleep(0.02)
+    raise TimeoutError(path)
+
+
+@task
 def count_to(total: int) -> int:
     for done in range(total):
         current_run().progress(done + 1, total, unit="steps")
