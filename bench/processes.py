@@ -81,6 +81,10 @@ class Asker:
             )
         self._answer()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def tell(self, what: str, first: int, count: int, **more: Any) -> None:
         """Give a command without waiting for it."""
         assert self._process.stdin is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -39,4 +40,4 @@ def worker(*options: str, **environment: str) -> Iterator[subprocess.Popen[bytes
             yield process
         finally:
             if process.poll() is None:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)

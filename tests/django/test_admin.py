@@ -10,6 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from bench.lists import fill
 from holdfast.django import enqueue_many, enqueue_with_key
 from holdfast.django.models import Run
 from tests.django.app import tasks
@@ -142,3 +143,47 @@ def test_nothing_is_changed_by_a_form(site: str) -> None:
     assert client.get(RUNS + "add/").status_code == 403
     assert client.post(f"{RUNS}{result.id}/change/", {"status": "FAILED"}).status_code == 403
     assert client.post(f"{RUNS}{result.id}/delete/", {"post": "yes"}).status_code == 403
+
+
+PAGES = [
+    "",
+    "?p=20",
+    *(f"?status={status}" for status in ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")),
+    *(f"?queue={queue}" for queue in ("common", "rare", "far", "absent")),
+    *(f"?task={task}" for task in ("second", "rare", "absent")),
+    "?q=comm",
+    "?q=nothing",
+    "?status=FAILED&queue=far",
+    "?queue=far&task=rare",
+]
+
+# Plans that read a whole table, which is best for so few runs.
+WHOLE = ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "material")
+
+
+def rows_read(plan: dict[str, Any]) -> int:
+    """How many rows the scans of a plan looked at, whether they kept them or not."""
+    own = 0
+    if plan["Node Type"].endswith("Scan") and "Relation Name" in plan:
+        own = round((plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"])
+    return own + sum(rows_read(below) for below in plan.get("Plans", ()))
+
+
+def test_no_page_of_the_list_reads_all_runs(site: str) -> None:
+    """Each statement can find its rows by key and stop early, as it does when runs are too many to be read whole."""
+    fill(site, 20_000)
+    client = signed_in("view_run")
+    for page in PAGES:
+        with CaptureQueriesContext(connection) as queries:
+            assert client.get(RUNS + page).status_code == 200
+        listed = [one["sql"] for one in queries if "run_status" in one["sql"] and not one["sql"].startswith("QUERY")]
+        assert listed, page
+        for statement in listed:
+            with connection.cursor() as cursor:
+                for way in WHOLE:
+                    cursor.execute(f"set enable_{way} = off")
+                cursor.execute("explain (analyze, timing off, format json) " + statement.replace("%", "%%"), ())
+                [[answer]] = cursor.fetchall()
+                cursor.execute("reset all")
+            assert "Seq Scan" not in str(answer), f"{page}: {statement}"
+            assert rows_read(answer[0]["Plan"]) < 4_500, f"{page}: {statement}"

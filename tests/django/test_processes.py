@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
-from holdfast.django import cancel, enqueue_many
+from holdfast.django import cancel, enqueue_many, run_of
+from holdfast.django.compat import task_backends
 from holdfast.django.exceptions import LeaseExpired
+from holdfast.django.models import Worker
 from holdfast.domain.errors import RunCancelled, RunTimedOut
 from tests.django.app import tasks
 from tests.django.app.models import Note
 from tests.django.app.receivers import FILE_VARIABLE
-from tests.django.site_support import DEADLINE, eventually, worker
+from tests.django.site_support import DEADLINE, ROOT, eventually, worker
 
 
 def test_killed_worker_is_replaced_and_each_signal_sent_once(site: str, tmp_path: Path) -> None:
-    told = tmp_path / "signals"
+    lines = tmp_path / "signals"
     result = tasks.hang_once.enqueue(str(tmp_path))
-    with worker("--slots=1", "--worker-id=first", **{FILE_VARIABLE: str(told)}) as first:
+    with worker("--slots=1", "--worker-id=first", **{FILE_VARIABLE: str(lines)}) as first:
         eventually((tmp_path / "begun").exists)
         result.refresh()
         assert (result.status, result.attempts) == ("RUNNING", 1)
         first.send_signal(signal.SIGKILL)
         first.wait()
-    with worker("--slots=1", "--worker-id=second", **{FILE_VARIABLE: str(told)}) as second:
+    with worker("--slots=1", "--worker-id=second", **{FILE_VARIABLE: str(lines)}) as second:
 
         def finished() -> bool:
             result.refresh()
@@ -37,7 +42,7 @@ def test_killed_worker_is_replaced_and_each_signal_sent_once(site: str, tmp_path
     assert result.worker_ids == ["first", "second"]
     assert [error.exception_class for error in result.errors] == [LeaseExpired]
     assert result.started_at < result.last_attempted_at
-    assert told.read_text().splitlines() == [
+    assert lines.read_text().splitlines() == [
         "started HoldfastBackend hang_once RUNNING 1",
         "started HoldfastBackend hang_once RUNNING 2",
         "finished HoldfastBackend hang_once SUCCESSFUL 2",
@@ -45,11 +50,11 @@ def test_killed_worker_is_replaced_and_each_signal_sent_once(site: str, tmp_path
 
 
 def test_batch_runs_everything_in_children_that_know_django(site: str, tmp_path: Path) -> None:
-    told = tmp_path / "signals"
+    lines = tmp_path / "signals"
     notes = enqueue_many(tasks.write_note, [((f"note {n}",), {}) for n in range(20)])
     pids = enqueue_many(tasks.backend_pid, [((), {})] * 4)
     late, gone = tasks.sleep.enqueue(30), tasks.leave.enqueue()
-    with worker("--batch", "--slots=2", **{FILE_VARIABLE: str(told)}) as process:
+    with worker("--batch", "--slots=2", **{FILE_VARIABLE: str(lines)}) as process:
         assert process.wait(DEADLINE) == 0
     for result in (*notes, *pids, late, gone):
         result.refresh()
@@ -58,14 +63,14 @@ def test_batch_runs_everything_in_children_that_know_django(site: str, tmp_path:
     assert all(result.return_value for result in pids)
     assert (late.status, {error.exception_class for error in late.errors}) == ("FAILED", {RunTimedOut})
     assert (gone.status, {error.exception_class for error in gone.errors}) == ("FAILED", {SystemExit})
-    words = Counter(line.split()[0] for line in told.read_text().splitlines())
+    words = Counter(line.split()[0] for line in lines.read_text().splitlines())
     assert words == {"started": 26, "finished": 26}
 
 
 def test_running_task_is_cancelled_and_its_worker_stops_with_zero(site: str, tmp_path: Path) -> None:
-    told = tmp_path / "signals"
+    lines = tmp_path / "signals"
     result = tasks.hang_once.enqueue(str(tmp_path))
-    with worker("--slots=1", **{FILE_VARIABLE: str(told)}) as process:
+    with worker("--slots=1", **{FILE_VARIABLE: str(lines)}) as process:
         eventually((tmp_path / "begun").exists)
         assert cancel(result).status == "RUNNING"
 
@@ -77,7 +82,7 @@ def test_running_task_is_cancelled_and_its_worker_stops_with_zero(site: str, tmp
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE) == 0
     assert [error.exception_class for error in result.errors] == [RunCancelled]
-    assert told.read_text().splitlines()[-1] == "finished HoldfastBackend hang_once FAILED 1"
+    assert lines.read_text().splitlines()[-1] == "finished HoldfastBackend hang_once FAILED 1"
 
 
 def test_worker_ends_after_so_many_tasks(site: str) -> None:
@@ -87,3 +92,71 @@ def test_worker_ends_after_so_many_tasks(site: str) -> None:
     for result in results:
         result.refresh()
     assert {result.status for result in results} == {"SUCCESSFUL"}
+
+
+def test_first_sigterm_lets_the_running_task_finish(site: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    result = tasks.wait_for.enqueue(str(file))
+    with worker("--slots=1", HOLDFAST_GRACE_SECONDS="600") as process:
+        eventually(Path(f"{file}.waiting").exists)
+        process.send_signal(signal.SIGTERM)
+        file.touch()
+        assert process.wait(DEADLINE) == 0
+    result.refresh()
+    assert (result.status, result.return_value) == ("SUCCESSFUL", "seen")
+
+
+def test_second_signal_hands_the_running_task_back(site: str, tmp_path: Path) -> None:
+    """Two different ones: the same signal twice may arrive as one."""
+    file = tmp_path / "file"
+    result = tasks.wait_for.enqueue(str(file))
+    with worker("--slots=1", HOLDFAST_GRACE_SECONDS="600") as process:
+        eventually(Path(f"{file}.waiting").exists)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        process.wait(DEADLINE)
+    result.refresh()
+    assert result.status == "READY"
+    file.touch()
+    with worker("--batch", "--slots=1") as process:
+        assert process.wait(DEADLINE) == 0
+    result.refresh()
+    assert (result.status, result.return_value, run_of(result).attempt_count) == ("SUCCESSFUL", "seen", 2)
+
+
+def test_worker_starts_again_when_code_changes(site: str, tmp_path: Path) -> None:
+    app = tmp_path / "changing"
+    app.mkdir()
+    (app / "__init__.py").touch()
+    code = "from holdfast.django import task\n\n\n@task\ndef version():\n    return {}\n"
+    (app / "tasks.py").write_text(code.format(1))
+    (tmp_path / "changing_settings.py").write_text(
+        "from tests.django.settings import *\n\nINSTALLED_APPS = [*INSTALLED_APPS, 'changing']\n"
+    )
+    environment = {
+        "DJANGO_SETTINGS_MODULE": "changing_settings",
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+    def version() -> int:
+        enqueue = "from changing.tasks import version; print(version.enqueue().id)"
+        shell = [sys.executable, "-m", "django", "shell", "--verbosity=0", "--command", enqueue]
+        made = subprocess.run(shell, cwd=ROOT, env={**os.environ, **environment}, check=True, stdout=subprocess.PIPE)
+        result = task_backends["default"].get_result(made.stdout.decode().strip())
+
+        def finished() -> bool:
+            result.refresh()
+            return bool(result.is_finished)
+
+        eventually(finished)
+        return int(result.return_value)
+
+    with worker("--reload", "--slots=1", **environment) as process:
+        assert version() == 1
+        (app / "tasks.py").write_text(code.format(2))
+        eventually(lambda: Worker.objects.count() == 2)
+        assert version() == 2
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE) == 0
+    assert Worker.objects.filter(stopped_at=None).count() == 0

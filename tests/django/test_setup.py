@@ -12,11 +12,16 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import override_settings
 
+from holdfast.assembly.worker import WorkerRequest, worker_options
 from holdfast.django.compat import task_backends
 from holdfast.django.fields import ReadOnlyError
+from holdfast.django.management.commands import holdfast_worker
 from holdfast.django.migrating import apply
 from holdfast.django.models import Attempt, Queue, Run, Worker
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.settings import Settings
 from holdfast.schema import migrate
+from tests.conformance.test_prune import make_month
 from tests.conftest import with_database
 from tests.django.app import tasks
 from tests.django.conftest import Work, use_database
@@ -168,3 +173,38 @@ def test_commands_cancel_prune_and_examine(site: str, capsys: pytest.CaptureFixt
         call_command("holdfast_cancel", "unknown")
     call_command("holdfast_prune", min_age_days=30)
     assert "removed months: none" in capsys.readouterr().out
+
+
+def test_prune_removes_months_that_are_old_enough(site: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with psycopg.connect(site, autocommit=True) as connection:
+        month = make_month(connection)
+    ages = (datetime.now(UTC) - datetime(2001, 6, 1, tzinfo=UTC)).days
+
+    def prune(*options: str) -> str:
+        call_command("holdfast_prune", *options)
+        return capsys.readouterr().out
+
+    assert prune("--dry-run", "--min-age-days=14", "--queue-name=*") == f"would remove {month}: about 0 runs\n"
+    assert prune("--min-age-days=14", f"--failed-min-age-days={ages + 1}") == "removed months: none\n"
+    assert prune("--min-age-days=14", f"--failed-min-age-days={ages - 1}") == f"removed months: {month}\n"
+    assert prune("--dry-run") == "would remove nothing\n"
+    with pytest.raises(CommandError, match="all queues"):
+        prune("--queue-name=default")
+    with pytest.raises(CommandError, match="at least 1"):
+        prune("--failed-min-age-days=0")
+
+
+def test_interval_is_the_pace_of_an_idle_worker(site: str, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[WorkerRequest] = []
+    monkeypatch.setattr(holdfast_worker, "run_worker", lambda settings, request: given.append(request))
+    for options in ({}, {"interval": "2.5"}, {"interval": "0"}):
+        parsed = ["--skip-checks", *(f"--{name}={value}" for name, value in options.items())]
+        call_command("holdfast_worker", *parsed)
+    assert [request.poll_seconds for request in given] == [None, 2.5, 0.1]
+    with Runtime(Settings(database_url=site)) as runtime:
+        paces = [
+            (made.poll_every, made.poll_every_listening) for made in (worker_options(runtime, one) for one in given)
+        ]
+    assert paces == [(1.0, 8.0), (2.5, 2.5), (0.1, 0.1)]
+    with pytest.raises(CommandError, match="zero or more"):
+        call_command("holdfast_worker", "--interval=nan")

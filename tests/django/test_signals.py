@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, connections, transaction
 
 from holdfast.django import HoldfastBackend, cancel, enqueue_many
 from holdfast.django.compat import FRAMEWORK, task_finished
 from tests.django.app import tasks
 from tests.django.conftest import Work
+from tests.django.site_support import DEADLINE, eventually
 
 Signals = list[tuple[str, Any, Any]]
 
 
-def told(signals: Signals) -> list[tuple[str, str, int]]:
+def summary(signals: Signals) -> list[tuple[str, str, int]]:
     assert all(sender is HoldfastBackend for _, sender, _ in signals)
     return [(name, str(result.status), result.attempts) for name, _, result in signals]
 
 
 def test_success_sends_each_signal_once(site: str, work: Work, signals: Signals) -> None:
     result = tasks.add.enqueue(1)
-    assert told(signals) == [("enqueued", "READY", 0)]
+    assert summary(signals) == [("enqueued", "READY", 0)]
     work()
-    assert told(signals) == [("enqueued", "READY", 0), ("started", "RUNNING", 1), ("finished", "SUCCESSFUL", 1)]
+    assert summary(signals) == [("enqueued", "READY", 0), ("started", "RUNNING", 1), ("finished", "SUCCESSFUL", 1)]
     assert {sent.id for _, _, sent in signals} == {result.id}
     assert signals[-1][2].return_value == 2
 
@@ -33,7 +35,7 @@ def test_retried_task_starts_three_times_and_finishes_once(site: str, work: Work
     result = tasks.fail_twice.enqueue()
     work()
     started = [("started", "RUNNING", attempt) for attempt in (1, 2, 3)]
-    assert told(signals) == [("enqueued", "READY", 0), *started, ("finished", "SUCCESSFUL", 3)]
+    assert summary(signals) == [("enqueued", "READY", 0), *started, ("finished", "SUCCESSFUL", 3)]
     result.refresh()
     assert [error.exception_class for error in result.errors] == [ConnectionError, ConnectionError]
     assert "attempt 1" in result.errors[0].traceback
@@ -43,7 +45,7 @@ def test_failure_is_announced_once(site: str, work: Work, signals: Signals) -> N
     tasks.fail.enqueue("no")
     tasks.fail_for_good.enqueue()
     work()
-    assert sorted(told(signals)) == [
+    assert sorted(summary(signals)) == [
         *[("enqueued", "READY", 0)] * 2,
         *[("finished", "FAILED", 1)] * 2,
         *[("started", "RUNNING", 1)] * 2,
@@ -57,7 +59,7 @@ def test_many_tasks_are_announced_one_by_one(site: str, signals: Signals) -> Non
 
 async def test_asynchronous_enqueue_sends_the_signal(async_site: str, signals: Signals) -> None:
     await tasks.add.aenqueue(1)
-    assert told(signals) == [("enqueued", "READY", 0)]
+    assert summary(signals) == [("enqueued", "READY", 0)]
 
 
 def test_existing_run_is_not_announced_again(site: str, signals: Signals) -> None:
@@ -72,7 +74,7 @@ def test_cancelling_a_waiting_task_announces_its_end_after_the_commit(site: str,
         cancel(result)
         cancel(result)
         assert len(signals) == 1
-    assert told(signals)[1:] == [("finished", "FAILED", 0)]
+    assert summary(signals)[1:] == [("finished", "FAILED", 0)]
 
 
 def test_failing_receiver_harms_nothing(site: str, work: Work) -> None:
@@ -99,3 +101,40 @@ def test_django_logs_each_step(site: str, work: Work, caplog: Any) -> None:
         ("INFO", f"Task {path} state=RUNNING"),
         ("ERROR", f"Task {path} state=FAILED"),
     ]
+
+
+async def test_asynchronous_enqueue_returns_the_existing_run(async_site: str, signals: Signals) -> None:
+    first, second = await tasks.refresh.aenqueue("home"), await tasks.refresh.aenqueue("home")
+    assert first.id == second.id
+    assert len(signals) == 1
+
+
+def test_end_is_announced_once_by_two_cancels_at_once(site: str, signals: Signals) -> None:
+    """The second cancel begins before the first commits, waits for it, and then finds the run cancelled."""
+    result = tasks.add.enqueue(1)
+    second_began = threading.Event()
+
+    def second() -> None:
+        try:
+            second_began.set()
+            cancel(result.id)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=second)
+    with transaction.atomic():
+        cancel(result)
+        thread.start()
+        second_began.wait(DEADLINE)
+        eventually(is_waiting_for_a_lock)
+    thread.join(DEADLINE)
+    assert [name for name, _, _ in signals] == ["enqueued", "finished"]
+
+
+def is_waiting_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_stat_clear_snapshot()")
+        cursor.execute(
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        )
+        return bool(cursor.fetchone()[0])

@@ -25,7 +25,8 @@ OPERATIONS = [
         "a run that ended otherwise is not called cancelled",
         "ops.cancel",
         "        if run.status.final:\n            raise RunEnded(",
-        "        if run.status.final:\n            return run\n        if False:\n            raise RunEnded(",
+        "        if run.status.final:\n            return Cancellation(run, False)\n"
+        "        if False:\n            raise RunEnded(",
         by_test("test_cancel::test_run_that_has_ended_otherwise_cannot_be_cancelled", ending="FAILED"),
     ),
     mutant(

@@ -34,3 +34,14 @@ def test_hints_outside_postgres_are_never_sent_with_the_statement() -> None:
     for bell in (CoalescingBell(send), SilentBell(), BackgroundBell(CoalescingBell(send, riding=True))):
         assert not bell.rides("default")
         bell.close()
+
+
+def test_statement_takes_along_the_hint_that_waits_for_it() -> None:
+    sent: list[str] = []
+    bell = CoalescingBell(sent.extend, riding=True, pause=60.0)
+    assert bell.rides("default")
+    bell.ring(["default"])
+    bell._sent_at["default"] -= QUIET
+    assert bell.rides("default")
+    bell.close()
+    assert sent == []

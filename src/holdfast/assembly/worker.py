@@ -42,6 +42,7 @@ class WorkerRequest:
     name: str = ""
     until_empty: bool = False
     health_port: int | None = None
+    poll_seconds: float | None = None
 
 
 def run_worker(settings: Settings, request: WorkerRequest) -> None:
@@ -115,7 +116,7 @@ class Sweep(Worker):
 
 def worker_options(runtime: Runtime, request: WorkerRequest) -> WorkerOptions:
     settings = runtime.settings
-    return WorkerOptions(
+    options = WorkerOptions(
         database_url=runtime.database_url,
         executors=open_executors(settings, request.executor, request.slots),
         default_executor=request.executor,
@@ -137,6 +138,8 @@ def worker_options(runtime: Runtime, request: WorkerRequest) -> WorkerOptions:
         retention_days=settings.retention_days,
         pooler=settings.pooler,
     )
+    pace = request.poll_seconds
+    return options if pace is None else replace(options, poll_every=pace, poll_every_listening=pace)
 
 
 def open_executors(settings: Settings, default: str, slots: int | None) -> dict[str, Executor]:

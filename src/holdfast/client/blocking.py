@@ -158,7 +158,10 @@ class Client(DatabaseClient):
                 connection.execute("select pg_notify('holdfast', %s)", [hint])
 
     def on(self, connection: Any) -> BorrowedClient:
-        """The same calls on your connection and in your transaction: psycopg, or SQLAlchemy's connection or session."""
+        """The same calls on your connection and in your transaction.
+
+        It is a connection of psycopg, SQLAlchemy or Django, or a SQLAlchemy session.
+        """
         return BorrowedClient(self, connection)
 
     def close(self) -> None:

@@ -32,14 +32,18 @@ def driver_for(connection: Any) -> Callable[[Any, Op[Any]], Any]:
 
         if isinstance(connection, sqlalchemy.BORROWED):
             return sqlalchemy.run
+    if _is_django(connection):
+        from holdfast.drivers import django
+
+        return django.run
     raise ConfigurationError(
-        "Client.on() accepts a psycopg connection, or a SQLAlchemy connection or session, not "
+        "Client.on() accepts a connection of psycopg, SQLAlchemy or Django, or a SQLAlchemy session, not "
         + _described(connection, "; use an AsyncClient for that" if _is_awaited(connection) else "")
     )
 
 
 def async_driver_for(connection: Any) -> Callable[[Any, Op[Any]], Awaitable[Any]]:
-    """The same for connections whose statements are awaited."""
+    """The same for connections whose statements are awaited. Django has none: its transactions belong to a thread."""
     if isinstance(connection, psycopg.AsyncConnection):
         return async_driver.run
     if _is_sqlalchemy(connection) and _is_awaited(connection):
@@ -49,15 +53,23 @@ def async_driver_for(connection: Any) -> Callable[[Any, Op[Any]], Awaitable[Any]
     blocking = isinstance(connection, psycopg.Connection) or (
         _is_sqlalchemy(connection) and not _is_of(connection, "sqlalchemy.ext.asyncio")
     )
+    advice = "; use a Client for a blocking connection" if blocking else ""
+    if _is_django(connection):
+        advice = "; Django's transactions belong to a thread: use a Client in sync_to_async, where the transaction is"
     raise ConfigurationError(
         "AsyncClient.on() accepts an asynchronous psycopg connection, or SQLAlchemy's AsyncConnection or "
-        f"AsyncSession, not {_described(connection, '; use a Client for a blocking connection' if blocking else '')}"
+        f"AsyncSession, not {_described(connection, advice)}"
     )
 
 
 def _is_sqlalchemy(connection: object) -> bool:
     """Whether it is SQLAlchemy's, or derives from SQLAlchemy, as SQLModel's sessions do. Does not import it."""
     return _is_of(connection, "sqlalchemy")
+
+
+def _is_django(connection: object) -> bool:
+    """Whether it is one of `django.db.connections`, or `django.db.connection`, which stands for the default one."""
+    return _is_of(connection, "django") and hasattr(connection, "in_atomic_block")
 
 
 def _is_awaited(connection: object) -> bool:

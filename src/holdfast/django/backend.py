@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 from asgiref.sync import sync_to_async
+from django.db import OperationalError
+from psycopg.errors import ProgramLimitExceeded
 
 from holdfast import ops
 from holdfast.django import databases
@@ -27,8 +29,8 @@ from holdfast.sql.task_results import TaskResultRecord
 
 
 @dataclass(frozen=True)
-class Enqueued:
-    """A run that is about to be written, for one call of a task."""
+class Submission:
+    """A checked call of a task, and the run that it will make."""
 
     task: Any
     arguments: Arguments
@@ -54,35 +56,38 @@ class HoldfastBackend(BaseTaskBackend):
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Make a run in the current transaction."""
-        asked = self.prepare(task, args, kwargs)
-        submitted = self.write(asked)
-        result = self.result_of(asked, submitted)
+        submission = self.prepare(task, args, kwargs)
+        submitted = self.write(submission)
+        result = self.result_of(submission, submitted)
         if submitted.created:
             task_enqueued.send_robust(sender=type(self), task_result=result)
         return result
 
     async def aenqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The same; the arguments are checked here, and only the SQL runs in the thread that has the connection."""
-        asked = self.prepare(task, args, kwargs)
-        submitted = await sync_to_async(self.write, thread_sensitive=True)(asked)
-        result = self.result_of(asked, submitted)
-        if submitted.created:
-            await task_enqueued.asend_robust(sender=type(self), task_result=result)
+        submission = self.prepare(task, args, kwargs)
+        submitted = await sync_to_async(self.write, thread_sensitive=True)(submission)
+        if not submitted.created:
+            return await self.aget_result(submitted.run.id)
+        result = self.result_of(submission, submitted)
+        await task_enqueued.asend_robust(sender=type(self), task_result=result)
         return result
 
     def bulk_enqueue(self, task: Any, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Any]:
         """Make many runs of one task, all or none, in one statement."""
-        asked = [self.prepare(task, args, kwargs) for args, kwargs in calls]
-        if not asked:
+        submissions = [self.prepare(task, args, kwargs) for args, kwargs in calls]
+        if not submissions:
             return []
-        made = self.write_many(asked)
-        results = [self.result_of(one, submitted) for one, submitted in zip(asked, made, strict=True)]
-        for result, submitted in zip(results, made, strict=True):
-            if submitted.created:
+        submitted = self.write_many(submissions)
+        results = [self.result_of(*pair) for pair in zip(submissions, submitted, strict=True)]
+        for result, one in zip(results, submitted, strict=True):
+            if one.created:
                 task_enqueued.send_robust(sender=type(self), task_result=result)
         return results
 
-    def prepare(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, key: str | None = None) -> Enqueued:
+    def prepare(
+        self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, key: str | None = None
+    ) -> Submission:
         """Check everything that can be checked without the database."""
         self.validate_task(task)
         arguments = encoded(args, kwargs)
@@ -103,7 +108,7 @@ class HoldfastBackend(BaseTaskBackend):
             dedupe_window=timedelta(seconds=settings.dedupe_seconds),
             concurrency_key=option(task, "concurrency_key"),
         )
-        return Enqueued(task, arguments, new)
+        return Submission(task, arguments, new)
 
     def _policy(self, task: Any) -> str:
         policy: dict[str, Any] = {**policy_of(task, self.options).to_json(), "backend": self.alias}
@@ -112,34 +117,42 @@ class HoldfastBackend(BaseTaskBackend):
             policy["timeout"] = timeout.total_seconds()
         return orjson.dumps(policy).decode()
 
-    def write(self, asked: Enqueued) -> Submitted:
+    def write(self, submission: Submission) -> Submitted:
         """Write one run, and wake workers once it is committed."""
-        database, new = self.database, asked.new
+        database, new = self.database, submission.new
         rings = new.run_after is None and databases.rides(database, new.queue)
         payload = Payload(new.id, new.parameters, new.payload_hash)
-        submitted: Submitted = databases.run(database, ops.submit_one(new, payload, ring=rings, again=False))
+        try:
+            submitted: Submitted = databases.run(database, ops.submit_one(new, payload, ring=rings, again=False))
+        except OperationalError as error:
+            # The server's notification queue is full, so the whole statement was rolled back.
+            if not (rings and isinstance(error.__cause__, ProgramLimitExceeded)):
+                raise
+            databases.links(database).bell.suspend_riding()
+            submitted = databases.run(database, ops.submit_one(new, payload, again=False))
         if submitted.created and not submitted.rung:
             databases.ring(database, [new.queue], [submitted.run])
         return submitted
 
-    def write_many(self, asked: Sequence[Enqueued]) -> list[Submitted]:
+    def write_many(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Write many runs, all or none, and wake workers once they are committed."""
         database = self.database
-        made: list[Submitted] = databases.run(database, ops.submit_many([one.new for one in asked]))
-        new = [one.run for one in made if one.created]
+        submitted: list[Submitted] = databases.run(database, ops.submit_many([one.new for one in submissions]))
+        new = [one.run for one in submitted if one.created]
         databases.ring(database, {run.queue for run in new}, new)
-        return made
+        return submitted
 
-    def result_of(self, asked: Enqueued, submitted: Submitted) -> Any:
+    def result_of(self, submission: Submission, submitted: Submitted) -> Any:
         """What `enqueue` returns: the run that was made, or the one that the same request had made before."""
         if not submitted.created:
             return self.get_result(submitted.run.id)
         return make_result(
-            asked.task,
+            submission.task,
             id=submitted.run.id,
             status=TaskResultStatus.READY,
             enqueued_at=submitted.run.created_at,
-            args=asked.arguments.args,
-            kwargs=asked.arguments.kwargs,
+            args=submission.arguments.args,
+            kwargs=submission.arguments.kwargs,
         )
 
     def get_result(self, result_id: Any) -> Any:
@@ -158,7 +171,7 @@ class HoldfastBackend(BaseTaskBackend):
             return None
         if record.result.ref is None:
             return (record.result.text or "null").encode()
-        return databases.services_of(self.database).runtime.load_result(record.result)
+        return databases.links(self.database).runtime.load_result(record.result)
 
     def check(self, **kwargs: Any) -> list[Any]:
         from holdfast.django.checks import check_backend

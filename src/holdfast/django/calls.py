@@ -18,9 +18,7 @@ from holdfast.django.compat import TaskResult, TaskResultDoesNotExist, task_back
 from holdfast.domain.errors import BadInput, Problem, RunNotFound
 from holdfast.domain.ids import parse_id
 from holdfast.domain.records import Reason
-from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
-from holdfast.sql.statement import Op
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 
@@ -40,9 +38,9 @@ def enqueue_with_key(task: Any, key: str, *args: Any, **kwargs: Any) -> Any:
     if not isinstance(given, str) or not 1 <= len(key) <= 255 or not all("!" <= c <= "~" for c in key):
         detail = "must be 1 to 255 visible ASCII characters"
         raise BadInput(f"/key: {detail}", [Problem("/key", detail)])
-    asked = backend.prepare(task, args, kwargs, key=key)
-    submitted = backend.write(asked)
-    result = backend.result_of(asked, submitted)
+    submission = backend.prepare(task, args, kwargs, key=key)
+    submitted = backend.write(submission)
+    result = backend.result_of(submission, submitted)
     if submitted.created:
         task_enqueued.send_robust(sender=type(backend), task_result=result)
     return result
@@ -59,10 +57,9 @@ def cancel(result: Any, *, backend: str | None = None, reason: str = "cancelled 
 
 def cancel_on(database: str, run_id: str, reason: str, backend: HoldfastBackend | None = None) -> RunRecord:
     """The same for a run of this database."""
-    before: Status
     run: RunRecord
-    before, run = databases.run(database, _cancel(run_id, reason))
-    if run.status is Status.CANCELLED and before is not Status.CANCELLED:
+    run, ended = databases.run(database, ops.cancellation(run_id, reason))
+    if ended:
         # No worker has it, so no worker will announce its end.
         databases.after_commit(database, partial(_announce, backend or _of_database(database), run_id))
     elif run.lease_owner is not None:
@@ -100,11 +97,6 @@ def run_of(result: Any, *, backend: str | None = None) -> RunRecord:
     found, run_id = _find(result, backend)
     run: RunRecord = databases.run(found.database, ops.get(run_id))
     return run
-
-
-def _cancel(run_id: str, reason: str) -> Op[tuple[Status, RunRecord]]:
-    before = yield from ops.get(run_id)
-    return before.status, (yield from ops.cancel(run_id, reason))
 
 
 def _find(result: Any, backend: str | None) -> tuple[HoldfastBackend, str]:

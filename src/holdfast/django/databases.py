@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
@@ -15,7 +15,7 @@ from django.db import DEFAULT_DB_ALIAS, connections, router, transaction
 from psycopg.conninfo import make_conninfo
 
 from holdfast.domain.values import RunRecord
-from holdfast.doorbells.bell import Bell
+from holdfast.doorbells.bell import Bell, CoalescingBell
 from holdfast.drivers import django as driver
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings, load
@@ -23,6 +23,8 @@ from holdfast.sql import ready
 from holdfast.sql.statement import Op
 
 APP_LABEL = "holdfast"
+# A hint that no statement takes along needs a connection of its own: in a burst of runs only the last one does.
+LAST_HINT = 0.03
 # What Django passes to psycopg and libpq does not know.
 _NOT_LIBPQ = ("context", "cursor_factory", "prepare_threshold", "row_factory", "autocommit", "isolation_level")
 
@@ -62,47 +64,56 @@ def url_of(alias: str) -> str:
 
 def run(alias: str, op: Op[Any]) -> Any:
     """Run an operation on Django's connection, in the current transaction of this thread."""
-    return driver.run(connections[alias], op)
+    return driver.run(connections[alias], op, prepare=settings().pooler in ("auto", "off"))
 
 
-class DatabaseServices:
-    """What one process has for one database: Holdfast's runtime, and a bell that wakes workers."""
+class Links(NamedTuple):
+    """What a process has opened for one database: Holdfast's runtime, and the bell that wakes workers."""
 
-    def __init__(self, alias: str) -> None:
-        self.runtime = Runtime(replace(settings(), database_url=url_of(alias)), check=False)
-        self.bell: Bell = self.runtime.open_bell(partial(_notify, alias), waiting=False)
-
-
-_opened: dict[tuple[int, str, str], DatabaseServices] = {}
+    runtime: Runtime
+    bell: Bell
 
 
-def services_of(alias: str) -> DatabaseServices:
-    """Opened once per process and database; a fork opens its own."""
-    name = str(connections[alias].settings_dict["NAME"])
-    key = (os.getpid(), alias, name)
-    found = _opened.get(key)
-    if found is None:
-        found = _opened[key] = DatabaseServices(alias)
-    return found
+_opened: dict[tuple[int, str, str], Links] = {}
+
+
+def links(alias: str) -> Links:
+    """Opened once per process and database; a forked process opens its own."""
+    key = (os.getpid(), alias, str(connections[alias].settings_dict["NAME"]))
+    return _opened.get(key) or _opened.setdefault(key, _open(alias))
+
+
+def _open(alias: str) -> Links:
+    runtime = Runtime(replace(settings(), database_url=url_of(alias)), check=False)
+    notify = partial(_notify, alias)
+    if settings().doorbell in ("auto", "listen"):
+        return Links(runtime, CoalescingBell(notify, riding=True, pause=LAST_HINT))
+    return Links(runtime, runtime.open_bell(notify, waiting=False))
 
 
 def rides(alias: str, queue: str) -> bool:
     """Whether the statement that makes a run is to wake the workers itself. Inside `atomic()` it never does."""
     connection = connections[alias]
-    return not connection.in_atomic_block and services_of(alias).bell.rides(queue)
+    return not connection.in_atomic_block and links(alias).bell.rides(queue)
 
 
 def ring(alias: str, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
     """Wake workers once the current transaction has been committed; at once if there is none."""
-    bell, hints, runs = services_of(alias).bell, list(hints), list(runs)
-    after_commit(alias, partial(bell.ring, hints, runs))
+    bell, hints, runs = links(alias).bell, list(hints), list(runs)
+    if not after_commit(alias, partial(bell.ring, hints, runs)):
+        bell.ring_later(hints, runs)
 
 
-def after_commit(alias: str, then: Callable[[], object]) -> None:
-    """Call this once the current transaction has been committed; not at all if its end is up to the caller alone."""
+def after_commit(alias: str, then: Callable[[], object]) -> bool:
+    """Call this once the current transaction has been committed.
+
+    Return False, and never call it, if Django does not manage the transaction and so cannot know when that is.
+    """
     connection = connections[alias]
-    if connection.in_atomic_block or connection.get_autocommit():
-        transaction.on_commit(then, using=alias, robust=True)
+    if not connection.in_atomic_block and not connection.get_autocommit():
+        return False
+    transaction.on_commit(then, using=alias, robust=True)
+    return True
 
 
 def _notify(alias: str, hints: Iterable[str]) -> None:

@@ -26,8 +26,10 @@ from holdfast.sql.statement import Op
 # So many rows are counted, and found by status, at most.
 MOST = 1_000
 _PLACES = {
-    "PENDING": "select run_id from holdfast.ready union all select run_id from holdfast.waiting",
-    "RUNNING": "select run_id from holdfast.leases",
+    "PENDING": """
+        (select run_id from holdfast.ready order by run_id desc limit %s)
+        union all (select run_id from holdfast.waiting order by run_id desc limit %s)""",
+    "RUNNING": "select run_id from holdfast.leases order by run_id desc limit %s",
 }
 _ENDED = "select run_id from holdfast.attempts where outcome = %s and reopened_at is null order by run_id desc limit %s"
 
@@ -75,7 +77,8 @@ class StatusFilter(admin.SimpleListFilter):
     def queryset(self, request: Any, queryset: Any) -> Any:
         chosen = self.value()
         if chosen in _PLACES:
-            return queryset.filter(id__in=RawSQL(_PLACES[chosen], ()))  # noqa: S611 - one of two constants
+            places = _PLACES[chosen]
+            return queryset.filter(id__in=RawSQL(places, (MOST,) * places.count("%s")))  # noqa: S611 - constants
         return queryset if chosen is None else queryset.filter(id__in=RawSQL(_ENDED, (chosen, MOST)))  # noqa: S611
 
 

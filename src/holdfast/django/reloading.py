@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -26,9 +27,15 @@ def supervise_reloads() -> bool:
     """
     if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) == "true":
         return True
-    # Signals of the terminal reach both processes, and the worker decides what they mean.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    code = autoreload.restart_with_reloader()
+    command = autoreload.get_child_arguments()
+    environment = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
+    code = RELOAD
+    while code == RELOAD:
+        with subprocess.Popen(command, env=environment, close_fds=False) as worker:
+            # A terminal sends SIGINT to both processes, and the worker decides what it means.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, lambda *_, worker=worker: worker.send_signal(signal.SIGTERM))
+            code = worker.wait()
     if code:
         sys.exit(code)
     return False

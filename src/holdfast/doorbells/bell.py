@@ -66,12 +66,14 @@ class CoalescingBell:
     """Sends the first hint immediately, and combines those that follow within `QUIET` seconds into one more.
 
     With `riding`, the caller may send the first hint in the transaction that writes the run. It must not send all of
-    them so, because Postgres serializes transactions that notify.
+    them so, because Postgres serializes transactions that notify. `pause` is how long the one more waits for a
+    statement that takes it along.
     """
 
-    def __init__(self, send: Send, *, riding: bool = False) -> None:
+    def __init__(self, send: Send, *, riding: bool = False, pause: float = QUIET) -> None:
         self._send = send
         self._riding = riding
+        self._pause = pause
         self._rides_from = 0.0
         self._sent_at: dict[str, float] = {}
         self._due: dict[str, set[float]] = {}
@@ -90,7 +92,7 @@ class CoalescingBell:
                     self._sent_at[hint] = now
                     at_once.append(hint)
                 else:
-                    self._schedule(hint, now + QUIET)
+                    self._schedule(hint, now + self._pause)
         if at_once:
             self._try_send(at_once)
 
@@ -104,17 +106,21 @@ class CoalescingBell:
     def rides(self, hint: str) -> bool:
         now = time.monotonic()
         with self._changed:
-            soon = self._comes_soon(hint, now) or now - self._sent_at.get(hint, -QUIET) < QUIET
-            if not self._riding or soon or now < self._rides_from:
+            recent = now - self._sent_at.get(hint, -QUIET) < QUIET
+            if not self._riding or recent or now < self._rides_from:
                 return False
             self._sent_at[hint] = now
+            # The statement replaces a hint that is about to be sent, which would take a connection of its own.
+            later = {at for at in self._due.pop(hint, ()) if at > now + self._pause}
+            if later:
+                self._due[hint] = later
             return True
 
     def suspend_riding(self) -> None:
         self._rides_from = time.monotonic() + NO_ROOM
 
     def _comes_soon(self, hint: str, now: float) -> bool:
-        return min(self._due.get(hint, ()), default=math.inf) <= now + QUIET
+        return min(self._due.get(hint, ()), default=math.inf) <= now + self._pause
 
     def close(self) -> None:
         with self._changed:

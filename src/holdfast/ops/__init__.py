@@ -5,7 +5,7 @@ it takes effect if and only if that transaction commits. Operations that settle 
 row first (ready, waiting or leases), then the rows they add.
 """
 
-from holdfast.ops.cancel import cancel
+from holdfast.ops.cancel import cancel, cancellation
 from holdfast.ops.children import diff, next_place, require_same, stored_children
 from holdfast.ops.claim import claim, claim_by_id, find_blocked, promote
 from holdfast.ops.create import (
@@ -44,6 +44,7 @@ __all__ = [
     "as_submitted",
     "attempts",
     "cancel",
+    "cancellation",
     "claim",
     "claim_by_id",
     "create_job",

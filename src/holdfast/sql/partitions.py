@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import NamedTuple
 
 from holdfast.sql.statement import Statement, count, each
 
@@ -22,6 +23,32 @@ def drop(older_than: timedelta) -> Statement[list[str]]:
         "select holdfast.drop_partitions(holdfast.now() - %(older_than)s::interval)",
         {"older_than": older_than},
         each(lambda row: str(row[0])),
+    )
+
+
+class Month(NamedTuple):
+    """A month of runs by its name, `2026_01`, and about how many runs it has."""
+
+    name: str
+    runs: int
+
+
+def expired(older_than: timedelta) -> Statement[list[Month]]:
+    """The months that `drop` would drop, one after the other. Reads only."""
+    return Statement(
+        """
+        select right(relname, 7), greatest(reltuples, 0)::bigint
+        from (select child.relname, child.reltuples,
+                     to_date(right(child.relname, 7), 'YYYY_MM')::timestamp at time zone 'UTC' as month
+              from pg_inherits join pg_class as child on child.oid = inhrelid
+              where inhparent = 'holdfast.runs'::regclass and child.relname ~ '_[0-9]{4}_[0-9]{2}$') as parts
+        where month + interval '1 month' <= holdfast.now() - %(older_than)s::interval
+          and not holdfast.is_live(month)
+          and not holdfast.is_awaited(holdfast.id_floor(month), holdfast.id_floor(month + interval '1 month'))
+        order by 1
+        """,
+        {"older_than": older_than},
+        each(Month._make),
     )
 
 

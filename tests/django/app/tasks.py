@@ -9,8 +9,9 @@ from typing import Any
 from django.db import connection
 
 from holdfast import Retry, current_run
-from holdfast.django import task
+from holdfast.django import job_task, task
 from holdfast.django.compat import TaskContext
+from holdfast.jobs import sync as jobs
 from tests.django.app.models import Note
 
 
@@ -111,7 +112,26 @@ def hang_once(directory: str) -> int:
 
 
 @task
+def wait_for(path: str) -> str:
+    """Ends once the file is there, of which it says that it waits."""
+    Path(f"{path}.waiting").touch()
+    for _ in range(6000):
+        if Path(path).exists():
+            return "seen"
+        time.sleep(0.02)
+    raise TimeoutError(path)
+
+
+@task
 def count_to(total: int) -> int:
     for done in range(total):
         current_run().progress(done + 1, total, unit="steps")
     return total
+
+
+@task
+def spread(count: int) -> str | None:
+    """Adds as many tasks to its job."""
+    for number in range(count):
+        jobs.add_task_to_current_job(**job_task(write_note, f"part {number}"))
+    return jobs.get_current_job_id()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
@@ -29,6 +30,7 @@ from holdfast.domain.tasks import ExecutorName, registry
 EXECUTORS = get_args(ExecutorName)
 LOG_LEVELS = {0: "error", 1: "info", 2: "info", 3: "debug"}
 SETUP = "holdfast.django.setup"
+LEAST_INTERVAL = 0.1
 
 
 def whole(text: str) -> int:
@@ -36,6 +38,13 @@ def whole(text: str) -> int:
     if number < 1:
         raise ArgumentTypeError("must be at least 1")
     return number
+
+
+def seconds(text: str) -> float:
+    number = float(text)
+    if not (math.isfinite(number) and number >= 0):
+        raise ArgumentTypeError("must be zero or more")
+    return max(number, LEAST_INTERVAL)
 
 
 def worker_id(text: str) -> str:
@@ -56,9 +65,9 @@ class Command(BaseCommand):
         parser.add_argument("--exclude-queues", default="", help="queues not to serve, with --queue-name=*")
         parser.add_argument(
             "--interval",
-            type=float,
+            type=seconds,
             default=None,
-            help="accepted for compatibility; the worker is notified, and looks by itself at a pace of its own",
+            help="how often an idle worker looks for tasks, in seconds (default: 8; new tasks wake it at once)",
         )
         parser.add_argument("--batch", action="store_true", help="run what is due, then exit")
         parser.add_argument("--max-tasks", type=whole, default=None, help="exit once so many tasks have ended")
@@ -102,6 +111,7 @@ class Command(BaseCommand):
             tasks=task_modules(),
             name=options["worker_id"] or "",
             until_empty=options["batch"],
+            poll_seconds=options["interval"],
         )
         base = databases.settings()
         level = LOG_LEVELS.get(options["verbosity"], "info") if options["verbosity"] != 1 else base.log_level

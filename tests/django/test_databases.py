@@ -1,0 +1,103 @@
+"""Two databases: a backend's runs are where its option DATABASE or the router says, in that database's transactions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import connections, transaction
+from django.test import override_settings
+from psycopg import sql
+
+from holdfast.django import cancel, run_of
+from holdfast.django.compat import TaskResultDoesNotExist, task_backends
+from holdfast.django.models import Run
+from tests.conftest import database_name, drop_database, with_database
+from tests.django.app import tasks
+from tests.django.conftest import Work
+from tests.django.settings import database
+from tests.django.test_transactions import Undo, count_committed
+
+BACKEND = "holdfast.django.HoldfastBackend"
+TASKS = {
+    "default": {"BACKEND": BACKEND, "QUEUES": []},
+    "elsewhere": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"DATABASE": "second"}},
+}
+
+
+class SecondForHoldfast:
+    """A router that keeps Holdfast's tables in the second database."""
+
+    def db_for_read(self, model: Any, **hints: Any) -> str | None:
+        return "second" if model._meta.app_label == "holdfast" else None
+
+    db_for_write = db_for_read
+
+
+@pytest.fixture
+def second(site: str, server_connection: psycopg.Connection, server_url: str, run_directory: Path) -> Iterator[str]:
+    """The address of a second database, empty before `migrate --database second`."""
+    name = database_name(run_directory, f"django_second_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
+    server_connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    url = with_database(server_url, name)
+    connections.settings["second"] = connections.settings["default"] | database(url)
+    with override_settings(TASKS=TASKS):
+        call_command("migrate", "holdfast", database="second", verbosity=0)
+        yield url
+    connections["second"].close()
+    del connections["second"], connections.settings["second"]
+    drop_database(server_connection, name)
+
+
+def test_run_is_written_to_the_database_of_its_backend(site: str, second: str, work: Work) -> None:
+    here, there = tasks.add.enqueue(1), tasks.add.using(backend="elsewhere").enqueue(2)
+    assert (count_committed(site), count_committed(second)) == (1, 1)
+    work(backend="elsewhere")
+    here.refresh()
+    there.refresh()
+    assert (here.status, there.status, there.return_value, there.backend) == ("READY", "SUCCESSFUL", 3, "elsewhere")
+    with pytest.raises(TaskResultDoesNotExist):
+        task_backends["default"].get_result(there.id)
+    assert [str(run.pk) for run in Run.objects.using("second")] == [there.id]
+
+
+def test_transaction_of_one_database_says_nothing_about_the_other(site: str, second: str) -> None:
+    with suppress(Undo), transaction.atomic():
+        tasks.add.enqueue(1)
+        kept = tasks.add.using(backend="elsewhere").enqueue(2)
+        raise Undo
+    assert (count_committed(site), count_committed(second)) == (0, 1)
+    with suppress(Undo), transaction.atomic(using="second"):
+        tasks.add.using(backend="elsewhere").enqueue(3)
+        cancel(kept)
+        raise Undo
+    assert (count_committed(second), run_of(kept).status) == (1, "PENDING")
+    assert cancel(kept.id, backend="elsewhere").status == "CANCELLED"
+
+
+def test_router_chooses_the_database_of_a_backend_without_the_option(site: str, second: str, work: Work) -> None:
+    routers = [f"{__name__}.SecondForHoldfast"]
+    with override_settings(DATABASE_ROUTERS=routers, TASKS={"default": {"BACKEND": BACKEND, "QUEUES": []}}):
+        result = tasks.add.enqueue(1)
+        work()
+        result.refresh()
+        assert result.status == "SUCCESSFUL"
+        assert (count_committed(site), count_committed(second)) == (0, 1)
+
+
+def test_two_backends_on_one_database_share_its_queues(site: str, work: Work) -> None:
+    """Workers serve queues: give each backend QUEUES of its own to keep their tasks apart."""
+    configured = {"default": {"BACKEND": BACKEND, "QUEUES": ["a"]}, "other": {"BACKEND": BACKEND, "QUEUES": ["b"]}}
+    with override_settings(TASKS=configured):
+        first = tasks.add.using(queue_name="a").enqueue(1)
+        other = tasks.add.using(backend="other", queue_name="b").enqueue(2)
+        work(backend="other")
+        first.refresh()
+        other.refresh()
+        assert (first.status, other.status, other.backend) == ("READY", "SUCCESSFUL", "other")
