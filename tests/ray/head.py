@@ -57,9 +57,9 @@ class Head:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="hfr", dir="/tmp"))
         self.gcs_port, self.port = free_port(), free_port()
+        self.token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(24)}
         self.environment = {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": token_hex(24),
+            **self.token,
             "RAY_USAGE_STATS_ENABLED": "0",
             # Without this, Ray replaces 127.0.0.1 by the external address and listens on all interfaces.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",

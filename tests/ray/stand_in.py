@@ -27,8 +27,8 @@ class StandIn:
     """A job server on loopback. `holding` keeps new jobs PENDING until `release`."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self.environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
-        self._given = {**outer_environment(), **self.environment, **environment}
+        self.token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+        self._given = {**outer_environment(), **self.token, **environment}
         self._given |= {"PATH": path_of_this_python(), "PYTHONPATH": str(ROOT)}
         self._jobs: dict[str, dict[str, Any]] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}

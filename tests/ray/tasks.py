@@ -43,28 +43,6 @@ def break_once(path: str) -> str:
     return "mended"
 
 
-@task("ray.parent")
-def parent(path: str, queue: str) -> dict[str, str]:
-    """Keep a step, say how far it is, and submit a child."""
-    run = current_run()
-    run.step("once", lambda: leave(path, "step"))
-    run.progress(1, 2, stage="half-way")
-    return {"child": run.submit("ray.note", {"path": path, "text": "from the parent"}, queue=queue)}
-
-
-@task("ray.large")
-def large(size: int) -> str:
-    return "x" * size
-
-
-@task("ray.deaf")
-def deaf(path: str) -> None:
-    """Begin, and listen to nothing."""
-    leave(path, "began")
-    while True:
-        time.sleep(0.05)
-
-
 @task("ray.die_once", retry=Retry(max_attempts=2, delays=(0.0,)))
 def die_once(path: str) -> str:
     """Take the process along, the first time."""
