@@ -42,17 +42,17 @@ def node_settings(ray_database_url: str, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def ray_head(node_settings: dict[str, str]) -> Iterator[Head]:
-    head = _started(node_settings)
+    head = started(node_settings)
     yield head
     head.close()
 
 
-def _started(settings: dict[str, str]) -> Head:
+def started(settings: dict[str, str], like: Head | None = None) -> Head:
     """A head that answers. On a busy machine Ray may need several tries."""
     for _ in range(TRIES):
-        head = Head(settings)
+        head = Head(settings, like)
         with pytest.MonkeyPatch.context() as environment:
-            _use_token(environment, head)
+            use_token(environment, head)
             answers = head.answers()
         if answers:
             return head
@@ -61,7 +61,7 @@ def _started(settings: dict[str, str]) -> Head:
     raise AssertionError(f"Ray did not start: {said}")
 
 
-def _use_token(environment: pytest.MonkeyPatch, head: Head | StandIn) -> None:
+def use_token(environment: pytest.MonkeyPatch, head: Head | StandIn) -> None:
     for name, value in head.token.items():
         environment.setenv(name, value)
 
@@ -79,7 +79,7 @@ def jobs_stage(
 ) -> Iterator[RayStage]:
     """A stage for jobs, on a stand-in for Ray's job server and on Ray itself."""
     head: Head | StandIn = request.getfixturevalue("stand_in" if request.param == "stand_in" else "ray_head")
-    _use_token(monkeypatch, head)
+    use_token(monkeypatch, head)
     stage = RayStage(head, node_settings, tmp_path)
     yield stage
     stage.close()
@@ -90,7 +90,7 @@ def quick_stage(
     stand_in: StandIn, node_settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[RayStage]:
     """A stage for jobs on the stand-in alone, for what test_runs.py shows on Ray itself."""
-    _use_token(monkeypatch, stand_in)
+    use_token(monkeypatch, stand_in)
     stage = RayStage(stand_in, node_settings, tmp_path)
     yield stage
     stage.close()
@@ -100,7 +100,7 @@ def quick_stage(
 def stage(
     ray_head: Head, node_settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[RayStage]:
-    _use_token(monkeypatch, ray_head)
+    use_token(monkeypatch, ray_head)
     stage = RayStage(ray_head, node_settings, tmp_path)
     yield stage
     stage.close()

@@ -13,12 +13,11 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from holdfast.executors.ray_jobs_api import RayJobs
-from tests.ray.head import ROOT, outer_environment, path_of_this_python
+from tests.ray.head import ROOT, kill_session, outer_environment, path_of_this_python
 
 TOKEN = "token-of-the-stand-in"
 
@@ -119,10 +118,12 @@ class StandIn:
         with self._lock:
             self._jobs.clear()
 
+    def kill_jobs(self) -> None:
+        """End the processes of all jobs, as the death of their node does."""
+        for process in self._processes.values():
+            kill_session(process)
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        for process in self._processes.values():
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        self.kill_jobs()

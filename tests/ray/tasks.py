@@ -50,3 +50,13 @@ def die_once(path: str) -> str:
     if current_run().attempt == 1:
         os._exit(9)
     return "alive"
+
+
+@task("ray.on_second", retry=Retry(max_attempts=2, delays=(0.0,)), resources={"cpu": 1, "custom": {"second": 1}})
+def on_second(path: str, until: str) -> str:
+    """Wait as `ray.wait` does, on the second node alone."""
+    leave(path, f"attempt {current_run().attempt}")
+    while not Path(until).exists():
+        current_run().check()
+        time.sleep(0.05)
+    return "done"

@@ -19,14 +19,6 @@ def test_runs_are_executed_by_actors(stage: RayStage) -> None:
     assert attempt.executor == "ray_core"
 
 
-def test_the_death_of_an_actor_costs_an_attempt_and_the_run_is_retried(stage: RayStage) -> None:
-    run = stage.submit("ray.die_once", path=str(stage.file("began")))
-    stage.worker("ray_core", slots=1)
-    assert stage.ended(run) == "SUCCEEDED"
-    assert [attempt.status for attempt in run.attempts()] == ["FAILED", "SUCCEEDED"]
-    assert run.attempts()[0].reason == "crash"
-
-
 def test_the_runs_of_a_killed_worker_are_lost_and_executed_again(stage: RayStage) -> None:
     run = stage.submit("ray.wait", path=str(stage.file("began")), until=str(stage.file("go")))
     first = stage.worker("ray_core", slots=1)

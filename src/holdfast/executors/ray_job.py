@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import uniform
 from time import monotonic
 from typing import Any
@@ -21,11 +22,12 @@ from holdfast.domain.execution import Ended, ExecutorContext, TakenOver
 from holdfast.domain.masking import mask_secrets
 from holdfast.domain.reasons import LeaseRequest, ReasonCode
 from holdfast.domain.settling import Failed, HandedBack, Outcome, stopped_by
-from holdfast.domain.tasks import registry
+from holdfast.domain.tasks import Task, registry
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.ray_jobs_api import JobInfo, RayAway, RayJobs, RayRefused
 from holdfast.executors.ray_resources import of_job
 from holdfast.observe import emit
+from holdfast.processes.threads import in_thread
 
 ENTRYPOINT = "exec python -m holdfast.rayjob {run_id} {number} {worker_id}"
 POLL_EVERY = 1.0
@@ -59,8 +61,9 @@ class RayJobExecutor:
 
     name = "ray_job"
 
-    def __init__(self, slots: int, jobs: RayJobs) -> None:
+    def __init__(self, slots: int, jobs: RayJobs, environments: Mapping[str, Mapping[str, Any]]) -> None:
         self.slots = slots
+        self._environments = environments
         self._ray = jobs
         self._jobs: dict[AttemptRef, _Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -143,8 +146,8 @@ class RayJobExecutor:
         pause = 0.5
         while self._jobs.get(claim.ref) is job:
             try:
-                needs = of_job(task.resources if task else None)
-                await asyncio.to_thread(self._ray.submit, job.id, entrypoint, needs)
+                needs = self._needs(task)
+                await in_thread(partial(self._ray.submit, job.id, entrypoint, needs))
             except RayAway as error:
                 self._note_away(str(error))
                 if monotonic() - job.given_at > SUBMIT_WITHIN:
@@ -161,6 +164,15 @@ class RayJobExecutor:
                 emit("ray.submitted", run_id=claim.run_id, attempt_count=claim.number, submission_id=job.id)
                 return
 
+    def _needs(self, task: Task | None) -> dict[str, Any]:
+        """Resources and environment of a job. Raise ValueError if the settings do not have its environment."""
+        needs = of_job(task.resources if task else None)
+        if task is not None and task.environment is not None:
+            if task.environment not in self._environments:
+                raise ValueError(f"no environment {task.environment!r} in HOLDFAST_RAY_ENVIRONMENTS")
+            needs["runtime_env"] = dict(self._environments[task.environment])
+        return needs
+
     async def _cancel(self, job: _Job, request: LeaseRequest) -> None:
         """The run was cancelled, so it can no longer be taken over: it ends here, unless it was before."""
         while self._jobs.get(job.claim.ref) is job and not job.taken_over:
@@ -176,13 +188,13 @@ class RayJobExecutor:
 
     async def _stop_on_ray(self, job: _Job) -> None:
         with contextlib.suppress(RayAway, RayRefused):
-            await asyncio.to_thread(self._ray.stop, job.id)
+            await in_thread(partial(self._ray.stop, job.id))
 
     async def _reconcile(self) -> None:
         while True:
             try:
                 if self._away:
-                    await asyncio.to_thread(self._ray.version)
+                    await in_thread(self._ray.version)
                     self._away = None
                 submitted = [job for job in self._jobs.values() if job.submitted_at is not None]
                 if submitted:
@@ -195,7 +207,7 @@ class RayJobExecutor:
 
     async def _look_at(self, jobs: list[_Job]) -> None:
         """Ask Ray first and the database then: what has ended in Ray and is still ours was never taken over."""
-        found = [await asyncio.to_thread(self._ray.find, job.id) for job in jobs]
+        found = [await in_thread(partial(self._ray.find, job.id)) for job in jobs]
         held = await self._held([job for job in jobs if not job.taken_over])
         for job, info in zip(jobs, found, strict=True):
             ended = info is None or info.ended
@@ -218,12 +230,11 @@ class RayJobExecutor:
 
     async def _why_not_begun(self, job: _Job, info: JobInfo | None) -> Failed:
         if info is None:
-            return _failed(
-                "RayJobLost", f"Ray no longer knows job {job.id}; its head was restarted", reason=ReasonCode.CRASH
-            )
+            error = {"class": "RayJobLost", "message": f"Ray no longer knows job {job.id}", "traceback": None}
+            return Failed(error, reason=ReasonCode.CRASH, elapsed=None, lost=True)
         said = info.message
         with contextlib.suppress(RayAway, RayRefused):
-            said = said + "\n" + await asyncio.to_thread(self._ray.logs, job.id)
+            said = said + "\n" + await in_thread(partial(self._ray.logs, job.id))
         message = f"job {job.id} ended {info.status} without taking the run over: {said.strip()[-MESSAGE_LENGTH:]}"
         return _failed("RayJobFailed", message, exit_code=info.exit_code)
 
@@ -233,6 +244,6 @@ class RayJobExecutor:
         self._away = why
 
 
-def _failed(kind: str, message: str, *, reason: ReasonCode | None = None, exit_code: int | None = None) -> Failed:
+def _failed(kind: str, message: str, exit_code: int | None = None) -> Failed:
     error = {"class": kind, "message": mask_secrets(message), "traceback": None}
-    return Failed(error, reason=reason, exit_code=exit_code, elapsed=None)
+    return Failed(error, exit_code=exit_code, elapsed=None)
