@@ -27,6 +27,7 @@ def note(path: str, text: str) -> dict[str, object]:
 def wait(path: str, until: str) -> str:
     """Begin, and go on until a file is there."""
     leave(path, f"attempt {current_run().attempt}")
+    print(f"printed by attempt {current_run().attempt}")
     while not Path(until).exists():
         current_run().check()
         time.sleep(0.05)

@@ -25,6 +25,7 @@ from holdfast.domain.settling import Failed, HandedBack, Outcome, stopped_by
 from holdfast.domain.tasks import Task, registry
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.ray_jobs_api import JobInfo, RayAway, RayJobs, RayRefused
+from holdfast.executors.ray_reconciler import LOOK_EVERY, Reconciler, submission_id
 from holdfast.executors.ray_resources import of_job
 from holdfast.observe import emit
 from holdfast.processes.threads import in_thread
@@ -36,11 +37,6 @@ STOP_WITHIN = 5.0
 # Ray gives up on a job that finds no room after 900 s; a job that has not begun somewhat later never will.
 START_WITHIN = 1000.0
 MESSAGE_LENGTH = 2000
-
-
-def submission_id(ref: AttemptRef, worker_id: str) -> str:
-    """The id of the job of an attempt. A claim that was given back keeps its number, so the worker is part of it."""
-    return f"holdfast-{ref.run_id}-{ref.number}-{worker_id[-12:]}"
 
 
 @dataclass(eq=False, slots=True)
@@ -74,6 +70,8 @@ class RayJobExecutor:
     async def open(self, place: ExecutorContext) -> None:
         self._place = place
         self._start(self._reconcile())
+        if place.remote_attempts is not None:
+            self._start(self._look_after_all(Reconciler(self._ray, place.remote_attempts, place.limits.grace)))
 
     def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
         for claim in claims:
@@ -204,6 +202,15 @@ class RayJobExecutor:
             except (RayRefused, DatabaseUnreachable) as error:
                 emit("ray.not_reconciled", error=str(error))
             await asyncio.sleep(POLL_EVERY * uniform(0.7, 1.3))
+
+    async def _look_after_all(self, reconciler: Reconciler) -> None:
+        """Look after the jobs of all workers, those of dead ones too."""
+        while True:
+            try:
+                await reconciler.look()
+            except (RayAway, RayRefused, DatabaseUnreachable) as error:
+                emit("ray.not_reconciled", error=str(error))
+            await asyncio.sleep(LOOK_EVERY * uniform(0.7, 1.3))
 
     async def _look_at(self, jobs: list[_Job]) -> None:
         """Ask Ray first and the database then: what has ended in Ray and is still ours was never taken over."""

@@ -81,14 +81,12 @@ class RayJobs:
             if error.args[-1] == 404:
                 return None
             raise
-        return JobInfo(
-            found.get("status") or "PENDING",
-            found.get("message") or "",
-            found.get("driver_exit_code"),
-            found.get("job_id"),
-            found.get("driver_node_id"),
-            found.get("entrypoint") or "",
-        )
+        return _info(found)
+
+    def list(self) -> dict[str, JobInfo]:
+        """All jobs that were submitted to this Ray, by their submission ids."""
+        found = self._ask("GET", "/api/jobs/")
+        return {one["submission_id"]: _info(one) for one in found if one.get("submission_id")}
 
     def stop(self, submission_id: str) -> None:
         """Ask Ray to stop a job. A job that has not started may ignore it; the fence in its entrypoint does not."""
@@ -96,9 +94,13 @@ class RayJobs:
 
     def logs(self, submission_id: str) -> str:
         """The end of what the job has printed."""
-        return str(self._ask("GET", f"/api/jobs/{quote(submission_id)}/logs").get("logs") or "")[-LOG_TAIL:]
+        return self.log(submission_id)[-LOG_TAIL:]
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def log(self, submission_id: str, most: int | None = None) -> str:
+        """What the job has printed, or so many characters of it."""
+        return str(self._ask("GET", f"/api/jobs/{quote(submission_id)}/logs").get("logs") or "")[:most]
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         request = urllib.request.Request(  # noqa: S310 - the scheme is checked where the address is read
             self.address + path,
             data=None if body is None else json.dumps(body).encode(),
@@ -107,7 +109,7 @@ class RayJobs:
         )
         try:
             with urllib.request.urlopen(request, timeout=self._timeout) as answer:  # noqa: S310
-                return dict(json.load(answer))
+                return json.load(answer)
         except urllib.error.HTTPError as error:
             said = error.read(2000).decode(errors="replace").strip()
             if error.code in (400, 404, 413, 422):
@@ -115,3 +117,14 @@ class RayJobs:
             raise RayAway(f"Ray answered {error.code}: {said[:500]}") from error
         except (OSError, ValueError) as error:
             raise RayAway(f"the Ray job server at {self.address} does not answer: {error}") from error
+
+
+def _info(found: Mapping[str, Any]) -> JobInfo:
+    return JobInfo(
+        found.get("status") or "PENDING",
+        found.get("message") or "",
+        found.get("driver_exit_code"),
+        found.get("job_id"),
+        found.get("driver_node_id"),
+        found.get("entrypoint") or "",
+    )

@@ -25,6 +25,7 @@ from holdfast.sql.statement import Op
 from holdfast.worker.database import Busy, Database, ReadOnly, Unavailable, said
 from holdfast.worker.exchange import Exchange
 from holdfast.worker.options import WorkerOptions
+from holdfast.worker.remote_attempts import DatabaseRemoteAttempts
 from holdfast.worker.renewal import RenewalThread
 from holdfast.worker.session import WorkerSession
 from holdfast.worker.upkeep import Upkeep
@@ -175,6 +176,7 @@ class Worker:
             database_url=self.options.database_url,
             task_modules=self.options.task_modules,
             transactions=TRANSACTIONS,
+            remote_attempts=DatabaseRemoteAttempts(self._database),
         )
 
     async def _register(self, *, waiting: bool) -> None:
