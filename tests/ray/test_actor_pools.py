@@ -146,11 +146,13 @@ async def test_an_executor_ends_within_seconds_if_its_driver_hangs(when: str, mo
     monkeypatch.setattr(ray_driver, "CLOSE_SECONDS", 0.2)
     if when == "when it is connected":
         monkeypatch.setattr(ray_driver.RayDriver, "_ask", _answer_first(ray_driver.RayDriver._ask))
-    executor = RayCoreExecutor(1, "pool", lambda: connected("127.0.0.1:1", 60.0, {}))
-    await executor.open(context_of([]))
-    await until(lambda: started)
-    async with asyncio.timeout(20):
-        await executor.close()
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
+        address = "{}:{}".format(*server.sockets[0].getsockname())
+        executor = RayCoreExecutor(1, "pool", lambda: connected(address, 60.0, {}))
+        await executor.open(context_of([]))
+        await until(lambda: started)
+        async with asyncio.timeout(20):
+            await executor.close()
     assert started[0].returncode is not None
 
 

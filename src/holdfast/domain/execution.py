@@ -138,12 +138,17 @@ class ChildLimits:
     begin: float = 10.0
 
 
+def _not_noted(why: str | None) -> None:
+    """For executors without a worker that could note it."""
+
+
 class ExecutorContext(NamedTuple):
     """What an executor gets from its worker: where to report, the attempt services, the database, and limits.
 
     `transactions` names the function that opens the run's own transaction, as `module:function`; its arguments are the
     database's URL and the worker's id. It is a name because child processes have to find the function too.
-    `remote_attempts` is None where no attempts of other workers can be seen.
+    `remote_attempts` is None where no attempts of other workers can be seen. `note_away` is called with the reason
+    when the executor does not reach its cluster, and with None when it does again.
     """
 
     attempt_services: AttemptServices
@@ -154,6 +159,7 @@ class ExecutorContext(NamedTuple):
     task_modules: tuple[str, ...]
     transactions: str
     remote_attempts: RemoteAttempts | None = None
+    note_away: Callable[[str | None], None] = _not_noted
 
 
 def transactions_of(name: str) -> Callable[[str, str], OwnTransaction]:

@@ -73,20 +73,25 @@ class RayCoreExecutor:
             try:
                 cluster = self._cluster = await self._connect()
             except (ActorGone, OSError) as error:
-                emit("ray.away", error=str(error)[:300])
+                self._note_away(f"{type(error).__name__}: {error}")
                 await asyncio.sleep(pause * uniform(0.7, 1.3))
                 pause = min(LONGEST_PAUSE, pause * 2)
                 continue
             pause = FIRST_PAUSE
             emit("ray.connected", address=cluster.address, actors=self.slots)
+            self._place.note_away(None)
             for pool in self._pools.values():
                 pool.grow(cluster)
             await self._until_away(cluster)
-            emit("ray.away", error=f"{cluster.address} is gone; connecting again")
+            self._note_away(f"the Ray at {cluster.address} is gone")
             self._cluster = None
             for pool in self._pools.values():
                 await pool.close()
             await cluster.close()
+
+    def _note_away(self, why: str) -> None:
+        emit("ray.away", error=why[:300])
+        self._place.note_away(mask_secrets(why[:300]))
 
     async def _until_away(self, cluster: Cluster) -> None:
         away = 0

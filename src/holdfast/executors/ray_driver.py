@@ -29,6 +29,7 @@ from holdfast.executors.ray_pool import Shape
 from holdfast.executors.ray_resources import of_actor
 
 KILL_ALL = b"K"
+LISTEN_SECONDS = 5.0
 CONNECT_SECONDS = 180.0
 CLOSE_SECONDS = 3.0
 _LENGTHS = struct.Struct("!II")
@@ -63,6 +64,7 @@ class RayDriver(Cluster):
 
     async def connect(self) -> None:
         """Start the driver and wait until it is connected. Raise RayGone if it cannot be."""
+        await self._find_listener()
         reading, self._control = os.pipe()
         os.set_blocking(self._control, False)
         try:
@@ -81,6 +83,16 @@ class RayDriver(Cluster):
                 await self._ask("connect")
         except TimeoutError:
             raise RayGone("TimeoutError", f"no connection to {self.address} in {CONNECT_SECONDS:g} s") from None
+
+    async def _find_listener(self) -> None:
+        """Find out quickly if nothing is there: Ray would try for a minute."""
+        host, _, port = self.address.rpartition(":")
+        try:
+            async with asyncio.timeout(LISTEN_SECONDS):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        except (OSError, TimeoutError) as error:
+            raise RayGone("ConnectionError", f"no Ray listens at {self.address}: {str(error) or 'timeout'}") from error
+        writer.close()
 
     async def start(self, name: str, shape: Shape, place: ExecutorContext, owner: str) -> dict[str, str] | None:
         options = of_actor(shape.needs)
@@ -123,7 +135,8 @@ class RayDriver(Cluster):
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
         control, self._control = self._control, -1
-        os.close(control)
+        if control >= 0:
+            os.close(control)
 
     async def _ask(self, *request: Any, payload: bytes = b"") -> Any:
         if self.gone.is_set():

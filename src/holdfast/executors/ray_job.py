@@ -157,7 +157,7 @@ class RayJobExecutor:
                 self._end(job, _failed("RayJobRefused", str(error)))
                 return
             else:
-                self._away = None
+                self._note_back()
                 job.submitted_at = monotonic()
                 emit("ray.submitted", run_id=claim.run_id, attempt_count=claim.number, submission_id=job.id)
                 return
@@ -193,7 +193,7 @@ class RayJobExecutor:
             try:
                 if self._away:
                     await in_thread(self._ray.version)
-                    self._away = None
+                    self._note_back()
                 submitted = [job for job in self._jobs.values() if job.submitted_at is not None]
                 if submitted:
                     await self._look_at(submitted)
@@ -248,7 +248,13 @@ class RayJobExecutor:
     def _note_away(self, why: str) -> None:
         if self._away != why:
             emit("ray.away", error=why)
+            self._place.note_away(mask_secrets(why[:300]))
         self._away = why
+
+    def _note_back(self) -> None:
+        if self._away:
+            self._place.note_away(None)
+        self._away = None
 
 
 def _failed(kind: str, message: str, exit_code: int | None = None) -> Failed:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from holdfast.domain.execution import Ended, ExecutorContext
+from holdfast.domain.masking import mask_secrets
 from holdfast.domain.tasks import Task
 from holdfast.domain.values import Claim
 from holdfast.executors.pace import Pace
@@ -86,6 +87,7 @@ class Pool:
         self._place = place
         self._lost = lost
         self._ended = ended
+        self._away: str | None = None
         self._keepers: dict[int, asyncio.Task[None]] = {}
 
     @property
@@ -137,6 +139,8 @@ class Pool:
             except ActorGone as error:
                 if not host.killed:
                     emit("ray.actor_lost", name=name, error=f"{error.kind}: {str(error)[:300]}")
+                if not (host.where or host.killed):
+                    self._note(f"actors do not start: {error.kind}: {str(error)[-300:]}")
                 self._lost(host, error)
             finally:
                 with suppress(ValueError):
@@ -154,8 +158,15 @@ class Pool:
         finally:
             self.starting.remove(host)
         self.hosts.append(host)
+        self._note(None)
         emit("ray.actor_started", name=host.name, **host.where)
         return True
+
+    def _note(self, why: str | None) -> None:
+        """Let `why` say that no actor starts. A single pool may be without them; the plain one decides."""
+        if self.warm and why != self._away:
+            self._away = why
+            self._place.note_away(mask_secrets(why) if why else None)
 
     def _saw(self, ended: Sequence[Ended]) -> None:
         if ended:
