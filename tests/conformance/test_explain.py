@@ -9,6 +9,8 @@ import pytest
 
 from holdfast.domain.errors import RunNotFound
 from holdfast.domain.ids import new_id
+from holdfast.domain.tasks import task
+from holdfast.sql import workers
 from tests.timeline import Timeline
 
 
@@ -40,6 +42,30 @@ def test_why_without_a_worker_for_the_task_says_so(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a", tasks=("other",))
     assert codes(timeline, run) == ["no-worker-for-task"]
+
+
+def test_why_names_the_executor_that_no_worker_has(timeline: Timeline) -> None:
+    @task("needs_ray", executor="ray_core")
+    def needs_ray() -> None:
+        """Never executed."""
+
+    run = timeline.submit(task="needs_ray")
+    timeline.worker("a", tasks=("other",))
+    (reason,) = timeline.why(run)
+    assert (reason.code, reason.fields["executor"]) == ("no-worker-for-executor", "ray_core")
+
+
+def test_why_says_that_the_only_workers_do_not_reach_their_cluster(timeline: Timeline) -> None:
+    run = timeline.submit()
+    away, other = timeline.worker("away"), timeline.worker("other")
+    timeline.ask(workers.note_away(away.id, "no Ray listens at 127.0.0.1:1"))
+    assert codes(timeline, run) == ["next"]
+    other.drain()
+    (reason,) = timeline.why(run)
+    assert (reason.code, reason.fields["why"]) == ("executor-away", "no Ray listens at 127.0.0.1:1")
+    assert [worker.why for worker in timeline.ask(workers.away())] == ["no Ray listens at 127.0.0.1:1"]
+    timeline.ask(workers.note_away(away.id, None))
+    assert codes(timeline, run) == ["next"]
 
 
 def test_why_of_a_run_that_is_not_due_is_scheduled(timeline: Timeline) -> None:

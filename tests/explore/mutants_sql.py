@@ -99,7 +99,7 @@ FENCE = [
     mutant(
         "ended-by-lost",
         "an attempt that was declared LOST was not ended by its worker, whose name it carries",
-        "and attempts.status <> 'LOST'",
+        "and (attempts.status <> 'LOST' or attempts.reason <> 'lost')",
         "",
         Explored("succeed+rescue@expiring", crashes=True),
     ),

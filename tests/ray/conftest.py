@@ -14,6 +14,7 @@ from tests.ray.stand_in import StandIn
 
 # Short enough for a lease to pass within a test, and long enough for a busy machine to renew it.
 LEASE_SECONDS, RENEW_SECONDS = 30.0, 5.0
+GRACE_SECONDS = 2.0
 TRIES = 5
 
 
@@ -31,26 +32,27 @@ def node_settings(ray_database_url: str, tmp_path_factory: pytest.TempPathFactor
     """What jobs and actors find in the environment of their node."""
     return {
         "HOLDFAST_DATABASE_URL": ray_database_url,
-        "HOLDFAST_TASKS": "tests.ray.tasks",
+        "HOLDFAST_TASKS": "tests.ray.tasks,tests.ray.run_tasks",
         "HOLDFAST_ARTIFACTS": str(tmp_path_factory.mktemp("artifacts")),
         "HOLDFAST_LEASE_SECONDS": f"{LEASE_SECONDS:g}",
         "HOLDFAST_RENEW_SECONDS": f"{RENEW_SECONDS:g}",
+        "HOLDFAST_GRACE_SECONDS": f"{GRACE_SECONDS:g}",
     }
 
 
 @pytest.fixture(scope="session")
 def ray_head(node_settings: dict[str, str]) -> Iterator[Head]:
-    head = _started(node_settings)
+    head = started(node_settings)
     yield head
     head.close()
 
 
-def _started(settings: dict[str, str]) -> Head:
+def started(settings: dict[str, str], like: Head | None = None) -> Head:
     """A head that answers. On a busy machine Ray may need several tries."""
     for _ in range(TRIES):
-        head = Head(settings)
+        head = Head(settings, like)
         with pytest.MonkeyPatch.context() as environment:
-            _use_token(environment, head)
+            use_token(environment, head)
             answers = head.answers()
         if answers:
             return head
@@ -59,9 +61,9 @@ def _started(settings: dict[str, str]) -> Head:
     raise AssertionError(f"Ray did not start: {said}")
 
 
-def _use_token(environment: pytest.MonkeyPatch, head: Head | StandIn) -> None:
-    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
-        environment.setenv(name, head.environment[name])
+def use_token(environment: pytest.MonkeyPatch, head: Head | StandIn) -> None:
+    for name, value in head.token.items():
+        environment.setenv(name, value)
 
 
 @pytest.fixture
@@ -73,19 +75,52 @@ def stand_in(node_settings: dict[str, str]) -> Iterator[StandIn]:
 
 @pytest.fixture(params=["stand_in", "ray"])
 def jobs_stage(
-    request: pytest.FixtureRequest, ray_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, node_settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[RayStage]:
     """A stage for jobs, on a stand-in for Ray's job server and on Ray itself."""
     head: Head | StandIn = request.getfixturevalue("stand_in" if request.param == "stand_in" else "ray_head")
-    _use_token(monkeypatch, head)
-    stage = RayStage(head, ray_database_url, tmp_path)
+    use_token(monkeypatch, head)
+    stage = RayStage(head, node_settings, tmp_path)
     yield stage
     stage.close()
 
 
 @pytest.fixture
-def stage(ray_head: Head, ray_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayStage]:
-    _use_token(monkeypatch, ray_head)
-    stage = RayStage(ray_head, ray_database_url, tmp_path)
+def quick_stage(
+    stand_in: StandIn, node_settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RayStage]:
+    """A stage for jobs on the stand-in alone, for what test_runs.py shows on Ray itself."""
+    use_token(monkeypatch, stand_in)
+    stage = RayStage(stand_in, node_settings, tmp_path)
     yield stage
     stage.close()
+
+
+@pytest.fixture
+def stage(
+    ray_head: Head, node_settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RayStage]:
+    use_token(monkeypatch, ray_head)
+    stage = RayStage(ray_head, node_settings, tmp_path)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture(scope="module", params=["inline", "process", "ray_core", "ray_job"])
+def shared_stage(
+    request: pytest.FixtureRequest, node_settings: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RayStage]:
+    """A worker with one of the executors, for all tests of a module. Only Ray's executors start a Ray."""
+    executor = str(request.param)
+    head: Head | None = request.getfixturevalue("ray_head") if executor.startswith("ray") else None
+    stage = RayStage(head, node_settings, tmp_path_factory.mktemp(executor), executor)
+    stage.worker(executor, **(head.token if head else {}))
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def runs(shared_stage: RayStage, tmp_path: Path) -> RayStage:
+    """The shared worker, and a directory for the files of this test."""
+    shared_stage.directory = tmp_path
+    return shared_stage

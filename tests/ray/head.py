@@ -54,12 +54,14 @@ class Head:
     `ray stop` would end every Ray on the machine. The directory is short because a socket's path has 107 bytes at most.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], like: Head | None = None) -> None:
+        """A new head; with `like`, in place of one that is gone, at its addresses and with its token."""
+        self.settings = environment
         self.directory = Path(tempfile.mkdtemp(prefix="hfr", dir="/tmp"))
-        self.gcs_port, self.port = free_port(), free_port()
+        self.gcs_port, self.port = (like.gcs_port, like.port) if like else (free_port(), free_port())
+        self.token = like.token if like else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(24)}
         self.environment = {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": token_hex(24),
+            **self.token,
             "RAY_USAGE_STATS_ENABLED": "0",
             # Without this, Ray replaces 127.0.0.1 by the external address and listens on all interfaces.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -122,21 +124,47 @@ class Head:
     def said(self) -> str:
         return (self.directory / "head.log").read_text("utf-8", "replace")[-2000:]
 
+    def second_node(self) -> subprocess.Popen[bytes]:
+        """Start another node of this cluster, which has the custom resource `second`."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.ray.second_node", self.gcs_address, str(self.directory)],
+            env={**outer_environment(), **self.environment, **self.settings},
+            cwd=ROOT,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+
+    def signal_gcs(self, number: signal.Signals) -> None:
+        """Freeze the GCS, the part of the head that every node depends on, or let it go on."""
+        for member in session_of(self.process.pid):
+            with suppress(OSError):
+                if "gcs_server" in Path(f"/proc/{member}/cmdline").read_text("utf-8"):
+                    os.kill(member, number)
+
+    def kill(self) -> None:
+        kill_session(self.process)
+
     def close(self) -> None:
-        for _ in range(50):
-            members = _session(self.process.pid)
-            for member in members:
-                with suppress(ProcessLookupError):
-                    os.kill(member, signal.SIGKILL)
-            if not members:
-                break
-            time.sleep(0.1)
-        self.process.wait()
+        self.kill()
         self._log.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _session(leader: int) -> list[int]:
+def kill_session(process: subprocess.Popen[bytes]) -> None:
+    """End every process of the session that this process began."""
+    for _ in range(50):
+        members = session_of(process.pid)
+        for member in members:
+            with suppress(ProcessLookupError):
+                os.kill(member, signal.SIGKILL)
+        if not members:
+            break
+        time.sleep(0.1)
+    process.wait()
+
+
+def session_of(leader: int) -> list[int]:
     """The processes of the session that this process began."""
     found = []
     for entry in Path("/proc").iterdir():

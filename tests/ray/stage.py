@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,26 @@ PATIENCE = 240.0
 
 
 class RayStage:
-    """A client, a queue of its own, and workers with an executor on Ray."""
+    """A client, a queue of its own, and workers, whose runs the nodes of a Ray may execute.
 
-    def __init__(self, head: Head | StandIn, database_url: str, directory: Path) -> None:
+    `node` are the settings in the environment of the nodes, which workers and client share.
+    """
+
+    def __init__(
+        self, head: Head | StandIn | None, node: Mapping[str, str], directory: Path, executor: str = ""
+    ) -> None:
         self.head = head
+        self.node = node
         self.directory = directory
+        self.executor = executor
         self.queue = f"queue-{new_id()}"
-        self.database_url = database_url
+        self.database_url = node["HOLDFAST_DATABASE_URL"]
         self.client = Client(
-            Settings(database_url=database_url, tasks=("tests.ray.tasks",), artifacts=str(directory / "artifacts"))
+            Settings(
+                database_url=self.database_url,
+                tasks=tuple(node["HOLDFAST_TASKS"].split(",")),
+                artifacts=node["HOLDFAST_ARTIFACTS"],
+            )
         )
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -53,22 +65,18 @@ class RayStage:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "holdfast", "worker", "--executor", executor),
-                *("--queues", self.queue, "--slots", str(slots), "--tasks", "tests.ray.tasks"),
+                *("--queues", self.queue, "--slots", str(slots)),
             ],
-            env={
-                **outer_environment(),
-                "HOLDFAST_DATABASE_URL": self.database_url,
-                "HOLDFAST_RAY_ADDRESS": self.head.address if executor == "ray_job" else self.head.gcs_address,
-                "HOLDFAST_LEASE_SECONDS": "30",
-                "HOLDFAST_RENEW_SECONDS": "5",
-                "HOLDFAST_GRACE_SECONDS": "5",
-                "HOLDFAST_ARTIFACTS": str(self.directory / "artifacts"),
-                **environment,
-            },
+            env={**outer_environment(), **self.node, **self._address(executor), **environment},
             cwd=ROOT,
         )
         self.processes.append(process)
         return process
+
+    def _address(self, executor: str) -> dict[str, str]:
+        if self.head is None:
+            return {}
+        return {"HOLDFAST_RAY_ADDRESS": self.head.address if executor == "ray_job" else self.head.gcs_address}
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """End a worker at once, with all that it started on this machine."""

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from holdfast.executors.ray_jobs_api import RayJobs
-from tests.ray.head import ROOT, outer_environment, path_of_this_python
+from tests.ray.head import ROOT, kill_session, outer_environment, path_of_this_python, session_of
 
+KILL_AFTER = 1.0
 TOKEN = "token-of-the-stand-in"
 
 
@@ -27,14 +30,16 @@ class StandIn:
     """A job server on loopback. `holding` keeps new jobs PENDING until `release`."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self.environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
-        self._given = {**outer_environment(), **self.environment, **environment}
+        self.token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+        self._given = {**outer_environment(), **self.token, **environment}
         self._given |= {"PATH": path_of_this_python(), "PYTHONPATH": str(ROOT)}
         self._jobs: dict[str, dict[str, Any]] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
         self.holding = False
         self.submissions: list[dict[str, Any]] = []
+        self.stops: list[str] = []
+        self._logs = Path(tempfile.mkdtemp(prefix="hfs"))
         stand_in = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -70,12 +75,14 @@ class StandIn:
         if path == "/api/version":
             return 200, {"ray_version": "stand-in"}
         _, _, _, submission_id, *rest = path.split("/")
+        if not submission_id:
+            return 200, [{"submission_id": id_, **self.get(path + id_)[1]} for id_ in list(self._jobs)]
         with self._lock:
             job = self._jobs.get(submission_id)
             if job is None:
                 return 404, f"Job {submission_id} does not exist"
             if rest == ["logs"]:
-                return 200, {"logs": ""}
+                return 200, {"logs": self._log(submission_id).read_text("utf-8") if job["status"] != "PENDING" else ""}
             process = self._processes.get(submission_id)
             if process is not None and process.poll() is not None and job["status"] == "RUNNING":
                 job["driver_exit_code"] = process.returncode
@@ -87,8 +94,10 @@ class StandIn:
             if path.endswith("/stop"):
                 submission_id = path.split("/")[3]
                 process = self._processes.get(submission_id)
+                self.stops.append(submission_id)
                 if process is not None and process.poll() is None:
                     os.killpg(process.pid, signal.SIGTERM)
+                    threading.Timer(KILL_AFTER, kill_session, [process]).start()
                 return 200, {"stopped": True}
             submission_id = told["submission_id"]
             if submission_id in self._jobs:
@@ -102,9 +111,26 @@ class StandIn:
     def _begin(self, submission_id: str) -> None:
         job = self._jobs[submission_id]
         job["status"] = "RUNNING"
-        self._processes[submission_id] = subprocess.Popen(
-            job["entrypoint"], shell=True, env=self._given, cwd=ROOT, start_new_session=True
-        )
+        with self._log(submission_id).open("wb") as log:
+            self._processes[submission_id] = subprocess.Popen(
+                job["entrypoint"],
+                shell=True,
+                env=self._given,
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _log(self, submission_id: str) -> Path:
+        return self._logs / submission_id
+
+    def freeze_jobs(self) -> list[subprocess.Popen[bytes]]:
+        """Let the processes of all jobs hang."""
+        for process in self._processes.values():
+            for member in session_of(process.pid):
+                os.kill(member, signal.SIGSTOP)
+        return list(self._processes.values())
 
     def release(self) -> None:
         """Start what was held back."""
@@ -119,10 +145,13 @@ class StandIn:
         with self._lock:
             self._jobs.clear()
 
+    def kill_jobs(self) -> None:
+        """End the processes of all jobs, as the death of their node does."""
+        for process in self._processes.values():
+            kill_session(process)
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        for process in self._processes.values():
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        self.kill_jobs()
+        shutil.rmtree(self._logs, ignore_errors=True)

@@ -27,6 +27,7 @@ def note(path: str, text: str) -> dict[str, object]:
 def wait(path: str, until: str) -> str:
     """Begin, and go on until a file is there."""
     leave(path, f"attempt {current_run().attempt}")
+    print(f"printed by attempt {current_run().attempt}")
     while not Path(until).exists():
         current_run().check()
         time.sleep(0.05)
@@ -43,28 +44,6 @@ def break_once(path: str) -> str:
     return "mended"
 
 
-@task("ray.parent")
-def parent(path: str, queue: str) -> dict[str, str]:
-    """Keep a step, say how far it is, and submit a child."""
-    run = current_run()
-    run.step("once", lambda: leave(path, "step"))
-    run.progress(1, 2, stage="half-way")
-    return {"child": run.submit("ray.note", {"path": path, "text": "from the parent"}, queue=queue)}
-
-
-@task("ray.large")
-def large(size: int) -> str:
-    return "x" * size
-
-
-@task("ray.deaf")
-def deaf(path: str) -> None:
-    """Begin, and listen to nothing."""
-    leave(path, "began")
-    while True:
-        time.sleep(0.05)
-
-
 @task("ray.die_once", retry=Retry(max_attempts=2, delays=(0.0,)))
 def die_once(path: str) -> str:
     """Take the process along, the first time."""
@@ -72,3 +51,13 @@ def die_once(path: str) -> str:
     if current_run().attempt == 1:
         os._exit(9)
     return "alive"
+
+
+@task("ray.on_second", retry=Retry(max_attempts=2, delays=(0.0,)), resources={"cpu": 1, "custom": {"second": 1}})
+def on_second(path: str, until: str) -> str:
+    """Wait as `ray.wait` does, on the second node alone."""
+    leave(path, f"attempt {current_run().attempt}")
+    while not Path(until).exists():
+        current_run().check()
+        time.sleep(0.05)
+    return "done"

@@ -19,52 +19,6 @@ def test_runs_are_executed_by_actors(stage: RayStage) -> None:
     assert attempt.executor == "ray_core"
 
 
-def test_a_failed_attempt_is_retried(stage: RayStage) -> None:
-    run = stage.submit("ray.break", path=str(stage.file("began")))
-    stage.worker("ray_core")
-    assert stage.ended(run) == "SUCCEEDED"
-    first, _ = run.attempts()
-    assert first.error is not None
-    assert (first.status, first.error["class"]) == ("FAILED", "KeyError")
-
-
-def test_progress_steps_and_children_of_a_run_reach_its_worker(stage: RayStage) -> None:
-    run = stage.submit("ray.parent", path=str(stage.file("note")), queue=stage.queue)
-    stage.worker("ray_core")
-    assert stage.ended(run) == "SUCCEEDED"
-    assert run.record.progress is not None
-    child = stage.client.get(run.result()["child"])
-    assert stage.ended(child) == "SUCCEEDED"
-    assert stage.lines("note") == ["step", "from the parent"]
-
-
-def test_a_large_result_goes_from_the_actor_to_the_store(stage: RayStage) -> None:
-    run = stage.submit("ray.large", size=200_000)
-    stage.worker("ray_core")
-    assert stage.ended(run) == "SUCCEEDED"
-    assert run.record.result_ref is not None
-
-
-def test_a_run_that_does_not_hear_a_cancel_is_killed_with_its_actor_and_the_next_run_gets_another(
-    stage: RayStage,
-) -> None:
-    run = stage.submit("ray.deaf", path=str(stage.file("began")))
-    stage.worker("ray_core", slots=1)
-    eventually(lambda: stage.lines("began"), PATIENCE)
-    run.cancel("enough")
-    assert stage.ended(run) == "CANCELLED"
-    after = stage.submit("ray.note", path=str(stage.file("note")), text="after")
-    assert stage.ended(after) == "SUCCEEDED"
-
-
-def test_the_death_of_an_actor_costs_an_attempt_and_the_run_is_retried(stage: RayStage) -> None:
-    run = stage.submit("ray.die_once", path=str(stage.file("began")))
-    stage.worker("ray_core", slots=1)
-    assert stage.ended(run) == "SUCCEEDED"
-    assert [attempt.status for attempt in run.attempts()] == ["FAILED", "SUCCEEDED"]
-    assert run.attempts()[0].reason == "crash"
-
-
 def test_the_runs_of_a_killed_worker_are_lost_and_executed_again(stage: RayStage) -> None:
     run = stage.submit("ray.wait", path=str(stage.file("began")), until=str(stage.file("go")))
     first = stage.worker("ray_core", slots=1)

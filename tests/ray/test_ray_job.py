@@ -10,18 +10,18 @@ from tests.ray.stage import PATIENCE, RayStage
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
 
-def test_a_run_is_executed_by_a_job_that_takes_it_over(jobs_stage: RayStage) -> None:
-    run = jobs_stage.submit("ray.note", path=str(jobs_stage.file("note")), text="hello")
-    jobs_stage.worker("ray_job")
-    assert jobs_stage.ended(run) == "SUCCEEDED"
+def test_a_run_is_executed_by_a_job_that_takes_it_over(quick_stage: RayStage) -> None:
+    run = quick_stage.submit("ray.note", path=str(quick_stage.file("note")), text="hello")
+    quick_stage.worker("ray_job")
+    assert quick_stage.ended(run) == "SUCCEEDED"
     assert run.result()["text"] == "hello"
-    assert jobs_stage.lines("note") == ["hello"]
-    assert jobs_stage.story(run) == ["SUBMITTED", "CLAIMED", "TAKEN_OVER", "SUCCEEDED"]
+    assert quick_stage.lines("note") == ["hello"]
+    assert quick_stage.story(run) == ["SUBMITTED", "CLAIMED", "TAKEN_OVER", "SUCCEEDED"]
     (attempt,) = run.attempts()
     assert attempt.executor == "ray_job"
     assert attempt.ray_submission_id is not None
     assert attempt.ray_submission_id.startswith(f"holdfast-{run.id}-1-")
-    assert attempt.ray_address == jobs_stage.head.address
+    assert attempt.ray_address == quick_stage.head.address
     assert attempt.claimed_by not in (None, attempt.worker_id)
 
 
@@ -36,20 +36,20 @@ def test_a_run_goes_on_when_the_worker_that_submitted_it_is_killed(jobs_stage: R
     assert jobs_stage.story(run) == ["SUBMITTED", "CLAIMED", "TAKEN_OVER", "SUCCEEDED"]
 
 
-def test_a_cancelled_run_is_stopped_on_ray(jobs_stage: RayStage) -> None:
-    run = jobs_stage.submit("ray.wait", path=str(jobs_stage.file("began")), until=str(jobs_stage.file("never")))
-    jobs_stage.worker("ray_job")
-    eventually(lambda: jobs_stage.lines("began"), PATIENCE)
+def test_a_cancelled_run_is_stopped_on_ray(quick_stage: RayStage) -> None:
+    run = quick_stage.submit("ray.wait", path=str(quick_stage.file("began")), until=str(quick_stage.file("never")))
+    quick_stage.worker("ray_job")
+    eventually(lambda: quick_stage.lines("began"), PATIENCE)
     run.cancel("enough")
-    assert jobs_stage.ended(run) == "CANCELLED"
-    assert jobs_stage.lines("began") == ["attempt 1"]
+    assert quick_stage.ended(run) == "CANCELLED"
+    assert quick_stage.lines("began") == ["attempt 1"]
 
 
-def test_a_failed_attempt_is_retried_as_another_job(jobs_stage: RayStage) -> None:
-    run = jobs_stage.submit("ray.break", path=str(jobs_stage.file("began")))
-    jobs_stage.worker("ray_job")
-    assert jobs_stage.ended(run) == "SUCCEEDED"
-    assert jobs_stage.lines("began") == ["attempt 1", "attempt 2"]
+def test_a_failed_attempt_is_retried_as_another_job(quick_stage: RayStage) -> None:
+    run = quick_stage.submit("ray.break", path=str(quick_stage.file("began")))
+    quick_stage.worker("ray_job")
+    assert quick_stage.ended(run) == "SUCCEEDED"
+    assert quick_stage.lines("began") == ["attempt 1", "attempt 2"]
     first, second = run.attempts()
     assert first.error is not None
     assert first.error["class"] == "KeyError"

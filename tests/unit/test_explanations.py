@@ -61,6 +61,19 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"queue": "a", "task": "load"},
         "no live worker of queue a has the task load registered",
     ),
+    "no worker for the executor": (
+        "no-worker-for-executor",
+        {"queue": "a", "task": "load", "executor": "ray_core"},
+        (
+            "task load needs the executor ray_core, and no live worker of queue a has it; start one with: "
+            "holdfast worker --executor ray_core"
+        ),
+    ),
+    "executor away": (
+        "executor-away",
+        {"queue": "a", "why": "no Ray listens at 127.0.0.1:1"},
+        "the workers that could claim it do not reach their cluster: no Ray listens at 127.0.0.1:1",
+    ),
     "behind many": (
         "behind",
         {"queue": "a", "ahead": 1000, "or_more": True},

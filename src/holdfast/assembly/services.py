@@ -12,7 +12,8 @@ from holdfast import ops
 from holdfast.jobs import upkeep as jobs
 from holdfast.observe import emit
 from holdfast.ops import ring
-from holdfast.outbox.publisher import Publisher, in_thread
+from holdfast.outbox.publisher import Publisher
+from holdfast.processes.threads import in_thread
 from holdfast.results import ResultStore
 from holdfast.runtime.runtime import Runtime
 from holdfast.verbs.procedures import Elsewhere, Procedure, follow_async

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +27,6 @@ from holdfast.worker.figures import Figures
 from holdfast.worker.port import WorkerPort
 
 INLINE_SLOTS = 10
-RAY_JOB_SLOTS = 8
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,7 @@ class WorkerRequest:
     until_empty: bool = False
     health_port: int | None = None
     poll_seconds: float | None = None
+    cluster: str | None = None
 
 
 def run_worker(settings: Settings, request: WorkerRequest) -> None:
@@ -118,7 +117,7 @@ def worker_options(runtime: Runtime, request: WorkerRequest) -> WorkerOptions:
     settings = runtime.settings
     options = WorkerOptions(
         database_url=runtime.database_url,
-        executors=open_executors(settings, request.executor, request.slots),
+        executors=open_executors(settings, request.executor, request.slots, request.cluster),
         default_executor=request.executor,
         listener=open_listener(runtime),
         queues=request.queues,
@@ -142,20 +141,25 @@ def worker_options(runtime: Runtime, request: WorkerRequest) -> WorkerOptions:
     return options if pace is None else replace(options, poll_every=pace, poll_every_listening=pace)
 
 
-def open_executors(settings: Settings, default: str, slots: int | None) -> dict[str, Executor]:
+def open_executors(
+    settings: Settings, default: str, slots: int | None, cluster: str | None = None
+) -> dict[str, Executor]:
     """Return the executors of a worker by name: its default one, and the inline one that every worker has.
 
     `slots` is for the default one; without it, each executor gets the number of slots that suits it.
     """
-    return {INLINE: open_executor(settings, INLINE, None), default: open_executor(settings, default, slots)}
+    return {INLINE: open_executor(settings, INLINE, None), default: open_executor(settings, default, slots, cluster)}
 
 
-def open_executor(settings: Settings, name: str, slots: int | None) -> Executor:
-    """Return a new executor of this name. Raise ConfigurationError if there is none."""
+def open_executor(settings: Settings, name: str, slots: int | None, cluster: str | None = None) -> Executor:
+    """Return a new executor of this name. Raise ConfigurationError if there is none.
+
+    `cluster` is the name of a cluster in the settings, for executors on Ray.
+    """
     make = EXECUTORS.get(name)
     if make is None:
         raise ConfigurationError(f"there is no executor {name!r}; choose one of {', '.join(EXECUTORS)}")
-    return make(settings, slots)
+    return make(settings, slots, cluster)
 
 
 def child_limits(settings: Settings) -> ChildLimits:
@@ -173,46 +177,33 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _process(settings: Settings, slots: int | None) -> Executor:
+def _process(settings: Settings, slots: int | None, cluster: str | None) -> Executor:
     from holdfast.executors.process import ProcessExecutor
 
     return ProcessExecutor(slots or processors(), limits=child_limits(settings))
 
 
-def _inline(settings: Settings, slots: int | None) -> Executor:
+def _inline(settings: Settings, slots: int | None, cluster: str | None) -> Executor:
     from holdfast.executors.inline import InlineExecutor
 
     return InlineExecutor(slots or INLINE_SLOTS)
 
 
-def _ray_job(settings: Settings, slots: int | None) -> Executor:
-    from holdfast.executors.ray_job import RayJobExecutor
-    from holdfast.executors.ray_jobs_api import RayJobs, job_server
+def _ray_job(settings: Settings, slots: int | None, cluster: str | None) -> Executor:
+    from holdfast.assembly.ray import open_ray_job
 
-    try:
-        address = job_server(settings.ray_address)
-    except ValueError as error:
-        raise ConfigurationError(f"the executor ray_job needs a Ray cluster: {error}") from error
-    return RayJobExecutor(slots or RAY_JOB_SLOTS, RayJobs(address))
+    return open_ray_job(settings, slots, cluster)
 
 
-def _ray_core(settings: Settings, slots: int | None) -> Executor:
-    from holdfast.executors.ray_core import RayCoreExecutor
-    from holdfast.raycore.cluster import RayCluster
+def _ray_core(settings: Settings, slots: int | None, cluster: str | None) -> Executor:
+    from holdfast.assembly.ray import open_ray_core
 
-    address = settings.ray_address
-    if not address or "://" in address:
-        raise ConfigurationError(
-            "the executor ray_core needs a Ray cluster: set HOLDFAST_RAY_ADDRESS to the address of its GCS, such as "
-            "127.0.0.1:6379"
-        )
-    pool = f"holdfast-{socket.gethostname()}-{os.getpid()}"
-    return RayCoreExecutor(slots or processors(), pool, partial(RayCluster, address, settings.lease_seconds))
+    return open_ray_core(settings, slots or processors(), cluster)
 
 
 # Every executor that a worker can have. A factory imports its executor when it is called, because some of them need
 # packages that are installed only where they are used; it raises ConfigurationError if such a package is missing.
-EXECUTORS: Mapping[str, Callable[[Settings, int | None], Executor]] = {
+EXECUTORS: Mapping[str, Callable[[Settings, int | None, str | None], Executor]] = {
     "process": _process,
     INLINE: _inline,
     "ray_job": _ray_job,

@@ -39,6 +39,7 @@ def _modules(context: click.Context, parameter: click.Parameter, given: tuple[st
 @click.option(
     "--executor", type=click.Choice(EXECUTORS), default="process", show_default=True, help="Where runs are executed."
 )
+@click.option("--cluster", help="The Ray cluster, by its name in HOLDFAST_RAY_CLUSTERS. Default: HOLDFAST_RAY_ADDRESS.")
 @tasks_option
 @click.option("--name", default="", help="A name to display. Default: host and process id.")
 @click.option("--until-empty", is_flag=True, help="Stop when there is nothing left to do.")
@@ -52,6 +53,7 @@ def worker(
     queues: tuple[str, ...] | None,
     slots: int | None,
     executor: str,
+    cluster: str | None,
     tasks: tuple[str, ...],
     name: str,
     until_empty: bool,
@@ -70,4 +72,4 @@ def worker(
         from holdfast.processes.family import stop_with_parent
 
         stop_with_parent(with_parent)
-    run_worker(load(), WorkerRequest(queues, slots, executor, tasks, name, until_empty, health_port))
+    run_worker(load(), WorkerRequest(queues, slots, executor, tasks, name, until_empty, health_port, cluster))

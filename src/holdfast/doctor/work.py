@@ -84,6 +84,11 @@ def workers(target: Target) -> Finding:
     found = [worker for worker in target.query(workers_sql.listing()) if worker.status != "stopped"]
     if not found:
         return warn("workers", "none is running, so no run starts", "start one: holdfast worker")
+    away = patient.query(workers_sql.away())
+    if away:
+        named = "; ".join(f"{one.name} ({one.executor}): {one.why}" for one in away)
+        fix = "check HOLDFAST_RAY_ADDRESS, RAY_AUTH_MODE and the Ray head; these workers claim no runs meanwhile"
+        return warn("workers", f"{len(away)} of {len(found)} do not reach their cluster: {named}", fix)
     busy, slots = sum(worker.running for worker in found), sum(worker.slots for worker in found)
     return ok("workers", f"{len(found)} alive, {busy} of {slots} slots busy")
 
@@ -100,6 +105,14 @@ def queues(target: Target) -> Finding:
     unknown = target.query(figures.unclaimable())
     if unknown:
         named = ", ".join(f"{one.task} in {one.queue} ({one.ready} ready for {one.lag:.0f} s)" for one in unknown)
+        executors = {task.executor for one in unknown if (task := registry.find(one.task)) and task.executor}
+        if executors:
+            executor = min(executors)
+            return fail(
+                "queues",
+                f"no live worker has the executor {executor}, which tasks of waiting runs name: {named}",
+                f"start one: holdfast worker --executor {executor}",
+            )
         return fail(
             "queues",
             f"no live worker has registered {named}",

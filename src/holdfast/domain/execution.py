@@ -81,6 +81,35 @@ class AttemptServices(Protocol):
         """
 
 
+class RemoteAttempt(NamedTuple):
+    """An attempt that a job on a cluster executes.
+
+    `log_copied` says how much of the job's log has been copied, `cancelled_for` how many seconds ago the run was
+    cancelled, and `node_id` where the job is, if that is known.
+    """
+
+    ref: AttemptRef
+    submission_id: str
+    log_copied: int = 0
+    cancelled_for: float | None = None
+    node_id: str | None = None
+
+
+class RemoteAttempts(Protocol):
+    """Attempts of all workers that jobs on a cluster execute. The calls raise DatabaseUnreachable."""
+
+    async def look_after(self, address: str, every: float) -> list[RemoteAttempt]:
+        """Return attempts at this address that no worker has looked at for so many seconds, and note that one does."""
+
+    async def note(
+        self, attempt: RemoteAttempt, copied: int, lines: Sequence[tuple[str, str]], details: Mapping[str, Any]
+    ) -> bool:
+        """Add lines to the log and note how much is `copied`. False if the attempt ended, or another worker did it."""
+
+    async def over(self, refs: Sequence[AttemptRef]) -> set[AttemptRef]:
+        """Return those of these attempts that have ended. Attempts of runs that are not known here are left out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The maximum size of a result, the maximum size that is stored in the row, and how long stopping may take.
@@ -109,11 +138,17 @@ class ChildLimits:
     begin: float = 10.0
 
 
+def _not_noted(why: str | None) -> None:
+    """For executors without a worker that could note it."""
+
+
 class ExecutorContext(NamedTuple):
     """What an executor gets from its worker: where to report, the attempt services, the database, and limits.
 
     `transactions` names the function that opens the run's own transaction, as `module:function`; its arguments are the
     database's URL and the worker's id. It is a name because child processes have to find the function too.
+    `remote_attempts` is None where no attempts of other workers can be seen. `note_away` is called with the reason
+    when the executor does not reach its cluster, and with None when it does again.
     """
 
     attempt_services: AttemptServices
@@ -123,6 +158,8 @@ class ExecutorContext(NamedTuple):
     database_url: str
     task_modules: tuple[str, ...]
     transactions: str
+    remote_attempts: RemoteAttempts | None = None
+    note_away: Callable[[str | None], None] = _not_noted
 
 
 def transactions_of(name: str) -> Callable[[str, str], OwnTransaction]:

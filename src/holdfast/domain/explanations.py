@@ -41,6 +41,13 @@ def describe(code: str, fields: Fields) -> str | None:
             return f"none of {fields['workers']} live workers serves queue {fields['queue']}"
         case "no-worker-for-task":
             return f"no live worker of queue {fields['queue']} has the task {fields['task']} registered"
+        case "no-worker-for-executor":
+            return (
+                f"task {fields['task']} needs the executor {fields['executor']}, and no live worker of queue "
+                f"{fields['queue']} has it; start one with: holdfast worker --executor {fields['executor']}"
+            )
+        case "executor-away":
+            return f"the workers that could claim it do not reach their cluster: {fields['why']}"
         case "behind":
             amount = f"{fields['ahead']}{' or more' if fields['or_more'] else ''}"
             return f"{amount} ready runs of queue {fields['queue']} are ahead of it"

@@ -31,6 +31,8 @@ class ReasonCode(StrEnum):
     NO_WORKER = "no-worker"
     NO_WORKER_FOR_QUEUE = "no-worker-for-queue"
     NO_WORKER_FOR_TASK = "no-worker-for-task"
+    NO_WORKER_FOR_EXECUTOR = "no-worker-for-executor"
+    EXECUTOR_AWAY = "executor-away"
     BEHIND = "behind"
     BUSY = "busy"
     NEXT = "next"

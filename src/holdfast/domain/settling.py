@@ -27,13 +27,18 @@ class Succeeded(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """User code raised, exceeded its time limit, or ended its process (`reason` is then timeout or crash)."""
+    """User code raised, exceeded its time limit, or ended its process (`reason` is then timeout or crash).
+
+    It is `lost` if the place where it was executed is gone, such as a node of a cluster: the code may be at fault or
+    not, and may even have ended.
+    """
 
     error: dict[str, Any]
     retryable: bool = True
     reason: ReasonCode | None = None
     exit_code: int | None = None
     elapsed: float | None = 0.0
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,7 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
                 ends = Status.FAILED
             return Settlement(
                 claim.ref,
-                AttemptStatus.FAILED,
+                AttemptStatus.LOST if outcome.lost else AttemptStatus.FAILED,
                 ends,
                 task=claim.task,
                 elapsed=outcome.elapsed,

@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 Dedupe = str | timedelta | float
 ExecutorName = Literal["process", "inline", "ray_job", "ray_core"]
+RESOURCES = frozenset({"cpu", "gpu", "memory", "custom"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,8 @@ class Task(Generic[P, R]):
     dedupe: Dedupe = "off"
     executor: ExecutorName | None = None
     tags: tuple[str, ...] = ()
-    resources: Mapping[str, float] | None = None
+    resources: Mapping[str, Any] | None = None
+    environment: str | None = None
     has_own_dedupe: bool = field(default=False, repr=False)
     """Whether the task itself sets `dedupe`, even to its default: then the default of the HTTP API does not apply."""
     is_async: bool = field(init=False)
@@ -167,7 +169,8 @@ class Registry:
         dedupe: Dedupe = ...,
         executor: ExecutorName | None = ...,
         tags: Iterable[str] = ...,
-        resources: Mapping[str, float] | None = ...,
+        resources: Mapping[str, Any] | None = ...,
+        environment: str | None = ...,
     ) -> Callable[[Callable[F, T]], Task[F, T]]: ...
 
     def task(self, name: Any = None, **policies: Any) -> Any:
@@ -182,8 +185,11 @@ class Registry:
           these even if the function does not take them
         - `dedupe`: `"off"`, `"active"`, or a window in seconds or as a timedelta. By default, runs submitted over HTTP
           are deduplicated and others are not
-        - `executor`: `"process"`, or `"inline"` for very short tasks; by default, the worker's executor
-        - `resources`: the resources an attempt needs, for executors that schedule by resources
+        - `executor`: `"process"`, `"inline"` for very short tasks, `"ray_core"` or `"ray_job"`; by default, the
+          worker's executor
+        - `resources`: what an attempt needs, for executors that schedule by resources: `cpu`, `gpu`, `memory` (bytes,
+          or a text such as `"4GiB"`) and `custom`
+        - `environment`: the name of an environment in the settings, for executors on Ray
         """
         if callable(name):
             return self._create(name, None, policies)
@@ -290,6 +296,9 @@ def _mistakes(task: Task) -> Iterable[tuple[bool, str]]:
     yield not all(map(_is_text, task.ignore_in_hash)), "ignore_in_hash must contain dotted paths, such as client.name"
     yield not all(map(_is_text, task.tags)), "tags must be strings of 1 to 255 printable characters"
     yield not isinstance(task.resources, Mapping | None), "resources must be a mapping, such as {'cpu': 2}"
+    unknown = sorted(set(task.resources or ()) - RESOURCES)
+    yield bool(unknown), f"resources has {', '.join(map(str, unknown))}; it takes {', '.join(sorted(RESOURCES))}"
+    yield not (task.environment is None or _is_text(task.environment)), "environment must be the name of one"
 
 
 def _is_module_name(value: Any) -> bool:

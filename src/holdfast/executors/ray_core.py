@@ -3,141 +3,148 @@
 The worker holds the leases and settles; its actors only execute (`holdfast.raycore`). So the number of connections to
 Postgres does not grow with that of actors. Each actor has a name and outlives the death of its worker. It gets one
 run at a time, so that it can be killed for a run that does not stop; only runs that take milliseconds come in batches.
-Ray retries nothing: attempts are counted here.
+Ray retries nothing: attempts are counted here. A run whose actor, node or cluster died is LOST and costs an attempt.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from random import uniform
 from time import monotonic
 from typing import Any
 
 from holdfast.domain.execution import Ended, ExecutorContext
+from holdfast.domain.masking import mask_secrets
 from holdfast.domain.reasons import LeaseRequest, ReasonCode, out_of_time
-from holdfast.domain.settling import Failed, NotBegun, Outcome, stopped_by, timeout_of
+from holdfast.domain.settling import Failed, HandedBack, Outcome, stopped_by, timeout_of
+from holdfast.domain.tasks import registry
 from holdfast.domain.values import AttemptRef, Claim
-from holdfast.executors.pace import Pace
+from holdfast.executors.ray_cluster import ActorGone, Cluster
 from holdfast.executors.ray_host import Flight, Host
+from holdfast.executors.ray_pool import PLAIN, Pool, Shape, Waiting, shape_of
 from holdfast.observe import emit
 
 LOOK_EVERY = 0.25
-AWAY_PAUSE = 5.0
-# Runs that take less than this on average are given in batches that keep an actor busy for about so long.
-BATCH_SECONDS = 0.05
-MOST_PER_BATCH = 200
-# What lasts longer shows where it is executed.
-DESCRIBE_AFTER = 1.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+# What lasts longer shows where it is executed, and gives back the runs that wait behind it.
+LONG_SECONDS = 1.0
+# A cluster without actors is asked so often whether it is there, and given up when it did not answer so many times.
+PROBE_EVERY, PROBES, PROBE_SECONDS = 3.0, 2, 10.0
 
-Connect = Callable[[], "Cluster"]
-
-
-class Cluster:
-    """What the executor needs of Ray; made where Ray is imported."""
-
-    address: str
-
-    def make_host(self, name: str, place: ExecutorContext) -> Any:
-        """The actor of this name, a new one or the one that is there."""
-        raise NotImplementedError
-
-    def kill(self, actor: Any) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
+Connect = Callable[[], Coroutine[Any, Any, Cluster]]
 
 
 class RayCoreExecutor:
-    """Performs runs in `slots` actors, whose names begin with `pool`."""
+    """Performs runs in actors whose names begin with `pool`: up to `slots` of each shape, and `slots` runs at once.
+
+    Runs that take milliseconds are held in larger numbers.
+    """
 
     name = "ray_core"
 
     def __init__(self, slots: int, pool: str, connect: Connect) -> None:
         self.slots = slots
-        self._pool = pool
+        self._name = pool
         self._connect = connect
-        self._pace = Pace(slots * MOST_PER_BATCH)
-        self._waiting: deque[tuple[str, Claim, float]] = deque()
-        self._hosts: list[Host] = []
+        self._pools: dict[Shape, Pool] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._cluster: Cluster | None = None
         self._killed = False
 
     async def open(self, place: ExecutorContext) -> None:
         self._place = place
-        self._loop = asyncio.get_running_loop()
+        self._pool(PLAIN)
         self._tasks.add(asyncio.create_task(self._serve()))
         self._tasks.add(asyncio.create_task(self._look_after()))
 
-    async def _serve(self) -> None:
-        """Connect, asking again while there is no Ray, and keep every slot filled with an actor."""
-        while self._cluster is None:
-            try:
-                self._cluster = await asyncio.to_thread(self._connect)
-            except Exception as error:  # noqa: BLE001 - Ray raises anything if there is no cluster
-                emit("ray.away", error=f"{type(error).__name__}: {error}")
-                await asyncio.sleep(AWAY_PAUSE)
-        emit("ray.connected", address=self._cluster.address, actors=self.slots)
-        for number in range(self.slots):
-            self._tasks.add(asyncio.create_task(self._keep(self._cluster, f"{self._pool}-{number}")))
+    def _pool(self, shape: Shape) -> Pool:
+        pool = self._pools.get(shape)
+        if pool is None:
+            name = f"{self._name}-{len(self._pools)}"
+            pool = self._pools[shape] = Pool(name, shape, self.slots, self._place, self._lost, self._ended)
+        return pool
 
-    async def _keep(self, cluster: Cluster, name: str) -> None:
-        """Have an actor of this name work, and another in its place whenever it is gone."""
+    async def _serve(self) -> None:
+        """Stay connected to the cluster, trying again while there is none, and keep actors in the pools."""
+        pause = FIRST_PAUSE
         while True:
-            host = Host(cluster, name, self._place, self._next_batch, self._ended)
             try:
-                if await host.start():
-                    self._hosts.append(host)
-                    emit("ray.actor_started", name=name, **host.where)
-                    await host.work()
-            except Exception as error:  # noqa: BLE001 - Ray has dozens of ways to say that an actor is gone
-                if not host.killed:
-                    emit("ray.actor_lost", name=name, error=f"{type(error).__name__}: {str(error)[:300]}")
-                self._lost(host, error)
-            finally:
-                with suppress(ValueError):
-                    self._hosts.remove(host)
-            await asyncio.to_thread(cluster.kill, host.actor)
+                cluster = self._cluster = await self._connect()
+            except (ActorGone, OSError) as error:
+                self._note_away(f"{type(error).__name__}: {error}")
+                await asyncio.sleep(pause * uniform(0.7, 1.3))
+                pause = min(LONGEST_PAUSE, pause * 2)
+                continue
+            pause = FIRST_PAUSE
+            emit("ray.connected", address=cluster.address, actors=self.slots)
+            self._place.note_away(None)
+            for pool in self._pools.values():
+                pool.grow(cluster)
+            await self._until_away(cluster)
+            self._note_away(f"the Ray at {cluster.address} is gone")
+            self._cluster = None
+            for pool in self._pools.values():
+                await pool.close()
+            await cluster.close()
+
+    def _note_away(self, why: str) -> None:
+        emit("ray.away", error=why[:300])
+        self._place.note_away(mask_secrets(why[:300]))
+
+    async def _until_away(self, cluster: Cluster) -> None:
+        away = 0
+        while away < PROBES:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PROBE_EVERY * uniform(0.7, 1.3)):
+                    await cluster.gone.wait()
+                    return
+            # A busy cluster may answer late. It is gone only if no actor is left either.
+            away = 0 if self._pools[PLAIN].hosts or await _answers(cluster) else away + 1
 
     # The worker's side.
 
     def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
         now = monotonic()
-        self._waiting.extend((worker_id, claim, now) for claim in claims)
-        for host in self._hosts:
-            host.wake()
+        divided: dict[Shape, list[Waiting]] = {}
+        for claim in claims:
+            divided.setdefault(shape_of(registry.find(claim.task)), []).append(Waiting(worker_id, claim, now))
+        for shape, waiting in divided.items():
+            self._pool(shape).add(waiting, self._cluster)
 
     def room(self) -> int:
-        if not self._hosts:
+        """None without a plain actor: then the cluster is away or full, and other workers may have the runs."""
+        plain = self._pools[PLAIN]
+        if not plain.hosts or self._cluster is None:
             return 0
-        flights = [flight for host in self._hosts for flight in host.flights.values()]
-        oldest = min((flight.given_at for flight in flights), default=None)
-        wanted = self._pace.wanted(len(self._hosts), monotonic() - oldest if oldest is not None else 0.0)
-        return max(0, wanted - len(flights) - len(self._waiting))
+        special = sum(pool.held for pool in self._pools.values() if pool is not plain)
+        return max(0, plain.room() - special)
+
+    def _hosts(self) -> list[Host]:
+        return [host for pool in list(self._pools.values()) for host in list(pool.hosts)]
 
     def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
-        for entry in self._waiting:
-            if entry[1].ref == ref:
-                self._waiting.remove(entry)
-                self._place.report([Ended(entry[1], stopped_by(request, 0.0))])
-                return
-        for host in self._hosts:
+        for pool in self._pools.values():
+            for entry in pool.waiting:
+                if entry.claim.ref == ref:
+                    pool.waiting.remove(entry)
+                    self._place.report([Ended(entry.claim, stopped_by(request, 0.0))])
+                    return
+        for host in self._hosts():
             host.stop(ref, request)
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
-        before = monotonic() - waiting_for
-        taken = [entry for entry in self._waiting if entry[2] <= before]
-        for entry in taken:
-            self._waiting.remove(entry)
-        return [claim for _, claim, _ in taken]
+        if not waiting_for:
+            for host in self._hosts():
+                host.withdraw()
+        return [claim for pool in self._pools.values() for claim in pool.take_back(waiting_for)]
 
     def kill(self) -> None:
         self._killed = True
-        for host in list(self._hosts):
-            host.end()
+        cluster = self._cluster
+        if cluster is not None:
+            cluster.kill_all()
 
     async def unbegun(self) -> list[Claim]:
         self._killed = False
@@ -146,62 +153,48 @@ class RayCoreExecutor:
     async def close(self) -> None:
         """End the actors with this worker; they outlive it only if it is killed."""
         self._killed = True
-        for host in list(self._hosts):
-            host.end()
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for pool in self._pools.values():
+            await pool.close()
         if self._cluster is not None:
-            await asyncio.to_thread(self._cluster.close)
+            await self._cluster.close()
 
     # The actors' side.
 
-    def _next_batch(self) -> list[tuple[str, Claim]]:
-        """What an idle actor gets: one run, or as many as it does in a moment."""
-        mean = self._pace.mean
-        share = -(-len(self._waiting) // max(1, len(self._hosts)))
-        tiny = mean is not None and mean < BATCH_SECONDS
-        count = min(MOST_PER_BATCH, share, int(BATCH_SECONDS / max(mean, 1e-6)) + 1) if tiny and mean is not None else 1
-        batch = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
-        return [(worker_id, claim) for worker_id, claim, _ in batch]
-
     def _ended(self, ended: Sequence[Ended]) -> None:
-        if ended and not self._killed:
-            self._pace.saw(len(ended), sum(one.outcome.elapsed or 0.0 for one in ended))
+        if not self._killed:
             self._place.report(ended)
 
-    def _lost(self, host: Host, error: BaseException) -> None:
-        """The actor is gone: the run it was at crashed, or was killed for a reason; the next ones had not begun."""
-        if self._killed:
-            host.flights.clear()
-            return
-        ended: list[Ended] = []
-        for flight in host.flights.values():
-            ended.append(Ended(flight.claim, _outcome(flight, error, begun=not ended)))
+    def _lost(self, host: Host, error: ActorGone) -> None:
+        """Report the runs of an actor that is gone."""
+        flights = list(host.flights.values())
         host.flights.clear()
-        if ended:
-            self._place.report(ended)
+        if flights and not self._killed:
+            self._place.report([Ended(one.claim, _outcome(one, error, alone=len(flights) == 1)) for one in flights])
 
     async def _look_after(self) -> None:
-        """End actors whose run ignores a request to stop, or its time limit; show where long runs are executed."""
+        """End actors whose run ignores a request to stop, or its time limit; attend to runs that take long."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
             now = monotonic()
-            for host in list(self._hosts):
-                for flight in list(host.flights.values()):
-                    if self._is_deaf(flight, now):
-                        host.end()
-                        break
-                    if now - flight.given_at > DESCRIBE_AFTER and not flight.described:
-                        flight.described = True
-                        self._describe(host, flight)
+            for host in self._hosts():
+                if any(self._is_deaf(flight, now) for flight in host.flights.values()):
+                    host.end()
+                elif (first := host.first) is not None and now - (first.first_at or now) > LONG_SECONDS:
+                    host.withdraw()
+                    if not first.described:
+                        first.described = True
+                        self._describe(host, first)
 
     def _is_deaf(self, flight: Flight, now: float) -> bool:
-        grace = self._place.limits.grace
         limit = timeout_of(flight.claim.policy) or self._place.limits.timeout
-        if limit is not None and flight.stop is None and now - flight.given_at > limit + flight.extended:
+        running = flight.first_at is not None and flight.stop is None
+        # The actor asks the run to stop when its time is over; this is for actors that cannot.
+        if limit is not None and running and now - (flight.first_at or now) > limit + flight.extended:
             flight.stop, flight.stop_at = out_of_time(limit), now
-        return flight.stop is not None and now - flight.stop_at > grace
+        return flight.stop is not None and now - flight.stop_at > self._place.limits.grace
 
     def _describe(self, host: Host, flight: Flight) -> None:
         async def describe() -> None:
@@ -213,11 +206,20 @@ class RayCoreExecutor:
         task.add_done_callback(self._tasks.discard)
 
 
-def _outcome(flight: Flight, error: BaseException, *, begun: bool) -> Outcome:
+async def _answers(cluster: Cluster) -> bool:
+    with suppress(ActorGone, TimeoutError):
+        async with asyncio.timeout(PROBE_SECONDS):
+            return await cluster.answers()
+    return False
+
+
+def _outcome(flight: Flight, error: ActorGone, *, alone: bool) -> Outcome:
+    """What became of a run whose actor is gone. Of a batch it is not known which run was at fault: none pays for it."""
+    elapsed = monotonic() - flight.given_at
     if flight.stop is not None:
-        return stopped_by(flight.stop, monotonic() - flight.given_at)
-    if not begun:
-        return NotBegun()
-    message = str(error).partition("\n")[0][:1000]
-    described = {"class": type(error).__name__, "message": message, "traceback": None}
-    return Failed(described, reason=ReasonCode.CRASH, elapsed=monotonic() - flight.given_at)
+        return stopped_by(flight.stop, elapsed)
+    if not alone:
+        return HandedBack(elapsed)
+    message = mask_secrets(str(error).partition("\n")[0][:1000])
+    described = {"class": error.kind, "message": message, "traceback": None}
+    return Failed(described, reason=ReasonCode.CRASH, elapsed=elapsed, lost=True)

@@ -16,25 +16,23 @@ from holdfast.domain.ids import new_id
 from holdfast.domain.reasons import LeaseRequest
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.channel import received_options
+from holdfast.executors.ray_cluster import ActorGone, Cluster
 from holdfast.executors.ray_messages import frame, messages_of, received_outcome, sent_claim
 
 if TYPE_CHECKING:
-    from holdfast.executors.ray_core import Cluster
+    from holdfast.executors.ray_pool import Shape
 
-# How long an actor waits for something to say. A run that is given meanwhile must not wait for that.
+# How long an exchange waits for messages of the actor.
 POLL_SECONDS = 1.0
-
-
-class ActorGone(Exception):
-    """The actor was ended, or belongs to another worker now."""
 
 
 @dataclass(eq=False, slots=True)
 class Flight:
-    """One run that an actor was given."""
+    """One run that an actor was given. It is `first_at` when all runs before it have ended."""
 
     claim: Claim
     given_at: float = field(default_factory=monotonic)
+    first_at: float | None = None
     extended: float = 0.0
     stop: LeaseRequest | None = None
     stop_at: float = 0.0
@@ -42,18 +40,20 @@ class Flight:
 
 
 class Host:
-    """Gives an actor a batch when it is idle, and carries what its runs note, ask and report."""
+    """Gives an actor a batch when it is idle, and carries the notes, questions and results of its runs."""
 
     def __init__(
         self,
         cluster: Cluster,
         name: str,
+        shape: Shape,
         place: ExecutorContext,
         next_batch: Callable[[], list[tuple[str, Claim]]],
         ended: Callable[[Sequence[Ended]], None],
     ) -> None:
+        self.name = name
         self._cluster = cluster
-        self._name = name
+        self._shape = shape
         self._place = place
         self._next_batch = next_batch
         self._ended = ended
@@ -61,35 +61,39 @@ class Host:
         self._messages: list[Any] = []
         self._bell = asyncio.Event()
         self._questions: set[asyncio.Task[None]] = set()
+        self._withdrawn = False
         self.flights: dict[AttemptRef, Flight] = {}
         self.where: dict[str, str] = {}
-        self.actor: Any = None
         self.killed = False
 
     async def start(self) -> bool:
         """Get hold of the actor. False if it is still busy for a worker that is gone."""
-        self.actor = await asyncio.to_thread(self._cluster.make_host, self._name, self._place)
-        found = await self.actor.adopt.remote(self._owner)
-        if found is None:
+        found = await self._cluster.start(self.name, self._shape, self._place, self._owner)
+        if found is None or self.killed:
             return False
         self.where = {**found, "ray_address": self._cluster.address}
         return True
 
-    async def work(self) -> None:
-        """Exchange messages until the actor is gone, which raises what Ray says about it."""
+    async def work(self, idle_seconds: float | None) -> None:
+        """Exchange messages until the actor was idle for so long. If it is gone, raise what Ray says about it."""
+        busy_at = monotonic()
         while not self.killed:
             if not self.flights:
+                if idle_seconds is not None and monotonic() - busy_at > idle_seconds:
+                    return
                 await self._wait_for_batch()
             out, self._messages = self._messages, []
+            if self.flights:
+                busy_at = monotonic()
             wait = POLL_SECONDS if self.flights else 0.0
-            data = await self.actor.exchange.remote(self._owner, frame(out), wait)
+            data = await self._cluster.exchange(self.name, self._owner, frame(out), wait)
             if data is None:
-                raise ActorGone(f"actor {self._name} belongs to another worker now")
+                raise ActorGone("ActorTaken", f"actor {self.name} belongs to another worker now")
             self._receive(messages_of(data))
-        raise ActorGone(f"actor {self._name} was ended")
+        raise ActorGone("ActorEnded", f"actor {self.name} was ended")
 
     async def _wait_for_batch(self) -> None:
-        """Wait for runs, for a poll's time at most: an actor that hears nothing thinks that its worker is gone."""
+        """Wait for runs, for a poll's time at most: an actor without messages concludes that its worker is gone."""
         batch = self._next_batch()
         if not batch:
             self._bell.clear()
@@ -98,9 +102,21 @@ class Host:
             except TimeoutError:
                 return
             batch = self._next_batch()
+        self._withdrawn = False
         for worker_id, claim in batch:
             self.flights[claim.ref] = Flight(claim)
             self._messages.append(["give", worker_id, [sent_claim(claim)]])
+        self._mark_first()
+
+    def _mark_first(self) -> None:
+        first = next(iter(self.flights.values()), None)
+        if first is not None and first.first_at is None:
+            first.first_at = monotonic()
+
+    @property
+    def first(self) -> Flight | None:
+        """The run that the actor is at, unless it executes several at once."""
+        return next(iter(self.flights.values()), None)
 
     def wake(self) -> None:
         self._bell.set()
@@ -111,11 +127,17 @@ class Host:
             flight.stop, flight.stop_at = request, monotonic()
             self._deliver(["stop", ref.run_id, ref.number, request.reason, request.message])
 
+    def withdraw(self) -> None:
+        """Ask for the runs that wait behind the first, which takes longer than expected."""
+        if len(self.flights) > 1 and not self._withdrawn:
+            self._withdrawn = True
+            self._deliver(["withdraw"])
+
     def end(self) -> None:
-        """Kill the actor. May be called from any thread; `work` then raises."""
-        self.killed = True
-        if self.actor is not None:
-            self._cluster.kill(self.actor)
+        """Kill the actor; `work` then raises."""
+        if not self.killed:
+            self.killed = True
+            self._cluster.kill(self.name)
 
     def _receive(self, messages: Sequence[Any]) -> None:
         ended = []
@@ -138,6 +160,7 @@ class Host:
                     task = asyncio.create_task(self._answer(question, method, AttemptRef(*ref), arguments))
                     self._questions.add(task)
                     task.add_done_callback(self._questions.discard)
+        self._mark_first()
         self._ended(ended)
 
     async def _answer(self, question: int, method: str, ref: AttemptRef, arguments: list[Any]) -> None:
@@ -160,5 +183,5 @@ class Host:
             self._deliver(["refused", question, type(error).__name__, str(error)])
 
     def _deliver(self, message: Any) -> None:
-        """Send a message beside the exchange that waits. If the actor is gone, that exchange finds out."""
-        self.actor.deliver.remote(self._owner, frame([message]))
+        """Send a message while an exchange waits. If the actor is gone, that exchange finds out."""
+        self._cluster.deliver(self.name, self._owner, frame([message]))

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import uniform
 from time import monotonic
 from typing import Any
@@ -21,11 +22,13 @@ from holdfast.domain.execution import Ended, ExecutorContext, TakenOver
 from holdfast.domain.masking import mask_secrets
 from holdfast.domain.reasons import LeaseRequest, ReasonCode
 from holdfast.domain.settling import Failed, HandedBack, Outcome, stopped_by
-from holdfast.domain.tasks import registry
+from holdfast.domain.tasks import Task, registry
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.ray_jobs_api import JobInfo, RayAway, RayJobs, RayRefused
+from holdfast.executors.ray_reconciler import LOOK_EVERY, Reconciler, submission_id
 from holdfast.executors.ray_resources import of_job
 from holdfast.observe import emit
+from holdfast.processes.threads import in_thread
 
 ENTRYPOINT = "exec python -m holdfast.rayjob {run_id} {number} {worker_id}"
 POLL_EVERY = 1.0
@@ -34,11 +37,6 @@ STOP_WITHIN = 5.0
 # Ray gives up on a job that finds no room after 900 s; a job that has not begun somewhat later never will.
 START_WITHIN = 1000.0
 MESSAGE_LENGTH = 2000
-
-
-def submission_id(ref: AttemptRef, worker_id: str) -> str:
-    """The id of the job of an attempt. A claim that was given back keeps its number, so the worker is part of it."""
-    return f"holdfast-{ref.run_id}-{ref.number}-{worker_id[-12:]}"
 
 
 @dataclass(eq=False, slots=True)
@@ -59,8 +57,9 @@ class RayJobExecutor:
 
     name = "ray_job"
 
-    def __init__(self, slots: int, jobs: RayJobs) -> None:
+    def __init__(self, slots: int, jobs: RayJobs, environments: Mapping[str, Mapping[str, Any]]) -> None:
         self.slots = slots
+        self._environments = environments
         self._ray = jobs
         self._jobs: dict[AttemptRef, _Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,6 +70,8 @@ class RayJobExecutor:
     async def open(self, place: ExecutorContext) -> None:
         self._place = place
         self._start(self._reconcile())
+        if place.remote_attempts is not None:
+            self._start(self._look_after_all(Reconciler(self._ray, place.remote_attempts, place.limits.grace)))
 
     def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
         for claim in claims:
@@ -143,8 +144,8 @@ class RayJobExecutor:
         pause = 0.5
         while self._jobs.get(claim.ref) is job:
             try:
-                needs = of_job(task.resources if task else None)
-                await asyncio.to_thread(self._ray.submit, job.id, entrypoint, needs)
+                needs = self._needs(task)
+                await in_thread(partial(self._ray.submit, job.id, entrypoint, needs))
             except RayAway as error:
                 self._note_away(str(error))
                 if monotonic() - job.given_at > SUBMIT_WITHIN:
@@ -156,10 +157,19 @@ class RayJobExecutor:
                 self._end(job, _failed("RayJobRefused", str(error)))
                 return
             else:
-                self._away = None
+                self._note_back()
                 job.submitted_at = monotonic()
                 emit("ray.submitted", run_id=claim.run_id, attempt_count=claim.number, submission_id=job.id)
                 return
+
+    def _needs(self, task: Task | None) -> dict[str, Any]:
+        """Resources and environment of a job. Raise ValueError if the settings do not have its environment."""
+        needs = of_job(task.resources if task else None)
+        if task is not None and task.environment is not None:
+            if task.environment not in self._environments:
+                raise ValueError(f"no environment {task.environment!r} in HOLDFAST_RAY_ENVIRONMENTS")
+            needs["runtime_env"] = dict(self._environments[task.environment])
+        return needs
 
     async def _cancel(self, job: _Job, request: LeaseRequest) -> None:
         """The run was cancelled, so it can no longer be taken over: it ends here, unless it was before."""
@@ -176,14 +186,14 @@ class RayJobExecutor:
 
     async def _stop_on_ray(self, job: _Job) -> None:
         with contextlib.suppress(RayAway, RayRefused):
-            await asyncio.to_thread(self._ray.stop, job.id)
+            await in_thread(partial(self._ray.stop, job.id))
 
     async def _reconcile(self) -> None:
         while True:
             try:
                 if self._away:
-                    await asyncio.to_thread(self._ray.version)
-                    self._away = None
+                    await in_thread(self._ray.version)
+                    self._note_back()
                 submitted = [job for job in self._jobs.values() if job.submitted_at is not None]
                 if submitted:
                     await self._look_at(submitted)
@@ -193,9 +203,18 @@ class RayJobExecutor:
                 emit("ray.not_reconciled", error=str(error))
             await asyncio.sleep(POLL_EVERY * uniform(0.7, 1.3))
 
+    async def _look_after_all(self, reconciler: Reconciler) -> None:
+        """Look after the jobs of all workers, those of dead ones too."""
+        while True:
+            try:
+                await reconciler.look()
+            except (RayAway, RayRefused, DatabaseUnreachable) as error:
+                emit("ray.not_reconciled", error=str(error))
+            await asyncio.sleep(LOOK_EVERY * uniform(0.7, 1.3))
+
     async def _look_at(self, jobs: list[_Job]) -> None:
         """Ask Ray first and the database then: what has ended in Ray and is still ours was never taken over."""
-        found = [await asyncio.to_thread(self._ray.find, job.id) for job in jobs]
+        found = [await in_thread(partial(self._ray.find, job.id)) for job in jobs]
         held = await self._held([job for job in jobs if not job.taken_over])
         for job, info in zip(jobs, found, strict=True):
             ended = info is None or info.ended
@@ -218,21 +237,26 @@ class RayJobExecutor:
 
     async def _why_not_begun(self, job: _Job, info: JobInfo | None) -> Failed:
         if info is None:
-            return _failed(
-                "RayJobLost", f"Ray no longer knows job {job.id}; its head was restarted", reason=ReasonCode.CRASH
-            )
+            error = {"class": "RayJobLost", "message": f"Ray no longer knows job {job.id}", "traceback": None}
+            return Failed(error, reason=ReasonCode.CRASH, elapsed=None, lost=True)
         said = info.message
         with contextlib.suppress(RayAway, RayRefused):
-            said = said + "\n" + await asyncio.to_thread(self._ray.logs, job.id)
+            said = said + "\n" + await in_thread(partial(self._ray.logs, job.id))
         message = f"job {job.id} ended {info.status} without taking the run over: {said.strip()[-MESSAGE_LENGTH:]}"
         return _failed("RayJobFailed", message, exit_code=info.exit_code)
 
     def _note_away(self, why: str) -> None:
         if self._away != why:
             emit("ray.away", error=why)
+            self._place.note_away(mask_secrets(why[:300]))
         self._away = why
 
+    def _note_back(self) -> None:
+        if self._away:
+            self._place.note_away(None)
+        self._away = None
 
-def _failed(kind: str, message: str, *, reason: ReasonCode | None = None, exit_code: int | None = None) -> Failed:
+
+def _failed(kind: str, message: str, exit_code: int | None = None) -> Failed:
     error = {"class": kind, "message": mask_secrets(message), "traceback": None}
-    return Failed(error, reason=reason, exit_code=exit_code, elapsed=None)
+    return Failed(error, exit_code=exit_code, elapsed=None)

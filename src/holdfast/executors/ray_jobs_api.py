@@ -5,19 +5,17 @@ Nothing that is sent here is secret: whoever may list jobs can read entrypoints,
 
 from __future__ import annotations
 
-import ipaddress
 import json
-import os
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
+
+from holdfast.executors.ray_addresses import RayTooOld, authorization, require_version
 
 TIMEOUT = 10.0
-OLDEST = (2, 40)
 # Answers are small; only logs can be long, and of those the end is enough.
 LOG_TAIL = 20_000
 ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
@@ -55,9 +53,12 @@ class RayJobs:
         self._timeout = timeout
 
     def version(self) -> str:
-        """The version of Ray. Raise RayRefused if it is too old."""
+        """The version of Ray. Raise RayAway if it is too old: another head may take its place."""
         version = str(self._ask("GET", "/api/version")["ray_version"])
-        require_version(version)
+        try:
+            require_version(version)
+        except RayTooOld as error:
+            raise RayAway(str(error)) from error
         return version
 
     def submit(self, submission_id: str, entrypoint: str, resources: Mapping[str, Any]) -> None:
@@ -80,14 +81,12 @@ class RayJobs:
             if error.args[-1] == 404:
                 return None
             raise
-        return JobInfo(
-            found.get("status") or "PENDING",
-            found.get("message") or "",
-            found.get("driver_exit_code"),
-            found.get("job_id"),
-            found.get("driver_node_id"),
-            found.get("entrypoint") or "",
-        )
+        return _info(found)
+
+    def list(self) -> dict[str, JobInfo]:
+        """All jobs that were submitted to this Ray, by their submission ids."""
+        found = self._ask("GET", "/api/jobs/")
+        return {one["submission_id"]: _info(one) for one in found if one.get("submission_id")}
 
     def stop(self, submission_id: str) -> None:
         """Ask Ray to stop a job. A job that has not started may ignore it; the fence in its entrypoint does not."""
@@ -95,18 +94,22 @@ class RayJobs:
 
     def logs(self, submission_id: str) -> str:
         """The end of what the job has printed."""
-        return str(self._ask("GET", f"/api/jobs/{quote(submission_id)}/logs").get("logs") or "")[-LOG_TAIL:]
+        return self.log(submission_id)[-LOG_TAIL:]
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def log(self, submission_id: str, most: int | None = None) -> str:
+        """What the job has printed, or so many characters of it."""
+        return str(self._ask("GET", f"/api/jobs/{quote(submission_id)}/logs").get("logs") or "")[:most]
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         request = urllib.request.Request(  # noqa: S310 - the scheme is checked where the address is read
             self.address + path,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json", **_authorization()},
+            headers={"Content-Type": "application/json", **authorization()},
             method=method,
         )
         try:
             with urllib.request.urlopen(request, timeout=self._timeout) as answer:  # noqa: S310
-                return dict(json.load(answer))
+                return json.load(answer)
         except urllib.error.HTTPError as error:
             said = error.read(2000).decode(errors="replace").strip()
             if error.code in (400, 404, 413, 422):
@@ -116,40 +119,12 @@ class RayJobs:
             raise RayAway(f"the Ray job server at {self.address} does not answer: {error}") from error
 
 
-def _authorization() -> dict[str, str]:
-    """The token of this process, from the variables that Ray itself reads."""
-    if os.environ.get("RAY_AUTH_MODE") != "token":
-        return {}
-    token = os.environ.get("RAY_AUTH_TOKEN", "")
-    path = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    if not token and path:
-        token = Path(path).read_text("utf-8").strip()
-    return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-def job_server(address: str | None) -> str:
-    """The address of the job server. Raise ValueError if it is not an address that jobs are sent to."""
-    parts = urlsplit(address or "")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("set HOLDFAST_RAY_ADDRESS to the address of Ray's job server, such as http://127.0.0.1:8265")
-    if not _is_private(parts.hostname) and not _authorization():
-        raise ValueError(
-            f"{parts.hostname} is a public address, and whoever reaches a Ray without a token can run anything on it; "
-            "use a private address, or set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
-        )
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def _is_private(host: str) -> bool:
-    """Whether the address is one of a private network or of this machine. Names are those of a private network."""
-    try:
-        return ipaddress.ip_address(host).is_private
-    except ValueError:
-        return True
-
-
-def require_version(version: str) -> None:
-    """Raise RayRefused if Ray is older than this executor was written for."""
-    numbers = [int(part) for part in version.split(".")[:2] if part.isdigit()]
-    if len(numbers) == 2 and tuple(numbers) < OLDEST:
-        raise RayRefused(f"Ray {version} is too old; Holdfast needs {OLDEST[0]}.{OLDEST[1]} or newer")
+def _info(found: Mapping[str, Any]) -> JobInfo:
+    return JobInfo(
+        found.get("status") or "PENDING",
+        found.get("message") or "",
+        found.get("driver_exit_code"),
+        found.get("job_id"),
+        found.get("driver_node_id"),
+        found.get("entrypoint") or "",
+    )

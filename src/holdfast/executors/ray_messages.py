@@ -2,6 +2,7 @@
 
 to the actor    give    the worker's id and claims
                 stop    an attempt has to stop: the reason and the message of the request
+                withdraw   give back the runs that have not begun
                 answer, refused   the response to a question
 from the actor  ended   how an attempt ended
                 progress, log, extend   notes of an attempt
@@ -51,7 +52,7 @@ def sent_outcome(outcome: Outcome | Settled) -> list[Any]:
         case Settled():
             return ["settled", outcome.elapsed]
         case HandedBack():
-            return ["handed back", outcome.elapsed]
+            return ["handed back", outcome.elapsed, outcome.reason, outcome.delay]
         case NotBegun():
             return ["not begun"]
         case Stopped():
@@ -67,8 +68,8 @@ def received_outcome(sent: Sequence[Any]) -> Outcome | Settled:
             return Failed(error, retryable, ReasonCode(reason) if reason else None, code, elapsed)
         case ["settled", elapsed]:
             return Settled(elapsed)
-        case ["handed back", elapsed]:
-            return HandedBack(elapsed)
+        case ["handed back", elapsed, reason, delay]:
+            return HandedBack(elapsed, ReasonCode(reason), delay)
         case ["not begun"]:
             return NotBegun()
         case ["stopped", elapsed]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.domain.execution import INLINE
 from holdfast.domain.reasons import ReasonCode
 from holdfast.domain.records import Reason
 from holdfast.domain.states import Status
+from holdfast.domain.tasks import registry
 from holdfast.domain.values import RunRecord
 from holdfast.ops.read import get
 from holdfast.sql import dependencies
@@ -55,10 +57,22 @@ def _pending(at: Situation, awaited: Sequence[Awaited]) -> list[Reason]:
     elif at.workers_of_queue == 0:
         reasons.append(Reason(ReasonCode.NO_WORKER_FOR_QUEUE, {"queue": at.queue, "workers": at.workers}))
     elif at.workers_of_task == 0:
-        reasons.append(Reason(ReasonCode.NO_WORKER_FOR_TASK, {"queue": at.queue, "task": at.task}))
+        reasons.append(_no_worker_for_task(at))
+    elif at.workers_away == at.workers_of_task:
+        reasons.append(Reason(ReasonCode.EXECUTOR_AWAY, {"queue": at.queue, "why": at.away}))
     if at.ahead:
         more = at.ahead >= AHEAD_AT_MOST
         reasons.append(Reason(ReasonCode.BEHIND, {"queue": at.queue, "ahead": at.ahead, "or_more": more}))
     if not reasons and at.free_slots <= 0:
         reasons.append(Reason(ReasonCode.BUSY))
     return reasons or [Reason(ReasonCode.NEXT)]
+
+
+def _no_worker_for_task(at: Situation) -> Reason:
+    """Whether the executor that the task names is missing, as far as its task is registered in this process."""
+    task = registry.find(at.task)
+    executor = task.executor if task is not None else None
+    if executor is not None and executor != INLINE and executor not in at.executors:
+        fields = {"queue": at.queue, "task": at.task, "executor": executor}
+        return Reason(ReasonCode.NO_WORKER_FOR_EXECUTOR, fields)
+    return Reason(ReasonCode.NO_WORKER_FOR_TASK, {"queue": at.queue, "task": at.task})

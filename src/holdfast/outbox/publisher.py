@@ -7,12 +7,11 @@ concurrent senders.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from random import random
 from time import monotonic
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from holdfast.domain.ids import new_id
 from holdfast.observe import emit
@@ -20,6 +19,7 @@ from holdfast.ops import outbox
 from holdfast.outbox.responses import GONE, Answer, readable
 from holdfast.outbox.stream import StreamSink
 from holdfast.outbox.webhook import WebhookSink
+from holdfast.processes.threads import in_thread
 from holdfast.runtime.settings import Settings
 from holdfast.sql.deliveries import Delivery, Held, Try
 from holdfast.sql.statement import Op
@@ -163,28 +163,3 @@ class Publisher:
             await asyncio.gather(self._round, return_exceptions=True)
         for sink in self._sinks.values():
             sink.close()
-
-
-async def in_thread(call: Callable[[], T]) -> T:
-    """Await a blocking call in a daemon thread, which does not keep the process alive if the wait is cancelled."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(done: Callable[[Any], None], value: Any) -> None:
-        if not future.done():
-            done(value)
-
-    def run() -> None:
-        try:
-            value = call()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the call is awaited
-            outcome: tuple[Callable[[Any], None], Any] = (future.set_exception, error)
-        else:
-            outcome = (future.set_result, value)
-        try:
-            loop.call_soon_threadsafe(settle, *outcome)
-        except RuntimeError:  # the loop has ended
-            return
-
-    threading.Thread(target=run, name="holdfast-publish", daemon=True).start()
-    return await future

@@ -18,29 +18,25 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from time import monotonic
 from typing import Any
 
-from holdfast.domain import errors
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import ConfigurationError, HoldfastError
 from holdfast.domain.execution import Ended, ExecutorContext, Limits
 from holdfast.domain.reasons import LeaseRequest, ReasonCode
+from holdfast.domain.settling import NotBegun
 from holdfast.domain.tasks import load_modules
 from holdfast.domain.values import AttemptRef, StoredResult
 from holdfast.executors.channel import sent_options
+from holdfast.executors.child_link import ERRORS, MESSAGE_LENGTH
 from holdfast.executors.inline import InlineExecutor
+from holdfast.executors.performing import clean
 from holdfast.executors.ray_messages import frame, messages_of, received_claim, sent_outcome
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import load
 
 LOOK_EVERY = 0.5
 SILENT = 70  # the exit code of an actor whose worker is gone
-
-# Errors that a question may be answered with, and that are made of a message alone.
-_ANSWERS: dict[str, type[HoldfastError]] = {
-    kind.__name__: kind for kind in (errors.BadInput, errors.ConfigurationError, errors.JobEnded, errors.LeaseLost)
-}
 
 
 class RunHost:
@@ -62,14 +58,14 @@ class RunHost:
         self._ready = asyncio.Event()
         self._executor: _Inline | None = None
         self._services = _Services(self._put)
-        self._seen_at = monotonic()
+        self._looks = 0
         threading.Thread(target=self._watch, name="holdfast-watch", daemon=True).start()
 
     async def adopt(self, owner: str) -> dict[str, str] | None:
         """Belong to this worker from now on. None if a run of another worker is still here."""
         if self._executor is not None and self._owner != owner and self._executor.busy:
             return None
-        self._owner, self._seen_at = owner, monotonic()
+        self._owner, self._looks = owner, 0
         if self._executor is None:
             self._executor = _Inline(self._put)
             await self._executor.open(self._place())
@@ -85,7 +81,7 @@ class RunHost:
                 await asyncio.wait_for(self._ready.wait(), wait)
         self._ready.clear()
         out, self._out = self._out, []
-        self._seen_at = monotonic()
+        self._looks = 0
         return frame(out)
 
     async def deliver(self, owner: str, data: bytes) -> None:
@@ -94,7 +90,7 @@ class RunHost:
             self._receive(self._executor, data)
 
     def _receive(self, executor: InlineExecutor, data: bytes) -> None:
-        self._seen_at = monotonic()
+        self._looks = 0
         for message in messages_of(data):
             self._obey(executor, message)
 
@@ -104,6 +100,8 @@ class RunHost:
                 executor.give(worker_id, [received_claim(one) for one in claims])
             case ["stop", run_id, number, reason, sentence]:
                 executor.stop(AttemptRef(run_id, number), LeaseRequest(ReasonCode(reason), sentence))
+            case ["withdraw"]:
+                self._report([Ended(claim, NotBegun()) for claim in executor.take_back()])
             case ["answer" | "refused" as kind, question, *said]:
                 self._services.answered(kind, question, said)
 
@@ -128,8 +126,14 @@ class RunHost:
         )
 
     def _watch(self) -> None:
-        while monotonic() - self._seen_at < self._silence:
+        """End this process when its worker has been silent for too long.
+
+        Looks are counted rather than seconds: a task that holds the interpreter keeps messages from being read, and
+        then no look happens either.
+        """
+        while self._looks < self._silence / LOOK_EVERY:
             threading.Event().wait(LOOK_EVERY)
+            self._looks += 1
         os._exit(SILENT)
 
 
@@ -161,7 +165,7 @@ class _Services:
         self._put("progress", tuple(ref), report)
 
     def note_log(self, ref: AttemptRef, level: str, message: str) -> None:
-        self._put("log", tuple(ref), level, message)
+        self._put("log", tuple(ref), level, clean(message, MESSAGE_LENGTH))
 
     async def _ask(self, method: str, ref: AttemptRef, *arguments: Any) -> Any:
         number = next(self._numbers)
@@ -176,14 +180,14 @@ class _Services:
         if kind == "answer":
             answer.set_result(said[0])
         else:
-            answer.set_exception(_ANSWERS.get(said[0], HoldfastError)(said[1]))
+            answer.set_exception(ERRORS.get(said[0], HoldfastError)(said[1]))
 
     async def find_step(self, ref: AttemptRef, name: str) -> str | None:
-        found: str | None = await self._ask("find_step", ref, name)
+        found: str | None = await self._ask("find_step", ref, clean(name, 300))
         return found
 
     async def record_step(self, ref: AttemptRef, name: str, result: str) -> None:
-        await self._ask("record_step", ref, name, result)
+        await self._ask("record_step", ref, clean(name, 300), result)
 
     async def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
         text = canonicalize(parameters)[0]
@@ -208,4 +212,8 @@ def _where() -> dict[str, str]:
     import ray
 
     context = ray.get_runtime_context()
-    return {"ray_actor_id": str(context.get_actor_id()), "ray_node_id": str(context.get_node_id())}
+    return {
+        "ray_job_id": str(context.get_job_id()),
+        "ray_actor_id": str(context.get_actor_id()),
+        "ray_node_id": str(context.get_node_id()),
+    }

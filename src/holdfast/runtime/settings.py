@@ -6,6 +6,7 @@ An unknown or invalid setting prevents the start, with one line that says what t
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +18,7 @@ from urllib.parse import quote
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.masking import mask_address
 from holdfast.domain.times import FURTHEST, is_duration
+from holdfast.executors.ray_addresses import refuse_secrets
 
 PREFIX = "HOLDFAST_"
 FILE = "holdfast.toml"
@@ -84,6 +86,26 @@ def _flag(value: str) -> bool:
 
 def _names(value: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def _clusters(value: str) -> tuple[str, ...]:
+    """Return clusters as `name=address`; a name may have two, that of the job server and that of the GCS."""
+    found = _names(value)
+    for one in found:
+        name, equals, address = one.partition("=")
+        if not (name and equals and address):
+            raise ValueError("must be name=address pairs, such as gpu=http://10.0.0.5:8265,gpu=10.0.0.5:6379")
+    return found
+
+
+def _environments(value: str) -> Mapping[str, Any]:
+    """Return Ray runtime environments by name. Those that would publish a secret are rejected."""
+    found = json.loads(value)
+    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+        raise ValueError('must be a JSON object of runtime environments, such as {"torch": {"pip": ["torch==2.9"]}}')
+    for name, environment in found.items():
+        refuse_secrets(name, environment)
+    return found
 
 
 def _one_of(*allowed: str) -> Callable[[str], str]:
@@ -158,7 +180,9 @@ class Settings:
     webhook_seconds: float = _setting(15.0, _seconds)
     webhook_allow_private: bool = _setting(False, _flag)
     delivery_days: int = _setting(7, _days)
-    ray_address: str | None = _setting(None, _text)
+    ray_address: tuple[str, ...] = _setting((), _names)
+    ray_clusters: tuple[str, ...] = _setting((), _clusters)
+    ray_environments: Mapping[str, Any] | None = _setting(None, _environments)
     log_format: str = _setting("auto", _one_of("auto", "json", "pretty"))
     log_level: str = _setting("info", _one_of("debug", "info", "warning", "error"))
     max_body_bytes: int = _setting(1024 * 1024, _whole(1))
@@ -198,6 +222,17 @@ class Settings:
                 "HOLDFAST_DATABASE_URL to an address such as postgresql://user:password@host:5432/name"
             )
         return self.database_url
+
+    def ray_addresses(self, cluster: str | None = None) -> tuple[str, ...]:
+        """Return the addresses of a Ray cluster by its name, or of the one without a name."""
+        if cluster is None:
+            return self.ray_address
+        pairs = [one.partition("=") for one in self.ray_clusters]
+        found = tuple(address for name, _, address in pairs if name == cluster)
+        if not found:
+            known = ", ".join(dict.fromkeys(name for name, _, _ in pairs)) or "none"
+            raise ConfigurationError(f"HOLDFAST_RAY_CLUSTERS has no cluster {cluster!r}; it has {known}")
+        return found
 
     def shown(self) -> list[tuple[str, str, str]]:
         """Return each setting as (name, value, origin), with secrets masked."""

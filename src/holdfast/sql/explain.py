@@ -27,6 +27,9 @@ class Situation(NamedTuple):
     workers_of_queue: int
     workers_of_task: int
     free_slots: int
+    executors: list[str]
+    workers_away: int
+    away: str | None
 
 
 def situation(run_id: str) -> Statement[Situation | None]:
@@ -42,7 +45,8 @@ def situation(run_id: str) -> Statement[Situation | None]:
                     where other.queue = ready.queue
                       and (other.ord, other.rank_at, other.run_id) < (ready.ord, ready.rank_at, ready.run_id)
                     limit %(at_most)s) as before),
-               serving.workers, serving.of_queue, serving.of_task, serving.free
+               serving.workers, serving.of_queue, serving.of_task, serving.free,
+               serving.executors, serving.away, serving.trouble
         from holdfast.runs
         left join holdfast.ready on ready.run_id = runs.id
         left join holdfast.waiting on waiting.run_id = runs.id
@@ -51,8 +55,12 @@ def situation(run_id: str) -> Statement[Situation | None]:
             select count(*) as workers,
                    count(*) filter (where serves) as of_queue,
                    count(*) filter (where serves and knows) as of_task,
-                   coalesce(sum(slots - busy) filter (where serves and knows), 0)::integer as free
-            from (select coalesce(runs.queue = any(queues), true) as serves,
+                   coalesce(sum(slots - busy) filter (where serves and knows), 0)::integer as free,
+                   coalesce(array_agg(distinct executor) filter (where serves), '{}') as executors,
+                   count(*) filter (where serves and knows and trouble is not null) as away,
+                   min(trouble) filter (where serves and knows) as trouble
+            from (select executor, statistics->>'executor_away' as trouble,
+                         coalesce(runs.queue = any(queues), true) as serves,
                          coalesce(runs.task = any(tasks), true) as knows, slots,
                          (select count(*) from holdfast.leases where leases.worker_id = workers.id) as busy
                   from holdfast.workers

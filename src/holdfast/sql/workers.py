@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import orjson
 
 from holdfast.domain.records import WorkerRecord
@@ -65,6 +67,40 @@ def renew(worker_id: str, completed: int = 0, failed: int = 0) -> Statement[Rene
         """,
         {"worker_id": worker_id, "completed": completed, "failed": failed},
         _renewal,
+    )
+
+
+def note_away(worker_id: str, why: str | None) -> Statement[None]:
+    """Note that the cluster of a worker's executor does not answer, and why; None if it answers again."""
+    return Statement(
+        """
+        update holdfast.workers
+        set statistics = (coalesce(statistics::jsonb, '{}') - 'executor_away'
+                          || case when %(why)s::text is null then '{}'::jsonb
+                                  else jsonb_build_object('executor_away', %(why)s::text) end)::json
+        where id = %(worker_id)s::uuid and expires_at > holdfast.now()
+        """,
+        {"worker_id": worker_id, "why": why},
+        nothing,
+    )
+
+
+class AwayWorker(NamedTuple):
+    """A live worker whose executor does not reach its cluster."""
+
+    name: str
+    executor: str
+    why: str
+
+
+def away() -> Statement[list[AwayWorker]]:
+    return Statement(
+        """
+        select name, executor, statistics->>'executor_away' from holdfast.workers
+        where expires_at > holdfast.now() and statistics->>'executor_away' is not null order by name limit 20
+        """,
+        {},
+        each(AwayWorker._make),
     )
 
 

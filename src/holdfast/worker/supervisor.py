@@ -25,6 +25,7 @@ from holdfast.sql.statement import Op
 from holdfast.worker.database import Busy, Database, ReadOnly, Unavailable, said
 from holdfast.worker.exchange import Exchange
 from holdfast.worker.options import WorkerOptions
+from holdfast.worker.remote_attempts import DatabaseRemoteAttempts
 from holdfast.worker.renewal import RenewalThread
 from holdfast.worker.session import WorkerSession
 from holdfast.worker.upkeep import Upkeep
@@ -52,6 +53,8 @@ class Worker:
         self._fenced: str | None = None
         self._look_for_stops = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._away: dict[str, str | None] = {}
+        self._noting: asyncio.Task[None] | None = None
 
     def run(self) -> None:
         """Work until SIGTERM or SIGINT; a second signal stops at once. With `until_empty`, until no run is left."""
@@ -175,7 +178,25 @@ class Worker:
             database_url=self.options.database_url,
             task_modules=self.options.task_modules,
             transactions=TRANSACTIONS,
+            remote_attempts=DatabaseRemoteAttempts(self._database),
+            note_away=partial(self._note_away, name),
         )
+
+    def _note_away(self, executor: str, why: str | None) -> None:
+        """Store that an executor does not reach its cluster, or does again."""
+        self._away[executor] = why
+        self._noting = asyncio.create_task(self._store_away())
+
+    async def _store_away(self) -> None:
+        why = "; ".join(found for found in self._away.values() if found) or None
+
+        def note() -> Op[None]:
+            return (yield from workers.note_away(self.id, why))
+
+        try:
+            await self._database.transact(note)
+        except (Unavailable, Busy, psycopg.Error) as error:
+            emit("worker.away_not_noted", worker_id=self.id, error=said(error))
 
     async def _register(self, *, waiting: bool) -> None:
         """Register a new session, and renew it from now on."""
@@ -256,6 +277,8 @@ class Worker:
         await self._deregister(settled=False)
         exchange.begin_session()
         await self._register(waiting=True)
+        if any(self._away.values()):
+            await self._store_away()
 
     def _receive_hints(self, hints: frozenset[str]) -> None:
         if not hints:
@@ -303,6 +326,8 @@ class Worker:
     async def _leave(self) -> None:
         """Kill the runs that are left, write all results, and deregister."""
         exchange = self._exchange
+        if self._noting is not None:
+            self._noting.cancel()
         for executor in self.executors:
             executor.kill()
             # A run may be handed back only when it is certainly dead.

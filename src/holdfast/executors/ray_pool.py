@@ -1,0 +1,215 @@
+"""The actors of one shape that a worker keeps, and the runs that wait for them.
+
+Tasks that need nothing special share the plain pool, whose actors are always there. Tasks that name resources or an
+environment get actors of that shape when their runs arrive; such actors end when they have been idle for a while,
+because they keep their resources from others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from random import uniform
+from time import monotonic
+from typing import Any, NamedTuple
+
+import orjson
+
+from holdfast.domain.execution import Ended, ExecutorContext
+from holdfast.domain.masking import mask_secrets
+from holdfast.domain.tasks import Task
+from holdfast.domain.values import Claim
+from holdfast.executors.pace import Pace
+from holdfast.executors.ray_cluster import ActorGone, Cluster, RayGone
+from holdfast.executors.ray_host import Host
+from holdfast.observe import emit
+
+# Runs that take less than this on average are given in batches that keep an actor busy for about so long.
+BATCH_SECONDS = 0.05
+MOST_PER_BATCH = 200
+IDLE_SECONDS = 30.0
+# How long runs wait for an actor that is starting, before another worker may have them.
+START_SECONDS = 60.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+
+
+class Shape(NamedTuple):
+    """What an actor has: resources, as canonical text, and the environment profile that the settings name."""
+
+    resources: str = "{}"
+    environment: str | None = None
+
+    @property
+    def needs(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = orjson.loads(self.resources)
+        return found
+
+
+PLAIN = Shape()
+
+
+def shape_of(task: Task | None) -> Shape:
+    """The shape of actor that this task has to be executed by."""
+    if task is None or not (task.resources or task.environment):
+        return PLAIN
+    text = orjson.dumps(dict(task.resources or {}), option=orjson.OPT_SORT_KEYS).decode()
+    return Shape(text, task.environment)
+
+
+class Waiting(NamedTuple):
+    worker_id: str
+    claim: Claim
+    given_at: float
+
+
+class Pool:
+    """Keeps up to `slots` actors of one shape. A plain pool is `warm`: all of its actors are always there."""
+
+    def __init__(
+        self,
+        name: str,
+        shape: Shape,
+        slots: int,
+        place: ExecutorContext,
+        lost: Callable[[Host, ActorGone], None],
+        ended: Callable[[Sequence[Ended]], None],
+    ) -> None:
+        self.name = name
+        self.shape = shape
+        self.slots = slots
+        self.pace = Pace(slots * MOST_PER_BATCH)
+        self.waiting: deque[Waiting] = deque()
+        self.hosts: list[Host] = []
+        self.starting: list[Host] = []
+        self._place = place
+        self._lost = lost
+        self._ended = ended
+        self._away: str | None = None
+        self._keepers: dict[int, asyncio.Task[None]] = {}
+
+    @property
+    def warm(self) -> bool:
+        return self.shape == PLAIN
+
+    @property
+    def held(self) -> int:
+        return len(self.waiting) + sum(len(host.flights) for host in self.hosts)
+
+    def add(self, waiting: Sequence[Waiting], cluster: Cluster | None) -> None:
+        self.waiting.extend(waiting)
+        self.grow(cluster)
+        for host in self.hosts:
+            host.wake()
+
+    def grow(self, cluster: Cluster | None) -> None:
+        """Start the actors that are missing: all of a plain pool, as many as there are runs of another."""
+        if cluster is None:
+            return
+        wanted = self.slots if self.warm else min(self.slots, self.held)
+        for number in range(self.slots):
+            if len(self._keepers) >= wanted:
+                return
+            if number not in self._keepers:
+                task = self._keepers[number] = asyncio.create_task(self._keep(cluster, number))
+                task.add_done_callback(partial(self._kept, number))
+
+    def _kept(self, number: int, keeper: asyncio.Task[None]) -> None:
+        if self._keepers.get(number) is keeper:
+            del self._keepers[number]
+
+    async def _keep(self, cluster: Cluster, number: int) -> None:
+        """Have an actor work, and another in its place whenever it is gone, until it is not needed any more."""
+        name, pause = f"{self.name}-{number}", FIRST_PAUSE
+        while True:
+            host = Host(cluster, name, self.shape, self._place, self._next_batch, self._saw)
+            try:
+                if await self._started(host):
+                    pause = FIRST_PAUSE
+                    await host.work(None if self.warm else IDLE_SECONDS)
+                    return
+            except asyncio.CancelledError:
+                self._lost(host, ActorGone("ActorGivenUp", f"the worker gave up actor {name}"))
+                raise
+            except RayGone as error:
+                self._lost(host, error)
+                return
+            except ActorGone as error:
+                if not host.killed:
+                    emit("ray.actor_lost", name=name, error=f"{error.kind}: {str(error)[:300]}")
+                if not (host.where or host.killed):
+                    self._note(f"actors do not start: {error.kind}: {str(error)[-300:]}")
+                self._lost(host, error)
+            finally:
+                with suppress(ValueError):
+                    self.hosts.remove(host)
+                host.end()
+            if not (host.where or host.killed):
+                await asyncio.sleep(pause * uniform(0.7, 1.3))
+                pause = min(LONGEST_PAUSE, pause * 2)
+
+    async def _started(self, host: Host) -> bool:
+        self.starting.append(host)
+        try:
+            if not await host.start():
+                return False
+        finally:
+            self.starting.remove(host)
+        self.hosts.append(host)
+        self._note(None)
+        emit("ray.actor_started", name=host.name, **host.where)
+        return True
+
+    def _note(self, why: str | None) -> None:
+        """Let `why` say that no actor starts. A single pool may be without them; the plain one decides."""
+        if self.warm and why != self._away:
+            self._away = why
+            self._place.note_away(mask_secrets(why) if why else None)
+
+    def _saw(self, ended: Sequence[Ended]) -> None:
+        if ended:
+            self.pace.saw(len(ended), sum(one.outcome.elapsed or 0.0 for one in ended))
+            self._ended(ended)
+
+    def room(self) -> int:
+        """How many more runs make sense, of the plain shape."""
+        flights = [flight for host in self.hosts for flight in host.flights.values()]
+        oldest = min((flight.given_at for flight in flights), default=None)
+        wanted = self.pace.wanted(len(self.hosts), monotonic() - oldest if oldest is not None else 0.0)
+        return wanted - len(flights) - len(self.waiting)
+
+    def take_back(self, waiting_for: float) -> list[Claim]:
+        """Forget runs that have waited this long. Runs that an actor is being started for are worth a longer wait."""
+        if waiting_for and self._keepers and not self.hosts:
+            waiting_for = START_SECONDS
+        before = monotonic() - waiting_for
+        taken = [one for one in self.waiting if one.given_at <= before]
+        for one in taken:
+            self.waiting.remove(one)
+        return [one.claim for one in taken]
+
+    def _next_batch(self) -> list[tuple[str, Claim]]:
+        """What an idle actor gets: one run, or as many first attempts as it does in a moment.
+
+        If an actor dies with a batch, nothing says which runs had begun. So all of them are handed back, and each is
+        executed alone the next time.
+        """
+        if not self.waiting:
+            return []
+        share = -(-len(self.waiting) // max(1, len(self.hosts)))
+        mean = self.pace.mean
+        tiny = mean is not None and mean < BATCH_SECONDS
+        most = min(MOST_PER_BATCH, share, int(BATCH_SECONDS / max(mean or 0.0, 1e-6)) + 1) if tiny else 1
+        batch = [self.waiting.popleft()]
+        while len(batch) < most and self.waiting and batch[0].claim.number == self.waiting[0].claim.number == 1:
+            batch.append(self.waiting.popleft())
+        return [(one.worker_id, one.claim) for one in batch]
+
+    async def close(self) -> None:
+        keepers = list(self._keepers.values())
+        for keeper in keepers:
+            keeper.cancel()
+        self._keepers.clear()
+        await asyncio.gather(*keepers, return_exceptions=True)

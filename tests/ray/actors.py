@@ -1,0 +1,63 @@
+"""A cluster that does as the test says, in place of Ray: for what a real one does at no chosen moment."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast.domain.execution import Ended, ExecutorContext, Limits
+from holdfast.domain.values import Claim
+from holdfast.executors.ray_messages import frame, messages_of
+from holdfast.executors.ray_pool import Shape
+
+
+class FakeCluster:
+    """Collects what its actors are given. Each exchange waits for an answer of the test: messages, or an error."""
+
+    address = "127.0.0.1:1"
+
+    def __init__(self) -> None:
+        self.gone = asyncio.Event()
+        self.given: list[Any] = []
+        self.answers_of_actors: asyncio.Queue[list[Any] | BaseException] = asyncio.Queue()
+        self.shapes: list[Shape] = []
+        self.closed = False
+
+    async def start(self, name: str, shape: Shape, place: ExecutorContext, owner: str) -> dict[str, str] | None:
+        self.shapes.append(shape)
+        return {"ray_actor_id": "actor", "ray_node_id": "node"}
+
+    async def exchange(self, name: str, owner: str, data: bytes, wait: float) -> bytes | None:
+        self.given += messages_of(data)
+        if not wait:
+            return frame([])
+        answer = await self.answers_of_actors.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        return frame(answer)
+
+    def deliver(self, name: str, owner: str, data: bytes) -> None:
+        self.given += messages_of(data)
+
+    def kill(self, name: str) -> None:
+        """The test says when an exchange fails."""
+
+    def kill_all(self) -> None:
+        """The same."""
+
+    async def answers(self) -> bool:
+        return True
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def context_of(reported: list[Ended]) -> ExecutorContext:
+    """What an executor gets from a worker that only collects reports."""
+    services: Any = None
+    store: Any = None
+    return ExecutorContext(services, reported.extend, store, Limits(grace=0.1), "", (), "")
+
+
+def claim_of(run_id: str, number: int = 1, task: str = "mock") -> Claim:
+    return Claim(run_id, number, 0, task, "default", "{}", b"", None, 0, 0.0, None, None, 0, "")

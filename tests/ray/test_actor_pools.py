@@ -1,0 +1,163 @@
+"""The executor of actors on a cluster that does as the test says: deaths in batches, shapes, and calls that hang."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast.domain.execution import Ended
+from holdfast.domain.settling import Failed, HandedBack, NotBegun, Succeeded
+from holdfast.domain.values import Claim
+from holdfast.executors import ray_driver
+from holdfast.executors.ray_cluster import ActorGone, RayGone
+from holdfast.executors.ray_core import RayCoreExecutor
+from holdfast.executors.ray_driver import connected
+from holdfast.executors.ray_messages import sent_outcome
+from holdfast.executors.ray_pool import PLAIN, Shape
+from tests.ray import run_tasks, tasks
+from tests.ray.actors import FakeCluster, claim_of, context_of
+
+assert run_tasks
+assert tasks
+
+OOM = ActorGone("OutOfMemoryError", "the memory monitor killed the actor")
+
+
+class Play:
+    """An executor with one slot on a fake cluster, and what it reported."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.reported: list[Ended] = []
+        self.executor = RayCoreExecutor(1, "pool", self._connect)
+
+    async def _connect(self) -> FakeCluster:
+        return self.cluster
+
+    async def open(self) -> None:
+        await self.executor.open(context_of(self.reported))
+        await until(lambda: self.executor.room() > 0)
+
+    async def perform(self, *claims: Claim, elapsed: float = 0.0001) -> None:
+        """Have these runs succeed, in this time each."""
+        self.executor.give("worker", claims)
+        for claim in claims:
+            ended = ["ended", claim.run_id, claim.number, sent_outcome(Succeeded("1", None, elapsed))]
+            self.cluster.answers_of_actors.put_nowait([ended])
+        expected = len(self.reported) + len(claims)
+        await until(lambda: len(self.reported) == expected)
+        self.reported.clear()
+
+    def begun(self) -> list[str]:
+        return [message[2][0][0] for message in self.cluster.given if message[0] == "give"]
+
+
+async def until(holds: Callable[[], Any], seconds: float = 20.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 - conditions of a test
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def play() -> Any:
+    play = Play()
+    await play.open()
+    yield play
+    await play.executor.close()
+    assert play.cluster.closed
+
+
+async def test_a_run_whose_actor_ran_out_of_memory_is_lost_and_says_so(play: Play) -> None:
+    play.executor.give("worker", [claim_of("a")])
+    play.cluster.answers_of_actors.put_nowait(OOM)
+    await until(lambda: play.reported)
+    (ended,) = play.reported
+    assert isinstance(ended.outcome, Failed)
+    assert (ended.outcome.lost, ended.outcome.reason, ended.outcome.error["class"]) == (
+        True,
+        "crash",
+        "OutOfMemoryError",
+    )
+
+
+async def test_the_runs_of_a_batch_are_handed_back_when_its_actor_dies_and_then_given_alone(play: Play) -> None:
+    await play.perform(claim_of("first"))
+    play.executor.give("worker", [claim_of("a"), claim_of("b"), claim_of("c")])
+    await until(lambda: len(play.begun()) == 4)
+    play.cluster.answers_of_actors.put_nowait(OOM)
+    await until(lambda: len(play.reported) == 3)
+    assert all(isinstance(ended.outcome, HandedBack) for ended in play.reported)
+    play.cluster.given.clear()
+    await until(lambda: play.executor.room() > 0)
+    play.executor.give("worker", [claim_of("a", 2), claim_of("b", 2), claim_of("c", 2)])
+    await until(play.begun)
+    assert play.begun() == ["a"]
+    play.cluster.answers_of_actors.put_nowait(OOM)
+    await until(lambda: play.begun() == ["a", "b"])
+    assert isinstance(play.reported[-1].outcome, Failed)
+
+
+async def test_runs_behind_one_that_takes_long_are_withdrawn(play: Play) -> None:
+    await play.perform(claim_of("first"))
+    play.executor.give("worker", [claim_of("long"), claim_of("short")])
+    await until(lambda: ["withdraw"] in play.cluster.given)
+    play.cluster.answers_of_actors.put_nowait([["ended", "short", 1, sent_outcome(NotBegun())]])
+    await until(lambda: play.reported)
+    assert play.reported == [Ended(play.reported[0].claim, NotBegun())]
+
+
+async def test_a_task_with_resources_gets_an_actor_of_that_shape(play: Play) -> None:
+    play.executor.give("worker", [claim_of("a", task="ray.on_second")])
+    await until(play.begun)
+    assert play.cluster.shapes == [PLAIN, Shape('{"cpu":1,"custom":{"second":1}}')]
+    assert play.executor.room() == 0
+
+
+async def test_runs_are_lost_with_the_connection_and_the_executor_connects_again(play: Play) -> None:
+    play.executor.give("worker", [claim_of("a")])
+    await until(play.begun)
+    lost, play.cluster = play.cluster, FakeCluster()
+    lost.answers_of_actors.put_nowait(RayGone("RayDriverGone", "the driver ended"))
+    lost.gone.set()
+    await until(lambda: play.reported)
+    assert isinstance(play.reported[0].outcome, Failed)
+    await until(lambda: play.executor.room() > 0)
+    assert lost.closed
+
+
+HANGING = "import sys; sys.stdin.read()"
+
+
+@pytest.mark.parametrize("when", ["while it connects", "when it is connected"])
+async def test_an_executor_ends_within_seconds_if_its_driver_hangs(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that reads and never answers, as one does whose calls to Ray hang."""
+    real, started = asyncio.create_subprocess_exec, []
+
+    async def start(*command: str, **options: Any) -> Any:
+        process = await real(sys.executable, "-c", HANGING, **options)
+        started.append(process)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    monkeypatch.setattr(ray_driver, "CLOSE_SECONDS", 0.2)
+    if when == "when it is connected":
+        monkeypatch.setattr(ray_driver.RayDriver, "_ask", _answer_first(ray_driver.RayDriver._ask))
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
+        address = "{}:{}".format(*server.sockets[0].getsockname())
+        executor = RayCoreExecutor(1, "pool", lambda: connected(address, 60.0, {}))
+        await executor.open(context_of([]))
+        await until(lambda: started)
+        async with asyncio.timeout(20):
+            await executor.close()
+    assert started[0].returncode is not None
+
+
+def _answer_first(ask: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def answer(self: Any, *request: Any, **options: Any) -> Any:
+        return None if request == ("connect",) else await ask(self, *request, **options)
+
+    return answer
