@@ -72,4 +72,4 @@ def worker(
         from holdfast.processes.family import stop_with_parent
 
         stop_with_parent(with_parent)
-    run_worker(load(), WorkerRequest(queues, slots, executor, tasks, name, until_empty, health_port, cluster))
+    run_worker(load(), WorkerRequest(queues, slots, executor, tasks, name, until_empty, health_port, cluster=cluster))

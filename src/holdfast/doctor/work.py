@@ -84,7 +84,7 @@ def workers(target: Target) -> Finding:
     found = [worker for worker in target.query(workers_sql.listing()) if worker.status != "stopped"]
     if not found:
         return warn("workers", "none is running, so no run starts", "start one: holdfast worker")
-    away = patient.query(workers_sql.away())
+    away = target.query(workers_sql.away())
     if away:
         named = "; ".join(f"{one.name} ({one.executor}): {one.why}" for one in away)
         fix = "check HOLDFAST_RAY_ADDRESS, RAY_AUTH_MODE and the Ray head; these workers claim no runs meanwhile"
