@@ -209,6 +209,6 @@ HTTP = [
         "http.bridge",
         "                if client.left:\n                    break\n",
         "",
-        ByTest("tests.http.test_bridge::test_a_stream_ends_when_its_client_has_left"),
+        ByTest("tests.http.test_bridge::test_stream_ends_when_its_client_has_disconnected"),
     ),
 ]

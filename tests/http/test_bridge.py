@@ -21,7 +21,7 @@ SCOPE: Scope = {
 }
 
 
-def test_a_stream_ends_when_its_client_has_left() -> None:
+def test_stream_ends_when_its_client_has_disconnected() -> None:
     left = threading.Event()
     produced: list[bytes] = []
 

@@ -148,7 +148,7 @@ def test_tokens(local: Shell, shell: Shell) -> None:
         ("tokens", "list"),
     ],
 )
-def test_what_needs_the_database_says_so(local: Shell, words: tuple[str, ...]) -> None:
+def test_command_that_needs_the_database_says_so(local: Shell, words: tuple[str, ...]) -> None:
     database, api = local.database, "http://127.0.0.1:1"
     for given, environment in (
         (("--url", api), {"HOLDFAST_DATABASE_URL": database}),
@@ -159,12 +159,12 @@ def test_what_needs_the_database_says_so(local: Shell, words: tuple[str, ...]) -
     assert local.json("tokens", "list") == {"items": []}
 
 
-def test_an_address_for_other_commands_is_not_in_the_way(local: Shell) -> None:
+def test_url_for_other_commands_does_not_prevent_database_commands(local: Shell) -> None:
     assert local.run("subscriptions", "list", HOLDFAST_URL="http://127.0.0.1:1") is not None
     assert local.run("tokens", "list", HOLDFAST_URL="http://127.0.0.1:1") is not None
 
 
-def test_the_document_is_printed(local: Shell) -> None:
+def test_openapi_command_prints_the_document(local: Shell) -> None:
     document = json.loads(local.run("openapi"))
     assert document["openapi"] == "3.1.0"
     assert "/runs" in document["paths"]

@@ -37,7 +37,7 @@ def client(server: Server, settings: Settings) -> Iterator[HttpClient]:
         yield made
 
 
-def test_it_has_every_name_that_the_others_have() -> None:
+def test_both_http_clients_have_the_calls_of_all_clients() -> None:
     assert issubclass(HttpClient, Calls)
     assert issubclass(AsyncHttpClient, AsyncCalls)
     assert {name for name in dir(HttpClient) if not name.startswith("_")} | {"blocking_client"} == {
@@ -75,13 +75,13 @@ def test_wait_ends_with_the_run(client: HttpClient, hands: Hands) -> None:
     timer.join()
 
 
-def test_every_submission_makes_a_run_unless_asked_otherwise(client: HttpClient) -> None:
+def test_every_submission_makes_a_run_by_default(client: HttpClient) -> None:
     assert len({client.submit("mirror").id for _ in range(3)}) == 3
     assert len({client.submit("mirror", {"n": 1}, dedupe="active").id for _ in range(3)}) == 1
     assert len({client.submit("mirror", {"n": 2}, dedupe=timedelta(hours=1)).id for _ in range(3)}) == 1
 
 
-def test_options_travel(client: HttpClient) -> None:
+def test_options_of_a_submission_reach_the_run(client: HttpClient) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     assert client.submit("mirror", run_after=at).run_after == at
     soon = client.submit("mirror", run_after=timedelta(minutes=5))
@@ -99,7 +99,7 @@ def test_pending_run_is_postponed_by_a_delay_or_until_a_time(client: HttpClient)
         run.postpone()
 
 
-def test_many_at_once(client: HttpClient) -> None:
+def test_submit_many_makes_runs_of_one_task_and_of_several(client: HttpClient) -> None:
     many = client.submit_many("mirror", [{"n": n} for n in range(10)])
     assert [run.parameters["n"] for run in many] == list(range(10))
     assert all(run.created for run in many)
@@ -164,7 +164,7 @@ def test_errors_are_those_of_the_other_clients(client: HttpClient, server: Serve
         client.drain_worker("01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b")
 
 
-def test_operating(client: HttpClient, hands: Hands) -> None:
+def test_queues_and_workers_are_operated_over_http(client: HttpClient, hands: Hands) -> None:
     client.pause_queue("slow", reason="why not")
     (queue,) = client.queues()
     assert (queue.name, queue.pause_reason) == ("slow", "why not")
@@ -192,7 +192,7 @@ def test_events_and_logs_are_followed(client: HttpClient, hands: Hands) -> None:
     assert list(client.follow_events(run, after=3)) == []
 
 
-async def test_the_asynchronous_one(server: Server, settings: Settings, hands: Hands) -> None:
+async def test_asynchronous_client_submits_waits_and_follows(server: Server, settings: Settings, hands: Hands) -> None:
     async with AsyncHttpClient(server.url, settings=settings) as client:
         run = await client.submit("mirror", {"n": 1})
         hands.run(run.id, {"n": 1})

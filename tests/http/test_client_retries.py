@@ -213,7 +213,7 @@ def test_retry_after_is_seconds_or_a_date() -> None:
     assert retry_after({"retry-after": "soon"}) is None
 
 
-def test_an_address_is_needed(settings: Settings) -> None:
+def test_client_without_a_valid_url_is_refused(settings: Settings) -> None:
     with pytest.raises(holdfast.HoldfastError, match="HOLDFAST_URL"):
         HttpClient(settings=settings)
     with pytest.raises(holdfast.HoldfastError, match="http://"):

@@ -29,7 +29,7 @@ ROUTES = [(route.method, route.path) for noun in NOUNS for route in noun.routes]
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_generated_calls_get_answers_of_the_document(app: Flask, method: str, path: str) -> None:
+def test_generated_calls_get_the_documented_responses(app: Flask, method: str, path: str) -> None:
     operation = schemathesis.openapi.from_wsgi("/openapi.json", app)[path][method]
 
     @hypothesis.given(case=operation.as_strategy())

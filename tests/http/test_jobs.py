@@ -68,7 +68,7 @@ def test_a_job_is_stopped(api: FlaskClient, hands: Hands) -> None:
     assert api.post(f"{job['links']['self']}/cancel").status_code == 200
 
 
-def test_what_failed_is_done_again(api: FlaskClient, hands: Hands) -> None:
+def test_failed_tasks_of_a_job_are_retried(api: FlaskClient, hands: Hands) -> None:
     job = made(api)
     hands.fail(hands.claim(tasks(api, job)[0]["run_id"]))
     assert api.get(job["links"]["self"]).json["status"] == "FAILED"
@@ -120,14 +120,14 @@ def test_bad_jobs_are_refused_by_pointer(api: FlaskClient, body: Any, expected: 
 
 
 @pytest.mark.parametrize("path", ["/jobs/nope", "/jobs/01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"])
-def test_a_job_that_is_not_there(api: FlaskClient, path: str) -> None:
+def test_unknown_job_is_a_404(api: FlaskClient, path: str) -> None:
     asked = [api.get(path), api.get(f"{path}/tasks"), api.post(f"{path}/cancel"), api.post(f"{path}/retry")]
     asked.append(api.post(f"{path}/tasks", json={"entrypoint": "mirror"}))
     for answer in asked:
         assert (answer.status_code, problem(answer)) == (404, "job-not-found")
 
 
-def test_a_run_waits_for_others(api: FlaskClient, hands: Hands) -> None:
+def test_run_waits_for_its_dependencies(api: FlaskClient, hands: Hands) -> None:
     first = api.post("/runs", json={"model": "mirror", "parameters": {"n": 1}}).json["run_id"]
     second = api.post("/runs", json={"model": "mirror", "parameters": {"n": 2}, "depends_on": [first]}).json["run_id"]
     assert api.get(f"/runs/{second}/why").json["items"][0]["code"] == "dependencies"
@@ -156,7 +156,7 @@ def test_repeated_requests_with_a_key_create_one_job(api: FlaskClient, hands: Ha
     assert api.post("/jobs", json=body, headers={"Idempotency-Key": "night-1"}).json["completed_tasks"] == 1
 
 
-def test_a_key_of_a_run_makes_no_job(api: FlaskClient) -> None:
+def test_key_of_a_run_is_not_accepted_for_a_job(api: FlaskClient) -> None:
     run = api.post("/runs", json={"model": "mirror"}, headers={"Idempotency-Key": "k"})
     answer = api.post("/jobs", json={"name": "nightly", "tasks": TWO}, headers={"Idempotency-Key": "k"})
     assert (answer.status_code, problem(answer)) == (409, "key-reused")
@@ -177,7 +177,7 @@ def test_concurrent_requests_with_the_same_key_create_one_job(app: Flask) -> Non
     assert sorted(status for status, _ in answers) == [200] * 15 + [201]
 
 
-def test_a_key_of_a_task_that_stands_for_another_is_a_conflict_that_tells_no_values(api: FlaskClient) -> None:
+def test_key_of_another_task_is_a_conflict_that_reveals_no_values(api: FlaskClient) -> None:
     job = api.post("/jobs", json={"name": "nightly", "tasks": TWO}).json
     secret = {"entrypoint": "mirror", "key": "more", "kwargs": {"token": "secret"}}
     assert api.post(job["links"]["tasks"], json=secret).status_code == 201

@@ -38,7 +38,7 @@ class Watched(io.BytesIO):
         return piece
 
 
-def test_a_body_has_a_largest_size(settings: Settings, make_app: Callable[[Settings], Flask]) -> None:
+def test_body_above_the_limit_is_refused(settings: Settings, make_app: Callable[[Settings], Flask]) -> None:
     api = make_app(replace(settings, max_body_bytes=200)).test_client()
     frame = len(wrapped(b'{"x":""}'))
 
@@ -51,7 +51,7 @@ def test_a_body_has_a_largest_size(settings: Settings, make_app: Callable[[Setti
     assert "200 bytes" in answer.json["detail"]
 
 
-def test_too_large_a_body_is_not_read(api: FlaskClient) -> None:
+def test_body_above_the_limit_is_not_read(api: FlaskClient) -> None:
     body = Watched(b"x" * 100)
     environ = {"wsgi.input": body, "CONTENT_LENGTH": str(10**9), "CONTENT_TYPE": JSON, "REQUEST_METHOD": "POST"}
     assert api.open("/runs", method="POST", environ_overrides=environ).status_code == 413
@@ -67,7 +67,7 @@ def test_a_body_in_chunks_is_read_up_to_the_limit(settings: Settings, make_app: 
 
 
 @pytest.mark.parametrize("length", ["-1", "x", "1_0", "²"])
-def test_a_length_that_is_none_is_refused(api: FlaskClient, length: str) -> None:
+def test_invalid_content_length_is_refused(api: FlaskClient, length: str) -> None:
     environ = {"wsgi.input": io.BytesIO(b"{}"), "CONTENT_LENGTH": length, "CONTENT_TYPE": JSON}
     assert api.open("/runs", method="POST", environ_overrides=environ).status_code == 400
 
@@ -76,12 +76,12 @@ def test_a_length_that_is_none_is_refused(api: FlaskClient, length: str) -> None
     "given",
     ["text/plain", "", "application/x-www-form-urlencoded", "application/json; charset=latin-1", "application/jsonx"],
 )
-def test_only_json_is_read(api: FlaskClient, given: str) -> None:
+def test_body_of_another_media_type_is_refused(api: FlaskClient, given: str) -> None:
     answer = api.post("/runs", data=b'{"model":"mirror"}', headers={"Content-Type": given} if given else {})
     assert (answer.status_code, problem(answer)) == (415, "unsupported-media-type")
 
 
-def test_json_with_a_charset_is_json(api: FlaskClient) -> None:
+def test_json_with_a_utf8_charset_is_accepted(api: FlaskClient) -> None:
     answer = api.post("/runs", data=wrapped(b"{}"), headers={"Content-Type": 'Application/JSON; charset="UTF-8"'})
     assert answer.status_code == 201
     compressed = api.post("/runs", data=wrapped(b"{}"), content_type=JSON, headers={"Content-Encoding": "gzip"})
@@ -102,7 +102,7 @@ def test_json_with_a_charset_is_json(api: FlaskClient) -> None:
         b"01",
     ],
 )
-def test_what_is_not_json_is_a_400(api: FlaskClient, body: bytes) -> None:
+def test_body_that_is_not_json_is_a_400(api: FlaskClient, body: bytes) -> None:
     answer = post(api, body)
     assert (answer.status_code, problem(answer)) == (400, "not-json")
 
@@ -126,7 +126,7 @@ def test_what_is_not_json_is_a_400(api: FlaskClient, body: bytes) -> None:
         (b'{"a":[0,{"b/c":1e999}]}', "/parameters/a/1/b~1c"),
     ],
 )
-def test_values_that_cannot_be_kept_are_refused_by_pointer(
+def test_values_that_cannot_be_stored_are_refused_by_pointer(
     api: FlaskClient, parameters: bytes, pointer: str | None
 ) -> None:
     answer = post(api, wrapped(parameters))
@@ -147,7 +147,7 @@ def test_values_that_cannot_be_kept_are_refused_by_pointer(
         b'{"x":1e21}',
     ],
 )
-def test_what_is_accepted_comes_back_equal(api: FlaskClient, parameters: bytes) -> None:
+def test_accepted_values_are_returned_unchanged(api: FlaskClient, parameters: bytes) -> None:
     import orjson
 
     made = post(api, wrapped(parameters))
@@ -159,7 +159,7 @@ def test_what_is_accepted_comes_back_equal(api: FlaskClient, parameters: bytes) 
     assert again.json["payload_hash"] == made.json["payload_hash"]
 
 
-def test_a_body_must_be_what_its_digest_says(api: FlaskClient) -> None:
+def test_body_that_differs_from_its_digest_is_refused(api: FlaskClient) -> None:
     from base64 import b64encode
     from hashlib import sha256
 
@@ -172,7 +172,7 @@ def test_a_body_must_be_what_its_digest_says(api: FlaskClient) -> None:
         assert (answer.status_code, problem(answer)) == (400, "bad-digest")
 
 
-def test_parameters_may_be_as_deep_wherever_they_lie(api: FlaskClient) -> None:
+def test_depth_limit_of_parameters_does_not_depend_on_their_position(api: FlaskClient) -> None:
     def nested(depth: int) -> object:
         value: object = 1
         for _ in range(depth - 1):

@@ -22,13 +22,13 @@ def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]
     }
 
 
-def test_it_is_valid(api: FlaskClient) -> None:
+def test_openapi_document_is_valid(api: FlaskClient) -> None:
     document = api.get("/openapi.json").json
     assert document["openapi"] == "3.1.0"
     OpenAPIV31SpecValidator(document).validate()
 
 
-def test_it_has_every_route_and_no_other(app: Flask, api: FlaskClient) -> None:
+def test_openapi_document_has_every_route_and_no_other(app: Flask, api: FlaskClient) -> None:
     routed = {
         (method, rule.rule.replace("<", "{").replace(">", "}"))
         for rule in app.url_map.iter_rules()
@@ -58,7 +58,7 @@ def test_every_operation_is_described(api: FlaskClient) -> None:
                     assert kind in KINDS
 
 
-def test_it_knows_the_registered_models(api: FlaskClient) -> None:
+def test_openapi_document_names_the_registered_models(api: FlaskClient) -> None:
     document = api.get("/openapi.json").json
     assert document["components"]["schemas"]["RunRequest"]["properties"]["model"]["enum"] == registry.names()
 

@@ -69,7 +69,7 @@ def test_workers_are_listed_and_drained(api: FlaskClient, submit: Submit, hands:
         assert (missing.status_code, problem(missing)) == (404, "not-found")
 
 
-def test_tasks_say_what_they_take(api: FlaskClient) -> None:
+def test_tasks_are_listed_with_the_schema_of_their_parameters(api: FlaskClient) -> None:
     names = [task["name"] for task in api.get("/tasks").json["items"]]
     assert {"mock", "baseline_forecast_v1", "typed"} <= set(names)
     task = api.get("/tasks/typed").json
@@ -113,13 +113,13 @@ def test_the_summary_counts_by_model_and_status(
     agrees()
 
 
-def test_health_says_how_it_is(api: FlaskClient) -> None:
+def test_health_reports_each_check(api: FlaskClient) -> None:
     assert api.get("/livez").json == {"status": "ok", "checks": {}}
     assert api.get("/readyz").json == {"status": "ok", "checks": {"postgres": "ok"}}
     assert api.get("/healthz").json == {"status": "ok", "checks": {"postgres": "ok"}}
 
 
-def test_health_tells_what_is_down(
+def test_health_reports_what_is_down(
     settings: Settings, make_app: Callable[[Settings], Flask], database_url: str
 ) -> None:
     away = make_app(replace(settings, database_url="postgresql://nobody@127.0.0.1:1/nowhere")).test_client()

@@ -48,7 +48,7 @@ def until(look: Callable[[], Any]) -> Any:
     raise AssertionError("it did not come to pass in time")
 
 
-def test_an_outage_is_told_and_ends_by_itself(app: Flask, proxy: Proxy) -> None:
+def test_outage_is_reported_and_ends_by_itself(app: Flask, proxy: Proxy) -> None:
     api = app.test_client()
     assert api.get("/runs").status_code == 200
     proxy.cut()
@@ -64,7 +64,9 @@ def test_an_outage_is_told_and_ends_by_itself(app: Flask, proxy: Proxy) -> None:
     assert api.get("/healthz").status_code == 200
 
 
-def test_a_server_that_hangs_is_told_and_comes_back(app: Flask, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_that_hangs_is_reported_until_it_responds(
+    app: Flask, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     api = app.test_client()
     assert api.post("/runs", json={"model": "mirror"}).status_code == 201
     monkeypatch.setattr(connections, "bounded", lambda waits, _: bounded(waits, 0.3))
@@ -78,7 +80,7 @@ def test_a_server_that_hangs_is_told_and_comes_back(app: Flask, proxy: Proxy, mo
     until(lambda: api.post("/runs", json={"model": "mirror", "dedupe": "off"}).status_code == 201)
 
 
-def test_a_statement_that_takes_too_long_is_not_asked_again(
+def test_statement_that_takes_too_long_is_not_repeated(
     app: Flask, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = app.test_client()
@@ -92,7 +94,7 @@ def test_a_statement_that_takes_too_long_is_not_asked_again(
     assert api.get("/runs").status_code == 200
 
 
-def test_connections_that_broke_cost_no_request(app: Flask, proxy: Proxy) -> None:
+def test_broken_connections_fail_no_request(app: Flask, proxy: Proxy) -> None:
     api = app.test_client()
     api.get("/runs")
     for _ in range(3):

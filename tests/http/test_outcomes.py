@@ -58,7 +58,7 @@ def test_a_result_is_the_bare_value(api: FlaskClient, submit: Submit, hands: Han
         assert again.status_code == 304
 
 
-def test_a_large_result_comes_in_pieces(api: FlaskClient, submit: Submit, hands: Hands, settings: Settings) -> None:
+def test_large_result_is_sent_in_chunks(api: FlaskClient, submit: Submit, hands: Hands, settings: Settings) -> None:
     run_id = submit()
     claim = hands.claim(run_id)
     text = b'"' + b"x" * (3 * CHUNK + 17) + b'"'
@@ -73,7 +73,7 @@ def test_a_large_result_comes_in_pieces(api: FlaskClient, submit: Submit, hands:
     assert api.get(f"/runs/{run_id}").json["result_ref"] == f"{run_id}/{claim.number}.json"
 
 
-def test_a_damaged_result_is_never_given_whole(
+def test_damaged_result_is_never_sent_completely(
     api: FlaskClient, submit: Submit, hands: Hands, settings: Settings
 ) -> None:
     run_id = submit()
@@ -95,7 +95,7 @@ def test_a_damaged_result_is_never_given_whole(
     assert str(settings.artifacts) not in gone.text
 
 
-def test_there_is_no_result_before_the_end_or_after_a_bad_one(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_pending_failed_and_cancelled_runs_have_no_result(api: FlaskClient, submit: Submit, hands: Hands) -> None:
     run_id = submit()
     early = api.get(f"/runs/{run_id}/result")
     assert (early.status_code, problem(early)) == (409, "run-not-finished")
@@ -118,7 +118,7 @@ def test_a_pending_run_is_cancelled_at_once(api: FlaskClient, submit: Submit) ->
     assert api.post(f"/runs/{run_id}/cancel").status_code == 200
 
 
-def test_a_running_run_is_asked_to_stop_and_ends_in_no_other_way(
+def test_running_run_is_requested_to_stop_and_can_only_end_cancelled(
     api: FlaskClient, submit: Submit, hands: Hands
 ) -> None:
     run_id = submit()
@@ -137,7 +137,9 @@ def test_a_run_that_ended_cannot_be_cancelled(api: FlaskClient, submit: Submit, 
     assert (answer.status_code, problem(answer)) == (409, "run-ended")
 
 
-def test_a_failed_run_can_be_retried_and_no_other(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_failed_run_can_be_retried_but_no_pending_or_succeeded_one(
+    api: FlaskClient, submit: Submit, hands: Hands
+) -> None:
     run_id = submit()
     early = api.post(f"/runs/{run_id}/retry")
     assert (early.status_code, problem(early)) == (409, "run-ended")
@@ -178,7 +180,7 @@ def test_the_history_of_a_run(api: FlaskClient, submit: Submit, hands: Hands) ->
     assert [line["message"] for line in first["items"] + rest["items"]] == ["one", "two", "three"]
 
 
-def test_where_a_result_came_from(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_provenance_names_payload_submitter_worker_and_digest(api: FlaskClient, submit: Submit, hands: Hands) -> None:
     run_id = submit(parameters={"a": 1})
     hands.run(run_id, {"objective": 0.5})
     found: dict[str, Any] = api.get(f"/runs/{run_id}/provenance").json

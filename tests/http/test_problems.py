@@ -27,7 +27,7 @@ NOT_OVER_HTTP = {
 }
 
 
-def test_every_error_was_thought_of() -> None:
+def test_every_error_has_a_problem_type() -> None:
     known = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, errors.HoldfastError)]
     for error in known:
         if error in NOT_OVER_HTTP or error.__module__ != errors.__name__ or "Subscription" in error.__name__:
@@ -36,7 +36,7 @@ def test_every_error_was_thought_of() -> None:
         assert kinds[0] != "internal-error", error
 
 
-def test_every_kind_is_used_and_known() -> None:
+def test_every_problem_type_has_a_status_a_title_and_a_description() -> None:
     assert set(BY_ERROR.values()) | set(BY_STATUS.values()) <= set(KINDS)
     for name, kind in KINDS.items():
         assert 400 <= kind.status < 600
@@ -46,7 +46,7 @@ def test_every_kind_is_used_and_known() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_a_client_knows_what_a_problem_means(kind: str) -> None:
+def test_client_raises_the_error_of_a_problem(kind: str) -> None:
     body = f'{{"type": "/problems/{kind}", "status": {KINDS[kind].status}, "detail": "said"}}'.encode()
     error = error_from(KINDS[kind].status, body)
     assert isinstance(error, errors.HoldfastError)
@@ -54,7 +54,7 @@ def test_a_client_knows_what_a_problem_means(kind: str) -> None:
     assert kind in BY_TYPE or type(error) in (errors.HoldfastError, errors.ServerUnreachable)
 
 
-def test_a_pruned_result_is_gone() -> None:
+def test_pruned_result_is_a_410() -> None:
     answer = answer_to(errors.ResultPruned("the result of run x is past its retention"), "id")
     assert answer.status == 410
     assert b"result-pruned" in bytes(answer.body)  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ def test_a_pruned_result_is_gone() -> None:
         (ValueError("secret"), "internal-error"),
     ],
 )
-def test_what_the_database_says_is_not_passed_on(error: Exception, kind: str) -> None:
+def test_messages_of_the_database_are_not_revealed(error: Exception, kind: str) -> None:
     assert kind_of(error) == kind
     body = bytes(answer_to(error, "id").body)  # type: ignore[arg-type]
     assert str(error).encode() not in body or kind == "schema-mismatch"

@@ -20,7 +20,7 @@ from tests.http.test_submit import pointers, problem
 UNKNOWN = "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"
 
 
-def test_a_version_that_is_known_is_not_sent_again(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_known_version_is_not_sent_again(api: FlaskClient, submit: Submit, hands: Hands) -> None:
     path = f"/runs/{submit()}"
     tags = []
 
@@ -52,7 +52,7 @@ def test_a_version_that_is_known_is_not_sent_again(api: FlaskClient, submit: Sub
 
 
 @pytest.mark.parametrize("path", ["/runs/nope", f"/runs/{UNKNOWN}", f"/runs/{UNKNOWN}/result", "/runs/x/events"])
-def test_a_run_that_is_not_there_is_a_404(api: FlaskClient, path: str) -> None:
+def test_unknown_run_is_a_404(api: FlaskClient, path: str) -> None:
     answer = api.get(path)
     assert answer.status_code == 404
     assert problem(answer) == "run-not-found"
@@ -96,7 +96,7 @@ def test_a_wait_for_a_version_ends_at_any_change(app: Flask, api: FlaskClient, s
     pool.shutdown()
 
 
-def test_a_wait_that_is_over_tells_how_the_run_stands(api: FlaskClient, submit: Submit) -> None:
+def test_wait_that_times_out_returns_the_current_run(api: FlaskClient, submit: Submit) -> None:
     path = f"/runs/{submit()}"
     over = api.get(f"{path}?wait=0.05")
     assert (over.status_code, over.json["status"]) == (200, "PENDING")
@@ -135,7 +135,7 @@ def test_a_wait_has_limits(api: FlaskClient, submit: Submit, wait: str) -> None:
     assert pointers(answer) == ["/wait"]
 
 
-def test_a_wait_without_room_answers_at_once(settings: Any, make_app: Callable[..., Flask], submit: Submit) -> None:
+def test_wait_above_the_limit_responds_at_once(settings: Any, make_app: Callable[..., Flask], submit: Submit) -> None:
     from dataclasses import replace
 
     full = make_app(replace(settings, max_streams=1))
@@ -161,7 +161,7 @@ def test_pages_follow_each_other(api: FlaskClient, submit: Submit) -> None:
     assert seen == ids
 
 
-def test_runs_are_found_by_what_they_are(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_runs_are_filtered_by_status_model_queue_and_tag(api: FlaskClient, submit: Submit, hands: Hands) -> None:
     failed, done = submit(tags=["a", "b"]), submit(queue="other")
     running, waiting = submit("typed", {"scenario": "s"}), submit(tags=["b"])
     hands.fail(hands.claim(failed))
@@ -198,7 +198,7 @@ def test_runs_are_found_by_what_they_are(api: FlaskClient, submit: Submit, hands
         ("tag=%00", "/tag"),
     ],
 )
-def test_a_filter_that_means_nothing_is_refused(api: FlaskClient, query: str, pointer: str) -> None:
+def test_invalid_filter_is_refused(api: FlaskClient, query: str, pointer: str) -> None:
     answer = api.get(f"/runs?{query}")
     assert answer.status_code == 422
     assert pointers(answer) == [pointer]

@@ -22,27 +22,27 @@ BODY = {"model": "mirror"}
 @pytest.mark.parametrize(
     "host", ["localhost", "127.0.0.1:8080", "127.8.9.1", "[::1]:80", "app.localhost", "LOCALHOST."]
 )
-def test_this_machine_is_known_by_its_own_names(api: FlaskClient, host: str) -> None:
+def test_loopback_names_are_accepted_as_host(api: FlaskClient, host: str) -> None:
     assert api.get("/runs", headers={"Host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "10.0.0.1", "x@localhost", "localhost:x", "", "[::2]", "a/b"]
 )
-def test_other_names_are_refused(api: FlaskClient, host: str) -> None:
+def test_unknown_host_is_refused(api: FlaskClient, host: str) -> None:
     for path in ("/runs", "/livez", "/nope"):
         answer = api.get(path, headers={"Host": host})
         assert (answer.status_code, problem(answer)) == (403, "unknown-host")
 
 
-def test_names_can_be_listed(settings: Settings, make_app: Callable[[Settings], Flask]) -> None:
+def test_configured_hosts_are_accepted(settings: Settings, make_app: Callable[[Settings], Flask]) -> None:
     api = make_app(replace(settings, hosts=("api.example", ".svc.local"))).test_client()
     for host in ("api.example:8080", "holdfast.svc.local"):
         assert api.get("/livez", headers={"Host": host}).status_code == 200
     assert api.get("/livez", headers={"Host": "other.example"}).status_code == 403
 
 
-def test_an_address_in_digits_is_fine_beyond_this_machine(
+def test_numeric_address_is_accepted_by_a_server_bound_elsewhere(
     settings: Settings, make_app: Callable[[Settings], Flask]
 ) -> None:
     api = make_app(replace(settings, host="0.0.0.0")).test_client()
@@ -79,11 +79,11 @@ def test_pages_of_other_sites_change_nothing(api: FlaskClient, headers: dict[str
         {"Sec-Fetch-Site": "none"},
     ],
 )
-def test_our_own_pages_may(api: FlaskClient, headers: dict[str, str]) -> None:
+def test_pages_of_this_server_may_change_something(api: FlaskClient, headers: dict[str, str]) -> None:
     assert api.post("/runs", json=BODY, headers=headers).status_code in (200, 201)
 
 
-def test_every_answer_is_guarded(api: FlaskClient) -> None:
+def test_every_response_has_security_headers(api: FlaskClient) -> None:
     answers = [
         api.get(path)
         for path in ("/runs", "/runs/x", "/nope", "/livez", "/metrics", "/openapi.json", "/docs", "/problems", "/")
@@ -96,7 +96,7 @@ def test_every_answer_is_guarded(api: FlaskClient) -> None:
         assert not [name for name, _ in answer.headers if name.startswith("Access-Control-")]
 
 
-def test_the_page_loads_nothing_from_anywhere(api: FlaskClient) -> None:
+def test_docs_page_loads_nothing_from_elsewhere(api: FlaskClient) -> None:
     page = api.get("/docs")
     policy = page.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
@@ -138,7 +138,7 @@ def test_a_head_has_no_body(api: FlaskClient) -> None:
     assert int(answer.headers["Content-Length"]) > 0
 
 
-def test_an_error_of_ours_tells_nothing(
+def test_internal_error_reveals_nothing(
     app: Flask, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*args: object) -> None:
@@ -151,7 +151,7 @@ def test_an_error_of_ours_tells_nothing(
     assert "select secret from inside" in caplog.text
 
 
-def test_what_is_no_http_gets_a_problem_as_well(server: Server) -> None:
+def test_invalid_http_gets_a_problem_document(server: Server) -> None:
     import socket
     from urllib.parse import urlsplit
 
@@ -178,7 +178,7 @@ def test_what_is_no_http_gets_a_problem_as_well(server: Server) -> None:
 
 @pytest.mark.parametrize("token", ["hf_se cret", "hf_secret\n", "hf_secret\r\nX-Admin: 1", "hf_secret\0", "hf_secret…"])
 @pytest.mark.parametrize("client", [HttpClient, AsyncHttpClient])
-def test_a_token_that_no_header_can_carry_is_refused_untold(
+def test_token_with_invalid_characters_is_refused_without_showing_it(
     settings: Settings, client: type[HttpClient | AsyncHttpClient], token: str
 ) -> None:
     with pytest.raises(ConfigurationError, match="HOLDFAST_TOKEN") as refused:

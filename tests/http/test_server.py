@@ -41,14 +41,14 @@ def test_beyond_loopback_it_needs_a_token_to_start(start_server: Callable[..., S
         assert allowed.status_code == 200
 
 
-def test_a_port_that_is_taken_is_told(start_server: Callable[..., Server]) -> None:
+def test_port_in_use_is_reported(start_server: Callable[..., Server]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused = start_server(HOLDFAST_PORT=str(taken.getsockname()[1]))
         assert "cannot listen" in refused.url
         assert "HOLDFAST_PORT" in refused.url
 
 
-def test_a_database_that_is_away_at_the_start_is_told(start_server: Callable[..., Server]) -> None:
+def test_unreachable_database_at_the_start_is_reported(start_server: Callable[..., Server]) -> None:
     refused = start_server(HOLDFAST_DATABASE_URL="postgresql://x:secret@127.0.0.1:1/x")
     assert "does not respond" in refused.url
     assert "secret" not in refused.url
@@ -135,14 +135,14 @@ def test_a_process_that_dies_is_replaced(server: Server, submit: Submit) -> None
     assert children(server.process.pid) != [worker]
 
 
-def test_it_ends_with_its_parent_and_leaves_nothing(server: Server) -> None:
+def test_server_ends_with_its_parent_and_leaves_no_process(server: Server) -> None:
     (worker,) = until(lambda: children(server.process.pid))
     server.process.kill()
     server.process.wait()
     until(lambda: not Path(f"/proc/{worker}").exists())
 
 
-def test_who_says_nothing_does_not_hold_a_thread_for_ever(server: Server) -> None:
+def test_incomplete_requests_hold_no_thread(server: Server) -> None:
     parts = urlsplit(server.url)
     stuck = [socket.create_connection((parts.hostname, parts.port)) for _ in range(50)]
     for one in stuck:
@@ -163,7 +163,7 @@ def test_an_idle_connection_does_not_delay_a_stop(start_server: Callable[..., Se
         assert server.stop() == (0, "")
 
 
-def test_a_request_that_is_sent_by_half_is_told_so(start_server: Callable[..., Server]) -> None:
+def test_incomplete_request_gets_a_response(start_server: Callable[..., Server]) -> None:
     server = start_server("1", "1")
     parts = urlsplit(server.url)
     head = b"POST /runs HTTP/1.1\r\nHost: localhost\r\n"
@@ -185,7 +185,7 @@ def test_a_request_that_is_sent_by_half_is_told_so(start_server: Callable[..., S
     assert server.stop() == (0, "")
 
 
-def test_two_keys_are_none(server: Server) -> None:
+def test_two_idempotency_keys_are_refused(server: Server) -> None:
     ask = {"content": b'{"model":"mirror"}'}
     typed = ("Content-Type", "application/json")
     with server.client() as client:

@@ -44,7 +44,7 @@ def stream(api: FlaskClient, path: str, **headers: str) -> Iterator[dict[str, An
     return messages(iter(text.split("\n")))
 
 
-def test_a_run_that_ended_is_told_whole(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_stream_of_an_ended_run_has_all_events(api: FlaskClient, submit: Submit, hands: Hands) -> None:
     run_id = submit()
     hands.run(run_id, 1)
     received = list(stream(api, f"/runs/{run_id}/events"))
@@ -54,7 +54,7 @@ def test_a_run_that_ended_is_told_whole(api: FlaskClient, submit: Submit, hands:
     assert received[-1]["data"] == {"status": "SUCCEEDED"}
 
 
-def test_a_stream_goes_on_where_it_broke_off(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_stream_is_resumed_after_the_last_event_id(api: FlaskClient, submit: Submit, hands: Hands) -> None:
     run_id = submit()
     hands.run(run_id, 1)
     received = list(stream(api, f"/runs/{run_id}/events", **{"Last-Event-ID": "2"}))
@@ -87,13 +87,15 @@ def test_logs_are_streamed_too(api: FlaskClient, submit: Submit, hands: Hands) -
         ("text/html, */*", "application/json"),
     ],
 )
-def test_accept_decides(api: FlaskClient, submit: Submit, hands: Hands, accept: str, kind: str) -> None:
+def test_accept_header_chooses_between_list_and_stream(
+    api: FlaskClient, submit: Submit, hands: Hands, accept: str, kind: str
+) -> None:
     run_id = submit()
     hands.run(run_id, 1)
     assert api.get(f"/runs/{run_id}/events", headers={"Accept": accept}).mimetype == kind
 
 
-def test_there_is_room_for_so_many(
+def test_streams_above_the_limit_are_refused(
     settings: Settings, make_app: Callable[[Settings], Flask], submit: Submit, hands: Hands
 ) -> None:
     app = make_app(replace(settings, max_streams=2))
@@ -125,7 +127,7 @@ def test_a_stream_is_kept_alive_and_ends_by_itself(
     answer.close()
 
 
-def test_a_stream_that_is_woken_all_the_time_is_kept_alive_too(
+def test_stream_that_is_woken_often_is_kept_alive_too(
     api: FlaskClient, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT", 0.02)
@@ -149,7 +151,7 @@ def test_live_events_reach_an_open_stream(server: Server, submit: Submit, hands:
         assert list(received) == []
 
 
-def test_open_streams_do_not_keep_the_server(server: Server, submit: Submit) -> None:
+def test_open_streams_do_not_delay_the_shutdown(server: Server, submit: Submit) -> None:
     run_id = submit()
     with server.client() as client, client.stream("GET", f"/runs/{run_id}/events", headers=SSE) as answer:
         received = messages(answer.iter_lines())

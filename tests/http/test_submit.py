@@ -95,7 +95,7 @@ def test_a_key_may_come_in_the_body(api: FlaskClient) -> None:
     assert pointers(clash) == ["/key"]
 
 
-def test_a_key_with_another_payload_is_a_conflict_that_tells_no_values(api: FlaskClient) -> None:
+def test_key_with_another_payload_is_a_conflict_that_reveals_no_values(api: FlaskClient) -> None:
     secret = {"scenario": "hush-hush", "months": 24}
     api.post("/runs", json={"model": "typed", "parameters": secret}, headers={"Idempotency-Key": "k"})
     answer = api.post(
@@ -111,7 +111,7 @@ def test_a_key_with_another_payload_is_a_conflict_that_tells_no_values(api: Flas
     assert "/model" in pointers(model)
 
 
-def test_ignored_fields_make_no_other_payload(api: FlaskClient) -> None:
+def test_ignored_fields_do_not_change_the_payload(api: FlaskClient) -> None:
     def ask(**extras: Any) -> Any:
         body = {"model": "typed", "parameters": {"scenario": "x", **extras}}
         return api.post("/runs", json=body, headers={"Idempotency-Key": "ignored"})
@@ -129,7 +129,7 @@ def test_a_malformed_key_is_refused(api: FlaskClient, key: str) -> None:
     assert problem(answer) == "bad-key"
 
 
-def test_the_longest_key_is_taken(api: FlaskClient) -> None:
+def test_longest_key_is_accepted(api: FlaskClient) -> None:
     assert api.post("/runs", json=BODY, headers={"Idempotency-Key": "!" + "~" * 254}).status_code == 201
 
 
@@ -158,7 +158,7 @@ def test_the_longest_key_is_taken(api: FlaskClient) -> None:
         (BODY | {"run_after": "0001-01-01T00:00:00+23:59"}, "bad-input", ["/run_after"]),
     ],
 )
-def test_bad_input_is_told_by_pointer(api: FlaskClient, body: Any, kind: str, expected: list[str]) -> None:
+def test_bad_input_is_reported_by_pointer(api: FlaskClient, body: Any, kind: str, expected: list[str]) -> None:
     answer = api.post("/runs", json=body)
     assert answer.status_code == 422
     assert problem(answer) == kind
@@ -166,7 +166,7 @@ def test_bad_input_is_told_by_pointer(api: FlaskClient, body: Any, kind: str, ex
     assert api.get("/runs").json["items"] == []
 
 
-def test_a_run_can_be_put_off(api: FlaskClient) -> None:
+def test_run_with_a_start_time_waits(api: FlaskClient) -> None:
     at = datetime.now(UTC) + timedelta(hours=1)
     answer = api.post("/runs", json=BODY | {"run_after": at.isoformat()})
     assert answer.status_code == 201
@@ -174,7 +174,7 @@ def test_a_run_can_be_put_off(api: FlaskClient) -> None:
     assert api.get(f"{answer.headers['Location']}/why").json["items"][0]["code"] == "scheduled"
 
 
-def test_many_who_post_the_same_at_once_make_one_run(app: Flask) -> None:
+def test_concurrent_requests_with_the_same_payload_make_one_run(app: Flask) -> None:
     def ask(number: int) -> tuple[int, str]:
         answer = app.test_client().post("/runs", json={"model": "mirror", "parameters": {"round": 1}})
         return answer.status_code, answer.json["run_id"]
@@ -203,7 +203,7 @@ def test_many_runs_can_be_made_at_once(api: FlaskClient) -> None:
     assert pointers(bad) == ["/runs/1/model", "/runs/2/queue"]
 
 
-def test_the_trace_goes_on(api: FlaskClient, hands: Hands) -> None:
+def test_trace_of_the_request_continues_in_the_run(api: FlaskClient, hands: Hands) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
     given = api.post("/runs", json=BODY, headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"})
     sent = given.headers["traceparent"]
@@ -229,7 +229,7 @@ def test_the_request_id_is_kept_if_it_is_plain(api: FlaskClient) -> None:
         (f"/jobs/{ANONYMOUS}/tasks", {"entrypoint": "mirror"}, "a key in the body"),
     ],
 )
-def test_a_key_that_would_do_nothing_is_refused(api: FlaskClient, path: str, body: Any, detail: str) -> None:
+def test_key_without_effect_is_refused(api: FlaskClient, path: str, body: Any, detail: str) -> None:
     answer = api.post(path, json=body, headers={"Idempotency-Key": "k"})
     assert (answer.status_code, problem(answer)) == (400, "bad-key")
     assert detail in answer.json["detail"]

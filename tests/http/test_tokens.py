@@ -33,7 +33,7 @@ def test_without_any_token_this_machine_may_do_everything(api: FlaskClient, make
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-def test_revoking_the_last_token_lets_nobody_in(
+def test_revoking_the_last_token_does_not_reopen_the_server(
     settings: Settings, make_app: Callable[[Settings], Flask], connection: psycopg.Connection, make_token: Mint
 ) -> None:
     token, token_id = make_token()
@@ -46,7 +46,7 @@ def test_revoking_the_last_token_lets_nobody_in(
     assert api.get("/runs", headers=bearer(make_token()[0])).status_code == 200
 
 
-def test_beyond_this_machine_a_token_is_always_asked_for(
+def test_server_bound_elsewhere_always_requires_a_token(
     settings: Settings, make_app: Callable[[Settings], Flask]
 ) -> None:
     api = make_app(replace(settings, host="0.0.0.0")).test_client()
@@ -66,7 +66,7 @@ def test_a_token_is_shown_once_and_kept_as_a_digest(connection: psycopg.Connecti
     assert listed.last_used_at is None
 
 
-def test_a_good_token_is_let_in_and_its_use_is_noted(
+def test_valid_token_is_admitted_and_its_use_is_recorded(
     api: FlaskClient, connection: psycopg.Connection, make_token: Mint
 ) -> None:
     token, _ = make_token("runs:read")
@@ -125,7 +125,7 @@ def test_a_token_can_be_revoked_and_can_expire(
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-def test_every_route_asks_for_its_scope(api: FlaskClient, make_token: Mint, scope: str) -> None:
+def test_every_route_requires_its_scope(api: FlaskClient, make_token: Mint, scope: str) -> None:
     token, _ = make_token(scope)
     for noun in NOUNS:
         for route in noun.routes:
@@ -144,7 +144,7 @@ def test_every_route_asks_for_its_scope(api: FlaskClient, make_token: Mint, scop
                 assert f'scope="{route.scope}"' in answer.headers["WWW-Authenticate"]
 
 
-def test_keys_belong_to_whoever_sent_them(api: FlaskClient, make_token: Mint) -> None:
+def test_keys_belong_to_the_token_that_sent_them(api: FlaskClient, make_token: Mint) -> None:
     ask: dict[str, Any] = {"json": {"model": "mirror", "dedupe": "off"}}
     ids = set()
     for token in (make_token()[0], make_token()[0]):
@@ -155,7 +155,7 @@ def test_keys_belong_to_whoever_sent_them(api: FlaskClient, make_token: Mint) ->
     assert len(ids) == 2
 
 
-def test_what_is_done_says_by_whom(api: FlaskClient, make_token: Mint) -> None:
+def test_events_name_the_token_that_caused_them(api: FlaskClient, make_token: Mint) -> None:
     headers = bearer(make_token(name="alice")[0])
     run = api.post("/runs", json={"model": "mirror"}, headers=headers).json
     assert api.get(f"/runs/{run['run_id']}/provenance", headers=headers).json["submitted_by"] == "alice"
@@ -166,7 +166,7 @@ def test_what_is_done_says_by_whom(api: FlaskClient, make_token: Mint) -> None:
     assert api.post("/queues/default/pause", headers=headers).json["paused_by"] == "alice"
 
 
-def test_tokens_have_a_form() -> None:
+def test_token_has_prefix_secret_and_checksum() -> None:
     text, stored = mint(b"\0" * 32, new_id(), "zero", ["admin", "runs:read"], by="x")
     assert is_token(text)
     assert text.startswith("hf_000")

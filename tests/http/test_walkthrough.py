@@ -35,7 +35,7 @@ def worker(settings: Settings) -> Iterator[None]:
     process.wait(30)
 
 
-def test_the_walk(server: Server, worker: None) -> None:
+def test_every_line_of_the_walkthrough_works(server: Server, worker: None) -> None:
     missing = [tool for tool in ("bash", "curl", "jq") if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"the walk through docs/http.md needs {', '.join(missing)}, which this machine does not have")
@@ -45,7 +45,7 @@ def test_the_walk(server: Server, worker: None) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_the_page_names_only_what_there_is() -> None:
+def test_page_names_only_existing_routes_and_settings() -> None:
     paths = {route.path for noun in NOUNS for route in noun.routes}
     for named in re.findall(r"`GET (/[a-z.]+)`", PAGE):
         assert named in paths

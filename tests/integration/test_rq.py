@@ -194,8 +194,8 @@ def test_ringing_again_is_rare_and_bounded(stage: RqStage, tmp_path: Path) -> No
         stage.redis.delete("rq:queue:default", f"holdfast:rung:{other.job_id}")
         stage.redis.rpush("rq:queue:default", *range(1000))
         assert slow.ring_again(rings) == 0, "there is enough for the workers to do"
-        assert slow.turn(3600.0)
-        assert not slow.turn(3600.0)
+        assert slow.may_sweep(3600.0)
+        assert not slow.may_sweep(3600.0)
     finally:
         slow.close()
 

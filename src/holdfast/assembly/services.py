@@ -101,7 +101,7 @@ def _ring(runtime: Runtime) -> Callable[[Upkeep], Awaitable[None]]:
 
     async def ring_for_rq(upkeep: Upkeep) -> None:
         """Ring for runs whose message was lost, and for runs that became ready since."""
-        if not await in_thread(lambda: ringer.turn(RING_EVERY * 0.9)):
+        if not await in_thread(lambda: ringer.may_sweep(RING_EVERY * 0.9)):
             return
         await upkeep.database.transact(lambda: ops.promote(PROMOTED_AT_ONCE))
         ready = await upkeep.database.transact(lambda: ring.find_ready(ENOUGH_WAITING))

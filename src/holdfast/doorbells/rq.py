@@ -62,7 +62,7 @@ class RunRinger:
         """Send messages for runs that have none, in queues that have too few messages. Return how many were sent."""
         return self._guarded(lambda: self._leave(self._silent(rings))) if rings else 0
 
-    def turn(self, seconds: float) -> bool:
+    def may_sweep(self, seconds: float) -> bool:
         """Return whether this process should sweep now: one process does, every `seconds`."""
         mine = self._guarded(lambda: self._redis.set("holdfast:sweep", 1, nx=True, px=max(1, int(seconds * 1000))))
         return bool(mine)

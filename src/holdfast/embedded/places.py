@@ -78,7 +78,7 @@ class Places:
         return self.home / "pg_hba.conf"
 
     @property
-    def mark(self) -> str:
+    def cluster_name(self) -> str:
         """A short name that is unique to this home."""
         return f"holdfast-{hashlib.sha256(os.fsencode(self.home)).hexdigest()[:16]}"
 
@@ -91,7 +91,7 @@ class Places:
         if nameable:
             return near
         # Not the directory of tempfile: processes with another TMPDIR must find the same path.
-        return Path("/tmp", self.mark)  # noqa: S108
+        return Path("/tmp", self.cluster_name)  # noqa: S108
 
     def url(self, database: str = DATABASE) -> str:
         return f"postgresql://{ROLE}@/{database}?host={quote(str(self.sockets), safe='/')}&port={PORT}"

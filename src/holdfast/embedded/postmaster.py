@@ -105,7 +105,7 @@ def _launch(places: Places, start_lock: int, server_lock: int, *, durable: bool)
     options = [
         f"config_file={places.configuration}",
         f"hba_file={places.admission}",
-        f"cluster_name={places.mark}",  # part of each process's title
+        f"cluster_name={places.cluster_name}",  # part of each process's title
     ]
     command: list[str | Path] = [programs / "postgres", "-D", places.data, *(f"--{option}" for option in options)]
     with os.fdopen(places.create(places.start_log), "w") as log:
@@ -177,7 +177,7 @@ def _end_orphans(places: Places) -> None:
     if sys.platform != "linux" or find(places) is not None:
         return
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
-        if "".join(_arguments(pid)).startswith(f"postgres: {places.mark}: "):
+        if "".join(_arguments(pid)).startswith(f"postgres: {places.cluster_name}: "):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGQUIT)
 
@@ -186,5 +186,5 @@ def _last_words(places: Places) -> str:
     """Return the last error in the logs, or else the last line."""
     logs = [places.start_log, *sorted((places.data / "log").glob("*.log"), key=lambda path: path.stat().st_mtime)[-1:]]
     lines = [line for log in logs if log.is_file() for line in log.read_text(errors="replace").splitlines() if line]
-    errors = [line for line in lines if any(mark in line for mark in ("FATAL", "PANIC", "rror:", "cannot run"))]
+    errors = [line for line in lines if any(word in line for word in ("FATAL", "PANIC", "rror:", "cannot run"))]
     return (errors or lines or ["it left no message"])[-1].strip() + f" (see {places.start_log})"

@@ -17,7 +17,7 @@ from holdfast.embedded import locks, postmaster
 from holdfast.embedded.places import Places
 
 # Longer than a start with recovery, so that a process that waits for another's start does not give up first.
-TURN_SECONDS = postmaster.START_SECONDS + 60.0
+START_LOCK_SECONDS = postmaster.START_SECONDS + 60.0
 LOOK_SECONDS = 1.0
 
 
@@ -42,9 +42,9 @@ class Server:
 
     def revive(self) -> None:
         """Restart the server if it has died; return once it accepts connections."""
-        with locks.exclusively(self._places.start_lock, TURN_SECONDS) as turn:
+        with locks.exclusively(self._places.start_lock, START_LOCK_SECONDS) as lock:
             if not self._left.is_set():
-                postmaster.start(self._places, turn, durable=self._durable)
+                postmaster.start(self._places, lock, durable=self._durable)
 
     def keep_up(self) -> None:
         """Restart the server whenever it dies, until released."""
@@ -65,7 +65,7 @@ class Server:
             if hold is None:
                 return
             try:
-                with locks.exclusively(self._places.start_lock, TURN_SECONDS):
+                with locks.exclusively(self._places.start_lock, START_LOCK_SECONDS):
                     if locks.attempt(hold, fcntl.LOCK_EX):
                         postmaster.stop(self._places)
             finally:
@@ -105,12 +105,12 @@ def ensure_running(home: Path, *, durable: bool = True) -> Server:
     server: Server | None = None
     try:
         places.make_home()
-        with locks.exclusively(places.start_lock, TURN_SECONDS) as turn:
+        with locks.exclusively(places.start_lock, START_LOCK_SECONDS) as lock:
             hold = locks.open_lock(places.users_lock)
             server = Server(places, hold, durable=durable)
             _open.add(server)
             fcntl.flock(hold, fcntl.LOCK_SH)
-            postmaster.start(places, turn, durable=durable)
+            postmaster.start(places, lock, durable=durable)
     except BaseException as error:
         # Also if a signal interrupts the start: stop the server unless other processes use it.
         if server is not None:
@@ -130,7 +130,7 @@ def stop_if_unused(home: Path) -> bool:
     places = Places(Path(home).resolve())
     if not places.start_lock.exists():
         return True
-    with locks.exclusively(places.start_lock, TURN_SECONDS):
+    with locks.exclusively(places.start_lock, START_LOCK_SECONDS):
         hold = locks.open_lock(places.users_lock)
         try:
             if not locks.attempt(hold, fcntl.LOCK_EX):

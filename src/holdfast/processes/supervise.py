@@ -86,26 +86,26 @@ class Supervisor:
         process = await asyncio.create_subprocess_exec(
             *program.command, stdin=asyncio.subprocess.DEVNULL, process_group=0
         )
-        ending = asyncio.create_task(process.wait())
+        exited = asyncio.create_task(process.wait())
         try:
-            await self._first(ending, self._stopping)
-            if not ending.done():
+            await self._first(exited, self._stopping)
+            if not exited.done():
                 with contextlib.suppress(ProcessLookupError):
                     process.terminate()
-                await self._first(ending, self._hurrying, seconds=self._grace)
+                await self._first(exited, self._hurrying, seconds=self._grace)
         finally:
-            if not ending.done():
+            if not exited.done():
                 kill_family(process.pid)
             # Processes that it started and left behind are in its group.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-        return await ending
+        return await exited
 
-    async def _first(self, ending: asyncio.Task[int], event: asyncio.Event, seconds: float | None = None) -> None:
+    async def _first(self, exited: asyncio.Task[int], event: asyncio.Event, seconds: float | None = None) -> None:
         """Wait for a process to end, for an event, or for the timeout."""
         happening = asyncio.create_task(event.wait())
         try:
-            await asyncio.wait({ending, happening}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({exited, happening}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             happening.cancel()
 

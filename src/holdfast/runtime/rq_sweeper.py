@@ -43,7 +43,7 @@ class Sweeper:
 
     def sweep(self) -> int:
         """If no other process has just swept, rescue, promote and ring. Return how many messages were sent."""
-        if not self._ringer.turn(SWEEP_EVERY * 0.9):
+        if not self._ringer.may_sweep(SWEEP_EVERY * 0.9):
             return 0
         for orphan in self._do(lambda: ops.find_orphans(RESCUED_AT_ONCE)):
             self._do(lambda orphan=orphan: ops.rescue([orphan], random()))  # type: ignore[misc]
