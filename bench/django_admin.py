@@ -1,7 +1,7 @@
 """How long the admin's list of runs takes with a million runs: `python -m bench.django_admin`.
 
 The runs are those of `bench.lists`, in four months. Each page is requested as a browser does, through Django's test
-client in this process: the time is that of the whole answer, templates included, and beside it the time that its
+client in this process: the time is that of the whole answer, templates included. Also shown is the time that its
 queries took. Ends with 1 if the middle time of a page is above the goal.
 """
 

@@ -1,6 +1,6 @@
 """A client of the site: enqueues with Django's own `enqueue`, as a view would.
 
-The board's loop asks for numbers one by one, each committed before the next, or for many to fill the queue.
+Either one by one, each committed before the next, or many at once to fill the queue.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ Work = Callable[..., None]
 
 @pytest.fixture
 def work(site: str) -> Work:
-    """Run what is due, in threads of this process, unless told otherwise."""
+    """Run what is due, in threads of this process unless another executor is given."""
 
     def run(**options: Any) -> None:
         given = {"batch": True, "executor": "inline", "verbosity": 0, "stdout": io.StringIO(), **options}

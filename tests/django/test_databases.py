@@ -14,10 +14,12 @@ from django.core.management import call_command
 from django.db import connections, transaction
 from django.test import override_settings
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.django import cancel, run_of
+from holdfast.django import cancel, databases, run_of
 from holdfast.django.compat import TaskResultDoesNotExist, task_backends
 from holdfast.django.models import Run
+from holdfast.runtime.settings import masked
 from tests.conftest import database_name, drop_database, with_database
 from tests.django.app import tasks
 from tests.django.conftest import Work
@@ -53,6 +55,26 @@ def second(site: str, server_connection: psycopg.Connection, server_url: str, ru
     connections["second"].close()
     del connections["second"], connections.settings["second"]
     drop_database(server_connection, name)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (
+            {"dbname": "a b", "user": "ann", "password": "p@ss w:/?rd", "host": "::1", "port": "5432"},
+            "postgresql://ann:********@%3A%3A1:5432/a%20b?",
+        ),
+        (
+            {"dbname": "x", "host": "/run/pg", "options": "-c role=y"},
+            "postgresql://@%2Frun%2Fpg/x?options=-c%20role%3Dy",
+        ),
+        ({"service": "shop"}, "postgresql://@/?service=shop"),
+    ],
+)
+def test_address_for_libpq_holds_all_parameters_and_can_be_shown(given: dict[str, str], shown: str) -> None:
+    url = databases.as_url(given)
+    assert conninfo_to_dict(url) == given
+    assert masked(url) == shown
 
 
 def test_run_is_written_to_the_database_of_its_backend(site: str, second: str, work: Work) -> None:

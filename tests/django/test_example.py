@@ -55,8 +55,8 @@ def test_visitor_requests_a_forecast_and_sees_the_plot(
         try:
             [token] = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', eventually(first_page))
             form = {"scenario": "recession", "region": "AU", "horizon_months": "12", "paths": "200"}
-            asked = page("/", csrfmiddlewaretoken=token, **form)
-            assert "recession in AU" in asked
+            shown = page("/", csrfmiddlewaretoken=token, **form)
+            assert "recession in AU" in shown
             shown = eventually(lambda: found if "<svg" in (found := page("/requests/1/")) else "")
             assert "SUCCESSFUL" in shown
             assert "attempts: 1" in shown

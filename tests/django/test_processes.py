@@ -53,18 +53,18 @@ def test_batch_runs_everything_in_children_that_know_django(site: str, tmp_path:
     lines = tmp_path / "signals"
     notes = enqueue_many(tasks.write_note, [((f"note {n}",), {}) for n in range(20)])
     pids = enqueue_many(tasks.backend_pid, [((), {})] * 4)
-    late, gone = tasks.sleep.enqueue(30), tasks.leave.enqueue()
+    late, exits = tasks.sleep.enqueue(30), (tasks.leave.enqueue(), tasks.leave_later.enqueue())
     with worker("--batch", "--slots=2", **{FILE_VARIABLE: str(lines)}) as process:
         assert process.wait(DEADLINE) == 0
-    for result in (*notes, *pids, late, gone):
+    for result in (*notes, *pids, late, *exits):
         result.refresh()
     assert Note.objects.count() == 20
     assert {result.status for result in (*notes, *pids)} == {"SUCCESSFUL"}
     assert all(result.return_value for result in pids)
     assert (late.status, {error.exception_class for error in late.errors}) == ("FAILED", {RunTimedOut})
-    assert (gone.status, {error.exception_class for error in gone.errors}) == ("FAILED", {SystemExit})
+    assert [(one.status, one.errors[0].exception_class) for one in exits] == [("FAILED", SystemExit)] * 2
     words = Counter(line.split()[0] for line in lines.read_text().splitlines())
-    assert words == {"started": 26, "finished": 26}
+    assert words == {"started": 27, "finished": 27}
 
 
 def test_running_task_is_cancelled_and_its_worker_stops_with_zero(site: str, tmp_path: Path) -> None:

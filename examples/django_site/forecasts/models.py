@@ -7,7 +7,7 @@ from holdfast.tasks.forecast import REGIONS, SCENARIOS
 
 
 class ScenarioRequest(models.Model):
-    """What a visitor asked for. `result_id` is the id of the task result, and of the run."""
+    """What a visitor requested. `result_id` is the id of the task result, and of the run."""
 
     scenario = models.CharField(max_length=40, choices=[(name, name) for name in SCENARIOS])
     region = models.CharField(max_length=2, choices=[(name, name) for name in REGIONS])

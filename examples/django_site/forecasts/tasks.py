@@ -10,8 +10,11 @@ from holdfast.tasks.forecast import forecast
 
 @task(queue_name="models", timeout=timedelta(minutes=10))
 def run_forecast(request_id: int) -> dict[str, Any]:
-    """Simulate what was asked for. The forecast reports its progress month by month."""
-    asked = ScenarioRequest.objects.get(pk=request_id)
+    """Simulate what was requested. The forecast reports its progress month by month."""
+    requested = ScenarioRequest.objects.get(pk=request_id)
     return forecast(
-        scenario=asked.scenario, horizon_months=asked.horizon_months, region=asked.region, paths=asked.paths
+        scenario=requested.scenario,
+        horizon_months=requested.horizon_months,
+        region=requested.region,
+        paths=requested.paths,
     )

@@ -23,18 +23,18 @@ def index(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         # The request and its run are committed together, or neither is.
         with transaction.atomic():
-            asked = form.save()
-            asked.result_id = run_forecast.enqueue(asked.pk).id
-            asked.save()
-        return redirect("show", asked.pk)
+            requested = form.save()
+            requested.result_id = run_forecast.enqueue(requested.pk).id
+            requested.save()
+        return redirect("show", requested.pk)
     return render(request, "forecasts/index.html", {"form": form, "requests": ScenarioRequest.objects.all()[:20]})
 
 
 def show(request: HttpRequest, pk: int) -> HttpResponse:
-    asked = get_object_or_404(ScenarioRequest, pk=pk)
-    result = run_forecast.get_result(asked.result_id)
+    requested = get_object_or_404(ScenarioRequest, pk=pk)
+    result = run_forecast.get_result(requested.result_id)
     context = {
-        "asked": asked,
+        "requested": requested,
         "result": result,
         "progress": holdfast.django.progress(result),
         "reasons": holdfast.django.why(result),
@@ -45,6 +45,6 @@ def show(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
-    asked = get_object_or_404(ScenarioRequest, pk=pk)
-    holdfast.django.cancel(run_forecast.get_result(asked.result_id), reason="cancelled by a visitor")
+    requested = get_object_or_404(ScenarioRequest, pk=pk)
+    holdfast.django.cancel(run_forecast.get_result(requested.result_id), reason="cancelled by a visitor")
     return redirect("show", pk)

@@ -1,9 +1,9 @@
 """`task_finished`, sent by the worker once the end of a run is committed, however it ended.
 
-The process that runs the function cannot know whether what it reports will be accepted, or tried again; and it may not
-live to tell. So the signal is sent where the database's answer arrives: in the worker, in a thread of its own. Each end
-of a run that a worker writes is announced once, also that of a run whose worker was lost, by the worker that found it.
-It is not announced if the worker dies between the commit and the signal.
+The process that runs the function cannot know whether its report will be accepted or the task tried again, and it may
+be killed before it reports. So the worker sends the signal, from a thread, once the database has accepted the end of
+the run. Each end that a worker writes is announced once. The end of a run whose worker was lost is announced by the
+worker that found it. Nothing is announced if the worker dies between the commit and the signal.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Announcer:
         self._ends: queue.SimpleQueue[End | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def hear(self, event: str, fields: dict[str, Any]) -> None:
+    def on_event(self, event: str, fields: dict[str, Any]) -> None:
         status, task = FINAL.get(fields["status"]), django_task(fields["task"])
         if status is None or task is None:
             return
-        said = fields.get("error") or fields.get("reason") or ""
-        self._ends.put(End(fields["run_id"], task, status, fields["worker_id"], said))
+        message = fields.get("error") or fields.get("reason") or ""
+        self._ends.put(End(fields["run_id"], task, status, fields["worker_id"], message))
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="holdfast-signals", daemon=True)
             self._thread.start()
@@ -104,7 +104,7 @@ def start() -> None:
     global _announcer
     if _announcer is None:
         _announcer = Announcer()
-        subscribe(_announcer.hear, EVENTS.__contains__)
+        subscribe(_announcer.on_event, EVENTS.__contains__)
         atexit.register(_announcer.close)
 
 

@@ -47,7 +47,7 @@ def enqueue_with_key(task: Any, key: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def cancel(result: Any, *, backend: str | None = None, reason: str = "cancelled from Django") -> RunRecord:
-    """Cancel a run: at once if it has not started, else it is asked to stop, and then can only end cancelled.
+    """Cancel a run: at once if it has not started, else it is requested to stop, and can then only end cancelled.
 
     Raises RunEnded if it ended in another way before.
     """

@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections, router, transaction
-from psycopg.conninfo import make_conninfo
 
 from holdfast.domain.values import RunRecord
 from holdfast.doorbells.bell import Bell, CoalescingBell
@@ -59,7 +59,16 @@ def url_of(alias: str) -> str:
     role = connection.settings_dict["OPTIONS"].get("assume_role")
     if role:
         known["options"] = f"{known.get('options', '')} -c role={role}".strip()
-    return str(make_conninfo(**known))
+    return as_url(known)
+
+
+def as_url(given: Mapping[str, Any]) -> str:
+    """The parameters of libpq as a URL, which logs can show without its password."""
+    names = ("user", "password", "host", "port", "dbname")
+    user, password, host, port, name = (quote(str(given.get(key, "")), safe="") for key in names)
+    account = f"{user}:{password}" if password else user
+    others = urlencode({key: value for key, value in given.items() if key not in names}, quote_via=quote)
+    return f"postgresql://{account}@{host}{':' if port else ''}{port}/{name}?{others}"
 
 
 def run(alias: str, op: Op[Any]) -> Any:

@@ -75,6 +75,8 @@ def _asynchronous(task: Any) -> Callable[..., Any]:
         try:
             given = await begin(task, current_run(), args, kwargs)
             return normalize_json(await task.func(*given, **kwargs))
+        except SystemExit as error:
+            raise _Exited(error.code).with_traceback(error.__traceback__) from None
         finally:
             await close()
 
@@ -87,13 +89,13 @@ def _begin(task: Any, run: RunContext, args: list[Any], kwargs: dict[str, Any]) 
     if task.takes_context or has_receivers(task_started):
         result = backend.get_result(run.id)
     else:
-        result = _brief(task, run, args, kwargs)
+        result = _result_without_query(task, run, args, kwargs)
     task_started.send_robust(sender=type(backend), task_result=result)
     return [TaskContext(task_result=result), *args] if task.takes_context else args
 
 
-def _brief(task: Any, run: RunContext, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """The result for Django's own log line, made without asking the database."""
+def _result_without_query(task: Any, run: RunContext, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The result for Django's own log line, created without a query."""
     now = timezone.now()
     return make_result(
         task,

@@ -128,20 +128,20 @@ def task_errors(record: TaskResultRecord) -> list[Any]:
     """One error for each attempt that failed or was lost, oldest first, and one if the run was cancelled."""
     found = [_error(failure) for failure in record.failures]
     if record.status is Status.CANCELLED:
-        found.append(_made_up(RunCancelled, record.reason or "the run was cancelled"))
+        found.append(_synthetic_error(RunCancelled, record.reason or "the run was cancelled"))
     return found
 
 
 def _error(failure: Failure) -> Any:
     error = failure.error
     if not isinstance(error, dict):
-        return _made_up(LeaseExpired, "the worker was lost: it was killed, or could not reach the database")
+        return _synthetic_error(LeaseExpired, "the worker was lost: it was killed, or could not reach the database")
     path = importable(str(error.get("class")))
     written = error.get("traceback") or f"{path}: {error.get('message')}"
     return TaskError(exception_class_path=path, traceback=written)
 
 
-def _made_up(error: type[BaseException], message: str) -> Any:
+def _synthetic_error(error: type[BaseException], message: str) -> Any:
     path = f"{error.__module__}.{error.__qualname__}"
     return TaskError(exception_class_path=path, traceback=f"{path}: {message}")
 

@@ -11,14 +11,21 @@ import os
 
 import django
 from django.apps import apps
+from django.conf import ENVIRONMENT_VARIABLE, settings
 from django.db import connections
 from django.utils.module_loading import autodiscover_modules
 
 from holdfast.django import announcing
 from holdfast.django.performing import DATABASES_VARIABLE
+from holdfast.domain.errors import ConfigurationError
 
 
 def set_up() -> None:
+    if not settings.configured and not os.environ.get(ENVIRONMENT_VARIABLE):
+        raise ConfigurationError(
+            f"{ENVIRONMENT_VARIABLE} is not set in this process, so the site's tasks cannot be found; set it in the "
+            "environment of the worker, and of each Ray node where ray start is called"
+        )
     if not apps.ready:
         django.setup()
     for alias, name in json.loads(os.environ.get(DATABASES_VARIABLE, "{}")).items():

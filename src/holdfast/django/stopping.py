@@ -19,7 +19,7 @@ def stop_after(most: int | None) -> Iterator[None]:
     """Stop this process as SIGTERM does once so many attempts have ended. What has been claimed by then still runs."""
     left = most
 
-    def hear(event: str, fields: dict[str, Any]) -> None:
+    def count(event: str, fields: dict[str, Any]) -> None:
         nonlocal left
         if left is not None:
             left -= 1
@@ -29,7 +29,7 @@ def stop_after(most: int | None) -> Iterator[None]:
     if most is None:
         yield
         return
-    unsubscribe = subscribe(hear, COUNTED.__contains__)
+    unsubscribe = subscribe(count, COUNTED.__contains__)
     try:
         yield
     finally:

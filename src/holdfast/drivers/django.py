@@ -42,7 +42,8 @@ def run(connection: Any, op: Op[T], *, prepare: bool = False) -> T:
         )
     with ExitStack() as stack:
         cursor = stack.enter_context(connection.cursor())
-        if prepare and _is_lasting(connection.connection):
+        # A log of queries, with DEBUG for instance, needs Django's cursor, which knows the text with its parameters.
+        if prepare and not connection.queries_logged and _is_lasting(connection.connection):
             cursor.cursor = PreparingCursor(connection.connection, row_factory=tuple_row)
 
         def execute(statement: Statement[Any]) -> Rows:

@@ -51,6 +51,11 @@ def leave() -> None:
     raise SystemExit(3)
 
 
+@task
+async def leave_later() -> None:
+    raise SystemExit(3)
+
+
 @task(retry=Retry(max_attempts=3, delays=(0,), no_retry_on=(KeyError,)))
 def fail_twice() -> int:
     if current_run().attempt < 3:

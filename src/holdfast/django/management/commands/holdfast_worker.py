@@ -33,7 +33,7 @@ SETUP = "holdfast.django.setup"
 LEAST_INTERVAL = 0.1
 
 
-def whole(text: str) -> int:
+def positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise ArgumentTypeError("must be at least 1")
@@ -70,13 +70,13 @@ class Command(BaseCommand):
             help="how often an idle worker looks for tasks, in seconds (default: 8; new tasks wake it at once)",
         )
         parser.add_argument("--batch", action="store_true", help="run what is due, then exit")
-        parser.add_argument("--max-tasks", type=whole, default=None, help="exit once so many tasks have ended")
+        parser.add_argument("--max-tasks", type=positive, default=None, help="exit once so many tasks have ended")
         parser.add_argument("--worker-id", type=worker_id, default=None, help="how TaskResult.worker_ids names it")
         add_backend(parser)
         parser.add_argument(
             "--executor", choices=EXECUTORS, default="process", help="where tasks run (default: child processes)"
         )
-        parser.add_argument("--slots", type=whole, default=None, help="how many tasks run at once")
+        parser.add_argument("--slots", type=positive, default=None, help="how many tasks run at once")
         parser.add_argument(
             "--reload",
             action=BooleanOptionalAction,
