@@ -32,7 +32,7 @@ up: $(READY) ## start everything and stay
 
 test: $(READY) ## every test; POSTGRES=15 uses Debian's PostgreSQL 15 with its default settings instead of the embedded one
 	@$(if $(POSTGRES),$(BIN)/python tools/with-postgres $(POSTGRES)) $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal $(ARGS) $(or $(TESTS),tests --ignore tests/ray)
-	@$(if $(TESTS),,$(BIN)/python -m pytest $(ARGS) tests/ray) # in one process, because all of its tests share one Ray
+	@$(if $(TESTS),,$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS) tests/ray) # those on the shared Ray in one process
 
 explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point, and of some triples; takes hours
 	@$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal --explore=full -q $(ARGS) tests/explore/test_pairs.py tests/explore/test_jobs.py \

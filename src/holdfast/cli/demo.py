@@ -12,7 +12,14 @@ from holdfast.cli.narration import TerminalNarrator
 
 
 @click.command()
-def demo() -> int:
+@click.option(
+    "--executor",
+    type=click.Choice(["process", "ray_core"]),
+    default="process",
+    show_default=True,
+    help="Where runs are executed. With ray_core, the demo starts a Ray of its own.",
+)
+def demo(executor: str) -> int:
     """Show the main job end to end: a run that succeeds, one that is retried, a job that fans out, a killed worker.
 
     Everything happens in a directory made here under .holdfast and removed at the end. The exit code is 0 only if
@@ -23,7 +30,7 @@ def demo() -> int:
     began = time.monotonic()
     narrator = TerminalNarrator()
     narrator.opening()
-    kept = play(narrator, Path.cwd())
+    kept = play(narrator, Path.cwd(), executor)
     narrator.closing(time.monotonic() - began)
     if not kept:
         output.error("not every promise was kept; see above")
