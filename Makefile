@@ -32,10 +32,10 @@ demo: $(READY) ## the main job end to end, on the embedded Postgres
 up: $(READY) ## start everything and stay
 	@$(BIN)/holdfast up
 
-# The tests of Ray share one Ray, so one process runs them. It mostly waits, and therefore runs at the same time as the others.
+# Most tests of Ray share one Ray, so one process runs those. They mostly wait, and therefore run at the same time as the others.
 test: $(READY) ## every test; POSTGRES=15 uses Debian's PostgreSQL 15 with its default settings instead of the embedded one
 	@$(if $(POSTGRES),$(BIN)/python tools/with-postgres $(POSTGRES)) $(if $(TESTS),$(PYTEST) $(PARALLEL) $(ARGS) $(TESTS),\
-		$(BIN)/python tools/together $(PYTEST) -o cache_dir=.pytest_cache/ray $(ARGS) tests/ray \
+		$(BIN)/python tools/together $(PYTEST) -n 2 --dist loadgroup -o cache_dir=.pytest_cache/ray $(ARGS) tests/ray \
 		-- $(PYTEST) $(PARALLEL) $(ARGS) tests --ignore tests/ray)
 
 explore: $(READY) ## every interleaving of every pair of operations, with a crash at every point, and of some triples; takes hours

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.raycore.local import started
 from holdfast.testing.databases import scratch
 from tests.ray.head import Head
 from tests.ray.stage import RayStage
@@ -15,7 +16,15 @@ from tests.ray.stand_in import StandIn
 # Short enough for a lease to pass within a test, and long enough for a busy machine to renew it.
 LEASE_SECONDS, RENEW_SECONDS = 30.0, 5.0
 GRACE_SECONDS = 2.0
-TRIES = 5
+# Fixtures that may start the Ray that all tests share.
+SHARED_RAY = {"ray_head", "jobs_stage", "shared_stage"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests on the shared Ray in one process, so that there is one Ray, and let the others run meanwhile."""
+    for item in items:
+        if SHARED_RAY.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group("ray"))
 
 
 @pytest.fixture(scope="session")
@@ -42,23 +51,13 @@ def node_settings(ray_database_url: str, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def ray_head(node_settings: dict[str, str]) -> Iterator[Head]:
-    head = started(node_settings)
+    head = new_head(node_settings)
     yield head
     head.close()
 
 
-def started(settings: dict[str, str], like: Head | None = None) -> Head:
-    """A head that answers. On a busy machine Ray may need several tries."""
-    for _ in range(TRIES):
-        head = Head(settings, like)
-        with pytest.MonkeyPatch.context() as environment:
-            use_token(environment, head)
-            answers = head.answers()
-        if answers:
-            return head
-        said = head.said()
-        head.close()
-    raise AssertionError(f"Ray did not start: {said}")
+def new_head(settings: dict[str, str], like: Head | None = None) -> Head:
+    return started(lambda: Head(settings, like))
 
 
 def use_token(environment: pytest.MonkeyPatch, head: Head | StandIn) -> None:

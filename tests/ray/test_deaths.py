@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.worker_support import eventually
-from tests.ray.conftest import started, use_token
+from tests.ray.conftest import new_head, use_token
 from tests.ray.head import Head, kill_session
 from tests.ray.stage import PATIENCE, RayStage
 from tests.ray.stand_in import StandIn
@@ -55,7 +55,7 @@ def test_a_run_is_lost_with_its_node_and_retried_on_the_next(stage: RayStage) ->
 @pytest.fixture
 def own_head(node_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Head]]:
     """A head for this test alone, which it may kill and replace."""
-    heads = [started(node_settings)]
+    heads = [new_head(node_settings)]
     use_token(monkeypatch, heads[0])
     yield heads
     for head in heads:
@@ -72,7 +72,7 @@ def test_a_worker_survives_its_head_and_retries_the_lost_run_on_the_next(
         eventually(lambda: stage.lines("began"), PATIENCE)
         own_head[0].kill()
         eventually(lambda: run.attempts()[0].status == "LOST", PATIENCE)
-        own_head.append(started(node_settings, like=own_head[0]))
+        own_head.append(new_head(node_settings, like=own_head[0]))
         eventually(lambda: len(stage.lines("began")) == 2, PATIENCE)
         stage.file("go").touch()
         assert stage.ended(run) == "SUCCEEDED"

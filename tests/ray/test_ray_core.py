@@ -21,10 +21,11 @@ def test_runs_are_executed_by_actors(stage: RayStage) -> None:
 
 def test_the_runs_of_a_killed_worker_are_lost_and_executed_again(stage: RayStage) -> None:
     run = stage.submit("ray.wait", path=str(stage.file("began")), until=str(stage.file("go")))
-    first = stage.worker("ray_core", slots=1)
+    short = {"HOLDFAST_LEASE_SECONDS": "9", "HOLDFAST_RENEW_SECONDS": "2"}
+    first = stage.worker("ray_core", slots=1, **short)
     eventually(lambda: stage.lines("began"), PATIENCE)
     stage.kill(first)
-    stage.worker("ray_core", slots=1)
+    stage.worker("ray_core", slots=1, **short)
     eventually(lambda: len(stage.lines("began")) == 2, PATIENCE)
     stage.file("go").touch()
     assert stage.ended(run) == "SUCCEEDED"

@@ -12,7 +12,14 @@ from holdfast.cli.narration import TerminalNarrator
 
 
 @click.command()
-def demo() -> int:
+@click.option(
+    "--executor",
+    type=click.Choice(["process", "ray_core"]),
+    default="process",
+    show_default=True,
+    help="Where runs are executed. With ray_core, the demo starts a Ray of its own.",
+)
+def demo(executor: str) -> int:
     """Demonstrate the main features: a run that succeeds, one that is retried, a job that fans out, a killed worker.
 
     Everything happens in a temporary directory under .holdfast, which is removed at the end. The exit code is 0 only
@@ -23,7 +30,7 @@ def demo() -> int:
     began = time.monotonic()
     narrator = TerminalNarrator()
     narrator.opening()
-    kept = play(narrator, Path.cwd())
+    kept = play(narrator, Path.cwd(), executor)
     narrator.closing(time.monotonic() - began)
     if not kept:
         output.error("not every check succeeded; see above")

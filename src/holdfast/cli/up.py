@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli import output
 from holdfast.cli.program import called
-from holdfast.cli.worker import names, tasks_option
+from holdfast.cli.worker import EXECUTORS, names, tasks_option
 
 if TYPE_CHECKING:
     from holdfast.runtime.settings import Settings
@@ -23,20 +27,35 @@ REQUEST = '{"model": "mock", "parameters": {"seconds": 2}}'
     "--slots", type=click.IntRange(1, 10_000), help="Number of concurrent runs per worker. Default: one per processor."
 )
 @click.option("--queues", metavar="A,B", type=names, help="Serve only these queues. Default: every queue.")
+@click.option(
+    "--executor",
+    type=click.Choice(EXECUTORS),
+    default="process",
+    show_default=True,
+    help="Where runs are executed. Without HOLDFAST_RAY_ADDRESS, a Ray is started for ray_core and ray_job.",
+)
 @tasks_option
 @click.option("--no-api", is_flag=True, help="Do not start the API.")
-def up(workers: int, slots: int | None, queues: tuple[str, ...] | None, tasks: tuple[str, ...], no_api: bool) -> None:
+def up(
+    workers: int,
+    slots: int | None,
+    queues: tuple[str, ...] | None,
+    executor: str,
+    tasks: tuple[str, ...],
+    no_api: bool,
+) -> None:
     """Start the API and workers and run until Ctrl-C. Processes that crash are restarted."""
     from holdfast.processes.supervise import Program, keep_running
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.settings import load, masked
 
     modules = ("--tasks", ",".join(tasks)) if tasks else ()
-    arguments = ["--slots", str(slots)] if slots else []
+    arguments = ["--executor", executor, *(["--slots", str(slots)] if slots else [])]
     arguments += ["--queues", ",".join(queues)] if queues else []
     settings = load()
     settings = replace(settings, tasks=(*settings.tasks, *tasks))
-    with Runtime(settings, lasting=True) as runtime:
+    own_ray = executor.startswith("ray") and not settings.ray_address
+    with Runtime(settings, lasting=True) as runtime, _ray(settings, runtime.database_url, wanted=own_ray):
         programs = [
             Program(f"worker {number}", ("worker", *arguments, *modules, *_health_port(settings, number)))
             for number in range(1, workers + 1)
@@ -55,6 +74,32 @@ def up(workers: int, slots: int | None, queues: tuple[str, ...] | None, tasks: t
         output.note("")
         keep_running(programs, grace=settings.grace_seconds + 15, tell=output.note)
     output.note("stopped")
+
+
+@contextmanager
+def _ray(settings: Settings, database_url: str, *, wanted: bool) -> Iterator[None]:
+    """Start a Ray on loopback, whose nodes have these settings, and let the workers find it."""
+    if not wanted:
+        yield
+        return
+    from holdfast.assembly.worker import processors
+    from holdfast.raycore.local import LocalRay, started
+
+    environment = {
+        "HOLDFAST_DATABASE_URL": database_url,
+        "HOLDFAST_TASKS": ",".join(settings.tasks),
+        "HOLDFAST_ARTIFACTS": settings.artifacts
+        if "://" in settings.artifacts
+        else str(Path(settings.artifacts).absolute()),
+    }
+    output.note("Ray       starts, which takes 10 to 30 s")
+    ray = started(lambda: LocalRay(environment, cpus=processors()))
+    try:
+        output.note(f"Ray       {ray.address}  (with a token, on this machine only)")
+        os.environ.update(ray.settings)
+        yield
+    finally:
+        ray.close()
 
 
 def _health_port(settings: Settings, number: int) -> tuple[str, ...]:

@@ -16,9 +16,9 @@ from holdfast.demo.stage import Stage
 __all__ = ["Narrator", "play"]
 
 
-def play(narrator: Narrator, under: Path) -> bool:
+def play(narrator: Narrator, under: Path, executor: str = "process") -> bool:
     """Show every scene in a temporary directory under `under`. Return True if every promise held."""
-    with Stage(narrator, under) as stage:
+    with Stage(narrator, under, executor) as stage:
         for number, scene in enumerate(SCENES, start=1):
             narrator.scene(number, *_titled(scene.__doc__ or ""))
             scene(stage)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.demo.place import environment
@@ -22,14 +23,14 @@ class DemoStuck(HoldfastError):
 class DemoProgram:
     """A `holdfast` command in a separate process."""
 
-    def __init__(self, name: str, directory: Path, *arguments: str) -> None:
+    def __init__(self, name: str, directory: Path, *arguments: str, more: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.log = directory / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "holdfast", *arguments, "--with-parent", str(os.getpid())],
                 cwd=directory,
-                env=environment(directory),
+                env={**environment(directory), **(more or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from holdfast.demo.narrator import Narrator
-from holdfast.demo.place import LEASE_SECONDS, open_client, own_directory
+from holdfast.demo.place import LEASE_SECONDS, environment, open_client, own_directory
 from holdfast.demo.programs import DemoProgram, DemoStuck
 from holdfast.domain.ids import new_id
 from holdfast.processes.family import alive, deferred_signals
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from holdfast.jobs import Job, Jobs
 
 TIMEOUT = 30.0
+# The first actors of a Ray take a while.
+RAY_TIMEOUT = 120.0
 ASK_EVERY = 0.1
 WORKERS = ("anna", "ben")
 API = "api"
@@ -34,8 +36,11 @@ class Stage:
     database: Client
     client: Client | HttpClient
 
-    def __init__(self, narrator: Narrator, under: Path) -> None:
+    def __init__(self, narrator: Narrator, under: Path, executor: str = "process") -> None:
         self.narrator = narrator
+        self.executor = executor
+        self._patience = RAY_TIMEOUT if executor.startswith("ray") else TIMEOUT
+        self._ray_settings: dict[str, str] = {}
         self.under = under.absolute()
         self.directory = self.under / ".holdfast" / f"demo-{new_id()[-12:]}"
         self.programs: dict[str, DemoProgram] = {}
@@ -48,6 +53,8 @@ class Stage:
             self.database = self._stack.enter_context(open_client(self.directory))
             where = self.directory.relative_to(self.under)
             self.narrator.say(f"a separate PostgreSQL server in {where}, started in {time.monotonic() - began:.1f} s")
+            if self.executor.startswith("ray"):
+                self._start_ray()
             self._stack.callback(self._close_programs)
             self._start_programs()
             self.client = self._open_client()
@@ -79,6 +86,7 @@ class Stage:
 
     def until(self, run: Run, holds: Callable[[Run], bool], seconds: float = TIMEOUT, name: str = "") -> Run:
         """Show the run's progress until a condition holds."""
+        seconds = self._patience if seconds is None else seconds
         ends = time.monotonic() + seconds
         while True:
             run = self.client.get(run)
@@ -101,11 +109,23 @@ class Stage:
                 raise DemoStuck(f"waited {seconds:g} s for job {job.id}, which is {job.status}")
             time.sleep(ASK_EVERY)
 
+    def _start_ray(self) -> None:
+        """Start a Ray whose nodes have the settings of the demo."""
+        from holdfast.raycore.local import LocalRay, started
+
+        began = time.monotonic()
+        node = environment(self.directory) | {"HOLDFAST_DATABASE_URL": self.database.runtime.database_url}
+        ray = started(lambda: LocalRay(node, cpus=2))
+        self._stack.callback(ray.close)
+        self._ray_settings = ray.settings
+        self.narrator.say(f"a Ray of its own on {ray.address}, {time.monotonic() - began:.1f} s")
+
     def _start_programs(self) -> None:
         began = time.monotonic()
         with deferred_signals():
             for name in WORKERS:
-                self.programs[name] = DemoProgram(name, self.directory, "worker", "--name", name, "--slots", "2")
+                arguments = ("worker", "--name", name, "--slots", "2", "--executor", self.executor)
+                self.programs[name] = DemoProgram(name, self.directory, *arguments, more=self._ray_settings)
             if _has_api():
                 self.programs[API] = DemoProgram(API, self.directory, "api", "--host", "127.0.0.1", "--port", "0")
         while not self._is_ready():

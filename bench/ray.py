@@ -1,0 +1,173 @@
+"""Holdfast on Ray beside Ray alone, in one run: `python -m bench.ray [--quick] [--rounds N]`.
+
+ray_core   runs per second, beside bare actors that do the same calls in batches of the same size, with one commit per
+           batch (goal: at least 0.7)
+ray_job    seconds from the submit of a job until its result is stored, beside a bare job with the same number of
+           database writes (goal: at most 1.1)
+idle       transactions per second of a ray_core worker without runs
+
+Both sides alternate on one Ray and one Postgres; each figure is the median of its rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from bench.pairs import temporary_lab
+from holdfast import Client
+from holdfast.domain.ids import new_id
+from holdfast.executors.ray_jobs_api import RayJobs
+from holdfast.executors.ray_pool import MOST_PER_BATCH
+from holdfast.raycore.local import LocalRay, started
+from holdfast.runtime.settings import Settings
+from holdfast.schema.migrate import upgrade
+from holdfast.testing.databases import scratch
+
+ROOT = Path(__file__).parents[1]
+TASK = "bench.add_one"
+ACTORS = 2
+LIMIT = 300.0
+
+
+class Bench:
+    """One Ray, one database, a client, and the environment of workers."""
+
+    def __init__(self, url: str, ray: LocalRay, node: Mapping[str, str]) -> None:
+        self.url = url
+        self.ray = ray
+        self.environment = {**os.environ, **node, **ray.settings, "PYTHONPATH": str(ROOT)}
+        self.client = Client(Settings(database_url=url, tasks=("bench.ray_tasks",)))
+
+    @contextmanager
+    def worker(self, executor: str, queue: str, slots: int) -> Iterator[None]:
+        command = [sys.executable, "-m", "holdfast", "worker", "--executor", executor, "--queues", queue]
+        process = subprocess.Popen([*command, "--slots", str(slots)], env=self.environment, cwd=ROOT)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(60)
+
+    def query(self, sql: str, *parameters: object) -> float:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            row = connection.execute(sql, parameters).fetchone()  # type: ignore[arg-type]
+        return float(row[0] or 0.0) if row else 0.0
+
+    def until(self, sql: str, value: float, *parameters: object) -> None:
+        ends = time.monotonic() + LIMIT
+        while self.query(sql, *parameters) < value:
+            if time.monotonic() > ends:
+                raise RuntimeError(f"not within {LIMIT:g} s: {sql}")
+            time.sleep(0.1)
+
+    def drain(self, queue: str, runs: int) -> float:
+        """Runs per second, from the first claim to the last result, as the database saw them."""
+        self.client.pause_queue(queue, by="bench")
+        first = self.query("select count(*) from holdfast.attempts")
+        for start in range(0, runs, 1000):
+            self.client.submit_many(TASK, [{"number": number} for number in range(start, start + 1000)], queue=queue)
+        began = self.query("select extract(epoch from clock_timestamp())")
+        self.client.resume_queue(queue)
+        self.until("select count(*) from holdfast.attempts", first + runs)
+        spent = self.query(
+            "select extract(epoch from max(finished_at) - min(claimed_at)) from holdfast.attempts "
+            "where claimed_at > to_timestamp(%s)",
+            began,
+        )
+        return runs / spent
+
+    def bare_drain(self, runs: int) -> float:
+        said = subprocess.run(
+            [
+                *(sys.executable, "-m", "bench.ray_bare", "drain", self.ray.gcs_address, self.url, str(runs)),
+                *(str(MOST_PER_BATCH), str(ACTORS)),
+            ],
+            env=self.environment,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+        )
+        return float(said.stdout.split()[-1])
+
+    def job(self, queue: str) -> float:
+        began = time.monotonic()
+        run = self.client.submit(TASK, {"number": 1}, queue=queue)
+        self.client.wait(run, LIMIT)
+        return time.monotonic() - began
+
+    def bare_job(self, number: int) -> float:
+        jobs = RayJobs(self.ray.address)
+        began = time.monotonic()
+        jobs.submit(f"bare-{new_id()}", f"exec python -m bench.ray_bare job {number}", {})
+        writes = "select (count(*) >= 4)::int from bench_bare where number = %s"
+        while not self.query(writes, number):
+            time.sleep(0.02)
+        return time.monotonic() - began
+
+    def idle(self, seconds: float) -> float:
+        """Transactions per second on this database in this time; the two that read the counter are not counted."""
+        counter = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()"
+        # Backends report their counts when they are idle, a second later at most.
+        before = self.query(counter)
+        time.sleep(seconds)
+        return max(0.0, self.query(counter) - before - 1) / seconds
+
+
+def show(name: str, ours: list[float], bare: list[float], unit: str, goal: str) -> None:
+    a, b = statistics.median(ours), statistics.median(bare)
+    each = ", ".join(f"{one / other:.2f}" for one, other in zip(ours, bare, strict=True))
+    print(f"{name:9s} Holdfast {a:9.2f} {unit}   bare {b:9.2f} {unit}   ratio {a / b:.2f} (rounds {each}); goal {goal}")
+
+
+def play(bench: Bench, rounds: int, runs: int, seconds: float) -> None:
+    queue = f"core-{new_id()[-6:]}"
+    ours, bare = [], []
+    with bench.worker("ray_core", queue, ACTORS):
+        bench.drain(queue, 1000)
+        for _ in range(rounds):
+            bare.append(bench.bare_drain(runs))
+            ours.append(bench.drain(queue, runs))
+        show("ray_core", ours, bare, "runs/s", ">= 0.7")
+        time.sleep(10)
+        print(f"{'idle':9s} a ray_core worker without runs: {bench.idle(seconds):.2f} transactions/s")
+    queue = f"job-{new_id()[-6:]}"
+    ours, bare = [], []
+    with bench.worker("ray_job", queue, 2):
+        bench.job(queue)
+        for number in range(rounds):
+            bare.append(bench.bare_job(10_000_000 + number))
+            ours.append(bench.job(queue))
+    show("ray_job", ours, bare, "s", "<= 1.1")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.ray", description="Holdfast on Ray beside Ray alone.")
+    parser.add_argument("--quick", action="store_true", help="small sizes: to see that it works")
+    parser.add_argument("--rounds", type=int, help="rounds of each alternation (5)")
+    options = parser.parse_args()
+    rounds = options.rounds or (2 if options.quick else 5)
+    with temporary_lab() as lab, scratch(lab.postgres) as url:
+        upgrade(url)
+        node = {"HOLDFAST_DATABASE_URL": url, "HOLDFAST_TASKS": "bench.ray_tasks", "HOLDFAST_LOG_LEVEL": "warning"}
+        ray = started(lambda: LocalRay({**os.environ, **node, "PYTHONPATH": str(ROOT)}, cpus=4))
+        os.environ.update(ray.token)
+        try:
+            play(Bench(url, ray, node), rounds, 4000 if options.quick else 20_000, 10 if options.quick else 30)
+        finally:
+            ray.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
