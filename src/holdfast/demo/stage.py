@@ -84,7 +84,7 @@ class Stage:
         names = {worker.id: worker.name for worker in self.client.workers()}
         return self.programs[names[run.record.lease_owner or ""]]
 
-    def until(self, run: Run, holds: Callable[[Run], bool], seconds: float = TIMEOUT, name: str = "") -> Run:
+    def until(self, run: Run, holds: Callable[[Run], bool], seconds: float | None = None, name: str = "") -> Run:
         """Show the run's progress until a condition holds."""
         seconds = self._patience if seconds is None else seconds
         ends = time.monotonic() + seconds
