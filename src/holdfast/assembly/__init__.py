@@ -2,4 +2,6 @@
 
 worker     executors, doorbell and result store of a worker, by the settings; starts workers and sweepers
 services   upkeep services that need settings or something other than Postgres
+ray        the executors on Ray
+one_run    the worker of a single run, for RQ work-horses and Ray jobs
 """

@@ -82,7 +82,7 @@ class AttemptServices(Protocol):
 
 
 class RemoteAttempt(NamedTuple):
-    """An attempt that a job on a cluster executes.
+    """An attempt that a Ray job executes.
 
     `log_copied` says how much of the job's log has been copied, `cancelled_for` how many seconds ago the run was
     cancelled, and `node_id` where the job is, if that is known.
@@ -96,7 +96,11 @@ class RemoteAttempt(NamedTuple):
 
 
 class RemoteAttempts(Protocol):
-    """Attempts of all workers that jobs on a cluster execute. The calls raise DatabaseUnreachable."""
+    """Attempts of all workers that Ray jobs execute. The calls raise DatabaseUnreachable.
+
+    They are found by what the executor ray_job writes to `details` (`sql.remote_attempts`); an executor of another
+    kind needs statements of its own.
+    """
 
     async def look_after(self, address: str, every: float) -> list[RemoteAttempt]:
         """Return attempts at this address that no worker has looked at for so many seconds, and note that one does."""

@@ -1,10 +1,12 @@
 """Executors run user code and turn whatever happens into an outcome. They know nothing of SQL.
 
-A worker gives an executor claims and gets an outcome for each; `domain.execution` describes the interface. There are
-two executors here, and a worker may have both:
+A worker gives an executor claims and gets an outcome for each; `domain.execution` describes the interface. Every
+worker has the inline executor, and one more if its default is another:
 
     inline    tiny and asynchronous tasks, in threads of the worker process (task_threads); they cannot be killed
     process   all other tasks, in child processes that are killed on timeout, on cancel, and with their worker
+    ray_core  many runs on a Ray cluster, in actors; the worker holds the leases and settles (`holdfast.raycore`)
+    ray_job   long runs on a Ray cluster, each as a job that takes its lease over and settles (`holdfast.rayjob`)
 
 The process executor has one child slot per run that it performs at once (child_slot). A slot starts its child through a
 guardian (spawning, guardian), which kills everything that the child started. Worker and child exchange messages over a
@@ -12,6 +14,6 @@ channel, and share a little memory, so that the worker knows what a child had be
 or dead (shared_state). In the child, `child` performs runs, `child_link` passes on what they request, and `child_usage`
 decides when the process has to be replaced.
 
-Both executors use `performing`, which makes an outcome of what a task returned or raised, and `pace`, which decides how
-many runs to hold. `output` and `raw_output` turn what runs print into lines of the worker's log.
+All use `performing`, in the process that calls the task, to make an outcome of what it returned or raised; `pace`
+decides how many runs to hold. `output` and `raw_output` turn what runs print into lines of the worker's log.
 """

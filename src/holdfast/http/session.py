@@ -1,4 +1,4 @@
-"""Sessions of browsers: a cookie that holds a token, so that pages and their scripts act as the token's principal.
+"""Sessions of browsers: a cookie that holds a token, so that a browser acts as the token's principal.
 
 The cookie is looked up like a token in the Authorization header: it has the same scopes, and stops working as soon as
 the token is revoked or expires. The server stores nothing about sessions.

@@ -5,7 +5,10 @@ services share one next wake-up, so an idle worker sleeps until the first of the
 
     at its pace        every so many seconds, and less often while the worker is idle
     when it is called  a worker that looks for runs also looks for work of the services (`sql.chores`), and calls them
-    when it is due     its `due` statement returns the seconds until then; it is asked at such a look and after a run
+    when it is due     its `due` operation returns the seconds until then; it is asked at such a look and after a run
+
+One that has `due` and handles a bounded number of rows needs a short pace, with `idle=ONLY_WHEN_CALLED`: if rows that
+are due are left, it runs again at its pace. A service that makes runs ready calls `look_soon`.
 
 A service that fails is logged and runs again later. A row that cannot be handled never blocks the others.
 """
