@@ -15,7 +15,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from holdfast.http import create_app
+from holdfast.http import create_app, database
 from holdfast.http.service import EXTENSION
 from holdfast.runtime.settings import Settings
 from tests.http.hands import Hands
@@ -45,6 +45,12 @@ def make_app() -> Iterator[Callable[[Settings], Flask]]:
     yield make
     for app in made:
         app.extensions[EXTENSION].close()
+
+
+@pytest.fixture
+def brief_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let requests wait for a connection for one second instead of ten."""
+    monkeypatch.setattr(database, "BUSY_SECONDS", 1.0)
 
 
 @pytest.fixture
