@@ -77,8 +77,9 @@ class Kept:
     uses: int = 0
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stages(clocked_databases: Databases) -> Iterator[Stages]:
+    """Closed with the module: elsewhere their sessions would only occupy connections of the server."""
     stages = Stages(clocked_databases)
     yield stages
     stages.close()

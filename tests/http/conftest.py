@@ -20,7 +20,7 @@ from flask.testing import FlaskClient
 from holdfast.domain.ids import new_id
 from holdfast.domain.tokens import SCOPES, mint
 from holdfast.drivers.psycopg import transact
-from holdfast.http import create_app, principals
+from holdfast.http import create_app, database, principals
 from holdfast.http.service import EXTENSION
 from holdfast.ops.tokens import create_token
 from holdfast.runtime.settings import Settings
@@ -52,6 +52,12 @@ def make_app() -> Iterator[Callable[[Settings], Flask]]:
     yield make
     for app in made:
         app.extensions[EXTENSION].close()
+
+
+@pytest.fixture
+def brief_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let requests wait for a connection for one second instead of ten."""
+    monkeypatch.setattr(database, "BUSY_SECONDS", 1.0)
 
 
 @pytest.fixture

@@ -119,6 +119,7 @@ def test_health_reports_each_check(api: FlaskClient) -> None:
     assert api.get("/healthz").json == {"status": "ok", "checks": {"postgres": "ok"}}
 
 
+@pytest.mark.usefixtures("brief_waits")
 def test_health_reports_what_is_down(
     settings: Settings, make_app: Callable[[Settings], Flask], database_url: str
 ) -> None:
@@ -193,6 +194,7 @@ def test_metrics_count_exactly(
     check()
 
 
+@pytest.mark.usefixtures("brief_waits")
 def test_metrics_of_the_process_survive_the_database(settings: Settings, make_app: Callable[[Settings], Flask]) -> None:
     app = make_app(replace(settings, database_url="postgresql://nobody@127.0.0.1:1/nowhere"))
     answer = app.test_client().get("/metrics")

@@ -48,6 +48,7 @@ def until(look: Callable[[], Any]) -> Any:
     raise AssertionError("it did not come to pass in time")
 
 
+@pytest.mark.usefixtures("brief_waits")
 def test_outage_is_reported_and_ends_by_itself(app: Flask, proxy: Proxy) -> None:
     api = app.test_client()
     assert api.get("/runs").status_code == 200
