@@ -53,7 +53,8 @@ def _head(made: Mapping[str, Any]) -> str:
     settings = ", ".join(f"{name} {value}" for name, value in postgres.items() if name not in ("server", "transport"))
     return (
         "# Performance\n\n"
-        f"Made by `{made['command']}` on {made['made_at'][:10]}: {machine['cores']} cores ({machine['processor']}), "
+        f"Measured by `{made['command']}` on {made['made_at'][:10]}: "
+        f"{machine['cores']} cores ({machine['processor']}), "
         f"{machine['memory_gigabytes']:g} GB, Python {machine['python']}.\n"
         f"PostgreSQL ({postgres['server']}): {settings}."
     )
@@ -66,8 +67,8 @@ def _missed(lines: list[Line]) -> str:
     told = []
     for line in missed:
         note = NOTES.get(line.measure) or line.note or "see the figures below"
-        told.append(f"- **{line.measure}**{f', beside {line.against}' if line.against else ''}: {note}")
-    return "### What is not met, and why\n\n" + "\n".join(dict.fromkeys(told))
+        told.append(f"- **{line.measure}**{f', compared with {line.against}' if line.against else ''}: {note}")
+    return "### Goals that are not met, and why\n\n" + "\n".join(dict.fromkeys(told))
 
 
 def _noise(made: Mapping[str, Any], outcomes: Outcomes) -> str:
