@@ -27,7 +27,7 @@ from bench.pairs import temporary_lab
 from holdfast import Client
 from holdfast.domain.ids import new_id
 from holdfast.executors.ray_jobs_api import RayJobs
-from holdfast.executors.ray_pool import MOST_PER_BATCH
+from holdfast.executors.ray_pool import BATCH_SECONDS, MOST_PER_BATCH
 from holdfast.raycore.local import LocalRay, started
 from holdfast.runtime.settings import Settings
 from holdfast.schema.migrate import upgrade
@@ -36,6 +36,8 @@ from holdfast.testing.databases import scratch
 ROOT = Path(__file__).parents[1]
 TASK = "bench.add_one"
 ACTORS = 2
+# Calls of so many milliseconds, and how many of them the executor gives an actor at once.
+BATCHES = {0.0: MOST_PER_BATCH, 1.0: int(BATCH_SECONDS / 0.001)}
 LIMIT = 300.0
 
 
@@ -70,12 +72,13 @@ class Bench:
                 raise RuntimeError(f"not within {LIMIT:g} s: {sql}")
             time.sleep(0.1)
 
-    def drain(self, queue: str, runs: int) -> float:
+    def drain(self, queue: str, runs: int, milliseconds: float) -> float:
         """Runs per second, from the first claim to the last result, as the database saw them."""
         self.client.pause_queue(queue, by="bench")
         first = self.query("select count(*) from holdfast.attempts")
         for start in range(0, runs, 1000):
-            self.client.submit_many(TASK, [{"number": number} for number in range(start, start + 1000)], queue=queue)
+            several = [{"number": number, "milliseconds": milliseconds} for number in range(start, start + 1000)]
+            self.client.submit_many(TASK, several, queue=queue)
         began = self.query("select extract(epoch from clock_timestamp())")
         self.client.resume_queue(queue)
         self.until("select count(*) from holdfast.attempts", first + runs)
@@ -86,11 +89,11 @@ class Bench:
         )
         return runs / spent
 
-    def bare_drain(self, runs: int) -> float:
+    def bare_drain(self, runs: int, milliseconds: float) -> float:
         said = subprocess.run(
             [
                 *(sys.executable, "-m", "bench.ray_bare", "drain", self.ray.gcs_address, self.url, str(runs)),
-                *(str(MOST_PER_BATCH), str(ACTORS)),
+                *(str(BATCHES[milliseconds]), str(ACTORS), str(milliseconds)),
             ],
             env=self.environment,
             cwd=ROOT,
@@ -127,20 +130,21 @@ class Bench:
 def show(name: str, ours: list[float], bare: list[float], unit: str, goal: str) -> None:
     a, b = statistics.median(ours), statistics.median(bare)
     each = ", ".join(f"{one / other:.2f}" for one, other in zip(ours, bare, strict=True))
-    print(f"{name:9s} Holdfast {a:9.2f} {unit}   bare {b:9.2f} {unit}   ratio {a / b:.2f} (rounds {each}); goal {goal}")
+    print(f"{name}: Holdfast {a:.2f} {unit}   bare {b:.2f} {unit}   ratio {a / b:.2f} (rounds {each}); goal {goal}")
 
 
 def play(bench: Bench, rounds: int, runs: int, seconds: float) -> None:
     queue = f"core-{new_id()[-6:]}"
-    ours, bare = [], []
     with bench.worker("ray_core", queue, ACTORS):
-        bench.drain(queue, 1000)
-        for _ in range(rounds):
-            bare.append(bench.bare_drain(runs))
-            ours.append(bench.drain(queue, runs))
-        show("ray_core", ours, bare, "runs/s", ">= 0.7")
+        bench.drain(queue, 1000, 0.0)
+        for milliseconds, batch in BATCHES.items():
+            ours, bare = [], []
+            for _ in range(rounds):
+                bare.append(bench.bare_drain(runs, milliseconds))
+                ours.append(bench.drain(queue, runs, milliseconds))
+            show(f"ray_core, calls of {milliseconds:g} ms, {batch} per batch", ours, bare, "runs/s", ">= 0.7")
         time.sleep(10)
-        print(f"{'idle':9s} a ray_core worker without runs: {bench.idle(seconds):.2f} transactions/s")
+        print(f"idle: a ray_core worker without runs makes {bench.idle(seconds):.2f} transactions/s")
     queue = f"job-{new_id()[-6:]}"
     ours, bare = [], []
     with bench.worker("ray_job", queue, 2):

@@ -53,7 +53,7 @@ class Play:
         self.reported.clear()
 
     def begun(self) -> list[str]:
-        return [message[2][0][0] for message in self.cluster.given if message[0] == "give"]
+        return [claim[0] for message in self.cluster.given if message[0] == "give" for claim in message[2]]
 
 
 async def until(holds: Callable[[], Any], seconds: float = 20.0) -> None:

@@ -174,11 +174,15 @@ class Pool:
             self._ended(ended)
 
     def room(self) -> int:
-        """How many more runs make sense, of the plain shape."""
-        flights = [flight for host in self.hosts for flight in host.flights.values()]
-        oldest = min((flight.given_at for flight in flights), default=None)
-        wanted = self.pace.wanted(len(self.hosts), monotonic() - oldest if oldest is not None else 0.0)
-        return wanted - len(flights) - len(self.waiting)
+        """How many more runs make sense, of the plain shape.
+
+        A run that takes long counts from when it became the first of its actor, not from when its batch was given.
+        """
+        now = monotonic()
+        longest = max(
+            (now - (host.first.first_at or now) for host in self.hosts if host.first is not None), default=0.0
+        )
+        return self.pace.wanted(len(self.hosts), longest) - self.held
 
     def take_back(self, waiting_for: float) -> list[Claim]:
         """Forget runs that have waited this long. Runs that an actor is being started for are worth a longer wait."""
@@ -190,22 +194,33 @@ class Pool:
             self.waiting.remove(one)
         return [one.claim for one in taken]
 
-    def _next_batch(self) -> list[tuple[str, Claim]]:
-        """What an idle actor gets: one run, or as many first attempts as it does in a moment.
+    def _next_batch(self, held: int) -> list[tuple[str, Claim]]:
+        """What an actor gets that has so many: one run if it has none, or first attempts that it does in a moment.
 
         If an actor dies with a batch, nothing says which runs had begun. So all of them are handed back, and each is
         executed alone the next time.
         """
         if not self.waiting:
             return []
-        share = -(-len(self.waiting) // max(1, len(self.hosts)))
-        mean = self.pace.mean
-        tiny = mean is not None and mean < BATCH_SECONDS
-        most = min(MOST_PER_BATCH, share, int(BATCH_SECONDS / max(mean or 0.0, 1e-6)) + 1) if tiny else 1
+        most = self._batch_size()
+        if held and (most == 1 or held > most // 2 or self.waiting[0].claim.number > 1):
+            return []
+        worker_id, alone = self.waiting[0].worker_id, self.waiting[0].claim.number > 1
         batch = [self.waiting.popleft()]
-        while len(batch) < most and self.waiting and batch[0].claim.number == self.waiting[0].claim.number == 1:
+        while not alone and len(batch) < most and self.waiting:
+            following = self.waiting[0]
+            if following.claim.number > 1 or following.worker_id != worker_id:
+                break
             batch.append(self.waiting.popleft())
         return [(one.worker_id, one.claim) for one in batch]
+
+    def _batch_size(self) -> int:
+        """One, unless runs take so little time that an actor does many of them in a moment."""
+        mean = self.pace.mean
+        if mean is None or mean >= BATCH_SECONDS:
+            return 1
+        share = -(-len(self.waiting) // max(1, len(self.hosts)))
+        return max(1, min(MOST_PER_BATCH, share, int(BATCH_SECONDS / max(mean, 1e-6)) + 1))
 
     async def close(self) -> None:
         keepers = list(self._keepers.values())
