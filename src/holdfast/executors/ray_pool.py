@@ -83,7 +83,6 @@ class Pool:
         self.pace = Pace(slots * MOST_PER_BATCH)
         self.waiting: deque[Waiting] = deque()
         self.hosts: list[Host] = []
-        self.starting: list[Host] = []
         self._place = place
         self._lost = lost
         self._ended = ended
@@ -125,9 +124,10 @@ class Pool:
         name, pause = f"{self.name}-{number}", FIRST_PAUSE
         while True:
             host = Host(cluster, name, self.shape, self._place, self._next_batch, self._saw)
+            began = False
             try:
-                if await self._started(host):
-                    pause = FIRST_PAUSE
+                began = await self._started(host)
+                if began:
                     await host.work(None if self.warm else IDLE_SECONDS)
                     return
             except asyncio.CancelledError:
@@ -139,24 +139,22 @@ class Pool:
             except ActorGone as error:
                 if not host.killed:
                     emit("ray.actor_lost", name=name, error=f"{error.kind}: {str(error)[:300]}")
-                if not (host.where or host.killed):
+                if not began:
                     self._note(f"actors do not start: {error.kind}: {str(error)[-300:]}")
                 self._lost(host, error)
             finally:
                 with suppress(ValueError):
                     self.hosts.remove(host)
                 host.end()
-            if not (host.where or host.killed):
+            if began:
+                pause = FIRST_PAUSE
+            else:
                 await asyncio.sleep(pause * uniform(0.7, 1.3))
                 pause = min(LONGEST_PAUSE, pause * 2)
 
     async def _started(self, host: Host) -> bool:
-        self.starting.append(host)
-        try:
-            if not await host.start():
-                return False
-        finally:
-            self.starting.remove(host)
+        if not await host.start():
+            return False
         self.hosts.append(host)
         self._note(None)
         emit("ray.actor_started", name=host.name, **host.where)
