@@ -1,9 +1,9 @@
-"""Holdfast on Ray beside Ray alone, in one run: `python -m bench.ray [--quick] [--rounds N]`.
+"""Holdfast on Ray compared with Ray alone, in one run: `python -m bench.ray [--quick] [--rounds N]`.
 
-ray_core   runs per second, beside bare actors that do the same calls in batches of the same size, with one commit per
-           batch (goal: at least 0.7)
-ray_job    seconds from the submit of a job until its result is stored, beside a bare job with the same number of
-           database writes (goal: at most 1.1)
+ray_core   runs per second, compared with bare actors that do the same calls in batches of the same size, with one
+           commit per batch (goal: at least 0.7)
+ray_job    seconds from the submit of a job until its result is stored, compared with a bare job with the same
+           number of database writes (goal: at most 1.1)
 idle       transactions per second of a ray_core worker without runs
 
 Both sides alternate on one Ray and one Postgres; each figure is the median of its rounds.
@@ -160,7 +160,7 @@ def play(bench: Bench, rounds: int, runs: int, seconds: float) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.ray", description="Holdfast on Ray beside Ray alone.")
+    parser = argparse.ArgumentParser(prog="python -m bench.ray", description="Holdfast on Ray compared with Ray alone.")
     parser.add_argument("--quick", action="store_true", help="small sizes: to see that it works")
     parser.add_argument("--rounds", type=int, help="rounds of each alternation (5)")
     options = parser.parse_args()
