@@ -1,9 +1,9 @@
-"""Holdfast on Ray beside Ray alone, in one run: `python -m bench.ray [--quick] [--rounds N]`.
+"""Holdfast on Ray compared with Ray alone, in one run: `python -m bench.ray [--quick] [--rounds N]`.
 
-ray_core   runs per second, beside bare actors that do the same calls in batches of the same size, with one commit per
-           batch (goal: at least 0.7)
-ray_job    seconds from the submit of a job until its result is stored, beside a bare job with the same number of
-           database writes (goal: at most 1.1)
+ray_core   runs per second, compared with bare actors that do the same calls in batches of the same size, with one
+           commit per batch (goal: at least 0.7)
+ray_job    seconds from the submit of a job until its result is stored, compared with a bare job with the same
+           number of database writes (goal: at most 1.1)
 idle       transactions per second of a ray_core worker without runs
 
 Both sides alternate on one Ray and one Postgres; each figure is the median of its rounds.
@@ -24,10 +24,11 @@ from pathlib import Path
 import psycopg
 
 from bench.pairs import temporary_lab
+from bench.ray_bare import WRITES_PER_JOB
 from holdfast import Client
 from holdfast.domain.ids import new_id
 from holdfast.executors.ray_jobs_api import RayJobs
-from holdfast.executors.ray_pool import MOST_PER_BATCH
+from holdfast.executors.ray_pool import BATCH_SECONDS, MOST_PER_BATCH
 from holdfast.raycore.local import LocalRay, started
 from holdfast.runtime.settings import Settings
 from holdfast.schema.migrate import upgrade
@@ -36,7 +37,10 @@ from holdfast.testing.databases import scratch
 ROOT = Path(__file__).parents[1]
 TASK = "bench.add_one"
 ACTORS = 2
+# Calls of so many milliseconds, and how many of them the executor gives an actor at once.
+BATCHES = {0.0: MOST_PER_BATCH, 1.0: int(BATCH_SECONDS / 0.001)}
 LIMIT = 300.0
+POLL_SECONDS = 0.05
 
 
 class Bench:
@@ -70,12 +74,13 @@ class Bench:
                 raise RuntimeError(f"not within {LIMIT:g} s: {sql}")
             time.sleep(0.1)
 
-    def drain(self, queue: str, runs: int) -> float:
+    def drain(self, queue: str, runs: int, milliseconds: float) -> float:
         """Runs per second, from the first claim to the last result, as the database saw them."""
         self.client.pause_queue(queue, by="bench")
         first = self.query("select count(*) from holdfast.attempts")
         for start in range(0, runs, 1000):
-            self.client.submit_many(TASK, [{"number": number} for number in range(start, start + 1000)], queue=queue)
+            several = [{"number": number, "milliseconds": milliseconds} for number in range(start, start + 1000)]
+            self.client.submit_many(TASK, several, queue=queue)
         began = self.query("select extract(epoch from clock_timestamp())")
         self.client.resume_queue(queue)
         self.until("select count(*) from holdfast.attempts", first + runs)
@@ -86,11 +91,11 @@ class Bench:
         )
         return runs / spent
 
-    def bare_drain(self, runs: int) -> float:
+    def bare_drain(self, runs: int, milliseconds: float) -> float:
         said = subprocess.run(
             [
                 *(sys.executable, "-m", "bench.ray_bare", "drain", self.ray.gcs_address, self.url, str(runs)),
-                *(str(MOST_PER_BATCH), str(ACTORS)),
+                *(str(BATCHES[milliseconds]), str(ACTORS), str(milliseconds)),
             ],
             env=self.environment,
             cwd=ROOT,
@@ -110,10 +115,12 @@ class Bench:
         jobs = RayJobs(self.ray.address)
         began = time.monotonic()
         jobs.submit(f"bare-{new_id()}", f"exec python -m bench.ray_bare job {number}", {})
-        writes = "select (count(*) >= 4)::int from bench_bare where number = %s"
-        while not self.query(writes, number):
-            time.sleep(0.02)
-        return time.monotonic() - began
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            while True:
+                row = connection.execute("select count(*) from bench_bare where number = %s", [number]).fetchone()
+                if row is not None and row[0] >= WRITES_PER_JOB:
+                    return time.monotonic() - began
+                time.sleep(POLL_SECONDS)
 
     def idle(self, seconds: float) -> float:
         """Transactions per second on this database in this time; the two that read the counter are not counted."""
@@ -127,20 +134,21 @@ class Bench:
 def show(name: str, ours: list[float], bare: list[float], unit: str, goal: str) -> None:
     a, b = statistics.median(ours), statistics.median(bare)
     each = ", ".join(f"{one / other:.2f}" for one, other in zip(ours, bare, strict=True))
-    print(f"{name:9s} Holdfast {a:9.2f} {unit}   bare {b:9.2f} {unit}   ratio {a / b:.2f} (rounds {each}); goal {goal}")
+    print(f"{name}: Holdfast {a:.2f} {unit}   bare {b:.2f} {unit}   ratio {a / b:.2f} (rounds {each}); goal {goal}")
 
 
 def play(bench: Bench, rounds: int, runs: int, seconds: float) -> None:
     queue = f"core-{new_id()[-6:]}"
-    ours, bare = [], []
     with bench.worker("ray_core", queue, ACTORS):
-        bench.drain(queue, 1000)
-        for _ in range(rounds):
-            bare.append(bench.bare_drain(runs))
-            ours.append(bench.drain(queue, runs))
-        show("ray_core", ours, bare, "runs/s", ">= 0.7")
+        bench.drain(queue, 1000, 0.0)
+        for milliseconds, batch in BATCHES.items():
+            ours, bare = [], []
+            for _ in range(rounds):
+                bare.append(bench.bare_drain(runs, milliseconds))
+                ours.append(bench.drain(queue, runs, milliseconds))
+            show(f"ray_core, calls of {milliseconds:g} ms, {batch} per batch", ours, bare, "runs/s", ">= 0.7")
         time.sleep(10)
-        print(f"{'idle':9s} a ray_core worker without runs: {bench.idle(seconds):.2f} transactions/s")
+        print(f"idle: a ray_core worker without runs makes {bench.idle(seconds):.2f} transactions/s")
     queue = f"job-{new_id()[-6:]}"
     ours, bare = [], []
     with bench.worker("ray_job", queue, 2):
@@ -152,7 +160,7 @@ def play(bench: Bench, rounds: int, runs: int, seconds: float) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.ray", description="Holdfast on Ray beside Ray alone.")
+    parser = argparse.ArgumentParser(prog="python -m bench.ray", description="Holdfast on Ray compared with Ray alone.")
     parser.add_argument("--quick", action="store_true", help="small sizes: to see that it works")
     parser.add_argument("--rounds", type=int, help="rounds of each alternation (5)")
     options = parser.parse_args()

@@ -1,7 +1,7 @@
 """The contender of `bench.ray`: Ray without Holdfast, doing the same calls and the same number of database writes.
 
-python -m bench.ray_bare drain GCS_ADDRESS DATABASE_URL RUNS BATCH ACTORS   prints runs per second
-python -m bench.ray_bare job NUMBER                                        is the entrypoint of one job
+python -m bench.ray_bare drain GCS_ADDRESS DATABASE_URL RUNS BATCH ACTORS MILLISECONDS   prints runs per second
+python -m bench.ray_bare job NUMBER   is the entrypoint of one job
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Adder:
         return orjson.dumps([add_one(**orjson.loads(text)) for text in orjson.loads(data)])
 
 
-async def drain(url: str, runs: int, batch: int, actors: int) -> float:
+async def drain(url: str, runs: int, batch: int, actors: int, milliseconds: float) -> float:
     import orjson
     import ray
 
@@ -47,7 +47,8 @@ async def drain(url: str, runs: int, batch: int, actors: int) -> float:
     async def serve(actor: Any) -> None:
         while left:
             numbers, left[:] = left[:batch], left[batch:]
-            data = orjson.dumps([f'{{"number":{number}}}' for number in numbers])
+            texts = [f'{{"milliseconds":{milliseconds},"number":{number}}}' for number in numbers]
+            data = orjson.dumps(texts)
             results = orjson.loads(await actor.add_all.remote(data))
             async with lock:
                 await connection.execute(
@@ -74,9 +75,9 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["job", number]:
             job(os.environ["HOLDFAST_DATABASE_URL"], int(number))
-        case ["drain", address, url, runs, batch, actors]:
+        case ["drain", address, url, runs, batch, actors, milliseconds]:
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
             import ray
 
             ray.init(address=address, log_to_driver=False, configure_logging=False)
-            print(asyncio.run(drain(url, int(runs), int(batch), int(actors))))
+            print(asyncio.run(drain(url, int(runs), int(batch), int(actors), float(milliseconds))))

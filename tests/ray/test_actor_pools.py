@@ -53,7 +53,7 @@ class Play:
         self.reported.clear()
 
     def begun(self) -> list[str]:
-        return [message[2][0][0] for message in self.cluster.given if message[0] == "give"]
+        return [claim[0] for message in self.cluster.given if message[0] == "give" for claim in message[2]]
 
 
 async def until(holds: Callable[[], Any], seconds: float = 20.0) -> None:
@@ -161,3 +161,30 @@ def _answer_first(ask: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
         return None if request == ("connect",) else await ask(self, *request, **options)
 
     return answer
+
+
+async def test_actors_that_do_not_start_are_tried_again_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[str] = []
+    pauses: list[float] = []
+    real = asyncio.sleep
+
+    async def refuse(self: FakeCluster, name: str, *rest: Any) -> None:
+        tries.append(name)
+        raise ActorGone("ActorDiedError", "this Ray node has no HOLDFAST_DATABASE_URL")
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        await real(0)
+
+    monkeypatch.setattr(FakeCluster, "start", refuse)
+    play, noted = Play(), list[str | None]()
+    monkeypatch.setattr("holdfast.executors.ray_pool.asyncio.sleep", sleep)
+    await play.executor.open(context_of(play.reported)._replace(note_away=noted.append))
+    async with asyncio.timeout(20):
+        while len(tries) < 6:
+            await real(0.01)
+    await play.executor.close()
+    waited = [pause for pause in pauses if pause > 0.25 * 1.01 or pause < 0.25 * 0.99]
+    assert len(waited) >= 5
+    assert max(waited) > 4 * min(waited)
+    assert any("HOLDFAST_DATABASE_URL" in (why or "") for why in noted)

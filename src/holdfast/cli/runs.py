@@ -163,6 +163,7 @@ def _attempt_columns(names: Mapping[str, str]) -> list[Column[AttemptRecord]]:
         Column("STATUS", lambda attempt: attempt.status),
         Column("WORKER", lambda attempt: worker(attempt.worker_id, names), wide=True),
         Column("EXECUTOR", lambda attempt: attempt.executor, spare=True),
+        Column("ON RAY", lambda attempt: attempt.ray_submission_id or attempt.ray_actor_id, spare=True, wide=True),
         Column("STARTED", lambda attempt: attempt.started_at or attempt.claimed_at),
         Column("FINISHED", lambda attempt: attempt.finished_at),
         Column("EXIT", lambda attempt: attempt.exit_code, right=True, spare=True),

@@ -172,7 +172,9 @@ class RayCoreExecutor:
         flights = list(host.flights.values())
         host.flights.clear()
         if flights and not self._killed:
-            self._place.report([Ended(one.claim, _outcome(one, error, alone=len(flights) == 1)) for one in flights])
+            place = f" (actor {host.where.get('ray_actor_id')} on node {host.where.get('ray_node_id')})"
+            alone = len(flights) == 1
+            self._place.report([Ended(one.claim, _outcome(one, error, place, alone=alone)) for one in flights])
 
     async def _look_after(self) -> None:
         """End actors whose run ignores a request to stop, or its time limit; attend to runs that take long."""
@@ -213,13 +215,13 @@ async def _answers(cluster: Cluster) -> bool:
     return False
 
 
-def _outcome(flight: Flight, error: ActorGone, *, alone: bool) -> Outcome:
+def _outcome(flight: Flight, error: ActorGone, place: str, *, alone: bool) -> Outcome:
     """What became of a run whose actor is gone. Of a batch it is not known which run was at fault: none pays for it."""
     elapsed = monotonic() - flight.given_at
     if flight.stop is not None:
         return stopped_by(flight.stop, elapsed)
     if not alone:
         return HandedBack(elapsed)
-    message = mask_secrets(str(error).partition("\n")[0][:1000])
+    message = mask_secrets(str(error).partition("\n")[0][:1000]) + place
     described = {"class": error.kind, "message": message, "traceback": None}
     return Failed(described, reason=ReasonCode.CRASH, elapsed=elapsed, lost=True)

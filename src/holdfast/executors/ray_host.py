@@ -48,7 +48,7 @@ class Host:
         name: str,
         shape: Shape,
         place: ExecutorContext,
-        next_batch: Callable[[], list[tuple[str, Claim]]],
+        next_batch: Callable[[int], list[tuple[str, Claim]]],
         ended: Callable[[Sequence[Ended]], None],
     ) -> None:
         self.name = name
@@ -82,6 +82,9 @@ class Host:
                 if idle_seconds is not None and monotonic() - busy_at > idle_seconds:
                     return
                 await self._wait_for_batch()
+            elif self.first is not None and not self.first.described:
+                # The next batch is on its way while this one is executed.
+                self._give(self._next_batch(len(self.flights)))
             out, self._messages = self._messages, []
             if self.flights:
                 busy_at = monotonic()
@@ -94,19 +97,22 @@ class Host:
 
     async def _wait_for_batch(self) -> None:
         """Wait for runs, for a poll's time at most: an actor without messages concludes that its worker is gone."""
-        batch = self._next_batch()
+        batch = self._next_batch(0)
         if not batch:
             self._bell.clear()
             try:
                 await asyncio.wait_for(self._bell.wait(), POLL_SECONDS)
             except TimeoutError:
                 return
-            batch = self._next_batch()
+            batch = self._next_batch(0)
         self._withdrawn = False
-        for worker_id, claim in batch:
-            self.flights[claim.ref] = Flight(claim)
-            self._messages.append(["give", worker_id, [sent_claim(claim)]])
-        self._mark_first()
+        self._give(batch)
+
+    def _give(self, batch: Sequence[tuple[str, Claim]]) -> None:
+        if batch:
+            self.flights.update((claim.ref, Flight(claim)) for _, claim in batch)
+            self._messages.append(["give", batch[0][0], [sent_claim(claim) for _, claim in batch]])
+            self._mark_first()
 
     def _mark_first(self) -> None:
         first = next(iter(self.flights.values()), None)

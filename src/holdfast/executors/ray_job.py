@@ -53,7 +53,7 @@ class _Job:
 
 
 class RayJobExecutor:
-    """Submits runs as jobs. A job keeps its slot until Ray has seen it end, whoever holds its lease."""
+    """Submits runs as jobs. A job keeps its slot until Ray has seen it end, no matter which process holds its lease."""
 
     name = "ray_job"
 

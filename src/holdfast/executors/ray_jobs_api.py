@@ -1,6 +1,6 @@
 """Ray's job server over plain HTTP, with time limits of our own: Ray's own client sets none.
 
-Nothing that is sent here is secret: whoever may list jobs can read entrypoints, metadata and environments.
+Nothing that is sent here is secret: everyone who may list jobs can read entrypoints, metadata and environments.
 """
 
 from __future__ import annotations

@@ -83,7 +83,6 @@ class Pool:
         self.pace = Pace(slots * MOST_PER_BATCH)
         self.waiting: deque[Waiting] = deque()
         self.hosts: list[Host] = []
-        self.starting: list[Host] = []
         self._place = place
         self._lost = lost
         self._ended = ended
@@ -125,9 +124,10 @@ class Pool:
         name, pause = f"{self.name}-{number}", FIRST_PAUSE
         while True:
             host = Host(cluster, name, self.shape, self._place, self._next_batch, self._saw)
+            began = False
             try:
-                if await self._started(host):
-                    pause = FIRST_PAUSE
+                began = await self._started(host)
+                if began:
                     await host.work(None if self.warm else IDLE_SECONDS)
                     return
             except asyncio.CancelledError:
@@ -139,24 +139,22 @@ class Pool:
             except ActorGone as error:
                 if not host.killed:
                     emit("ray.actor_lost", name=name, error=f"{error.kind}: {str(error)[:300]}")
-                if not (host.where or host.killed):
+                if not began:
                     self._note(f"actors do not start: {error.kind}: {str(error)[-300:]}")
                 self._lost(host, error)
             finally:
                 with suppress(ValueError):
                     self.hosts.remove(host)
                 host.end()
-            if not (host.where or host.killed):
+            if began:
+                pause = FIRST_PAUSE
+            else:
                 await asyncio.sleep(pause * uniform(0.7, 1.3))
                 pause = min(LONGEST_PAUSE, pause * 2)
 
     async def _started(self, host: Host) -> bool:
-        self.starting.append(host)
-        try:
-            if not await host.start():
-                return False
-        finally:
-            self.starting.remove(host)
+        if not await host.start():
+            return False
         self.hosts.append(host)
         self._note(None)
         emit("ray.actor_started", name=host.name, **host.where)
@@ -174,11 +172,15 @@ class Pool:
             self._ended(ended)
 
     def room(self) -> int:
-        """How many more runs make sense, of the plain shape."""
-        flights = [flight for host in self.hosts for flight in host.flights.values()]
-        oldest = min((flight.given_at for flight in flights), default=None)
-        wanted = self.pace.wanted(len(self.hosts), monotonic() - oldest if oldest is not None else 0.0)
-        return wanted - len(flights) - len(self.waiting)
+        """How many more runs make sense, of the plain shape.
+
+        A run that takes long counts from when it became the first of its actor, not from when its batch was given.
+        """
+        now = monotonic()
+        longest = max(
+            (now - (host.first.first_at or now) for host in self.hosts if host.first is not None), default=0.0
+        )
+        return self.pace.wanted(len(self.hosts), longest) - self.held
 
     def take_back(self, waiting_for: float) -> list[Claim]:
         """Forget runs that have waited this long. Runs that an actor is being started for are worth a longer wait."""
@@ -190,22 +192,33 @@ class Pool:
             self.waiting.remove(one)
         return [one.claim for one in taken]
 
-    def _next_batch(self) -> list[tuple[str, Claim]]:
-        """What an idle actor gets: one run, or as many first attempts as it does in a moment.
+    def _next_batch(self, held: int) -> list[tuple[str, Claim]]:
+        """What an actor gets that has so many: one run if it has none, or first attempts that it does in a moment.
 
         If an actor dies with a batch, nothing says which runs had begun. So all of them are handed back, and each is
         executed alone the next time.
         """
         if not self.waiting:
             return []
-        share = -(-len(self.waiting) // max(1, len(self.hosts)))
-        mean = self.pace.mean
-        tiny = mean is not None and mean < BATCH_SECONDS
-        most = min(MOST_PER_BATCH, share, int(BATCH_SECONDS / max(mean or 0.0, 1e-6)) + 1) if tiny else 1
+        most = self._batch_size()
+        if held and (most == 1 or held > most // 2 or self.waiting[0].claim.number > 1):
+            return []
+        worker_id, alone = self.waiting[0].worker_id, self.waiting[0].claim.number > 1
         batch = [self.waiting.popleft()]
-        while len(batch) < most and self.waiting and batch[0].claim.number == self.waiting[0].claim.number == 1:
+        while not alone and len(batch) < most and self.waiting:
+            following = self.waiting[0]
+            if following.claim.number > 1 or following.worker_id != worker_id:
+                break
             batch.append(self.waiting.popleft())
         return [(one.worker_id, one.claim) for one in batch]
+
+    def _batch_size(self) -> int:
+        """One, unless runs take so little time that an actor does many of them in a moment."""
+        mean = self.pace.mean
+        if mean is None or mean >= BATCH_SECONDS:
+            return 1
+        share = -(-len(self.waiting) // max(1, len(self.hosts)))
+        return max(1, min(MOST_PER_BATCH, share, int(BATCH_SECONDS / max(mean, 1e-6)) + 1))
 
     async def close(self) -> None:
         keepers = list(self._keepers.values())

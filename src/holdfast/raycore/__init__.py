@@ -36,6 +36,7 @@ from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import load
 
 LOOK_EVERY = 0.5
+LINGERS, LINGER_SECONDS = 4, 0.002
 SILENT = 70  # the exit code of an actor whose worker is gone
 
 
@@ -55,6 +56,7 @@ class RunHost:
         self._silence = silence
         self._owner = ""
         self._out: list[Any] = []
+        self._urgent = False
         self._ready = asyncio.Event()
         self._executor: _Inline | None = None
         self._services = _Services(self._put)
@@ -79,6 +81,12 @@ class RunHost:
         if not self._out:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ready.wait(), wait)
+        for _ in range(LINGERS):
+            # Of a batch of short runs, many results go in one response.
+            if self._urgent or not self._executor.busy:
+                break
+            await asyncio.sleep(LINGER_SECONDS)
+        self._urgent = False
         self._ready.clear()
         out, self._out = self._out, []
         self._looks = 0
@@ -106,6 +114,7 @@ class RunHost:
                 self._services.answered(kind, question, said)
 
     def _put(self, *message: Any) -> None:
+        self._urgent = self._urgent or message[0] == "ask"
         self._out.append(message)
         self._ready.set()
 
