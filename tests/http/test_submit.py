@@ -226,7 +226,7 @@ def test_the_request_id_is_kept_if_it_is_plain(api: FlaskClient) -> None:
     ("path", "body", "detail"),
     [
         ("/batches", {"runs": [{"model": "mirror"}]}, "runs[].key"),
-        (f"/jobs/{ANONYMOUS}/tasks", {"entrypoint": "mirror"}, "a key in the body"),
+        (f"/jobs/{ANONYMOUS}/tasks", {"entrypoint": "mirror"}, "the key of the task in the body"),
     ],
 )
 def test_key_without_effect_is_refused(api: FlaskClient, path: str, body: Any, detail: str) -> None:
