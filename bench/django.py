@@ -4,9 +4,9 @@
 
 The same task is enqueued with Django's `enqueue` on Django's connection, one by one: each on disk before the next, and
 in one transaction, as in a request with ATOMIC_REQUESTS. One worker of each drains it: `manage.py db_worker`, and
-`manage.py holdfast_worker` with child processes (its default) and inline. Prints ratios of rates within a round, and the
-microseconds on a core per task, which are steadier on a shared machine. On one with many others, both backends of an
-`enqueue` wait for the disk and for a core most of the time, and their rates come together.
+`manage.py holdfast_worker` with child processes (its default) and inline. Prints ratios of rates within a round, and
+microseconds on a core per task, which are steadier on a shared machine: where many others work, either `enqueue` mostly
+waits for the disk and for a core, and the rates come together.
 """
 
 from __future__ import annotations
