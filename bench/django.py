@@ -1,10 +1,12 @@
 """Holdfast and django-tasks-db as backends of one Django site, in alternating rounds on one server.
 
-    python -m bench.django [--quick] [--rounds 5] [--only enqueue drain] [--server stock|embedded]
+    python -m bench.django [--quick] [--rounds 5] [--only enqueue request drain] [--server stock|embedded]
 
-The same task is enqueued with Django's `enqueue` on Django's connection, one by one, and drained by one worker of
-each: `manage.py db_worker`, and `manage.py holdfast_worker` with child processes (its default) and inline. Prints
-ratios of rates within a round, and the microseconds on a core per task, which are steadier on a shared machine.
+The same task is enqueued with Django's `enqueue` on Django's connection, one by one: each on disk before the next, and
+in one transaction, as in a request with ATOMIC_REQUESTS. One worker of each drains it: `manage.py db_worker`, and
+`manage.py holdfast_worker` with child processes (its default) and inline. Prints ratios of rates within a round, and
+microseconds on a core per task, which are steadier on a shared machine: where many others work, either `enqueue` mostly
+waits for the disk and for a core, and the rates come together.
 """
 
 from __future__ import annotations
@@ -118,15 +120,15 @@ def install_peer() -> None:
     stamp.write_text(PINS.read_text())
 
 
-def enqueue(site: Site, count: int) -> Sample:
-    """Enqueue one by one, each committed before the next. No worker runs."""
+def enqueue(site: Site, count: int, *, together: bool = False) -> Sample:
+    """Enqueue one by one, each committed before the next or `together` in one transaction. No worker runs."""
     site.fresh()
     checkpoint(site)
     with site.client() as client:
         # The first ones pay for connections and imports, which a program does once.
-        client.ask("one", 0, count // 10)
+        client.ask("one", 0, count // 10, together=together)
         client_cpu, server_cpu = cpu_seconds([client.pid]), cpu_seconds(site.backends())
-        seconds = client.ask("one", count // 10, count)
+        seconds = client.ask("one", count // 10, count, together=together)
         client_cpu, server_cpu = cpu_seconds([client.pid]) - client_cpu, cpu_seconds(site.backends()) - server_cpu
     return {"rate": count / seconds, "client_us": client_cpu / count * 1e6, "server_us": server_cpu / count * 1e6}
 
@@ -137,6 +139,9 @@ GOALS = (
     Goal("enqueue one by one", "enqueue", ("holdfast", "rate"), PEER, "django-tasks-db", least=1.5),
     Goal("  client's core per task", "enqueue", ("holdfast", "client_us"), (PEER[0], "client_us"), most=1.0, unit=US),
     Goal("  server's core per task", "enqueue", ("holdfast", "server_us"), (PEER[0], "server_us"), most=1.0, unit=US),
+    Goal("enqueue in a transaction", "request", ("holdfast", "rate"), PEER, "django-tasks-db", least=1.5),
+    Goal("  client's core per task", "request", ("holdfast", "client_us"), (PEER[0], "client_us"), most=1.0, unit=US),
+    Goal("  server's core per task", "request", ("holdfast", "server_us"), (PEER[0], "server_us"), most=1.0, unit=US),
     Goal("drain, 1 worker, child processes", "drain", ("holdfast", "rate"), PEER, "db_worker", least=20),
     Goal("drain, 1 worker, inline", "drain", ("holdfast-inline", "rate"), PEER, "db_worker", least=20),
     Goal("  worker's core per task", "drain", ("holdfast", "worker_us"), (PEER[0], "worker_us"), most=0.2, unit=US),
@@ -151,6 +156,7 @@ def experiments(lab: Lab, quick: bool) -> dict[str, list[Entry]]:
     peer = DatabaseSite(lab)
     return {
         "enqueue": [Entry(site.name, site, measure) for site in (sites[0], peer)],
+        "request": [Entry(site.name, site, partial(measure, together=True)) for site in (sites[0], peer)],
         "drain": [
             *(Entry(site.name, site, partial(filled_drain, total=drained)) for site in sites),
             Entry(peer.name, peer, partial(filled_drain, total=peer_drained)),
@@ -162,7 +168,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round, small sizes: to see that it works")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", choices=("enqueue", "drain"))
+    parser.add_argument("--only", nargs="+", choices=("enqueue", "request", "drain"))
     parser.add_argument("--server", choices=("stock", "embedded"), default="stock")
     options = parser.parse_args()
     install_peer()

@@ -1,9 +1,12 @@
 """A client of the site: enqueues with Django's own `enqueue`, as a view would.
 
-Either one by one, each committed before the next, or many at once to fill the queue.
+Either one by one, each committed before the next or all in one transaction, or many at once to fill the queue.
 """
 
 from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
 
 import django
 
@@ -17,9 +20,16 @@ def main() -> None:
     from bench.django_site.settings import APP
     from bench.django_site.tasks import noop
 
+    together = False
+
+    def configure(command: dict[str, Any]) -> None:
+        nonlocal together
+        together = command.get("together", False)
+
     def one(first: int, count: int) -> None:
-        for number in range(first, first + count):
-            noop.enqueue(number)
+        with transaction.atomic() if together else nullcontext():
+            for number in range(first, first + count):
+                noop.enqueue(number)
 
     def bulk(first: int, count: int) -> None:
         for chunk in chunks(first, count):
@@ -31,7 +41,7 @@ def main() -> None:
                 with transaction.atomic():
                     one(chunk.start, len(chunk))
 
-    serve(one, bulk)
+    serve(one, bulk, configure)
 
 
 if __name__ == "__main__":
