@@ -56,7 +56,7 @@ class Submitting:
         self.head = head
         self.payload = payload
         self.rings = False
-        """Whether the statement rings for the run's queue."""
+        """Whether the statement rings for the run's queue, or hands the run to a waiting worker."""
         self._again = False
 
     def ring(self) -> None:
