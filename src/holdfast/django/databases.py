@@ -87,9 +87,10 @@ def surroundings_of(alias: str) -> Surroundings:
 
 
 def rides(alias: str, queue: str) -> bool:
-    """Whether the statement that makes a run is to wake the workers itself. Inside `atomic()` it never does."""
+    """Whether the statement that makes a run is to wake the workers itself. In a transaction it never does."""
     connection = connections[alias]
-    return not connection.in_atomic_block and surroundings_of(alias).bell.rides(queue)
+    alone = not connection.in_atomic_block and connection.get_autocommit()
+    return alone and surroundings_of(alias).bell.rides(queue)
 
 
 def ring(alias: str, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
