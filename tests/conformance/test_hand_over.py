@@ -61,7 +61,7 @@ class Waiting:
 
 
 @pytest.fixture
-def waiting(timeline: Timeline, connection: psycopg.Connection[Any]) -> Iterator[Waiting]:
+def waiters(timeline: Timeline, connection: psycopg.Connection[Any]) -> Iterator[Waiting]:
     return Waiting(timeline, connection)
 
 
@@ -75,14 +75,14 @@ def submit(timeline: Timeline, new: NewRun | None = None, *, again: bool = False
 
 
 @pytest.mark.every_driver
-def test_run_is_leased_to_the_waiting_worker_and_ended_by_it(timeline: Timeline, waiting: Waiting) -> None:
-    worker = waiting.worker()
+def test_run_is_leased_to_the_waiting_worker_and_ended_by_it(timeline: Timeline, waiters: Waiting) -> None:
+    worker = waiters.worker()
     new = new_run(
         {"text": 'a "quoted" \U0001f40b'}, priority=3, policy='{"max_attempts": 2}', traceparent="00-aa-bb-01"
     )
     run = submit(timeline, new)
     assert timeline.status(run) == "RUNNING"
-    claim = waiting.received(worker)
+    claim = waiters.received(worker)
     assert (claim.run_id, claim.number, claim.spent, claim.ord) == (run, 1, 1, -3)
     assert (claim.task, claim.queue, claim.parameters) == (new.task, new.queue, new.parameters)
     assert (claim.payload_hash.hex(), claim.policy, claim.traceparent) == (new.payload_hash, new.policy, "00-aa-bb-01")
@@ -92,102 +92,102 @@ def test_run_is_leased_to_the_waiting_worker_and_ended_by_it(timeline: Timeline,
 
 
 @pytest.mark.every_driver
-def test_claim_that_is_handed_over_equals_one_that_is_read(timeline: Timeline, waiting: Waiting) -> None:
-    worker = waiting.worker()
+def test_claim_that_is_handed_over_equals_one_that_is_read(timeline: Timeline, waiters: Waiting) -> None:
+    worker = waiters.worker()
     submit(timeline, parameters={"n": 1})
-    claim = waiting.received(worker)
+    claim = waiters.received(worker)
     (read,) = timeline.ask(waiting_workers.given(worker.id)).claims
     assert read._replace(lag=0, rank_at=claim.rank_at) == claim
     assert worker.releases(claim).accepted
     assert timeline.worker("b").claims(claim.run_id)._replace(lag=0) == claim
 
 
-def test_worker_is_given_one_run(timeline: Timeline, waiting: Waiting) -> None:
-    waiting.worker()
+def test_worker_is_given_one_run(timeline: Timeline, waiters: Waiting) -> None:
+    waiters.worker()
     first, second = submit(timeline), submit(timeline)
     assert (timeline.status(first), timeline.status(second)) == ("RUNNING", "PENDING")
-    assert [waiting.notification()[0] for _ in range(2)] == [CHANNEL, "holdfast"]
+    assert [waiters.notification()[0] for _ in range(2)] == [CHANNEL, "holdfast"]
 
 
-def test_worker_that_waits_longest_is_given_the_run(timeline: Timeline, waiting: Waiting) -> None:
-    workers = []
+def test_worker_that_waits_longest_is_given_the_run(timeline: Timeline, waiters: Waiting) -> None:
+    waited = []
     for name in ("c", "a", "b"):
-        workers.append(waiting.worker(name))
+        waited.append(waiters.worker(name))
         timeline.later(seconds=1)
-    for worker in workers:
+    for worker in waited:
         run = submit(timeline)
         assert timeline.get(run).lease_owner == worker.id
 
 
 @pytest.mark.parametrize("task", ["work", "other work"])
-def test_older_run_of_the_queue_is_not_overtaken(timeline: Timeline, waiting: Waiting, task: str) -> None:
-    worker = waiting.worker()
+def test_older_run_of_the_queue_is_not_overtaken(timeline: Timeline, waiters: Waiting, task: str) -> None:
+    worker = waiters.worker()
     older = timeline.submit(task=task)
     run = submit(timeline, priority=7)
     assert (timeline.status(older), timeline.status(run)) == ("PENDING", "PENDING")
-    assert not waiting.waits(worker).waits
+    assert not waiters.waits(worker).waits
 
 
-def test_runs_that_the_worker_cannot_execute_do_not_matter(timeline: Timeline, waiting: Waiting) -> None:
+def test_runs_that_the_worker_cannot_execute_do_not_matter(timeline: Timeline, waiters: Waiting) -> None:
     timeline.submit(task="unknown")
     timeline.submit(queue="paused")
     timeline.pause("paused")
-    waiting.worker()
+    waiters.worker()
     assert timeline.status(submit(timeline)) == "RUNNING"
 
 
-def test_run_of_a_paused_queue_is_not_handed_over(timeline: Timeline, waiting: Waiting) -> None:
-    waiting.worker()
+def test_run_of_a_paused_queue_is_not_handed_over(timeline: Timeline, waiters: Waiting) -> None:
+    waiters.worker()
     timeline.pause("default")
     assert timeline.status(submit(timeline)) == "PENDING"
 
 
-def test_run_of_an_unknown_task_is_not_handed_over(timeline: Timeline, waiting: Waiting) -> None:
-    waiting.worker()
+def test_run_of_an_unknown_task_is_not_handed_over(timeline: Timeline, waiters: Waiting) -> None:
+    waiters.worker()
     assert timeline.status(submit(timeline, task="unknown")) == "PENDING"
 
 
-def test_run_of_another_queue_is_not_handed_over(timeline: Timeline, waiting: Waiting) -> None:
-    waiting.worker(queues=("mine", "also mine"))
+def test_run_of_another_queue_is_not_handed_over(timeline: Timeline, waiters: Waiting) -> None:
+    waiters.worker(queues=("mine", "also mine"))
     assert timeline.status(submit(timeline)) == "PENDING"
     assert timeline.status(submit(timeline, queue="also mine")) == "RUNNING"
 
 
-def test_run_is_not_handed_to_an_expired_worker(timeline: Timeline, waiting: Waiting) -> None:
-    waiting.worker()
+def test_run_is_not_handed_to_an_expired_worker(timeline: Timeline, waiters: Waiting) -> None:
+    waiters.worker()
     timeline.later(seconds=59.5)
     assert timeline.status(submit(timeline)) == "PENDING"
 
 
-def test_run_is_not_handed_to_a_draining_worker(timeline: Timeline, waiting: Waiting) -> None:
-    worker = waiting.worker()
+def test_run_is_not_handed_to_a_draining_worker(timeline: Timeline, waiters: Waiting) -> None:
+    worker = waiters.worker()
     worker.drain()
     assert timeline.status(submit(timeline)) == "PENDING"
 
 
 def test_run_is_not_handed_to_a_stopped_worker(
-    timeline: Timeline, waiting: Waiting, connection: psycopg.Connection[Any]
+    timeline: Timeline, waiters: Waiting, connection: psycopg.Connection[Any]
 ) -> None:
-    waiting.worker().deregister()
+    waiters.worker().deregister()
     assert timeline.status(submit(timeline)) == "PENDING"
     assert connection.execute("select count(*) from holdfast.waiting_workers").fetchone() == (0,)
 
 
 def test_run_is_not_handed_to_a_worker_whose_connection_is_closed(
-    timeline: Timeline, waiting: Waiting, connection: psycopg.Connection[Any], database_url: str
+    timeline: Timeline, waiters: Waiting, connection: psycopg.Connection[Any], database_url: str
 ) -> None:
     with psycopg.connect(database_url) as gone:
         pid = gone.info.backend_pid
-        waiting.address = Address(CHANNEL, pid)
-        waiting.worker()
+        waiters.address = Address(CHANNEL, pid)
+        waiters.worker()
     for _ in range(100_000):
         if connection.execute("select from pg_stat_activity where pid = %s", [pid]).fetchone() is None:
             break
     assert timeline.status(submit(timeline)) == "PENDING"
 
 
-def test_run_is_queued_after_its_worker_has_left_the_list(timeline: Timeline, waiting: Waiting) -> None:
-    worker = waiting.worker()
+def test_run_is_queued_after_its_worker_has_left_the_list(timeline: Timeline, waiters: Waiting) -> None:
+    worker = waiters.worker()
     assert timeline.ask(waiting_workers.leave(worker.id))
     run = submit(timeline)
     assert worker.claims(run).number == 1
@@ -195,64 +195,64 @@ def test_run_is_queued_after_its_worker_has_left_the_list(timeline: Timeline, wa
 
 
 def test_worker_that_has_left_the_list_is_given_nothing_while_another_waits(
-    timeline: Timeline, waiting: Waiting
+    timeline: Timeline, waiters: Waiting
 ) -> None:
-    waiting.worker("of another task", tasks=("unknown",))
-    timeline.ask(waiting_workers.leave(waiting.worker("a").id))
+    waiters.worker("of another task", tasks=("unknown",))
+    timeline.ask(waiting_workers.leave(waiters.worker("a").id))
     assert timeline.status(submit(timeline)) == "PENDING"
 
 
-def test_worker_that_waits_again_is_given_a_run_again(timeline: Timeline, waiting: Waiting) -> None:
-    worker = waiting.worker()
+def test_worker_that_waits_again_is_given_a_run_again(timeline: Timeline, waiters: Waiting) -> None:
+    worker = waiters.worker()
     submit(timeline)
-    worker.succeeds(waiting.received(worker))
-    assert waiting.waits(worker).waits
+    worker.succeeds(waiters.received(worker))
+    assert waiters.waits(worker).waits
     assert timeline.status(submit(timeline)) == "RUNNING"
 
 
-def test_worker_that_waits_is_given_nothing(timeline: Timeline, waiting: Waiting) -> None:
+def test_worker_that_waits_is_given_nothing(timeline: Timeline, waiters: Waiting) -> None:
     worker = timeline.worker("a", tasks=("work",))
     worker.claims(timeline.submit())
-    waiting.worker()
+    waiters.worker()
     assert timeline.ask(waiting_workers.given(worker.id)) == Given(waits=True, claims=[])
 
 
-def test_claim_that_is_too_long_for_a_notification_is_read(timeline: Timeline, waiting: Waiting) -> None:
-    worker = waiting.worker()
+def test_claim_that_is_too_long_for_a_notification_is_read(timeline: Timeline, waiters: Waiting) -> None:
+    worker = waiters.worker()
     run = submit(timeline, parameters={"text": '"' * 4000})
-    assert waiting.notification() == (CHANNEL, worker.id)
+    assert waiters.notification() == (CHANNEL, worker.id)
     waits, (claim,) = timeline.ask(waiting_workers.given(worker.id))
     assert (waits, claim.run_id) == (False, run)
     assert worker.succeeds(claim).accepted
 
 
 @pytest.mark.every_driver
-def test_run_with_a_new_key_is_handed_over_once(timeline: Timeline, waiting: Waiting) -> None:
-    worker = waiting.worker()
+def test_run_with_a_new_key_is_handed_over_once(timeline: Timeline, waiters: Waiting) -> None:
+    worker = waiters.worker()
     new = new_run({"n": 1}, key="k")
     run = submit(timeline, new)
     assert timeline.status(run) == "RUNNING"
-    worker.succeeds(waiting.received(worker))
-    assert waiting.waits(worker).waits
+    worker.succeeds(waiters.received(worker))
+    assert waiters.waits(worker).waits
     assert submit(timeline, replace(new, id=new_run().id)) == run
     assert timeline.ask(waiting_workers.leave(worker.id))
 
 
-def test_repeated_submit_hands_nothing_over(timeline: Timeline, waiting: Waiting) -> None:
-    worker = waiting.worker()
+def test_repeated_submit_hands_nothing_over(timeline: Timeline, waiters: Waiting) -> None:
+    worker = waiters.worker()
     new = new_run()
     run = submit(timeline, new)
-    worker.succeeds(waiting.received(worker))
-    assert waiting.waits(worker).waits
+    worker.succeeds(waiters.received(worker))
+    assert waiters.waits(worker).waits
     assert submit(timeline, new, again=True) == run
     assert timeline.ask(waiting_workers.leave(worker.id))
 
 
 @pytest.mark.parametrize("options", [{"dedupe": "active"}, {"run_after": timedelta(seconds=1)}])
 def test_run_is_queued_if_it_takes_other_statements_or_a_time_of_its_own(
-    timeline: Timeline, waiting: Waiting, options: dict[str, Any]
+    timeline: Timeline, waiters: Waiting, options: dict[str, Any]
 ) -> None:
-    worker = waiting.worker()
+    worker = waiters.worker()
     new = new_run(**options)
     payload = Payload(new.id, new.parameters, new.payload_hash)
     timeline.perform(lambda: ops.submit_one(new, payload, ring=True))
@@ -262,49 +262,50 @@ def test_run_is_queued_if_it_takes_other_statements_or_a_time_of_its_own(
 
 @pytest.mark.every_driver
 def test_runs_of_a_callers_transaction_and_of_batches_are_queued(
-    timeline: Timeline, driver: Driver, waiting: Waiting
+    timeline: Timeline, driver: Driver, waiters: Waiting
 ) -> None:
-    worker = waiting.worker()
+    worker = waiters.worker()
     new, many = new_run(), [new_run() for _ in range(2)]
     with driver.borrow() as run:
         run(ops.submit(new))
         # The worker's row is not locked by a transaction whose end is the caller's to choose.
-        waiting._connection.execute("select from holdfast.waiting_workers for update nowait")
+        waiters._connection.execute("select from holdfast.waiting_workers for update nowait")
     timeline.perform(lambda: ops.submit_many(many))
     assert {timeline.status(one.id) for one in (new, *many)} == {"PENDING"}
     assert timeline.ask(waiting_workers.leave(worker.id))
 
 
-def test_worker_does_not_wait_in_a_list_that_has_grown(timeline: Timeline, waiting: Waiting) -> None:
+@pytest.mark.every_driver
+def test_worker_does_not_wait_in_a_list_that_has_grown(timeline: Timeline, waiters: Waiting) -> None:
     worker = timeline.worker("a", tasks=("work",))
-    statement = waiting_workers.wait(worker.id, waiting.address, None, ["work"])
-    full = replace(statement, params={**statement.params, "most_bytes": 0})
+    listing = waiting_workers.wait(worker.id, waiters.address, None, ["work"])
+    full = replace(listing, params={**listing.params, "most_bytes": 0})
     assert timeline.ask(full) == Listed(waits=False, found=False)
 
 
 def test_submit_does_not_wait_for_a_worker_that_is_leaving_the_list(
-    timeline: Timeline, waiting: Waiting, database_url: str
+    timeline: Timeline, waiters: Waiting, database_url: str
 ) -> None:
-    workers = [waiting.worker(name) for name in ("a", "b")]
+    leaving, waits = (waiters.worker(name) for name in ("a", "b"))
     timeline.ask(Statement("set lock_timeout = '100ms'", {}, nothing))
     with psycopg.connect(database_url) as other:
-        other.execute("select from holdfast.waiting_workers where worker_id = %s for update", [workers[0].id])
-        assert timeline.get(submit(timeline)).lease_owner == workers[1].id
+        other.execute("select from holdfast.waiting_workers where worker_id = %s for update", [leaving.id])
+        assert timeline.get(submit(timeline)).lease_owner == waits.id
         assert timeline.status(submit(timeline)) == "PENDING"
 
 
 def test_worker_leaves_the_list_without_waiting_for_a_submit(
-    timeline: Timeline, waiting: Waiting, database_url: str
+    timeline: Timeline, waiters: Waiting, database_url: str
 ) -> None:
-    worker = waiting.worker()
+    worker = waiters.worker()
     timeline.ask(Statement("set lock_timeout = '100ms'", {}, nothing))
     with psycopg.connect(database_url) as other:
         other.execute("update holdfast.waiting_workers set since = null")
         assert not timeline.ask(waiting_workers.leave(worker.id))
 
 
-def test_run_handed_to_a_worker_that_stops_costs_no_attempt(timeline: Timeline, waiting: Waiting) -> None:
-    worker = waiting.worker()
+def test_run_handed_to_a_worker_that_stops_costs_no_attempt(timeline: Timeline, waiters: Waiting) -> None:
+    worker = waiters.worker()
     run = submit(timeline)
     worker.deregister(settled=True)
     timeline.rescue()
@@ -312,9 +313,9 @@ def test_run_handed_to_a_worker_that_stops_costs_no_attempt(timeline: Timeline, 
 
 
 def test_forgotten_worker_leaves_no_row(
-    timeline: Timeline, waiting: Waiting, connection: psycopg.Connection[Any]
+    timeline: Timeline, waiters: Waiting, connection: psycopg.Connection[Any]
 ) -> None:
-    waiting.worker()
+    waiters.worker()
     timeline.later(hours=48)
     assert timeline.ask(worker_statements.forget(24.0)) == 1
     assert connection.execute("select count(*) from holdfast.waiting_workers").fetchone() == (0,)

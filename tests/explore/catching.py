@@ -72,7 +72,7 @@ class ByTest:
         ):
             fixtures: dict[str, Callable[[], Any]] = {
                 "timeline": lambda: Timeline(driver, connection),
-                "waiting": lambda: import_module(module).Waiting(Timeline(driver, connection), connection),
+                "waiters": lambda: import_module(module).Waiting(Timeline(driver, connection), connection),
                 "stage": lambda: stack.enter_context(closing(_stage(url, stack))),
                 "driver": lambda: driver,
                 "connection": lambda: connection,
