@@ -15,11 +15,10 @@ NOTES: dict[str, str] = {
         "commit and the notification do not overlap: 5 to 9 us."
     ),
     "submit → body, p50": (
-        "the path has two commits to disk, one for the run and one for its lease, and three process switches. "
-        "On an idle machine the two statements take 0.7 and 0.9 ms cold (0.2 and 0.3 hot). A run that were leased to a "
-        "waiting worker by the very statement that makes it would save the second commit; that is not built."
+        "the statement that makes the run leases it to the waiting worker and notifies it: one commit on disk, and two "
+        "switches between processes. What is left is the client's share, the write to disk and the notification."
     ),
-    "submit → body, p99": "the same path; its slow cases are slow writes to disk, of which there are two.",
+    "submit → body, p99": "the same way; its slow cases are slow writes to disk.",
     "whole lifecycle": (
         "pgbench has almost no client. Holdfast checks and hashes parameters, calls the task, and stores an attempt, a "
         "result and counters under guards: 30 us of Python per run in the worker, which uses one core, 24 us in the "

@@ -11,7 +11,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
-from holdfast.django import enqueue_many
+from holdfast.django import databases, enqueue_many
 from holdfast.django.models import Run
 from tests.django.app import tasks
 from tests.django.app.models import Note
@@ -52,6 +52,19 @@ def test_run_is_invisible_to_workers_until_the_commit(site: str) -> None:
         result.refresh()
         assert result.status == "READY"
     assert count_committed(site) == 1
+
+
+def test_statement_notifies_only_if_it_commits_by_itself(site: str) -> None:
+    """A statement that notifies may lease its run to a worker, whose row it locks until the commit."""
+    transaction.set_autocommit(False)
+    try:
+        assert not databases.rides("default", "a queue")
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    with transaction.atomic():
+        assert not databases.rides("default", "a queue")
+    assert databases.rides("default", "a queue")
 
 
 def test_run_and_row_are_committed_together(site: str) -> None:

@@ -25,6 +25,7 @@ from tests.explorer.schedule import parse
 from tests.explorer.stage import Crashes, Stage
 from tests.explorer.wire import unchanged
 from tests.integration.wire import Wire
+from tests.integration.worker_support import Stage as WorkerStage
 from tests.timeline import Timeline
 
 T = TypeVar("T")
@@ -73,6 +74,8 @@ class ByTest:
         ):
             fixtures: dict[str, Callable[[], Any]] = {
                 "timeline": lambda: Timeline(driver, connection),
+                "waiters": lambda: import_module(module).Waiting(Timeline(driver, connection), connection),
+                "stage": lambda: stack.enter_context(closing(_stage(url, stack))),
                 "driver": lambda: driver,
                 "connection": lambda: connection,
                 "database_url": lambda: url,
@@ -87,6 +90,10 @@ class ByTest:
             except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - any error counts as detected
                 return [f"{name}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"]
         return []
+
+
+def _stage(url: str, stack: ExitStack) -> WorkerStage:
+    return WorkerStage(url, Path(stack.enter_context(TemporaryDirectory())))
 
 
 class _Rewriting(Psycopg):

@@ -10,19 +10,22 @@ from typing import Any
 import psycopg
 
 from holdfast.domain.errors import KeyReused, LeaseLost, RunEnded, RunNotFound
-from holdfast.domain.records import EventRecord
 from holdfast.domain.values import RELEASED, Acknowledgement, Claim, Renewal, RunRecord, Submitted
+from tests.explorer import hand_over
 from tests.explorer.actor import Answer
 from tests.explorer.history import History
-from tests.explorer.programs import POSTPONED, WRITTEN, Case
+from tests.explorer.postpone import check_postponed
+from tests.explorer.programs import WRITTEN, Case
 
 Complaints = Iterator[str]
 
 # They skip locked rows; only dropping a month makes them wait.
-NEVER_WAIT = ("claim", "promote", "name_tasks")
+NEVER_WAIT = ("claim", "promote", "name_tasks", "claim_and_leave", "adopt")
 FINISHERS = ("succeed", "fail", "fail_for_good", "hand_back", "postpone_itself", "turn")
 ENDS_OR_RELEASES = (*FINISHERS, "release")
-_LEAVES_THE_LEASE = ("submit", "claim", "claim_by_id", "renew", "step", "log", "retry", "rescue", "promote")
+_LEAVES_THE_LEASE = (
+    "submit", "hand_over", "claim", "claim_by_id", "renew", "step", "log", "retry", "rescue", "promote"
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -76,16 +79,16 @@ def check(seen: Observation) -> Complaints:
 
 
 def _expected(seen: Observation, error: Exception) -> bool:
-    missing = seen.pruned or seen.case.situation in ("fresh", "old_fresh")
+    missing = seen.pruned or seen.case.situation in ("fresh", "old_fresh") or bool(seen.case.waiters)
     match seen.program:
         case "cancel" | "postpone" | "retry":
             return isinstance(error, RunEnded) or (isinstance(error, RunNotFound) and missing)
         case "renew":
             return isinstance(error, LeaseLost)
-        case "submit_key" | "submit_other" | "submit_in":
+        case "submit_key" | "submit_other" | "submit_in" | "hand_over_key":
             reused = isinstance(error, KeyReused) and "submit_other" in (seen.program, seen.partner)
             return reused or (isinstance(error, RunNotFound) and seen.pruned)
-        case "submit" | "submit_first" | "submit_batch" | "submit_dedupe":
+        case "submit" | "submit_first" | "submit_batch" | "submit_dedupe" | "hand_over" | "hand_over_first":
             return isinstance(error, RunNotFound) and seen.pruned
         case _:
             return False
@@ -107,12 +110,16 @@ def _submitted(seen: Observation) -> Complaints:
         yield f"it received run {run_id}, which does not exist"
     if answer.run.parameters != {"n": 2 if seen.program == "submit_other" else 1}:
         yield f"I3: it received a run with {answer.run.parameters}"
-    requested = {"submit": seen.case.run_id, "submit_first": seen.case.others[seen.who]}.get(seen.program, run_id)
+    requested = run_id
+    if seen.program in ("submit", "hand_over"):
+        requested = seen.case.run_id
+    elif seen.program in ("submit_first", "hand_over_first"):
+        requested = seen.case.others[seen.who]
     if run_id != requested:
         yield f"it requested run {requested} and received {run_id}"
-    if seen.program == "submit_first" and not answer.created and not seen.answer.doubted:
+    if seen.program in ("submit_first", "hand_over_first") and not answer.created and not seen.answer.doubted:
         yield f"it created {run_id}, and the response says that another request did"
-    if answer.created and seen.program != "submit" and run_id != seen.case.others[seen.who]:
+    if answer.created and seen.program not in ("submit", "hand_over") and run_id != seen.case.others[seen.who]:
         yield f"the response says that it created {run_id}"
 
 
@@ -137,9 +144,10 @@ def _batched(seen: Observation) -> Complaints:
 def _keyed(seen: Observation) -> Complaints:
     yield from _submitted(seen)
     made = [run_id for run_id in seen.case.others if seen.runs[run_id].exists]
-    if seen.partner != "submit_dedupe" and len(made) > 1:
+    others = ("submit_dedupe", "hand_over_dedupe", "hand_over_first", "submit_first")
+    if seen.partner not in others and len(made) > 1:
         yield f"one key made {len(made)} runs"
-    known = seen.case.situation != "fresh" and seen.case.month is None
+    known = seen.case.situation not in hand_over.WITHOUT_A_RUN and seen.case.month is None
     answer = seen.answer.value
     if isinstance(answer, Submitted) and known and answer.run.id != seen.case.run_id:
         yield f"the key belongs to {seen.case.run_id}, it received {answer.run.id}"
@@ -155,8 +163,8 @@ def _deduplicated(seen: Observation) -> Complaints:
     if not isinstance(answer, Submitted) or not answer.created:
         return
     mine = seen.runs[answer.run.id]
-    rivals = [seen.case.run_id] if seen.case.situation not in ("fresh", "old_fresh") else []
-    if seen.partner == "submit_dedupe":
+    rivals = [seen.case.run_id] if seen.case.situation not in hand_over.WITHOUT_A_RUN else []
+    if seen.partner in ("submit_dedupe", "hand_over_dedupe"):
         rivals.append(seen.case.others[1 - seen.who])
     for rival in rivals:
         if rival != mine.run_id and _active_at(seen.runs[rival], mine.created_at):
@@ -303,31 +311,6 @@ def _cancelled(seen: Observation) -> Complaints:
         yield f"it received {record.status}, but the run ended {seen.run.status}"
 
 
-def _postponed(seen: Observation) -> Complaints:
-    """A run that was postponed says so, once for each request that succeeded, and did not start before its time."""
-    events = [event for event in seen.run.events if event.type == "POSTPONED" and seen.mine(event.reason)]
-    if seen.pruned and not seen.run.exists:
-        return
-    if seen.answer.error is None and not events:
-        yield "its answer was that the run is postponed, but no event says so"
-    if seen.answer.error is not None and events and not seen.answer.doubted:
-        yield "its answer was that the run cannot be postponed, but an event says that it was"
-    record: RunRecord | None = seen.answer.value
-    if record is not None and record.status != "PENDING":
-        yield f"its answer was that the run is postponed and {record.status}"
-    yield from _too_early(seen, events)
-
-
-def _too_early(seen: Observation, events: list[EventRecord]) -> Complaints:
-    """Unless it was postponed again or reopened meanwhile, it was claimed after its time or not at all."""
-    if seen.partner in ("postpone", "retry") or not events or seen.answer.doubted:
-        return
-    due = events[-1].at + POSTPONED[seen.who]
-    claimed = [event.at for event in seen.run.events if event.type == "CLAIMED" and event.seq > events[-1].seq]
-    if claimed and claimed[0] < due:
-        yield f"it was postponed until {due}, and claimed at {claimed[0]}"
-
-
 def _retried(seen: Observation) -> Complaints:
     reopened = any(attempt.reopened_by == f"person {seen.who}" for attempt in seen.run.attempts)
     if seen.answer.error is None and not reopened:
@@ -358,6 +341,10 @@ def _anything(seen: Observation) -> Complaints:
     yield from ()
 
 
+def _left_and_claimed(seen: Observation) -> Complaints:
+    yield from hand_over.check_left(seen, _claimed(seen, seen.case.waiters[0], seen.answer.value[1]))
+
+
 _CHECKS: dict[str, Callable[[Observation], Complaints]] = {
     "submit": _submitted,
     "submit_first": _submitted,
@@ -366,11 +353,20 @@ _CHECKS: dict[str, Callable[[Observation], Complaints]] = {
     "submit_other": _keyed,
     "submit_in": _keyed,
     "submit_dedupe": _deduplicated,
+    "hand_over": hand_over.and_handed(_submitted),
+    "hand_over_first": hand_over.and_handed(_submitted),
+    "hand_over_key": hand_over.and_handed(_keyed),
+    "hand_over_dedupe": hand_over.and_handed(_deduplicated),
+    "wait_again": hand_over.check_waits,
+    "adopt": hand_over.check_adopted,
+    "claim_and_leave": _left_and_claimed,
+    "drain_waiter": _anything,
+    "stop_waiter": _anything,
     "claim": _claimed,
     "claim_by_id": _claimed,
     "renew": _renewed,
     "cancel": _cancelled,
-    "postpone": _postponed,
+    "postpone": check_postponed,
     "retry": _retried,
     "rescue": _rescued,
     "release": _released,

@@ -16,7 +16,8 @@ ROUNDS = 20
 
 
 def drain(session: Session) -> None:
-    """Let every lease expire and every run become due, and execute runs until nothing is left or nothing changes."""
+    """Let every lease expire, every run become due and every queue resume; execute runs until nothing is left to do."""
+    session.execute("delete from holdfast.queues")
     for _ in range(ROUNDS):
         clock.move(session, LONG + timedelta(days=1))
         worker = register(session, LONG)

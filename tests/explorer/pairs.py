@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from itertools import combinations_with_replacement
 
+from tests.explorer.hand_over import HANDING, OF_THE_WAITER
 from tests.explorer.schedule import Meeting
 from tests.explorer.situations import SITUATIONS
 
+_WAITED = " waited waited_ready waited_expiring"
+_NOT_GIVEN = " waited_paused waited_other waited_expired waited_drained waited_stopped"
+
 _SPANS: dict[str, str] = {
-    "submit": "fresh ready leased scheduled succeeded",
-    "submit_first": "fresh ready",
-    "submit_batch": "fresh ready",
-    "submit_key": "fresh ready leased failed succeeded key_expired",
+    "submit": "fresh ready leased scheduled succeeded" + _WAITED,
+    "submit_first": "fresh ready" + _WAITED,
+    "submit_batch": "fresh ready waited",
+    "submit_key": "fresh ready leased failed succeeded key_expired waited",
     "submit_other": "fresh ready key_expired",
     "submit_in": "fresh ready key_expired",
-    "submit_dedupe": "fresh ready leased flagged resting failed withdrawn succeeded",
+    "submit_dedupe": "fresh ready leased flagged resting failed withdrawn succeeded waited",
+    "hand_over": "fresh ready leased flagged scheduled succeeded waited_twice" + _WAITED + _NOT_GIVEN,
+    "hand_over_first": "fresh ready waited_twice" + _WAITED + _NOT_GIVEN,
+    "hand_over_key": "fresh ready key_expired waited_twice" + _WAITED,
+    "hand_over_dedupe": "fresh ready" + _WAITED,
+    "wait_again": "waited_twice" + _WAITED + _NOT_GIVEN,
+    "adopt": "waited_twice" + _WAITED + _NOT_GIVEN,
+    "claim_and_leave": "waited_twice" + _WAITED + _NOT_GIVEN,
+    "drain_waiter": "waited_twice" + _WAITED,
+    "stop_waiter": "waited_twice" + _WAITED,
     "claim": "fresh ready unnamed leased flagged expired expiring due falling_due rested failed withdrawn stopped "
-    "reopened lost",
+    "reopened lost" + _WAITED,
     "claim_by_id": "fresh ready unnamed leased flagged expired expired_last expired_flagged expiring expiring_flagged "
-    "due falling_due rested failed withdrawn reopened taken taken_late expired_taken expiring_taken",
+    "due falling_due rested failed withdrawn reopened taken taken_late expired_taken expiring_taken" + _WAITED,
     "renew": "leased flagged expired expiring expiring_flagged taken taken_flagged expired_taken",
     "succeed": "leased flagged expired expired_flagged expiring expiring_flagged taken taken_flagged "
     "expired_taken expiring_taken",
@@ -33,12 +46,12 @@ _SPANS: dict[str, str] = {
     "step": "leased flagged expired expiring taken taken_flagged expired_taken",
     "log": "leased expired expiring",
     "cancel": "fresh ready unnamed leased last flagged expired expired_flagged expiring scheduled due falling_due "
-    "resting rested failed withdrawn stopped succeeded reopened taken expired_taken lost",
+    "resting rested failed withdrawn stopped succeeded reopened taken expired_taken lost" + _WAITED,
     "postpone": "fresh ready unnamed leased flagged expired expiring scheduled due falling_due resting rested failed "
-    "withdrawn succeeded reopened",
-    "retry": "ready leased last flagged due expired_last failed withdrawn stopped succeeded taken",
+    "withdrawn succeeded reopened" + _WAITED,
+    "retry": "ready leased last flagged due expired_last failed withdrawn stopped succeeded taken waited_ready",
     "rescue": "leased expired expired_last expired_flagged expiring expiring_flagged taken taken_late "
-    "expired_taken expiring_taken",
+    "expired_taken expiring_taken" + _WAITED,
     "promote": "leased scheduled due falling_due resting rested",
     "name_tasks": "unnamed",
     "prune": "",
@@ -46,12 +59,12 @@ _SPANS: dict[str, str] = {
 
 # Where keys are at stake, another payload under the same key, or a request inside its caller's transaction, is a case
 # of its own; elsewhere they add nothing.
-_SPECIAL = {"submit_other", "submit_in"}
-_WITH_SPECIAL = {"submit_key", "submit_dedupe", "claim", "cancel", "prune"} | _SPECIAL
+_SPECIAL = {"submit_other", "submit_in", "hand_over_key", "hand_over_dedupe"}
+_WITH_SPECIAL = {"submit_key", "submit_dedupe", "claim", "cancel", "prune", *OF_THE_WAITER} | _SPECIAL
 
 # Other programs do not know the ids that a request generates: only those that claim any run can meet it.
-_OWN = {"submit_first", "submit_batch"}
-_WITH_OWN = {"submit_dedupe", "claim", "prune"} | _OWN
+_OWN = {"submit_first", "submit_batch", "hand_over_first"}
+_WITH_OWN = {"submit_dedupe", "claim", "prune", "hand_over", *OF_THE_WAITER} | _OWN
 
 # Steps and log lines end no attempt: they meet the programs that do, and each other.
 _NOTES = {"step", "log"}
@@ -81,4 +94,5 @@ def meetings() -> list[Meeting]:
         if not _OWN & {first, second} or {first, second} <= _WITH_OWN
         if not _NOTES & {first, second} or {first, second} - _NOTES <= _WITH_NOTES
         for situation in _situations(first, second)
+        if not situation.startswith("waited") or {first, second} & set(HANDING)
     ]

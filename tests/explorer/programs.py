@@ -10,11 +10,12 @@ from itertools import chain
 from typing import Any
 
 from holdfast import ops
+from holdfast.domain.doorbell import Address
 from holdfast.domain.reasons import ReasonCode
 from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, Succeeded, settle
 from holdfast.domain.states import AttemptStatus
 from holdfast.domain.values import Acknowledgement, AttemptRef, Claim, NewRun, Payload, Position, Settlement
-from holdfast.sql import attempts, leases, logs, ready, steps
+from holdfast.sql import attempts, leases, logs, ready, steps, waiting_workers, workers
 from holdfast.sql.logs import LogLine
 from holdfast.sql.statement import Op
 from tests.explorer.actor import Do, Program
@@ -34,6 +35,8 @@ class Case:
     others: tuple[str, ...]  # ids for requests that may make a run of their own
     batches: tuple[tuple[str, ...], ...]  # ids for requests that make several
     claimers: tuple[str, str]
+    waiters: tuple[str, ...] = ()  # workers that waited for a run when the actors began
+    listener: int = 0  # the server process of the connection on which they are notified
     holder: str = ""
     claimant: str = ""  # the worker that claimed the run, if its lease was taken over by the holder
     claim: Claim | None = None
@@ -103,6 +106,57 @@ def _submit_other(case: Case, who: int) -> Op[Any]:
 
 def _submit_dedupe(case: Case, who: int) -> Op[Any]:
     return ops.submit(replace(case.new, id=case.others[who], key=None, dedupe="active"))
+
+
+# The same with a notification in the statement, which may hand the run to a waiting worker.
+
+
+def _hand_over(case: Case, who: int) -> Op[Any]:
+    return ops.submit(replace(case.new, key=None, ring=True))
+
+
+def _hand_over_first(case: Case, who: int, *, again: bool) -> Op[Any]:
+    head = replace(case.new, key=None)
+    payload = Payload(case.others[who], head.parameters, head.payload_hash)
+    return ops.submit_one(head, payload, ring=True, again=again)
+
+
+def _hand_over_key(case: Case, who: int) -> Op[Any]:
+    return ops.submit(replace(case.new, id=case.others[who], ring=True))
+
+
+def _hand_over_dedupe(case: Case, who: int) -> Op[Any]:
+    return ops.submit(replace(case.new, id=case.others[who], key=None, dedupe="active", ring=True))
+
+
+# The worker that waits. Two of its programs never run at once in production; here they may.
+
+
+def _wait_again(case: Case, who: int) -> Op[Any]:
+    address = Address("holdfast_explorer", case.listener)
+    return iter(waiting_workers.wait(case.waiters[0], address, [case.new.queue], [case.new.task]))
+
+
+def _adopt(case: Case, who: int) -> Op[Any]:
+    return iter(waiting_workers.given(case.waiters[0]))
+
+
+def _claim_and_leave(case: Case, who: int) -> Op[Any]:
+    claims = yield from ops.claim(case.waiters[0], [Position(case.new.queue)], [case.new.task], 1)
+    return (yield from waiting_workers.leave(case.waiters[0])), claims
+
+
+def _after_leaving(case: Case, who: int) -> Program:
+    yield from _release_unheard(case, case.waiters[0])
+    return (yield Do(lambda: _claim_and_leave(case, who), begin=True))
+
+
+def _drain_waiter(case: Case, who: int) -> Op[Any]:
+    return iter(workers.drain(case.waiters[0]))
+
+
+def _stop_waiter(case: Case, who: int) -> Op[Any]:
+    return iter(workers.deregister(case.waiters[0], settled=True))
 
 
 # Workers. Those that claim are alive throughout; the holder has the lease that the situation gave it.
@@ -263,6 +317,15 @@ PROGRAMS: dict[str, Part] = dict(
         _repeated("submit_other", _submit_other),
         _repeated("submit_in", _submit_key, begin=True),  # in a transaction of the caller's
         _repeated("submit_dedupe", _submit_dedupe),
+        _repeated("hand_over", _hand_over),
+        _first("hand_over_first", _hand_over_first),
+        _repeated("hand_over_key", _hand_over_key),
+        _repeated("hand_over_dedupe", _hand_over_dedupe),
+        _repeated("wait_again", _wait_again),
+        _repeated("adopt", _adopt),
+        _part("claim_and_leave", _lone(_claim_and_leave, begin=True), _after_leaving),
+        _repeated("drain_waiter", _drain_waiter),
+        _repeated("stop_waiter", _stop_waiter),
         _part("claim", _claiming, _after_claim(_claiming)),
         _part("claim_by_id", _claiming_by_id, _after_claim(_claiming_by_id)),
         _repeated("renew", _renew),

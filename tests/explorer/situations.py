@@ -8,10 +8,11 @@ from datetime import timedelta
 from hashlib import sha256
 
 from holdfast import ops
+from holdfast.domain.doorbell import Address
 from holdfast.domain.ids import new_id, new_ids
 from holdfast.domain.settling import Failed, Succeeded, settle
 from holdfast.domain.values import NewRun, Position, WorkerInfo
-from holdfast.sql import workers
+from holdfast.sql import queues, waiting_workers, workers
 from holdfast.testing import clock
 from tests.explorer.programs import ERROR, Case
 from tests.explorer.wire import Session
@@ -23,8 +24,8 @@ LONG = timedelta(days=10)
 ONCE = '{"max_attempts": 1}'
 
 
-def register(session: Session, lease: timedelta) -> str:
-    worker = WorkerInfo(new_id(), "explorer", 1, "explorer", "inline", "0", 1, lease)
+def register(session: Session, lease: timedelta, tasks: tuple[str, ...] | None = None) -> str:
+    worker = WorkerInfo(new_id(), "explorer", 1, "explorer", "inline", "0", 1, lease, tasks=tasks)
     session.run(iter(workers.register(worker)))
     return worker.id
 
@@ -64,6 +65,28 @@ class Setting:
         self.case.holder = register(self.session, LEASE)
         claims = self.session.run(ops.claim(self.case.holder, [Position(self.case.new.queue)], [self.case.new.task], 1))
         self.case.claim = claims[0]
+        return self
+
+    def wait(self, task: str | None = None) -> Setting:
+        """Let a worker wait for a run, of this task or of the case's."""
+        tasks = (task or self.case.new.task,)
+        waiter = register(self.session, LEASE, tasks)
+        self.case.waiters += (waiter,)
+        self.case.listener = self.session.pid
+        address = Address("holdfast_explorer", self.session.pid)
+        self.session.run(iter(waiting_workers.wait(waiter, address, [self.case.new.queue], tasks)))
+        return self
+
+    def pause(self) -> Setting:
+        self.session.run(iter(queues.pause(self.case.new.queue, "person before", None)))
+        return self
+
+    def drain(self) -> Setting:
+        self.session.run(iter(workers.drain(self.case.waiters[0])))
+        return self
+
+    def stop(self) -> Setting:
+        self.session.run(iter(workers.deregister(self.case.waiters[0], settled=True)))
         return self
 
     def take_over(self) -> Setting:
@@ -139,6 +162,14 @@ def _situations() -> dict[str, Situation]:
         "stopped": lambda at: at.submit().lease().cancel().fail(retryable=True),
         "succeeded": lambda at: at.submit().lease().succeed(),
         "reopened": lambda at: at.submit().lease().fail(retryable=False).retry(),
+        "waited": lambda at: at.wait(),
+        "waited_twice": lambda at: at.wait().wait(),
+        "waited_ready": lambda at: at.wait().submit(),
+        "waited_paused": lambda at: at.wait().pause(),
+        "waited_other": lambda at: at.wait("another task"),
+        "waited_expired": lambda at: at.wait().later(),
+        "waited_drained": lambda at: at.wait().drain(),
+        "waited_stopped": lambda at: at.wait().stop(),
         "key_expired": lambda at: at.submit(key_ttl=DELAY).lease().succeed().later(),
     }
     known = [Situation(name, arrange) for name, arrange in plain.items()]
@@ -146,6 +177,7 @@ def _situations() -> dict[str, Situation]:
         Situation("expiring", lambda at: _dying(at.submit().lease()), time_passes=True),
         Situation("expiring_taken", lambda at: _dying(at.submit().lease().take_over()), time_passes=True),
         Situation("expiring_flagged", lambda at: _dying(at.submit().lease().cancel()), time_passes=True),
+        Situation("waited_expiring", lambda at: at.wait(), time_passes=True),
         Situation("falling_due", lambda at: at.submit(run_after=DELAY), time_passes=True),
     ]
     known += [

@@ -60,6 +60,7 @@ OF_WORKERS = {
     "ready.claim_one",
     "rings.forget_single_workers",
     "tallies.fold",
+    "waiting_workers.wait",
     "workers.forget",
 }
 # Which statements a role may not execute. A new statement is added here for the roles that do without it.
@@ -229,7 +230,7 @@ def test_the_doctor_names_the_missing_privilege_and_the_statement_that_grants_it
     state, detail, fix = finding()
     assert (state, "insert on holdfast.leases" in detail) == ("fail", True)
     assert f'grant insert on table holdfast.leases to "{worker}";' in fix
-    assert finding("--for", "client")[0] == "ok"
+    assert finding("--for", "reader")[0] == "ok"
     roles.owner(*here.ok("db", "grants", "worker", worker).lines)
     assert finding()[0] == "ok"
     roles.owner(f'revoke usage on schema holdfast from "{worker}"')

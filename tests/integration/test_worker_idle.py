@@ -47,7 +47,7 @@ def test_a_polling_worker_sends_one_statement_per_look(stage: Stage, wire: Wire)
 
 
 def test_a_listening_worker_looks_in_one_transaction(stage: Stage, wire: Wire) -> None:
-    """Five statements every five seconds: begin, look, look for orphans, look for chores, commit."""
+    """Six statements every eight seconds: begin, look, look for a run it was given, for orphans, for chores, commit."""
     changes = {"poll_every_listening": 0.05, "rescue_every": 0.05}
     with stage.worker("inline", database_url=wire.url, listener=listen_to(wire.url), **changes) as worker:
         eventually(lambda: worker.options.listener.live)
@@ -55,7 +55,7 @@ def test_a_listening_worker_looks_in_one_transaction(stage: Stage, wire: Wire) -
         eventually(lambda: seen(wire)[before:].count("commit") >= LOOKS)
         looks = seen(wire)[before:]
     last = len(looks) - looks[::-1].index("commit")
-    assert looks[last - 10 : last] == ["statement", "statement", "statement", "statement", "commit"] * 2
+    assert looks[last - 12 : last] == ["statement", "statement", "statement", "statement", "statement", "commit"] * 2
 
 
 def test_idle_worker_runs_a_service_when_its_due_statement_says(stage: Stage) -> None:

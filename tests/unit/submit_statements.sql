@@ -15,8 +15,28 @@ select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task
     ), counted as (
         insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
     )
-    select created_at, run_after, null
- from made
+    select created_at, run_after, null from made
+
+-- one run, handed over or ringing
+with
+    made as (
+        insert into holdfast.runs (id, created_at, payload_hash, task, parent_id, priority, queue, parameters,
+                                   policy, tags, child_key, concurrency_key, submitted_by, traceparent,
+                                   deduplicates)
+select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,
+               %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s, %(parameters)s::json, %(policy)s::json,
+               %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
+
+        returning id, created_at, run_after, priority, queue, task
+    ), queued as (
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
+        select id, created_at, 1, -priority, queue, task from made where not holdfast.hand_over(id, queue, task)
+        returning run_id
+    ), counted as (
+        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+    )
+    select created_at, run_after, null, case when run_id is not null then pg_notify('holdfast', queue) end
+    from made left join queued on true
 
 -- one run, ringing
 with
@@ -35,8 +55,7 @@ select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task
     ), counted as (
         insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
     )
-    select created_at, run_after, null
-, pg_notify('holdfast', queue) from made
+    select created_at, run_after, null, pg_notify('holdfast', queue) from made
 
 -- a batch
 with made as (
@@ -84,8 +103,28 @@ on conflict (id) do nothing
     ), counted as (
         insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
     )
-    select created_at, run_after, null
- from made
+    select created_at, run_after, null from made
+
+-- one run, handed over or ringing, again
+with
+    made as (
+        insert into holdfast.runs (id, created_at, payload_hash, task, parent_id, priority, queue, parameters,
+                                   policy, tags, child_key, concurrency_key, submitted_by, traceparent,
+                                   deduplicates)
+select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,
+               %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s, %(parameters)s::json, %(policy)s::json,
+               %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
+on conflict (id) do nothing 
+        returning id, created_at, run_after, priority, queue, task
+    ), queued as (
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
+        select id, created_at, 1, -priority, queue, task from made where not holdfast.hand_over(id, queue, task)
+        returning run_id
+    ), counted as (
+        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+    )
+    select created_at, run_after, null, case when run_id is not null then pg_notify('holdfast', queue) end
+    from made left join queued on true
 
 -- one run, ringing, again
 with
@@ -104,8 +143,7 @@ on conflict (id) do nothing
     ), counted as (
         insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
     )
-    select created_at, run_after, null
-, pg_notify('holdfast', queue) from made
+    select created_at, run_after, null, pg_notify('holdfast', queue) from made
 
 -- a batch, again
 with made as (
@@ -159,8 +197,34 @@ from key on conflict (id) do nothing
     ), counted as (
         insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
     )
-    select created_at, run_after, null
- from made
+    select created_at, run_after, null from made
+
+-- one run with a key, handed over or ringing
+with key as (
+    insert into holdfast.idempotency_keys (scope, key, run_id, payload_hash, task, created_at, expires_at)
+    values (%(scope)s, %(key)s, %(run_id)s::uuid, decode(%(payload_hash)s, 'hex'), %(task)s,
+            holdfast.now(), holdfast.now() + %(key_ttl)s::interval)
+    on conflict (scope, key) do nothing
+    returning run_id, payload_hash, task, created_at
+),
+    made as (
+        insert into holdfast.runs (id, created_at, payload_hash, task, parent_id, priority, queue, parameters,
+                                   policy, tags, child_key, concurrency_key, submitted_by, traceparent,
+                                   deduplicates)
+select run_id, created_at, payload_hash, task,
+               %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s, %(parameters)s::json, %(policy)s::json,
+               %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
+from key on conflict (id) do nothing 
+        returning id, created_at, run_after, priority, queue, task
+    ), queued as (
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
+        select id, created_at, 1, -priority, queue, task from made where not holdfast.hand_over(id, queue, task)
+        returning run_id
+    ), counted as (
+        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+    )
+    select created_at, run_after, null, case when run_id is not null then pg_notify('holdfast', queue) end
+    from made left join queued on true
 
 -- one run with a key, ringing
 with key as (
@@ -185,8 +249,7 @@ from key on conflict (id) do nothing
     ), counted as (
         insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
     )
-    select created_at, run_after, null
-, pg_notify('holdfast', queue) from made
+    select created_at, run_after, null, pg_notify('holdfast', queue) from made
 
 -- runs of a start time
 with made as (

@@ -31,11 +31,18 @@ def forms() -> Iterator[tuple[str, Statement[Any]]]:
     for again in (False, True):
         repeated = ", again" if again else ""
         yield f"one run{repeated}", submissions.insert_one(PLAIN, PAYLOAD, again=again)
-        yield f"one run, ringing{repeated}", submissions.insert_one(PLAIN, PAYLOAD, ring=True, again=again)
+        yield (
+            f"one run, handed over or ringing{repeated}",
+            submissions.insert_one(PLAIN, PAYLOAD, ring=True, again=again),
+        )
+        ringing = submissions.insert_one(PLAIN, PAYLOAD, ring=True, again=again, together=True)
+        yield f"one run, ringing{repeated}", ringing
         yield f"a batch{repeated}", submissions.insert_batch(PLAIN, [PAYLOAD], again=again)
     for ring in (False, True):
         keyed = replace(PLAIN, key="k", ring=ring)
-        yield "one run with a key" + (", ringing" if ring else ""), submissions.insert_keyed(keyed)
+        yield "one run with a key" + (", handed over or ringing" if ring else ""), submissions.insert_keyed(keyed)
+    ringing = submissions.insert_keyed(replace(PLAIN, key="k", ring=True), together=True)
+    yield "one run with a key, ringing", ringing
     for name, new in OTHERS.items():
         yield f"runs {name}", submissions.insert([new])
         yield f"a run {name}, with a key", submissions.insert_keyed(replace(new, key="k"))

@@ -101,9 +101,10 @@ def _open(alias: str) -> Links:
 
 
 def rides(alias: str, queue: str) -> bool:
-    """Whether the statement that makes a run is to wake the workers itself. Inside `atomic()` it never does."""
+    """Whether the statement that makes a run is to wake the workers itself. In a transaction it never does."""
     connection = connections[alias]
-    return not connection.in_atomic_block and links(alias).bell.rides(queue)
+    alone = not connection.in_atomic_block and connection.get_autocommit()
+    return alone and links(alias).bell.rides(queue)
 
 
 def ring(alias: str, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:

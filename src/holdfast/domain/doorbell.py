@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-# A hint is either the name of a queue, or this prefix followed by the id of a worker.
+# A hint is the name of a queue, or one of these prefixes: followed by the id of a worker, or by a claim.
 STOP = "stop:"
+HANDED = "handed:"
+
+
+class Address(NamedTuple):
+    """Where a worker alone is notified: a channel, and the server process of the connection that listens to it."""
+
+    channel: str
+    listener: int
 
 
 class Listener(Protocol):
@@ -14,6 +22,10 @@ class Listener(Protocol):
 
     live: bool
     """False while no hint can arrive; the worker then polls more often."""
+
+    @property
+    def address(self) -> Address | None:
+        """Where runs can be handed to this worker; None while they cannot."""
 
     async def listen(self, on_hints: Callable[[frozenset[str]], None], /) -> None:
         """Pass received hints to `on_hints` until cancelled. Never raises.

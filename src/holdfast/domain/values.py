@@ -183,7 +183,8 @@ class NewRun:
     map_id: str | None = None
     depends_on: tuple[Dependency, ...] = ()
     ring: bool = False
-    """Whether the statement that creates the run also rings for its queue, if the run is due immediately."""
+    """Whether the statement that creates the run also rings for its queue, or hands the run to a waiting worker, if the
+    run is due immediately."""
     known_as: KnownAs | None = None
     """Its name within the run or job that it is added to; a run that already has this name keeps its id."""
 

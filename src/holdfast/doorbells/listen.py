@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import uniform
+from secrets import token_hex
 from typing import Any
 
 import psycopg
 
+from holdfast.domain.doorbell import HANDED, Address
 from holdfast.domain.ids import new_id
 from holdfast.observe import emit
 
@@ -39,6 +41,7 @@ class NotifyListener:
         self._connect = connect
         self._said_deaf = False
         self.live = False
+        self.address: Address | None = None
 
     async def listen(self, on_hints: Callable[[frozenset[str]], None]) -> None:
         pause = PAUSES[0]
@@ -56,6 +59,7 @@ class NotifyListener:
                     emit("listener.lost", error=str(error) or type(error).__name__)
             finally:
                 self.live = False
+                self.address = None
             await asyncio.sleep(pause * uniform(0.5, 1.0))
             pause = min(pause * 2, PAUSES[1])
 
@@ -67,13 +71,19 @@ class NotifyListener:
         try:
             async with asyncio.timeout(ANSWER_WITHIN):
                 await connection.execute(f"listen {CHANNEL}")
+                # Its name cannot be guessed: what arrives there was sent by a statement that read it from the database.
+                own = f"{CHANNEL}_{token_hex(16)}"
+                await connection.execute(f"listen {own}")
             await self._test(connection, on_hints)
             self.live = True
+            self.address = Address(own, connection.info.backend_pid)
             self._said_deaf = False
             on_hints(frozenset())
             while True:
                 async for notify in connection.notifies(timeout=CHECK_EVERY):
-                    if not notify.payload.startswith(TEST):
+                    if notify.channel == own:
+                        on_hints(frozenset((HANDED + notify.payload,)))
+                    elif not notify.payload.startswith((TEST, HANDED)):
                         on_hints(frozenset((notify.payload,)))
                 async with asyncio.timeout(ANSWER_WITHIN):
                     await connection.execute("select 1")
@@ -87,7 +97,7 @@ class NotifyListener:
         async for notify in connection.notifies(timeout=TEST_WITHIN):
             if notify.payload == sign:
                 return
-            if not notify.payload.startswith(TEST):
+            if not notify.payload.startswith((TEST, HANDED)):
                 on_hints(frozenset((notify.payload,)))
         raise NotificationsBlocked(
             "LISTEN is accepted but no notification arrives, as behind a pooler in transaction mode; polling instead"

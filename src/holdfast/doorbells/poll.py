@@ -10,6 +10,7 @@ class PollListener:
     """Receives no hints."""
 
     live = False
+    address = None
 
     async def listen(self, on_hints: Callable[[frozenset[str]], None]) -> None:
         await asyncio.Event().wait()

@@ -110,6 +110,8 @@ class RedisSend:
 class RedisListener:
     """Receives hints. While the connection is down, `live` is False and the worker polls more often."""
 
+    address = None
+
     def __init__(self, url: str) -> None:
         self._url = url
         self._backoff = Backoff(_report)

@@ -44,6 +44,7 @@ def submit(new: NewRun) -> Op[Submitted]:
 def submit_one(head: NewRun, payload: Payload, *, ring: bool = False, again: bool = True) -> Op[Submitted]:
     """The same for a run that has all but its payload from `head`; `ring` for its queue with the statement, if it can.
 
+    A statement that rings, and is alone in its transaction, hands the run to a worker that waits for one, if there is.
     Unless it is asked for `again`, nobody else can have made a run with this id, and it is not looked for.
     """
     if head.key is not None or head.dedupe != "off" or not submissions.is_plain(head):

@@ -46,6 +46,7 @@ _EVERYTHING = (
     "summary",
     "tallies",
     "waiting",
+    "waiting_workers",
     "workers",
 )
 # Without the secrets of webhooks, which only workers need.
@@ -70,6 +71,7 @@ _CLIENT: Mapping[str, str] = {
     "steps": "insert",
     "tallies": "insert",
     "waiting": "insert, update, delete",
+    "waiting_workers": "update, delete",
     "workers": "insert, update",
 }
 
@@ -91,8 +93,12 @@ _WORKER: Mapping[str, str] = {
     "subscriptions": "select, update",
     "summary": "insert, update",
     "tallies": "insert, update, delete",
+    "waiting_workers": "insert, update, delete",
     "workers": "insert, update, delete",
 }
+
+# A submit may lease the run that it makes to a waiting worker. A claim needs other columns as well.
+_HAND_OVER = "claimed_at, number, run_id, worker_id"
 
 # The owner's function drops the table that a range names, so only that function may write the name.
 _RANGES = (("insert", "low, high"), ("update", "edges_to, swept_at"))
@@ -137,6 +143,8 @@ def grants(purpose: str) -> Iterator[Grant]:
     for table in sorted({*_READER, *writes}):
         given = [name for names in (_READER.get(table), writes.get(table)) if names for name in names.split(", ")]
         yield Grant(tuple(dict.fromkeys(given)), "table", f"{SCHEMA}.{table}")
+    if purpose in ("client", "api"):
+        yield Grant(("insert",), "columns", f"{SCHEMA}.leases", _HAND_OVER)
     if purpose == "api":
         yield Grant(("update",), "columns", f"{SCHEMA}.tokens", "last_used_at")
     if purpose == "worker":

@@ -194,55 +194,77 @@ _NOW_TAIL = """
     ), counted as (
         insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
     )
-    select created_at, run_after, null
-"""
-# Whoever listens hears it when the run is committed, and is not kept waiting for a statement of its own.
+    select created_at, run_after, null"""
+_NOW_END: LiteralString = " from made"
+# Listening workers are notified when the run is committed, and need not wait for another statement.
 _RINGING = ", pg_notify('holdfast', queue)"
-_NOW_END = " from made"
+# Or a worker that waits for a run gets this one: it is leased instead of queued, and that worker alone is notified.
+_HANDING_TAIL = """
+        returning id, created_at, run_after, priority, queue, task
+    ), queued as (
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
+        select id, created_at, 1, -priority, queue, task from made where not holdfast.hand_over(id, queue, task)
+        returning run_id
+    ), counted as (
+        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+    )
+    select created_at, run_after, null, case when run_id is not null then pg_notify('holdfast', queue) end
+    from made left join queued on true"""
 
 
-# By whether the run may exist, and whether to ring.
-_ONE: dict[tuple[bool, bool], LiteralString] = {
-    (again, ring): "with"
+def _tail(ring: bool, alone: bool) -> LiteralString:
+    """Return the end of a statement that makes one run.
+
+    A worker's row is locked only by a statement that is alone in its transaction: no caller can keep it locked.
+    """
+    if ring and alone:
+        return _HANDING_TAIL
+    return _NOW_TAIL + (_RINGING if ring else "") + _NOW_END
+
+
+# By whether the run may exist, whether to ring, and whether the statement is alone in its transaction.
+_ONE: dict[tuple[bool, bool, bool], LiteralString] = {
+    (again, ring, alone): "with"
     + _NOW
     + "select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,"
     + _NOW_GIVEN
     + (_UNLESS_MADE if again else "")
-    + _NOW_TAIL
-    + (_RINGING if ring else "")
-    + _NOW_END
+    + _tail(ring, alone)
     for again in (False, True)
     for ring in (False, True)
+    for alone in (False, True)
 }
 
 
 def insert_one(
     head: NewRun, payload: Payload, *, ring: bool = False, together: bool = False, again: bool = True
 ) -> Statement[Made]:
-    """Make a run that is due at once, and has all but its payload from `head`; if done `again`, unless it exists."""
-    return Statement(_ONE[again, ring], _told_now(head, payload), _made, together)
+    """Make a run that is due at once, and has all but its payload from `head`; if done `again`, unless it exists.
+
+    If it rings and is not `together` with other statements, it hands the run to a waiting worker, if there is one.
+    """
+    return Statement(_ONE[again, ring, not together], _told_now(head, payload), _made, together)
 
 
-# By whether to ring.
-_ONE_KEYED: dict[bool, LiteralString] = {
-    ring: _TAKE_KEY
+# By whether to ring, and whether the statement is alone in its transaction.
+_ONE_KEYED: dict[tuple[bool, bool], LiteralString] = {
+    (ring, alone): _TAKE_KEY
     + "),"
     + _NOW
     + "select run_id, created_at, payload_hash, task,"
     + _NOW_GIVEN
     + "from key "
     + _UNLESS_MADE
-    + _NOW_TAIL
-    + (_RINGING if ring else "")
-    + _NOW_END
+    + _tail(ring, alone)
     for ring in (False, True)
+    for alone in (False, True)
 }
 
 
 def _insert_keyed_now(new: NewRun, *, together: bool) -> Statement[Made]:
     told = _told_now(new, Payload(new.id, new.parameters, new.payload_hash))
     told |= {"scope": new.scope, "key": new.key, "key_ttl": new.key_ttl}
-    return Statement(_ONE_KEYED[new.ring], told, _made, together)
+    return Statement(_ONE_KEYED[new.ring, not together], told, _made, together)
 
 
 def _told_now(head: NewRun, payload: Payload) -> dict[str, object]:

@@ -108,10 +108,14 @@ def deregister(worker_id: str, completed: int = 0, failed: int = 0, *, settled: 
     """Mark a worker as stopped, so that its remaining leases can be rescued immediately.
 
     With `settled`, it has settled every claim it received, so its remaining leases belong to attempts that never
-    started. This is ignored if the worker has expired: its results may have been rejected.
+    started. This is ignored if the worker has expired: its results may have been rejected. A submit that hands it a run
+    now is waited for, because its lease would be rejected otherwise.
     """
     return Statement(
         """
+        with gone as (
+            delete from holdfast.waiting_workers where worker_id = %(worker_id)s::uuid
+        )
         update holdfast.workers
         set stopped_at = holdfast.now(), heartbeat_at = least(heartbeat_at, holdfast.now()),
             expires_at = least(expires_at, holdfast.now()),
@@ -181,6 +185,8 @@ def forget(older_than_hours: float) -> Statement[int]:
             where expires_at < holdfast.now() - %(hours)s * interval '1 hour'
               and not exists (select from holdfast.leases where leases.worker_id = workers.id)
             returning id
+        ), unlisted as (
+            delete from holdfast.waiting_workers using gone where worker_id = gone.id
         )
         select count(*) from gone
         """,

@@ -57,7 +57,7 @@ class Submitting:
     head: NewRun
     payload: Payload
     rings: bool = False
-    """Whether the statement rings for the run's queue."""
+    """Whether the statement rings for the run's queue, or hands the run to a waiting worker."""
     again: bool = False
 
     def __call__(self) -> Op[Submitted]:

@@ -26,6 +26,7 @@ from holdfast.sql import ready
 from holdfast.worker.attempt_services import DatabaseAttemptServices
 from holdfast.worker.claim_planner import ClaimPlanner
 from holdfast.worker.database import Busy, Database, Unavailable, said
+from holdfast.worker.hand_over import HandOver
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.result_writer import ResultWriter
 from holdfast.worker.results import AttemptResults, PendingResults
@@ -55,6 +56,7 @@ class Exchange:
         self._coming = 0
         self._wake = asyncio.Event()
         self._planner = ClaimPlanner(options)
+        self._hand_over = HandOver(options)
         self._failures = 0
         self._unsure = False
         self._survey_at = 0.0
@@ -80,6 +82,7 @@ class Exchange:
         self.results = self._new_results()
         self.attempt_services.clear()
         self._planner.restart()
+        self._hand_over.restart()
 
     def _new_results(self) -> AttemptResults:
         quietly = self._options.default_executor == INLINE
@@ -92,6 +95,13 @@ class Exchange:
         """Look for runs: these queues may have some."""
         if self._planner.ring(queues):
             self.wake()
+
+    def receive(self, payload: str) -> None:
+        """Begin a run that was handed to this worker."""
+        if claims := self._hand_over.receive(payload, self.session):
+            self._upkeep.note_activity()
+            self.begin(claims)
+        self.wake()
 
     def look_soon(self) -> None:
         """Look for runs: hints may have been missed."""
@@ -197,6 +207,9 @@ class Exchange:
         wait = min(self._survey_at, self.attempt_services.due_at, pending.deferred.due_at) - now
         if self.claiming:
             wait = min(wait, self._planner.wait(now, self._room() if self._planner.backlog else 0))
+            wait = min(wait, self._hand_over.due_at(self._is_free()) - now)
+        elif self._hand_over.listed is not None:
+            return 0.0
         if pending.waiting:
             wait = min(wait, pending.wait(others=len(self.session.held) > len(pending.waiting)))
         return wait
@@ -211,7 +224,15 @@ class Exchange:
         if self.claiming:
             wanted = self._planner.backlog or self._planner.promote_at <= now
             self._planner.plan(request, now, self._room() if wanted else 0)
+            free, held, overlaps = self._is_free(), len(self.session.held), self._second.task is not None
+            self._hand_over.plan(request, now, free=free, held=held, overlaps=overlaps)
+        else:
+            request.leave = self._hand_over.listed is not None
         return request
+
+    def _is_free(self) -> bool:
+        """Whether there is room for a run, and none is known of."""
+        return not self._planner.backlog and self._room() > 0
 
     def _writable(self) -> list[Settlement]:
         """Return the results that can be written now."""
@@ -257,7 +278,7 @@ class Exchange:
         one = self._under_way
         if one is None or self._failures or self.pending.doubtful or self.session.over:
             return
-        if one.progress or one.lines or self.attempt_services.due_at < inf or not self._is_crowded():
+        if one.progress or one.lines or one.given or self.attempt_services.due_at < inf or not self._is_crowded():
             return
         if self.pending.deferred.elsewhere or not self._second.ready():
             return
@@ -283,6 +304,8 @@ class Exchange:
             return
         if answer.claims:
             self.begin(answer.claims, results)
+        if given := self._hand_over.find(answer, results):
+            self.begin(given, results)
         if answer.acks.released:
             await self._spread(answer.acks.released)
         if answer.orphans:
@@ -339,6 +362,8 @@ class Exchange:
         if len(answer.noted) < len(request.progress):
             self.attempt_services.put_back_progress(request, answer)
         self._planner.learn(request, answer, now, news)
+        if self._hand_over.learn(request, answer, now):
+            self._planner.look_soon()
         return answer
 
     def begin(self, claims: list[Claim], results: AttemptResults | None = None) -> None:
@@ -353,6 +378,7 @@ class Exchange:
             results.release(claims)
             self.wake()
             return
+        self._hand_over.worked()
         results.began(claims)
         if len(self._options.executors) == 1:
             self._executor.give(session.id, claims)

@@ -15,11 +15,13 @@ from time import monotonic
 from typing import Any
 
 from holdfast import ops
+from holdfast.domain.doorbell import Address
 from holdfast.domain.values import Acknowledgements, AttemptRef, Claim, Position, Settlement
-from holdfast.sql import chores, leases, logs, ready
+from holdfast.sql import chores, leases, logs, ready, waiting_workers
 from holdfast.sql.logs import LogLine
 from holdfast.sql.orphans import Orphan
 from holdfast.sql.statement import Op
+from holdfast.sql.waiting_workers import Given, Listed
 from holdfast.worker.database import Database
 
 PROMOTED_AT_ONCE = 1000
@@ -35,7 +37,9 @@ class ExchangeRequest:
     """What is due in one round trip.
 
     `promote` makes runs ready whose time has come, `look` finds the queues that have runs, and `survey` looks for work
-    of the upkeep services. `news` is the number of hints that the claim planner had received when it made the request.
+    of the upkeep services. `wait` lists this worker among those that wait for a run; `leave` ends that, unless a claim
+    finds no run; `given` looks for runs that it was given. `news` is the number of hints that the claim planner had
+    received when it made the request.
     """
 
     worker_id: str
@@ -44,10 +48,14 @@ class ExchangeRequest:
     lines: Sequence[LogLine] = ()
     positions: Sequence[Position] = ()
     tasks: Sequence[str] = ()
+    queues: Sequence[str] | None = None
     limit: int = 0
     promote: bool = False
     look: bool = False
     survey: bool = False
+    leave: bool = False
+    wait: Address | None = None
+    given: bool = False
     due: Mapping[str, Callable[[], Op[float | None]]] = field(default_factory=dict)
     """The statements that tell when upkeep services are due, by service; for a survey."""
     news: int = 0
@@ -56,6 +64,7 @@ class ExchangeRequest:
     def several(self) -> bool:
         """Whether it takes several statements, which then share a transaction."""
         statements = bool(self.positions) + self.look + self.promote + bool(self.progress) + bool(self.lines)
+        statements += self.leave + self.given + (self.wait is not None)
         return statements > 1 or self.survey or bool(self.settlements)
 
 
@@ -72,6 +81,9 @@ class Answer:
     orphans: list[Orphan] = field(default_factory=list)
     chores: list[str] = field(default_factory=list)
     due: dict[str, float | None] = field(default_factory=dict)
+    left: bool | None = None
+    given: Given | None = None
+    listed: Listed | None = None
 
 
 def exchange(request: ExchangeRequest) -> Op[Answer]:
@@ -88,8 +100,14 @@ def exchange(request: ExchangeRequest) -> Op[Answer]:
         answer.promoted, answer.next_due = yield from ops.promote(PROMOTED_AT_ONCE)
     if request.positions and request.limit > 0:
         answer.claims = yield from ops.claim(request.worker_id, request.positions, request.tasks, request.limit)
+    if request.leave and (answer.claims or not request.positions):
+        answer.left = yield from waiting_workers.leave(request.worker_id)
     if request.look:
         answer.queues, answer.next_due = yield from ready.look(request.tasks)
+    if request.given:
+        answer.given = yield from waiting_workers.given(request.worker_id)
+    if request.wait is not None:
+        answer.listed = yield from waiting_workers.wait(request.worker_id, request.wait, request.queues, request.tasks)
     if request.survey:
         answer.orphans = yield from ops.find_orphans(RESCUED_AT_ONCE)
         answer.chores = yield from chores.due()

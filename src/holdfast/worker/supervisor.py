@@ -12,7 +12,7 @@ from time import monotonic
 
 import psycopg
 
-from holdfast.domain.doorbell import STOP
+from holdfast.domain.doorbell import HANDED, STOP
 from holdfast.domain.errors import DatabaseReadOnly, DatabaseUnreachable, HoldfastError
 from holdfast.domain.execution import Executor, ExecutorContext
 from holdfast.domain.reasons import CANCEL
@@ -283,7 +283,11 @@ class Worker:
     def _receive_hints(self, hints: frozenset[str]) -> None:
         if not hints:
             self._exchange.look_soon()
-        self._exchange.ring(hint for hint in hints if not hint.startswith(STOP))
+        for hint in hints:
+            # Only a listener with an address of its own knows that a claim comes from the database.
+            if hint.startswith(HANDED) and self.options.listener.address is not None:
+                self._exchange.receive(hint.removeprefix(HANDED))
+        self._exchange.ring(hint for hint in hints if not hint.startswith((STOP, HANDED)))
         if STOP + self._exchange.session.id in hints:
             self._look_for_stops.set()
 

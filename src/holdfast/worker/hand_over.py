@@ -1,0 +1,117 @@
+"""Hand-over: a worker that has nothing to do waits for a run, and a submit gives it one with the notification.
+
+The worker lists itself in the round trip that ends its last run, or a little later if it has free slots while others
+run. It leaves the list when it has claimed a run by itself. What it is given arrives as a notification. If that is
+lost, the worker finds out at its next look that it waits no longer, and reads what is leased to it.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from time import monotonic
+
+import orjson
+
+from holdfast.domain.doorbell import Address
+from holdfast.domain.values import AttemptRef, Claim
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.results import AttemptResults
+from holdfast.worker.round_trips import Answer, ExchangeRequest
+from holdfast.worker.session import WorkerSession
+
+HASH = Claim._fields.index("payload_hash")
+
+# How long a worker with free slots has no reason for a round trip before it makes one to be listed.
+QUIET = 0.02
+# How long a worker that there was work for, or no room in the list, does not ask to be listed.
+PAUSE = 30.0
+# How long a notification may take before the worker looks for what it was given.
+LOST_AFTER = 0.1
+
+
+class HandOver:
+    """`listed` is where this worker can be notified, while it may be in the list of waiting workers."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
+        self._serves = options.queues != () and not options.until_empty
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew, with a new session."""
+        self.listed: Address | None = None
+        self._list_at = 0.0
+        self._look_at = inf
+        self._found: set[AttemptRef] = set()
+
+    def worked(self) -> None:
+        """Note that this worker had something to do."""
+        self._list_at = monotonic() + QUIET
+
+    def due_at(self, free: bool) -> float:
+        """Return when a round trip is due; `free` if the worker has a free slot and knows of no run for it."""
+        return min(self._look_at, self._list_at if free and self._may_list() else inf)
+
+    def _may_list(self) -> bool:
+        return self.listed is None and self._serves and self._options.listener.address is not None
+
+    def plan(self, request: ExchangeRequest, now: float, *, free: bool, held: int, overlaps: bool) -> None:
+        """Add what is due to a request of a worker that holds so many runs.
+
+        While another round trip is under way, which may claim runs, it does not look for what it was given.
+        """
+        address = self._options.listener.address
+        if request.positions:
+            request.leave = self.listed is not None
+            return
+        if not overlaps and (now >= self._look_at or (request.look and self.listed is not None)):
+            request.given = True
+            self._look_at = inf
+        moved = self.listed is not None and self.listed != address
+        idle = held <= len(request.settlements)
+        due = self._may_list() and now + (QUIET if idle else 0.0) >= self._list_at
+        if free and address is not None and (moved or due):
+            request.wait = self.listed = address
+            request.queues = self._options.queues
+
+    def learn(self, request: ExchangeRequest, answer: Answer, now: float) -> bool:
+        """Note the response to a request. Return whether there are runs to claim."""
+        if answer.left is not None:
+            self.listed = None
+            if not answer.left:
+                self._look_at = now + LOST_AFTER
+        if answer.given is not None and not answer.given.waits and answer.listed is None:
+            self.listed = None
+        if answer.listed is not None and not answer.listed.waits:
+            self.listed = None
+            self._list_at = now + PAUSE
+            return answer.listed.found
+        return False
+
+    def find(self, answer: Answer, results: AttemptResults) -> list[Claim]:
+        """Return the runs of a response that this worker was given without its knowledge.
+
+        Their notifications come too late from now on.
+        """
+        if answer.given is None:
+            return []
+        known = {claim.ref for claim in results.session.held.values()}
+        known.update(settlement.ref for settlement in results.pending.unsettled())
+        found = [claim for claim in answer.given.claims if claim.ref not in known]
+        self._found.update(claim.ref for claim in found)
+        return found
+
+    def receive(self, payload: str, session: WorkerSession) -> list[Claim]:
+        """Return the run that a notification gives to this worker, unless it has found it already."""
+        if not payload.startswith(session.id):
+            return []  # it was for the session before this one
+        self.listed = None
+        self.worked()
+        claim = payload.removeprefix(session.id)
+        if not claim:
+            self._look_at = 0.0
+            return []
+        row = orjson.loads(claim)
+        row[HASH] = bytes.fromhex(row[HASH])
+        given = Claim._make(row)
+        return [] if given.ref in self._found or given.run_id in session.held else [given]
