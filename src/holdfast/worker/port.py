@@ -139,7 +139,11 @@ class WorkerPort:
             ("runs", "Runs that this worker holds: those it executes and those waiting for a slot.", worker.held),
             ("registered", "Whether this worker is registered and holds its lease.", worker.registered),
             ("draining", "Whether this worker has stopped claiming runs.", worker.draining),
-            ("database_up", "Whether Postgres answers this worker and takes writes.", not self._database.trouble()),
+            (
+                "database_up",
+                "Whether Postgres responds to this worker and accepts writes.",
+                not self._database.trouble(),
+            ),
         ):
             yield Family(f"holdfast_worker_{name}", "gauge", about, {(): float(value)})
 
