@@ -66,8 +66,8 @@ def _missed(lines: list[Line]) -> str:
     told = []
     for line in missed:
         note = NOTES.get(line.measure) or line.note or "see the figures below"
-        told.append(f"- **{line.measure}**{f', beside {line.against}' if line.against else ''}: {note}")
-    return "### What is not met, and why\n\n" + "\n".join(dict.fromkeys(told))
+        told.append(f"- **{line.measure}**{f', compared with {line.against}' if line.against else ''}: {note}")
+    return "### Goals that are not met, and why\n\n" + "\n".join(dict.fromkeys(told))
 
 
 def _noise(made: Mapping[str, Any], outcomes: Outcomes) -> str:
