@@ -40,7 +40,7 @@ def test_every_promise_is_kept_and_nothing_is_left(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("number", "code", "after"),
     [
-        (signal.SIGINT, 130, "PostgreSQL of its own"),
+        (signal.SIGINT, 130, "separate PostgreSQL server"),
         (signal.SIGTERM, 143, "RUNNING"),
         (signal.SIGINT, 130, "end to end"),
     ],
@@ -69,7 +69,7 @@ def test_what_a_killed_demo_left_is_removed_by_the_next(cli: Cli) -> None:
     assert list(above.glob("demo-*"))
     following = cli.start("demo")
     assert following.stdout is not None
-    while "PostgreSQL of its own" not in (line := following.stdout.readline()):
+    while "separate PostgreSQL server" not in (line := following.stdout.readline()):
         assert line, "it ended too soon"
     assert len(list(above.glob("demo-*.lock"))) == 1
     assert finish(following).code == 143

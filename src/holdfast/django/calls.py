@@ -47,7 +47,7 @@ def enqueue_with_key(task: Any, key: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def cancel(result: Any, *, backend: str | None = None, reason: str = "cancelled from Django") -> RunRecord:
-    """Cancel a run: at once if it has not started, else it is requested to stop, and can then only end cancelled.
+    """Cancel a run: immediately if it has not started, else it is asked to stop, and can then only end cancelled.
 
     Raises RunEnded if it ended in another way before.
     """
@@ -103,7 +103,7 @@ def _find(result: Any, backend: str | None) -> tuple[HoldfastBackend, str]:
     alias = backend or (result.backend if isinstance(result, TaskResult) else "default")
     run_id = parse_id(getattr(result, "id", result))
     if run_id is None:
-        raise RunNotFound(f"{result!r} is not a task result, nor the id of one")
+        raise RunNotFound(f"{result!r} is neither a task result nor the id of one")
     return _backend(alias), run_id
 
 

@@ -132,7 +132,7 @@ def idempotency_key(call: Call) -> str | None:
 def no_idempotency_key(call: Call, instead: str) -> None:
     """Refuse a key that would have no effect: its sender relies on it. `instead` says what to use."""
     if call.header("HTTP_IDEMPOTENCY_KEY") is not None:
-        raise Refusal("bad-key", f"An Idempotency-Key has no meaning here. {instead}")
+        raise Refusal("bad-key", f"An Idempotency-Key is not accepted here. {instead}")
 
 
 def query(call: Call, *names: str) -> Mapping[str, str]:

@@ -32,7 +32,7 @@ def open_async(url: str, headers: Mapping[str, str], timeout: float) -> httpx2.A
 def unreachable(url: str, error: Exception) -> ServerUnreachable:
     cause = str(error) or type(error).__name__
     return ServerUnreachable(
-        f"the API at {url} does not respond: {cause}. Check HOLDFAST_URL and that the server runs."
+        f"the API at {url} does not respond: {cause}. Check HOLDFAST_URL and that the server is running."
     )
 
 

@@ -128,7 +128,7 @@ def _next_page(filters: Mapping[str, Any], before: str) -> Op[Page[RunRecord]]:
         operation(
             "getRun",
             "Read a run",
-            "With `wait`, responds when the run has ended or the time is over; with `If-None-Match` also at any "
+            "With `wait`, responds when the run has ended or the time has passed; with `If-None-Match` also at any "
             "change, or with 304.",
             parameters=[
                 RUN_ID,
