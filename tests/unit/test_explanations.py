@@ -71,8 +71,8 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "executor away": (
         "executor-away",
-        {"queue": "a", "why": "no Ray listens at 127.0.0.1:1"},
-        "the workers that could claim it cannot reach their cluster: no Ray listens at 127.0.0.1:1",
+        {"queue": "a", "why": "no Ray cluster listens at 127.0.0.1:1"},
+        "the workers that could claim it cannot reach their cluster: no Ray cluster listens at 127.0.0.1:1",
     ),
     "behind many": (
         "behind",

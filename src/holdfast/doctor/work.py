@@ -110,7 +110,7 @@ def queues(target: Target) -> Finding:
             executor = min(executors)
             return fail(
                 "queues",
-                f"no live worker has the executor {executor}, which tasks of waiting runs name: {named}",
+                f"no live worker has the executor {executor}, which waiting runs need: {named}",
                 f"start one: holdfast worker --executor {executor}",
             )
         return fail(

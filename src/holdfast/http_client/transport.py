@@ -10,7 +10,7 @@ from holdfast.domain.errors import ConfigurationError, ServerUnreachable
 try:
     import httpx2
 except ImportError as missing:
-    raise ConfigurationError("the HTTP client needs the extra: pip install 'holdfast[client]'") from missing
+    raise ConfigurationError("the HTTP client needs the extra `client`: pip install 'holdfast[client]'") from missing
 
 BROKEN = (httpx2.TransportError, httpx2.StreamError)
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
