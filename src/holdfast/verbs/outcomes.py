@@ -155,7 +155,7 @@ def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[
 def postpone(
     caller: Caller, /, run: object, until: datetime | timedelta | None = None, by: str | None = None
 ) -> MakeOp[RunRecord]:
-    """Let a pending run start no earlier than `until`, a time or a delay. Raises RunEnded if it is not pending."""
+    """Make a pending run start no earlier than `until`, a time or a delay. Raises RunEnded if it is not pending."""
     if until is None or not is_start(until):
         raise BadInput(f"/until: {START}", [Problem("/until", START)])
     return partial(ops.postpone, run_id(run), until, by or caller.name)

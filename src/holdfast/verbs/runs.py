@@ -91,7 +91,7 @@ def list_runs(
 ) -> MakeOp[Page[RunRecord]]:
     """Return a page of runs, newest first. Pass `cursor=page.next_cursor` for the next; it is None on the last page.
 
-    A page may have fewer than `limit` runs although there are more. It is empty only if there are none.
+    A page may have fewer than `limit` runs even if there are more. It is empty only if there are none.
     """
     settings = caller.settings
     limit = settings.page if limit is None else limit

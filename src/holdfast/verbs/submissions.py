@@ -177,7 +177,7 @@ def submit(
     parameters: Mapping[str, Any] | None = None,
     **options: Unpack[SubmitOptions],
 ) -> MakeOp[Submitted]:
-    """Make a run, or find the one that the same key or payload made before."""
+    """Create a run, or find the one that the same key or payload created."""
     return Submitting(*prepare_one(caller.settings, task, parameters, submitter=caller.submitter, **options))
 
 
@@ -227,7 +227,7 @@ def submit_many(
     many: Iterable[Mapping[str, Any]] | None = None,
     **options: Unpack[SubmitOptions],
 ) -> MakeOp[list[Submitted]]:
-    """Make many runs: of one task with a list of parameters, or of a list of Submission values. All or none."""
+    """Create many runs, all or none: of one task from a list of parameters, or from a list of Submission values."""
     submissions = many_of(task, many)
     if submissions is None:
         return alike(caller, task, list(many or ()), options)  # type: ignore[arg-type]
