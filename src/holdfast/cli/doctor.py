@@ -37,7 +37,7 @@ def doctor(purpose: str, as_json: bool) -> int:
     if as_json:
         output.document({"healthy": not failed, "items": [finding._asdict() for finding in found]})
     elif failed or warned:
-        output.note(f"{failed} failed, {warned} warnings")
+        output.note(f"{failed} failed, {warned} warning{'s' * (warned != 1)}")
     else:
         output.note("no problems found")
     return exits.ERROR if failed else exits.OK
