@@ -1,4 +1,4 @@
-"""Durable runs on Postgres: a lease decides who may execute, any fabric does the work."""
+"""Durable runs on Postgres: a lease decides which worker may execute a run."""
 
 from __future__ import annotations
 

@@ -58,12 +58,12 @@ def test_why_names_the_executor_that_no_worker_has(timeline: Timeline) -> None:
 def test_why_says_that_the_only_workers_do_not_reach_their_cluster(timeline: Timeline) -> None:
     run = timeline.submit()
     away, other = timeline.worker("away"), timeline.worker("other")
-    timeline.ask(workers.note_away(away.id, "no Ray listens at 127.0.0.1:1"))
+    timeline.ask(workers.note_away(away.id, "no Ray cluster listens at 127.0.0.1:1"))
     assert codes(timeline, run) == ["next"]
     other.drain()
     (reason,) = timeline.why(run)
-    assert (reason.code, reason.fields["why"]) == ("executor-away", "no Ray listens at 127.0.0.1:1")
-    assert [worker.why for worker in timeline.ask(workers.away())] == ["no Ray listens at 127.0.0.1:1"]
+    assert (reason.code, reason.fields["why"]) == ("executor-away", "no Ray cluster listens at 127.0.0.1:1")
+    assert [worker.why for worker in timeline.ask(workers.away())] == ["no Ray cluster listens at 127.0.0.1:1"]
     timeline.ask(workers.note_away(away.id, None))
     assert codes(timeline, run) == ["next"]
 

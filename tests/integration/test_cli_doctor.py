@@ -102,7 +102,7 @@ def test_a_full_disk_wants_room_and_not_rights(here: Inside, monkeypatch: pytest
     monkeypatch.setattr(Path, "write_bytes", full)
     found = findings(here)["artifacts"]
     assert "No space left on device" in found["detail"]
-    assert found["fix"] == "free some space, or set HOLDFAST_ARTIFACTS to a place with room"
+    assert found["fix"] == "free some space, or set HOLDFAST_ARTIFACTS to a location with more space"
 
 
 def test_broken_tasks_are_told_once_and_the_database_is_examined_all_the_same(here: Inside) -> None:

@@ -73,7 +73,7 @@ def test_the_same_key_finds_the_same_run(here: Inside) -> None:
     first = here.ok("submit", "mock", "-p", "steps=3", "--key", "report-42")
     again = here.ok("submit", "mock", "-p", "steps=3", "--key", "report-42")
     assert again.out == first.out
-    assert "which an earlier request made" in again.err
+    assert "which an earlier request created" in again.err
 
 
 def test_the_same_key_with_another_payload_is_a_conflict_that_names_the_field(here: Inside) -> None:

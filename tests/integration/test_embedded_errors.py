@@ -94,7 +94,7 @@ def test_a_setting_that_it_does_not_accept(home: Path) -> None:
     with ensure_running(home, durable=False) as server:
         execute(server.url, "alter system set max_connections = 262143")
     message = refusal(home)
-    assert "ended while starting" in message
+    assert "exited while starting" in message
     assert not runs(home)
 
 

@@ -69,9 +69,9 @@ class TestAsking:
         why = stage.client.why(third.id)[0]
         assert (why.code, why.detail) == (
             "dependencies",
-            f"waits for 2 others to end: {first} (job.note, PENDING), {added.id} (job.note, PENDING)"
+            f"waiting for 2 others to end: {first} (job.note, PENDING), {added.id} (job.note, PENDING)"
             if first < added.id
-            else f"waits for 2 others to end: {added.id} (job.note, PENDING), {first} (job.note, PENDING)",
+            else f"waiting for 2 others to end: {added.id} (job.note, PENDING), {first} (job.note, PENDING)",
         )
         with pytest.raises(BadInput, match="no task has the key 'none'"):
             sync.add_task_to_job(job.id, "job.note", {"path": "x"}, depends_on=["none"])

@@ -132,7 +132,7 @@ async def test_gone_pauses_the_subscription_and_loses_nothing(
     assert await sent(settings) == 0
     (state,) = floor.do(ops.outbox.list_subscriptions())
     assert state.subscription.paused_at is not None
-    assert state.subscription.pause_reason == "the receiver answered 410 Gone"
+    assert state.subscription.pause_reason == "the receiver responded with 410 Gone"
     assert state.pending == 2
     clock.move(floor.connection, timedelta(days=1))
     assert await sent(settings) == 0
@@ -254,7 +254,7 @@ async def test_what_nobody_can_read_is_not_written_down(floor: Floor, settings: 
     thread.join()
     listening.close()
     (delivery,) = floor.do(ops.outbox.list_deliveries("hook", "PENDING", None, 10))
-    assert (delivery.attempts, delivery.error) == (1, "answered 500 Not   [31mtoday")
+    assert (delivery.attempts, delivery.error) == (1, "responded with 500 Not   [31mtoday")
 
 
 async def test_a_private_address_is_refused_when_it_is_called(

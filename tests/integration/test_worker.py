@@ -215,7 +215,7 @@ def test_a_time_limit_is_kept_whatever_runs(stage: Stage, task: str) -> None:
         ended = stage.ended(run)
     assert ended.status is Status.FAILED
     assert [(a[1], a[3]) for a in stage.attempts(run)] == [("FAILED", "timeout")] * 2
-    assert ended.last_error == "RunTimedOut: the run took longer than its time limit of 0.2 s"
+    assert ended.last_error == "RunTimedOut: the run took longer than its timeout of 0.2 s"
 
 
 def test_inline_run_past_its_time_limit_is_asked_to_stop(stage: Stage) -> None:

@@ -37,14 +37,14 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
     "one dependency": (
         "dependencies",
         {"count": 1, "waits_for": [FIRST]},
-        "waits for 1 other to end: 1 (load, RUNNING)",
+        "waiting for 1 other to end: 1 (load, RUNNING)",
     ),
     "more dependencies than are named": (
         "dependencies",
         {"count": 2, "waits_for": [FIRST]},
-        "waits for 2 others to end: 1 (load, RUNNING), ...",
+        "waiting for 2 others to end: 1 (load, RUNNING), ...",
     ),
-    "retry": ("retry", {"due_at": AT}, f"waits for the next attempt at {WRITTEN}"),
+    "retry": ("retry", {"due_at": AT}, f"waiting for the next attempt at {WRITTEN}"),
     "scheduled": ("scheduled", {"due_at": AT}, f"scheduled to start at {WRITTEN}"),
     "paused": (
         "paused",
@@ -71,8 +71,8 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "executor away": (
         "executor-away",
-        {"queue": "a", "why": "no Ray listens at 127.0.0.1:1"},
-        "the workers that could claim it do not reach their cluster: no Ray listens at 127.0.0.1:1",
+        {"queue": "a", "why": "no Ray cluster listens at 127.0.0.1:1"},
+        "the workers that could claim it cannot reach their cluster: no Ray cluster listens at 127.0.0.1:1",
     ),
     "behind many": (
         "behind",

@@ -13,7 +13,7 @@ from holdfast.domain.values import Claim
 from holdfast.executors.performing import Interrupted, failed
 
 CLAIM = Claim("run", 1, 0, "task", "default", "{}", b"", None, 0, 0.0, None, None, 0, "now")
-TIMED_OUT = {"class": "RunTimedOut", "message": "the run took longer than its time limit of 2 s", "traceback": None}
+TIMED_OUT = {"class": "RunTimedOut", "message": "the run took longer than its timeout of 2 s", "traceback": None}
 
 
 @pytest.mark.parametrize(

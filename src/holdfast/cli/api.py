@@ -30,7 +30,9 @@ def api(host: str | None, port: int | None, processes: int, tasks: tuple[str, ..
     try:
         from holdfast.http.server import serve
     except ImportError as error:
-        raise ConfigurationError(f"the API needs the extra: pip install 'holdfast[server]' ({error})") from error
+        raise ConfigurationError(
+            f"the API needs the extra `server`: pip install 'holdfast[server]' ({error})"
+        ) from error
     if with_parent is not None:
         from holdfast.processes.family import stop_with_parent
 

@@ -25,7 +25,7 @@ COMMANDS = {
     "worker": Entry("holdfast.cli.worker:worker", "Claim runs from queues and execute them."),
     "sweep": Entry("holdfast.cli.sweep:sweep", "Do the workers' upkeep without executing runs."),
     "demo": Entry("holdfast.cli.demo:demo", "Demonstrate the main features on a temporary Postgres."),
-    "doctor": Entry("holdfast.cli.doctor:doctor", "Check the installation, and say how to fix problems."),
+    "doctor": Entry("holdfast.cli.doctor:doctor", "Check the installation, and report how to fix problems."),
     "submit": Entry("holdfast.cli.submit:submit", "Submit a run of a task."),
     "runs": Entry("holdfast.cli.runs:runs", "List, follow, cancel and retry runs."),
     "jobs": Entry("holdfast.cli.jobs:jobs", "List, show, cancel and retry jobs."),

@@ -15,7 +15,7 @@ def db() -> None:
 
 @db.command()
 def upgrade() -> None:
-    """Upgrade the database to the schema of this release. Safe under load, and if it runs more than once at a time."""
+    """Upgrade the database to the schema of this release. Safe under load, and safe to run concurrently."""
     from holdfast.runtime.runtime import Runtime, connect
     from holdfast.schema import migrate
 

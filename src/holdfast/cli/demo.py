@@ -17,7 +17,7 @@ from holdfast.cli.narration import TerminalNarrator
     type=click.Choice(["process", "ray_core"]),
     default="process",
     show_default=True,
-    help="Where runs are executed. With ray_core, the demo starts a Ray of its own.",
+    help="Where runs are executed. With ray_core, the demo starts its own Ray cluster.",
 )
 def demo(executor: str) -> int:
     """Demonstrate the main features: a run that succeeds, one that is retried, a job that fans out, a killed worker.

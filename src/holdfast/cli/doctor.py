@@ -37,9 +37,9 @@ def doctor(purpose: str, as_json: bool) -> int:
     if as_json:
         output.document({"healthy": not failed, "items": [finding._asdict() for finding in found]})
     elif failed or warned:
-        output.note(f"{failed} failed, {warned} to look at")
+        output.note(f"{failed} failed, {warned} warning{'s' * (warned != 1)}")
     else:
-        output.note("all is well")
+        output.note("no problems found")
     return exits.ERROR if failed else exits.OK
 
 

@@ -78,7 +78,7 @@ class Shown(NamedTuple):
 @click.option("--all", "everything", is_flag=True, help=f"Show all tasks, not only the first {SHOWN}.")
 @json_option
 def show(job_id: str, everything: bool, as_json: bool) -> None:
-    """Show a job, its tasks, and what each of them waits for."""
+    """Show a job, its tasks, and what each of them is waiting for."""
     from holdfast.documents.others import job_document
     from holdfast.jobs import Jobs
 
@@ -160,7 +160,7 @@ def _remark(task: Shown) -> str:
 
     run = task.run
     if run.status == "PENDING":
-        return "; ".join(reason.detail for reason in task.reasons) or f"waits for {run.reason or 'a worker'}"
+        return "; ".join(reason.detail for reason in task.reasons) or f"waiting for {run.reason or 'a worker'}"
     if run.status == "RUNNING":
         return how_far(run.progress) or run.reason or ""
     return "" if run.status == "SUCCEEDED" else run.last_error or run.reason or ""
@@ -171,12 +171,12 @@ def _remark(task: Shown) -> str:
 @click.option("--reason", help="Stored with the job and its tasks.")
 @json_option
 def cancel_jobs(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
-    """Cancel jobs: pending tasks end immediately, running tasks are requested to stop."""
+    """Cancel jobs: pending tasks end immediately, running tasks are asked to stop."""
     from holdfast.documents.others import job_document
 
     def call(api: Jobs, job_id: str) -> None:
         job = api.cancel_job(job_id, reason=reason)
-        state = job.status if job.status.final else "requested to stop"
+        state = job.status if job.status.final else "asked to stop"
         output.document(job_document(job.record)) if as_json else output.data(f"{job.id}  {state}")
 
     return _each(job_ids, call)

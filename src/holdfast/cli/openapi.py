@@ -19,6 +19,8 @@ def openapi() -> None:
         from holdfast.http.nouns import NOUNS
         from holdfast.http.openapi import build
     except ImportError as error:
-        raise ConfigurationError(f"the API needs the extra: pip install 'holdfast[server]' ({error})") from error
+        raise ConfigurationError(
+            f"the API needs the extra `server`: pip install 'holdfast[server]' ({error})"
+        ) from error
     load_modules(("holdfast.tasks", *settings.tasks))
     output.document(build(NOUNS, settings))

@@ -69,7 +69,7 @@ def submit(
     with open_client() as client:
         run = client.submit(task, parameters, run_after=run_after, tags=tags or None, **given)
         if not run.created:
-            output.note(f"found run {run.id} ({run.status}), which an earlier request made")
+            output.note(f"found run {run.id} ({run.status}), which an earlier request created")
         if not wait:
             output.document(run.as_dict()) if as_json else output.data(run.id)
             output.hint(f"to follow it: holdfast runs wait {run.id}")

@@ -97,7 +97,7 @@ def revoke(token_id: str) -> None:
 
     id_ = parse_id(token_id)
     if id_ is None:
-        raise NotFound(f"{token_id!r} is not the id of a token; holdfast tokens list shows them")
+        raise NotFound(f"{token_id!r} is not the id of a token; holdfast tokens list shows all tokens")
     with open_only_database() as client:
         gone = client.perform(partial(revoke_token, id_))
     output.note(f"token {gone.id} ({gone.name}) is revoked")

@@ -32,7 +32,7 @@ REQUEST = '{"model": "mock", "parameters": {"seconds": 2}}'
     type=click.Choice(EXECUTORS),
     default="process",
     show_default=True,
-    help="Where runs are executed. Without HOLDFAST_RAY_ADDRESS, a Ray is started for ray_core and ray_job.",
+    help="Where runs are executed. Without HOLDFAST_RAY_ADDRESS, a Ray cluster is started for ray_core and ray_job.",
 )
 @tasks_option
 @click.option("--no-api", is_flag=True, help="Do not start the API.")

@@ -17,7 +17,7 @@ def names(text: str | None) -> tuple[str, ...] | None:
         return None
     found = tuple(name.strip() for name in text.split(",") if name.strip())
     if not found:
-        raise click.BadParameter("name at least one, or omit the option for all")
+        raise click.BadParameter("name at least one queue, or omit the option to serve all")
     return found
 
 
@@ -63,7 +63,7 @@ def worker(
     """Claim runs from queues and execute them.
 
     On SIGTERM or Ctrl-C, runs may finish within the grace period and the rest are handed back; a second signal stops
-    at once.
+    the worker immediately.
     """
     from holdfast.assembly.worker import WorkerRequest, run_worker
     from holdfast.runtime.settings import load

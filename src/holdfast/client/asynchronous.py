@@ -50,7 +50,7 @@ class AsyncDatabaseClient(AsyncDatabaseCalls):
         raise NotImplementedError
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        """Tell workers that there may be something to do. Only a hint: nothing is lost if no worker receives it."""
+        """Notify workers that there may be work. This is only a hint: nothing is lost if no worker receives it."""
         raise NotImplementedError
 
     async def execute(self, verb: Verb[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
@@ -85,7 +85,7 @@ class AsyncDatabaseClient(AsyncDatabaseCalls):
 
 
 class AsyncClient(AsyncDatabaseClient):
-    """Submits runs, waits for them and steers them, for code that awaits. Use it as `async with AsyncClient()`."""
+    """Submits runs, waits for them and controls them, for code that awaits. Use it as `async with AsyncClient()`."""
 
     def __init__(self, settings: Settings | None = None, *, max_connections: int = 8) -> None:
         self.runtime = Runtime(settings)

@@ -51,7 +51,7 @@ class DatabaseClient(DatabaseCalls):
         raise NotImplementedError
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        """Tell workers that there may be something to do. Only a hint: nothing is lost if no worker receives it."""
+        """Notify workers that there may be work. This is only a hint: nothing is lost if no worker receives it."""
         raise NotImplementedError
 
     def execute(
@@ -88,7 +88,7 @@ class _Links(NamedTuple):
 
 
 class Client(DatabaseClient):
-    """Submits runs, waits for them and steers them. Settings come from the environment unless given."""
+    """Submits runs, waits for them and controls them. Settings come from the environment unless given."""
 
     def __init__(self, settings: Settings | None = None, *, max_connections: int = 8) -> None:
         self.runtime = Runtime(settings)

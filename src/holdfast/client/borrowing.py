@@ -55,7 +55,10 @@ def async_driver_for(connection: Any) -> Callable[[Any, Op[Any]], Awaitable[Any]
     )
     advice = "; use a Client for a blocking connection" if blocking else ""
     if _is_django(connection):
-        advice = "; Django's transactions belong to a thread: use a Client in sync_to_async, where the transaction is"
+        advice = (
+            "; Django's transactions belong to a thread: use a Client in the function that has the transaction, "
+            "called with sync_to_async"
+        )
     raise ConfigurationError(
         "AsyncClient.on() accepts an asynchronous psycopg connection, or SQLAlchemy's AsyncConnection or "
         f"AsyncSession, not {_described(connection, advice)}"

@@ -127,5 +127,5 @@ def _result(client: Calls, run: Run) -> Check:
         return Check("result", True, str(error))
     except HoldfastError as error:
         return Check("result", False, str(error))
-    where = f"{run.result_ref}, its SHA-256 is the stored one" if run.result_ref else "stored with the run"
+    where = f"{run.result_ref}, its SHA-256 matches" if run.result_ref else "stored with the run"
     return Check("result", True, where)

@@ -105,8 +105,8 @@ def fan_out(stage: Stage) -> None:
     )
     best, worst = result["best"], result["worst"]
     narrator.say(
-        f"after a year, {best['scenario']} in {best['region']} stands best at {best['median']:.1f}, "
-        f"{worst['scenario']} in {worst['region']} worst at {worst['median']:.1f}"
+        f"after a year, {best['scenario']} in {best['region']} ranks highest at {best['median']:.1f}, "
+        f"{worst['scenario']} in {worst['region']} lowest at {worst['median']:.1f}"
     )
 
 

@@ -118,7 +118,7 @@ class Stage:
         ray = started(lambda: LocalRay(node, cpus=2))
         self._stack.callback(ray.close)
         self._ray_settings = ray.settings
-        self.narrator.say(f"a Ray of its own on {ray.address}, {time.monotonic() - began:.1f} s")
+        self.narrator.say(f"a separate Ray cluster on {ray.address}, {time.monotonic() - began:.1f} s")
 
     def _start_programs(self) -> None:
         began = time.monotonic()

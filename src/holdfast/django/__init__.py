@@ -1,4 +1,4 @@
-"""Holdfast as a backend of Django's Tasks framework.
+"""Holdfast as a backend for Django's Tasks framework.
 
     INSTALLED_APPS += ["holdfast.django"]
     TASKS = {"default": {"BACKEND": "holdfast.django.HoldfastBackend"}}

@@ -117,7 +117,7 @@ class RunAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Cancel selected runs", permissions=["cancel"])
     def cancel_runs(self, request: HttpRequest, queryset: Any) -> None:
-        self._each(request, queryset, "cancelled or requested to stop", cancel_on)
+        self._each(request, queryset, "cancelled or asked to stop", cancel_on)
 
     @admin.action(description="Retry selected runs", permissions=["retry"])
     def retry_runs(self, request: HttpRequest, queryset: Any) -> None:

@@ -1,6 +1,6 @@
 """The Tasks backend: `TASKS = {"default": {"BACKEND": "holdfast.django.HoldfastBackend"}}`.
 
-`enqueue` writes the run on Django's own connection, in the current transaction: a rollback takes the run along.
+`enqueue` writes the run on Django's own connection, in the current transaction: a rollback undoes it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HoldfastBackend(BaseTaskBackend):
         register(task, self.options)
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Make a run in the current transaction."""
+        """Create a run in the current transaction."""
         submission = self.prepare(task, args, kwargs)
         submitted = self.write(submission)
         result = self.result_of(submission, submitted)
@@ -74,7 +74,7 @@ class HoldfastBackend(BaseTaskBackend):
         return result
 
     def bulk_enqueue(self, task: Any, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Any]:
-        """Make many runs of one task, all or none, in one statement."""
+        """Create many runs of one task, all or none, in one statement."""
         submissions = [self.prepare(task, args, kwargs) for args, kwargs in calls]
         if not submissions:
             return []
@@ -156,7 +156,7 @@ class HoldfastBackend(BaseTaskBackend):
         )
 
     def get_result(self, result_id: Any) -> Any:
-        """Read a result, whichever process made it, even if its queue or its function is gone by now."""
+        """Read a result created by any process, even if its queue or function no longer exists."""
         run_id = parse_id(result_id)
         record = databases.run(self.database, _read(run_id)) if run_id is not None else None
         if record is None or not is_task_run(record):

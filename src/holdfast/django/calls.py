@@ -1,6 +1,6 @@
-"""What Holdfast can do with a task result beyond Django's contract.
+"""What Holdfast can do with a task result beyond Django's API.
 
-Each function takes a TaskResult or its id; an id is looked for through the default backend unless `backend` names
+Each function takes a TaskResult or its id; an id is looked up through the default backend unless `backend` names
 another. They run on Django's connection, in the current transaction.
 """
 
@@ -47,9 +47,9 @@ def enqueue_with_key(task: Any, key: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def cancel(result: Any, *, backend: str | None = None, reason: str = "cancelled from Django") -> RunRecord:
-    """Cancel a run: at once if it has not started, else it is requested to stop, and can then only end cancelled.
+    """Cancel a run: immediately if it has not started, else it is asked to stop, and can then only end cancelled.
 
-    Raises RunEnded if it ended in another way before.
+    Raises RunEnded if it has already ended in another way.
     """
     found, run_id = _find(result, backend)
     return cancel_on(found.database, run_id, reason, found)
@@ -68,7 +68,7 @@ def cancel_on(database: str, run_id: str, reason: str, backend: HoldfastBackend 
 
 
 def retry(result: Any, *, backend: str | None = None, by: str = "Django") -> RunRecord:
-    """Let a run that failed or was cancelled start again, with all its attempts. Raises RunEnded for others."""
+    """Reopen a failed or cancelled run, with its full number of attempts. Raises RunEnded for other runs."""
     found, run_id = _find(result, backend)
     return retry_on(found.database, run_id, by)
 
@@ -81,14 +81,14 @@ def retry_on(database: str, run_id: str, by: str) -> RunRecord:
 
 
 def why(result: Any, *, backend: str | None = None) -> list[Reason]:
-    """Why a run is where it is, the decisive reason first: what it waits for, where it runs, how it ended."""
+    """Explain the state of a run, the decisive reason first: what it is waiting for, where it runs, or how it ended."""
     found, run_id = _find(result, backend)
     reasons: list[Reason] = databases.run(found.database, ops.explain(run_id))
     return reasons
 
 
 def progress(result: Any, *, backend: str | None = None) -> dict[str, Any] | None:
-    """How far a run has come, as its task last reported with `holdfast.current_run().progress(done, total)`."""
+    """The progress of a run, as its task last reported it with `holdfast.current_run().progress(done, total)`."""
     return run_of(result, backend=backend).progress
 
 
@@ -103,7 +103,7 @@ def _find(result: Any, backend: str | None) -> tuple[HoldfastBackend, str]:
     alias = backend or (result.backend if isinstance(result, TaskResult) else "default")
     run_id = parse_id(getattr(result, "id", result))
     if run_id is None:
-        raise RunNotFound(f"{result!r} is not a task result, nor the id of one")
+        raise RunNotFound(f"{result!r} is neither a task result nor the id of one")
     return _backend(alias), run_id
 
 

@@ -68,4 +68,4 @@ def _policies(backend: Any, where: str) -> Iterator[Any]:
     timeout = options.get("TIMEOUT")
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if timeout is not None and not (isinstance(seconds, int | float) and seconds > 0):
-        yield checks.Error(f"{where}: TIMEOUT has to be a number of seconds or a timedelta.", id="holdfast.E007")
+        yield checks.Error(f"{where}: TIMEOUT must be a number of seconds or a timedelta.", id="holdfast.E007")

@@ -114,7 +114,7 @@ def missing_task(path: str) -> Any:
     module, _, name = path.rpartition(".")
 
     def missing(*args: Any, **kwargs: Any) -> Any:
-        raise ImportError(f"the task {path} is not there any more: it was renamed, moved or removed")
+        raise ImportError(f"the task {path} no longer exists: it was renamed, moved or removed")
 
     missing.__module__, missing.__qualname__, missing.__name__ = module, name, name
     values = {"func": missing, "priority": 0, "queue_name": "default", "backend": "default", "takes_context": False}

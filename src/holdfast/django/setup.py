@@ -24,7 +24,7 @@ def set_up() -> None:
     if not settings.configured and not os.environ.get(ENVIRONMENT_VARIABLE):
         raise ConfigurationError(
             f"{ENVIRONMENT_VARIABLE} is not set in this process, so the site's tasks cannot be found; set it in the "
-            "environment of the worker, and of each Ray node where ray start is called"
+            "environment of the worker, and of ray start on each Ray node"
         )
     if not apps.ready:
         django.setup()

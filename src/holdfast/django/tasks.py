@@ -35,7 +35,7 @@ class HoldfastTask(Task):
     concurrency_key: str | None = None
 
     def using(self, **changes: Any) -> Any:
-        """Create a task with other defaults. Takes `dedupe` and `concurrency_key` besides what Django's takes.
+        """Create a task with other defaults. Also accepts `dedupe` and `concurrency_key`.
 
         `run_after` may be a timedelta from now.
         """

@@ -38,7 +38,7 @@ def examine(purpose: str = "worker") -> Iterator[Finding]:
         yield from _examine_database(settings, reported, purpose)
     except Exception as error:  # noqa: BLE001 - any error is a finding too
         yield fail("database", f"could not be examined: {_message(error)}", BROKEN)
-        yield skip("the rest", "not checked, because of that")
+        yield skip("the rest", "not checked, because of this problem")
 
 
 def _examine_database(settings: Settings, reported: Collection[str], purpose: str) -> Iterator[Finding]:
@@ -49,8 +49,8 @@ def _examine_database(settings: Settings, reported: Collection[str], purpose: st
         runtime = Runtime(settings, check=False)
     except HoldfastError as error:
         if str(error) not in reported:
-            yield fail("database", str(error), "correct what it says, or set HOLDFAST_DATABASE_URL")
-        yield skip("the rest", "not checked, because of that")
+            yield fail("database", str(error), "fix this problem, or set HOLDFAST_DATABASE_URL")
+        yield skip("the rest", "not checked, because of this problem")
         return
     with runtime:
         try:

@@ -18,7 +18,7 @@ OLDEST_PYTHON = (3, 11)
 LOW_SPACE = 1024**3
 NO_SPACE = 64 * 1024**2
 FULL = (errno.ENOSPC, errno.EDQUOT)
-MORE_ROOM = "free some space, or set HOLDFAST_ARTIFACTS to a place with room"
+MORE_ROOM = "free some space, or set HOLDFAST_ARTIFACTS to a location with more space"
 # The id of no run: a result is stored under it to check that the store can be written.
 PROBE = "00000000-0000-0000-0000-000000000000"
 
@@ -98,7 +98,7 @@ def redis(settings: Settings) -> Finding:
         with client.Redis.from_url(settings.redis_url, socket_connect_timeout=3, socket_timeout=3) as connection:
             connection.ping()
     except (client.RedisError, ValueError) as error:
-        return fail("redis", f"{shown}: {error}", "check HOLDFAST_REDIS_URL and that the server runs")
+        return fail("redis", f"{shown}: {error}", "check HOLDFAST_REDIS_URL and that the server is running")
     return ok("redis", f"{shown} answers")
 
 
@@ -119,7 +119,7 @@ def embedded(settings: Settings) -> Finding:
         return ok("embedded server", f"not created yet; it will be in {places.home}")
     running = places.server_lock.exists() and is_held(places.server_lock)
     state = "running" if running else "stopped; any command starts it"
-    fix = "free some space, or set HOLDFAST_HOME to a place with room"
+    fix = "free some space, or set HOLDFAST_HOME to a location with more space"
     return _room("embedded server", f"{places.home}, {state}", shutil.disk_usage(places.home).free, fix)
 
 

@@ -87,8 +87,8 @@ def workers(target: Target) -> Finding:
     away = target.query(workers_sql.away())
     if away:
         named = "; ".join(f"{one.name} ({one.executor}): {one.why}" for one in away)
-        fix = "check HOLDFAST_RAY_ADDRESS, RAY_AUTH_MODE and the Ray head; these workers claim no runs meanwhile"
-        return warn("workers", f"{len(away)} of {len(found)} do not reach their cluster: {named}", fix)
+        fix = "check HOLDFAST_RAY_ADDRESS, RAY_AUTH_MODE and the Ray head; until then, these workers claim no runs"
+        return warn("workers", f"{len(away)} of {len(found)} cannot reach their cluster: {named}", fix)
     busy, slots = sum(worker.running for worker in found), sum(worker.slots for worker in found)
     return ok("workers", f"{len(found)} alive, {busy} of {slots} slots busy")
 
@@ -110,7 +110,7 @@ def queues(target: Target) -> Finding:
             executor = min(executors)
             return fail(
                 "queues",
-                f"no live worker has the executor {executor}, which tasks of waiting runs name: {named}",
+                f"no live worker has the executor {executor}, which waiting runs need: {named}",
                 f"start one: holdfast worker --executor {executor}",
             )
         return fail(

@@ -101,7 +101,8 @@ class RunContext:
     """The run that the calling code belongs to.
 
     `id` identifies the run and stays the same over its attempts; `attempt` counts them from 1. `token` is the same
-    number under the name of its other use: hand it to systems that fence writers, for it rises with every attempt.
+    number, used as a fencing token: it increases with every attempt, so pass it to systems that can reject older
+    writers.
     """
 
     __slots__ = (
@@ -142,7 +143,7 @@ class RunContext:
 
     @property
     def token(self) -> int:
-        """The fencing token: rises with every attempt of this run."""
+        """The fencing token: it increases with every attempt of this run."""
         return self.attempt
 
     @property
@@ -155,14 +156,14 @@ class RunContext:
         return self.stop_reason is not None
 
     def check(self) -> None:
-        """Raise RunCancelled or RunTimedOut if the run has to stop."""
+        """Raise RunCancelled or RunTimedOut if the run must stop."""
         if self.stop_reason is not None:
             raise self.stop_reason
 
     def progress(
         self, done: float, total: float | None = None, unit: str | None = None, stage: str | None = None
     ) -> None:
-        """Report how far the run has come. It may be called often: only some of the reports are sent.
+        """Report the progress of the run. It may be called often: only some of the reports are sent.
 
         Raises RunCancelled when the run was asked to stop.
         """
@@ -180,7 +181,7 @@ class RunContext:
             self._sent_at = time.monotonic()
 
     def log(self, message: str, level: str = "info") -> None:
-        """Write a line into the run's log."""
+        """Write a line to the run's log."""
         if level not in LEVELS:
             raise BadInput(
                 f"level must be one of {', '.join(LEVELS)}, not {level!r}", [Problem("/level", "unknown level")]
@@ -188,7 +189,7 @@ class RunContext:
         self.link.log(self.ref, level, str(message))
 
     def extend(self, by: timedelta) -> None:
-        """Extend the time limit of this attempt."""
+        """Extend the timeout of this attempt."""
         given: Any = by
         if not isinstance(given, timedelta) or not is_duration(given):
             detail = "must be a positive timedelta of at most 30 years"
@@ -196,10 +197,10 @@ class RunContext:
         self.link.extend(self.ref, by.total_seconds())
 
     def step(self, name: str, fn: Callable[[], T]) -> T:
-        """Do something once over all attempts of the run: its result is kept, and later attempts reuse it.
+        """Call `fn` once over all attempts of the run: its result is stored, and later attempts reuse it.
 
-        The result must be JSON; what is returned is what was kept (a tuple comes back as a list). With an `async`
-        function the step is awaited. Raises LeaseLost if this attempt may no longer write.
+        The result must be JSON; the stored value is returned (a tuple becomes a list). With an `async` function the
+        step is awaited. Raises LeaseLost if this attempt may no longer write.
         """
         if inspect.iscoroutinefunction(fn):
             return self._step_later(name, fn)  # type: ignore[return-value]
@@ -224,10 +225,10 @@ class RunContext:
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
-        """Give a psycopg connection in the run's own transaction.
+        """Return a psycopg connection in the run's own transaction.
 
-        What is written there commits together with the run's success, or not at all. A block that is left by an
-        exception is undone even if the run goes on; do not commit or roll back yourself.
+        What is written there commits together with the run's success, or not at all. A block that raises is rolled back
+        even if the run continues; do not commit or roll back yourself.
         """
         if self.own_transaction is None:
             self.own_transaction = self.link.transaction(self.ref)
@@ -237,9 +238,9 @@ class RunContext:
     def submit(
         self, task: Any, parameters: Mapping[str, Any] | None = None, key: str | None = None, **options: Any
     ) -> str:
-        """Make a child run and return its id; `options` are those of `Client.submit`.
+        """Create a child run and return its id; `options` are those of `Client.submit`.
 
-        A retried parent finds the children it made before: by `key`, else by the order of its calls.
+        A retried parent finds the children that it created before: by `key`, or else by the order of its calls.
         """
         self.check()
         child = self.child_name(key)
@@ -298,7 +299,7 @@ _current: ContextVar[RunContext] = ContextVar("holdfast_run")
 
 
 def current_run() -> RunContext:
-    """Return the run that this code is executed for. Raise HoldfastError outside of a task."""
+    """Return the run that is being executed. Raise HoldfastError outside of a task."""
     try:
         return _current.get()
     except LookupError:

@@ -25,7 +25,7 @@ def describe(code: str, fields: Fields) -> str | None:
         case "dependencies":
             return _dependencies(fields)
         case "retry":
-            return f"waits for the next attempt at {written(fields['due_at'])}"
+            return f"waiting for the next attempt at {written(fields['due_at'])}"
         case "postponed":
             return f"postponed until {written(fields['due_at'])}"
         case "scheduled":
@@ -47,7 +47,7 @@ def describe(code: str, fields: Fields) -> str | None:
                 f"{fields['queue']} has it; start one with: holdfast worker --executor {fields['executor']}"
             )
         case "executor-away":
-            return f"the workers that could claim it do not reach their cluster: {fields['why']}"
+            return f"the workers that could claim it cannot reach their cluster: {fields['why']}"
         case "behind":
             amount = f"{fields['ahead']}{' or more' if fields['or_more'] else ''}"
             return f"{amount} ready runs of queue {fields['queue']} are ahead of it"
@@ -56,11 +56,11 @@ def describe(code: str, fields: Fields) -> str | None:
         case "next":
             return "ready; a worker will claim it at the next poll"
         case _:
-            return f"waits until {written(fields['due_at'])}" if "due_at" in fields else None
+            return f"waiting until {written(fields['due_at'])}" if "due_at" in fields else None
 
 
 def _dependencies(fields: Fields) -> str:
     count, named = fields["count"], fields["waits_for"]
     listed = ", ".join(f"{one['id']} ({one['what']}, {one['status']})" for one in named)
     more = ", ..." if count > len(named) else ""
-    return f"waits for {count} other{'s' if count != 1 else ''} to end: {listed}{more}"
+    return f"waiting for {count} other{'s' if count != 1 else ''} to end: {listed}{more}"

@@ -49,7 +49,7 @@ class Retry:
         if self.backoff not in (None, "fixed", "exponential"):
             raise ConfigurationError(f'Retry(backoff={self.backoff!r}): choose "fixed" or "exponential"')
         if self.jitter is not None and not _is_number(self.jitter, 0, 1):
-            raise ConfigurationError(f"Retry(jitter={self.jitter!r}): it is a fraction of the delay, from 0 to 1")
+            raise ConfigurationError(f"Retry(jitter={self.jitter!r}): give a fraction of the delay, from 0 to 1")
         normalized = {
             "delays": _delays(self.delays),
             "base_delay": _seconds("base_delay", self.base_delay),

@@ -54,7 +54,7 @@ class LeaseRequest(NamedTuple):
 
 def out_of_time(limit: float) -> LeaseRequest:
     """The request that ends an attempt when its time limit, in seconds, has passed."""
-    return LeaseRequest(ReasonCode.TIMEOUT, f"the run took longer than its time limit of {limit:g} s")
+    return LeaseRequest(ReasonCode.TIMEOUT, f"the run took longer than its timeout of {limit:g} s")
 
 
 CANCEL = LeaseRequest(ReasonCode.CANCELLED, "cancelled")

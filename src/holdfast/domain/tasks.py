@@ -297,8 +297,8 @@ def _mistakes(task: Task) -> Iterable[tuple[bool, str]]:
     yield not all(map(_is_text, task.tags)), "tags must be strings of 1 to 255 printable characters"
     yield not isinstance(task.resources, Mapping | None), "resources must be a mapping, such as {'cpu': 2}"
     unknown = sorted(set(task.resources or ()) - RESOURCES)
-    yield bool(unknown), f"resources has {', '.join(map(str, unknown))}; it takes {', '.join(sorted(RESOURCES))}"
-    yield not (task.environment is None or _is_text(task.environment)), "environment must be the name of one"
+    yield bool(unknown), f"unknown resources: {', '.join(map(str, unknown))}; known: {', '.join(sorted(RESOURCES))}"
+    yield not (task.environment is None or _is_text(task.environment)), "environment must be the name of an environment"
 
 
 def _is_module_name(value: Any) -> bool:

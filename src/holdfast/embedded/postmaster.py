@@ -32,7 +32,7 @@ def start(places: Places, start_lock: int, *, durable: bool) -> None:
         try:
             if locks.attempt(lock, fcntl.LOCK_EX):
                 if launched:
-                    raise ConfigurationError(f"the embedded PostgreSQL ended while starting: {_last_words(places)}")
+                    raise ConfigurationError(f"the embedded PostgreSQL exited while starting: {_last_words(places)}")
                 _launch(places, start_lock, lock, durable=durable)
                 launched = True
             elif not launched:
@@ -153,7 +153,7 @@ def _check(places: Places, runner: account.Account) -> None:
     if version != MAJOR_VERSION:
         raise ConfigurationError(
             f"{places.data} holds {version} PostgreSQL data, and version {MAJOR_VERSION} is needed. "
-            "Move it away, set HOLDFAST_HOME to another directory, or set HOLDFAST_DATABASE_URL."
+            "Move it elsewhere, set HOLDFAST_HOME to another directory, or set HOLDFAST_DATABASE_URL."
         )
 
 

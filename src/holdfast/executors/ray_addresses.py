@@ -62,14 +62,14 @@ def _check(host: str, *, encrypted: bool) -> None:
     if mode not in MODES:
         raise ValueError(
             "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, the same as for ray start; or "
-            "RAY_AUTH_MODE=disabled for a Ray without tokens in a private network"
+            "RAY_AUTH_MODE=disabled for a cluster without tokens in a private network"
         )
     if mode == "token" and not authorization():
         raise ValueError("RAY_AUTH_MODE=token needs RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH")
     if is_public(host) and not (mode == "token" and encrypted):
         raise ValueError(
-            f"{host} is a public address, and a Ray without a token executes what anyone sends to it; use an address "
-            "of a private network, or https with RAY_AUTH_MODE=token"
+            f"{host} is a public address, and a Ray cluster without a token executes what anyone sends to it; use an "
+            "address of a private network, or https with RAY_AUTH_MODE=token"
         )
 
 

@@ -83,7 +83,7 @@ class RayCoreExecutor:
             for pool in self._pools.values():
                 pool.grow(cluster)
             await self._until_away(cluster)
-            self._note_away(f"the Ray at {cluster.address} is gone")
+            self._note_away(f"the Ray cluster at {cluster.address} is gone")
             self._cluster = None
             for pool in self._pools.values():
                 await pool.close()

@@ -91,7 +91,9 @@ class RayDriver(Cluster):
             async with asyncio.timeout(LISTEN_SECONDS):
                 _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
         except (OSError, TimeoutError) as error:
-            raise RayGone("ConnectionError", f"no Ray listens at {self.address}: {str(error) or 'timeout'}") from error
+            raise RayGone(
+                "ConnectionError", f"no Ray cluster listens at {self.address}: {str(error) or 'timeout'}"
+            ) from error
         writer.close()
 
     async def start(self, name: str, shape: Shape, place: ExecutorContext, owner: str) -> dict[str, str] | None:

@@ -183,7 +183,7 @@ class Host:
                 case "stored_children", []:
                     said = await services.stored_children(ref)
                 case _:
-                    raise HoldfastError(f"an actor asked for {method}, which no worker answers")
+                    raise HoldfastError(f"an actor requested {method}, which workers do not provide")
             self._deliver(["answer", question, said])
         except Exception as error:  # noqa: BLE001 - the run that asked gets it
             self._deliver(["refused", question, type(error).__name__, str(error)])

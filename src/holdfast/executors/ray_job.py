@@ -242,7 +242,7 @@ class RayJobExecutor:
         said = info.message
         with contextlib.suppress(RayAway, RayRefused):
             said = said + "\n" + await in_thread(partial(self._ray.logs, job.id))
-        message = f"job {job.id} ended {info.status} without taking the run over: {said.strip()[-MESSAGE_LENGTH:]}"
+        message = f"job {job.id} ended {info.status} without taking over the run: {said.strip()[-MESSAGE_LENGTH:]}"
         return _failed("RayJobFailed", message, exit_code=info.exit_code)
 
     def _note_away(self, why: str) -> None:

@@ -113,10 +113,10 @@ class RayJobs:
         except urllib.error.HTTPError as error:
             said = error.read(2000).decode(errors="replace").strip()
             if error.code in (400, 404, 413, 422):
-                raise RayRefused(f"Ray answered {error.code}: {said[:500]}", error.code) from error
-            raise RayAway(f"Ray answered {error.code}: {said[:500]}") from error
+                raise RayRefused(f"Ray responded with {error.code}: {said[:500]}", error.code) from error
+            raise RayAway(f"Ray responded with {error.code}: {said[:500]}") from error
         except (OSError, ValueError) as error:
-            raise RayAway(f"the Ray job server at {self.address} does not answer: {error}") from error
+            raise RayAway(f"the Ray job server at {self.address} does not respond: {error}") from error
 
 
 def _info(found: Mapping[str, Any]) -> JobInfo:

@@ -86,7 +86,7 @@ class Reconciler:
         """Say once what Ray knows about a job that is gone. Whether its attempt is lost is decided by the lease."""
         if attempt.log_copied == END_NOTED:
             return
-        said = "does not know it any more" if info is None else f"says {info.status}, exit code {info.exit_code}"
+        said = "no longer knows it" if info is None else f"says {info.status}, exit code {info.exit_code}"
         message = f"job {attempt.submission_id} is gone: Ray {said}. {info.message if info else ''}"
         line = ("error", clean(mask_secrets(message[:MESSAGE_LENGTH]), LINE_LENGTH))
         await self._attempts.note(attempt, END_NOTED, [line], {})

@@ -14,7 +14,7 @@ def memory_bytes(value: object) -> int:
     """A number of bytes, or a text such as `4GiB`."""
     found = _SIZE.fullmatch(str(value).strip())
     if found is None:
-        raise ValueError(f"memory={value!r} has to be a number of bytes, or a text such as '4GiB'")
+        raise ValueError(f"memory={value!r} must be a number of bytes, or a string such as '4GiB'")
     return int(float(found[1]) * _UNITS[found[2]])
 
 

@@ -71,7 +71,7 @@ SOURCES = frozenset(
     }
 )
 
-UP = "metrics_db_up", "Whether Postgres answered this scrape."
+UP = "metrics_db_up", "Whether Postgres responded to this scrape."
 DOWN = GaugeMetricFamily(PREFIX + UP[0], UP[1], value=0)
 
 

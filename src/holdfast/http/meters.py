@@ -39,7 +39,7 @@ class Meters:
         )
         self._in_flight = Gauge(
             "holdfast_http_requests_in_flight",
-            "Requests that are being answered.",
+            "Requests that are being handled.",
             registry=self._registry,
             multiprocess_mode="livesum",
         )

@@ -91,7 +91,7 @@ def bearer_token(authorization: str | None) -> str:
     scheme, _, token = (authorization or "").strip().partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer":
-        raise _invalid("The Authorization header has to be: Bearer, and a token.")
+        raise _invalid("The Authorization header must be: Bearer TOKEN.")
     if not is_token(token):
         raise _invalid("This is not a token: its form or its checksum is wrong.")
     return token

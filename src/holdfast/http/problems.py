@@ -40,18 +40,18 @@ KINDS: dict[str, Kind] = {
     "bad-key": Kind(
         400,
         "Malformed key",
-        "An Idempotency-Key has 1 to 255 visible ASCII characters, quoted or unquoted, and is sent once.",
+        "An Idempotency-Key must have 1 to 255 visible ASCII characters, quoted or unquoted, and be sent once.",
     ),
-    "bad-digest": Kind(400, "Digest mismatch", "The body is not what its Content-Digest says; it was damaged."),
+    "bad-digest": Kind(400, "Digest mismatch", "The body does not match its Content-Digest; it was damaged."),
     "bad-request": Kind(400, "Bad request", "The request is not valid HTTP."),
     "unauthenticated": Kind(401, "Token needed", "Send a valid token: `Authorization: Bearer hf_…`."),
     "insufficient-scope": Kind(403, "Not allowed", "The token does not have the scope that this needs."),
-    "unknown-host": Kind(403, "Unknown host", "The Host header names no host that this server answers to."),
+    "unknown-host": Kind(403, "Unknown host", "The Host header does not name a host that this server accepts."),
     "cross-site": Kind(403, "Cross-site request", "Pages of other sites must not change anything on this server."),
-    "not-found": Kind(404, "Not found", "Nothing is at this path."),
+    "not-found": Kind(404, "Not found", "There is nothing at this path."),
     "job-not-found": Kind(404, "No such job", "No job has this id; it may have been pruned."),
     "run-not-found": Kind(404, "No such run", "No run has this id; it may have been pruned."),
-    "method-not-allowed": Kind(405, "Method not allowed", "This path has other methods; Allow lists them."),
+    "method-not-allowed": Kind(405, "Method not allowed", "This path has other methods; the Allow header lists them."),
     "not-acceptable": Kind(406, "Not acceptable", "The response is only available in other media types."),
     "request-timeout": Kind(408, "Request timeout", "The request did not arrive completely in time."),
     "key-reused": Kind(
@@ -73,7 +73,7 @@ KINDS: dict[str, Kind] = {
     "conflict": Kind(409, "Conflict", "The current state does not allow this."),
     "result-pruned": Kind(410, "Result pruned", "The run succeeded, but its result was deleted by retention."),
     "body-too-large": Kind(413, "Body too large", "The body exceeds HOLDFAST_MAX_BODY_BYTES."),
-    "uri-too-long": Kind(414, "URI too long", "The request line exceeds what the server reads."),
+    "uri-too-long": Kind(414, "URI too long", "The request line is longer than the server accepts."),
     "unsupported-media-type": Kind(415, "Unsupported media type", "Send application/json in UTF-8, not compressed."),
     "bad-input": Kind(422, "Bad input", "A field is unknown, missing or out of range; `errors` says where and why."),
     "refused-value": Kind(
@@ -85,7 +85,7 @@ KINDS: dict[str, Kind] = {
     "bad-parameters": Kind(
         422, "Bad parameters", "The parameters do not match the task; GET /tasks/{name} returns their schema."
     ),
-    "headers-too-large": Kind(431, "Headers too large", "The headers exceed what the server reads."),
+    "headers-too-large": Kind(431, "Headers too large", "The headers are larger than the server accepts."),
     "internal-error": Kind(
         500,
         "Internal error",

@@ -79,7 +79,7 @@ def checked_object(value: Any, fields: Collection[str], pointer: str = "") -> di
     unknown = [name for name in value if name not in fields]
     if unknown:
         problems = [Problem(f"{pointer}/{_escaped(name)}", "unknown field") for name in unknown[:20]]
-        raise BadInput(f"unknown fields; there are: {', '.join(fields) or 'none'}", problems)
+        raise BadInput(f"unknown fields; known fields: {', '.join(fields) or 'none'}", problems)
     return value
 
 
@@ -126,13 +126,13 @@ def idempotency_key(call: Call) -> str | None:
         given = given[1:-1]
     if 1 <= len(given) <= most and given.isascii() and given.isprintable() and " " not in given:
         return given
-    raise Refusal("bad-key", f"A request has one Idempotency-Key, of 1 to {most} visible ASCII characters.")
+    raise Refusal("bad-key", f"Send one Idempotency-Key of 1 to {most} visible ASCII characters.")
 
 
 def no_idempotency_key(call: Call, instead: str) -> None:
     """Refuse a key that would have no effect: its sender relies on it. `instead` says what to use."""
     if call.header("HTTP_IDEMPOTENCY_KEY") is not None:
-        raise Refusal("bad-key", f"An Idempotency-Key has no meaning here. {instead}")
+        raise Refusal("bad-key", f"An Idempotency-Key is not accepted here. {instead}")
 
 
 def query(call: Call, *names: str) -> Mapping[str, str]:
@@ -147,7 +147,7 @@ def query(call: Call, *names: str) -> Mapping[str, str]:
     problems = []
     for name, value in given:
         if name not in names:
-            known = f"there are: {', '.join(names)}" if names else "there are none"
+            known = f"known parameters: {', '.join(names)}" if names else "this call has no parameters"
             problems.append(Problem(f"/{_escaped(name)}", f"unknown parameter; {known}"))
         elif name in found:
             problems.append(Problem(f"/{name}", "given more than once"))

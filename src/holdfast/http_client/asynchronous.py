@@ -35,7 +35,7 @@ MAX_WAIT = 20.0
 
 
 class AsyncHttpClient(AsyncCalls):
-    """Submits runs, waits for them and steers them over HTTP, for code that awaits. Use it as `async with`."""
+    """Submits runs, waits for them and controls them over HTTP, for code that awaits. Use it as `async with`."""
 
     def __init__(
         self,

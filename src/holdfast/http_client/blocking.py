@@ -33,10 +33,10 @@ MAX_WAIT = 20.0
 
 
 class HttpClient(Calls):
-    """Submits runs, waits for them and steers them over HTTP, with the names of `Client`.
+    """Submits runs, waits for them and controls them over HTTP, with the names of `Client`.
 
     A request without a response is sent again, for up to `retry_seconds`; a submission has a key, so sending it again
-    makes no second run. `url` and `token` come from the settings unless given.
+    does not create a second run. `url` and `token` come from the settings unless given.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from holdfast.domain.errors import ConfigurationError, ServerUnreachable
 try:
     import httpx2
 except ImportError as missing:
-    raise ConfigurationError("the HTTP client needs the extra: pip install 'holdfast[client]'") from missing
+    raise ConfigurationError("the HTTP client needs the extra `client`: pip install 'holdfast[client]'") from missing
 
 BROKEN = (httpx2.TransportError, httpx2.StreamError)
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
@@ -32,7 +32,7 @@ def open_async(url: str, headers: Mapping[str, str], timeout: float) -> httpx2.A
 def unreachable(url: str, error: Exception) -> ServerUnreachable:
     cause = str(error) or type(error).__name__
     return ServerUnreachable(
-        f"the API at {url} does not respond: {cause}. Check HOLDFAST_URL and that the server runs."
+        f"the API at {url} does not respond: {cause}. Check HOLDFAST_URL and that the server is running."
     )
 
 

@@ -87,11 +87,11 @@ def add_task_to_current_job(
     when: str = "now",
     **options: Any,
 ) -> Procedure[str]:
-    """Add a task to the job of the run that calls this; returns its id.
+    """Add a task to the job of the calling run; returns its id.
 
-    `when="now"` adds it at once. `when="finish"` adds it in the transaction in which the calling run succeeds, or not
-    at all. A run that is attempted again does not add it twice: it is known by its `key`, else by the order of calls,
-    and raises ChildDiffers if that stands for something else already.
+    `when="now"` adds it immediately. `when="finish"` adds it in the transaction in which the calling run succeeds, or
+    not at all. A run that is attempted again does not add it twice: it is identified by its `key`, or else by the order
+    of the calls. Raises ChildDiffers if the existing task differs.
     """
     current = caller.current_job_id()
     if job_id is not None and job_id != current:

@@ -82,7 +82,8 @@ def awaiting(verb: Verb[..., Any]) -> Callable[..., Any]:
 
 class Jobs:
     """The jobs API on a blocking client: `Jobs(client).create_job(...)`; with `client.on(connection)`, in the caller's
-    transaction. With an `HttpClient`, jobs are created, read, changed and given tasks; the rest needs a database."""
+    transaction. With an `HttpClient`, it can create, read, list, cancel and retry jobs and add tasks; the rest needs a
+    database."""
 
     def __init__(self, client: Calls) -> None:
         self.client = client
@@ -123,7 +124,7 @@ class Jobs:
     metrics = blocking(health.metrics)
 
     def wait_for_job(self, job: object, timeout: float | None = None) -> Job:
-        """Return the job once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+        """Return the job once it has ended, with any status; raises WaitTimeout after `timeout` seconds."""
         if self.client.borrowed:
             raise in_transaction(f"job {job_id(job)}")
         found = self.get_job(job)
@@ -167,7 +168,7 @@ class AsyncJobs:
     metrics = awaiting(health.metrics)
 
     async def wait_for_job(self, job: object, timeout: float | None = None) -> Job:
-        """Return the job once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+        """Return the job once it has ended, with any status; raises WaitTimeout after `timeout` seconds."""
         if self.client.borrowed:
             raise in_transaction(f"job {job_id(job)}")
         found = await self.get_job(job)

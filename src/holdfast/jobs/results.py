@@ -59,7 +59,7 @@ class Results(Sequence[Any]):
         found = self._load_page(ids)
         if [row[0] for row in found] != ids:
             missing = sorted(set(ids) - {row[0] for row in found})
-            raise ResultPruned(f"{len(missing)} runs of the map have no result, {missing[0]} among them")
+            raise ResultPruned(f"{len(missing)} runs of the map have no result, including {missing[0]}")
         return found
 
     def _text(self, row: tuple[Any, ...]) -> bytes | str:

@@ -79,7 +79,7 @@ JOB_LINKS = {
         operation(
             "createJob",
             "Create a job",
-            "Makes a job with its first tasks, all or none. `depends_on` names other tasks by key. "
+            "Creates a job with its first tasks, all or none. `depends_on` names other tasks by key. "
             "A request with an `Idempotency-Key` creates one job, however often it is sent.",
             parameters=[KEY],
             requestBody=json_request(
@@ -104,7 +104,7 @@ JOB_LINKS = {
             ),
             answers={
                 201: says(
-                    "The job was made.", JOB, headers={"Location": header("The path of the job.")}, links=JOB_LINKS
+                    "The job was created.", JOB, headers={"Location": header("The path of the job.")}, links=JOB_LINKS
                 ),
                 200: says(
                     "The job was created by an earlier request with the same key.",
@@ -134,7 +134,7 @@ def create_job(
     description: str | None = None,
     timeout: float | timedelta | None = None,
 ) -> Procedure[JobRecord]:
-    """Make a job with its first tasks, all or none.
+    """Create a job with its first tasks, all or none.
 
     A task is `{"entrypoint", "kwargs", "key"?, "depends_on"?, "critical"?, "max_retries"?, "timeout"?}`, where the
     entrypoint is a registered task or its name, and `depends_on` lists keys, or `{"task": key, "on": "success" |
@@ -185,7 +185,7 @@ def list_jobs(
     cursor: str | None = None,
     limit: int | None = None,
 ) -> MakeOp[list[JobRecord]]:
-    """Read jobs, newest first; `cursor` is the id of the last one of the page before."""
+    """Read jobs, newest first; `cursor` is the id of the last job of the previous page."""
     before = EVERYTHING if cursor is None else job_id_of(cursor)
     most = limit if limit is not None else caller.settings.max_page
     return partial(ops.list_jobs, status_of(status), before, most, name)
@@ -199,8 +199,8 @@ def list_jobs(
         operation(
             "getJob",
             "Read a job",
-            "With `wait`, answers when the job has ended or the time is over; with `If-None-Match` too, at any change, "
-            "or 304.",
+            "With `wait`, responds when the job has ended or the time has passed; with `If-None-Match` also at any "
+            "change, or with 304.",
             parameters=[
                 JOB_ID,
                 in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),
@@ -230,7 +230,7 @@ def get_job(caller: Caller, /, job: object) -> MakeOp[JobRecord]:
         operation(
             "getJobTasks",
             "List the tasks of a job",
-            "Each is a run; those made with the job come first.",
+            "Each is a run; those created with the job come first.",
             parameters=[JOB_ID, CURSOR, LIMIT],
             answers={
                 200: says("A page.", listed(ref("Run"), next_cursor=nullable(ID)), headers=PAGE),
@@ -245,7 +245,7 @@ def get_job(caller: Caller, /, job: object) -> MakeOp[JobRecord]:
 def job_tasks(
     caller: Caller, /, job: object, *, cursor: str | None = None, limit: int | None = None
 ) -> Procedure[Page[RunRecord]]:
-    """Return a page of the tasks of a job, those made with it first. Raises JobNotFound."""
+    """Return a page of the tasks of a job, those created with it first. Raises JobNotFound."""
     job_id, most = job_id_of(job), caller.settings.page if limit is None else limit
     found: list[RunRecord] = yield partial(ops.list_tasks, job_id, cursor, most + 1)
     if not found:
@@ -262,7 +262,7 @@ def job_tasks(
         operation(
             "addTask",
             "Add a task to a job",
-            "A task whose key the job has already is found and answered, unless it differs from this one.",
+            "If the job already has a task with this key, that task is returned, unless it differs from this one.",
             parameters=[JOB_ID],
             requestBody=json_request(ref("TaskRequest"), example={"entrypoint": "mock", "kwargs": {"seconds": 0.1}}),
             answers={
@@ -288,8 +288,8 @@ def add_task_to_job(
 ) -> Procedure[RunRecord]:
     """Add a task to a job that has not ended; `options` are those of a task in `create_job`. Raises JobEnded.
 
-    A task whose key the job has already is found and returned; raises ChildDiffers if it has another entrypoint, other
-    kwargs or other dependencies.
+    If the job already has a task with this key, that task is returned; raises ChildDiffers if its entrypoint, kwargs or
+    dependencies differ.
     """
     run = yield from new_task(caller, job_id_of(job_id), entrypoint, kwargs, options)
     made = yield from add_now(caller, run)
@@ -304,7 +304,7 @@ def add_task_to_job(
         operation(
             "cancelJob",
             "Cancel a job",
-            "Pending tasks end at once, running tasks are asked to stop, and no task starts any more.",
+            "Pending tasks end immediately, running tasks are asked to stop, and no task starts after that.",
             parameters=[JOB_ID],
             requestBody=WITH_REASON,
             answers={
@@ -321,9 +321,9 @@ def add_task_to_job(
     ),
 )
 def cancel_job(caller: Caller, /, job: object, *, reason: str | None = None) -> Procedure[JobRecord]:
-    """Stop a job: its pending tasks end CANCELLED, its running ones are asked to stop, and nothing of it starts again.
+    """Stop a job: its pending tasks end CANCELLED, its running ones are asked to stop, and no others start.
 
-    Returns once that is so. Raises JobEnded if the job ended otherwise.
+    Returns once that is done. Raises JobEnded if the job has ended with another status.
     """
     job_id = job_id_of(job)
     why = reason or f"the job was cancelled by {caller.name}"
@@ -346,7 +346,7 @@ def cancel_job(caller: Caller, /, job: object, *, reason: str | None = None) -> 
         operation(
             "retryJob",
             "Retry the failed tasks of a job",
-            "Reopens its failed tasks, those cancelled because of them, and the job. What succeeded is not done again.",
+            "Reopens the job, its failed tasks and those cancelled because of them. Succeeded tasks do not run again.",
             parameters=[JOB_ID],
             requestBody=NO_BODY,
             answers={
@@ -362,9 +362,9 @@ def cancel_job(caller: Caller, /, job: object, *, reason: str | None = None) -> 
     ),
 )
 def retry_failed_tasks(caller: Caller, /, job: object, *, by: str | None = None) -> Procedure[int]:
-    """Reopen the tasks of a job that failed or were stopped with it, those they kept from starting, and the job.
+    """Reopen a job, its tasks that failed or were stopped with it, and those that could not start because of them.
 
-    What succeeded is not done again. Returns how many tasks were reopened.
+    Tasks that succeeded are not run again. Returns how many tasks were reopened.
     """
     job_id = job_id_of(job)
     reopened: int = yield partial(ops.retry_failed_tasks, job_id, by or caller.name)

@@ -1,4 +1,4 @@
-"""Cancel: a pending run ends immediately; a running one is requested to stop and can then only end CANCELLED."""
+"""Cancel: a pending run ends immediately; a running one is asked to stop and can then only end CANCELLED."""
 
 from __future__ import annotations
 

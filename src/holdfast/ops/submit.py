@@ -154,7 +154,9 @@ def _submit_keyed(new: NewRun, together: bool) -> Op[Submitted]:
         if (known.task, known.payload_hash) != (new.task, new.payload_hash):
             raise reused(key, known, _differing(new, known, existing))
         return Submitted(existing or _missing(known.run_id), False)
-    raise HoldfastError(f"idempotency key {key!r} came and went {ROUNDS} times while it was asked for; ask again")
+    raise HoldfastError(
+        f"other requests stored and removed idempotency key {key!r} {ROUNDS} times during this call; try again"
+    )
 
 
 def is_given_up(scope: str, key: str, known: keys.KeyRecord) -> Op[bool]:
@@ -183,7 +185,7 @@ def _submit_deduplicated(new: NewRun) -> Op[Submitted]:
     isolation = yield from payloads.hold(new.task, new.payload_hash)
     if isolation != "read committed":
         raise ConfigurationError(
-            f"dedupe needs a READ COMMITTED transaction to see runs that others just made; this one is {isolation}. "
+            f"dedupe needs a READ COMMITTED transaction to see runs that others just created; this one is {isolation}. "
             "Submit with a key instead, or outside this transaction."
         )
     if isinstance(new.dedupe, timedelta):

@@ -58,7 +58,7 @@ def _problem(url: str, allow_private: bool) -> str | None:
     if parts.username is not None or parts.password is not None or parts.fragment:
         return "must have neither user, password nor fragment"
     if not allow_private and _literal(parts.hostname) is False:
-        return "leads to a private address; HOLDFAST_WEBHOOK_ALLOW_PRIVATE=true allows that"
+        return "resolves to a private address; HOLDFAST_WEBHOOK_ALLOW_PRIVATE=true allows that"
     return None
 
 
@@ -90,5 +90,5 @@ def resolve(endpoint: Endpoint, *, allow_private: bool) -> list[str]:
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     for address in addresses:
         if not allow_private and not is_public(address):
-            raise AddressRefused(f"{endpoint.host} leads to {address}, which is not a public address")
+            raise AddressRefused(f"{endpoint.host} resolves to {address}, which is not a public address")
     return addresses

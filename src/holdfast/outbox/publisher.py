@@ -132,9 +132,9 @@ class Publisher:
             return (yield from outbox.delivered(holder, ids, tried, keep=sink.keep, hold_seconds=self._hold_seconds))
         delay = sink.delay(head.attempts, answer, random())
         if answer.code == GONE:
-            yield from outbox.pause_undelivered(holder, held, head, tried, "the receiver answered 410 Gone")
+            yield from outbox.pause_undelivered(holder, held, head, tried, "the receiver responded with 410 Gone")
         elif delay is None:
-            reason = f"delivery {head.id} failed {head.attempts + 1} times, at last with: {tried.error}"
+            reason = f"delivery {head.id} failed {head.attempts + 1} times, most recently with: {tried.error}"
             yield from outbox.give_up(holder, held, head, tried, reason)
         else:
             yield from outbox.put_off(holder, head, tried, delay)

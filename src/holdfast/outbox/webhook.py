@@ -73,7 +73,8 @@ class WebhookSink:
             retry_after = retry_after_of(response.headers.get("retry-after"), datetime.now(UTC))
             if 200 <= response.status < 300:
                 return Answer(True, response.status)
-            return Answer(False, response.status, f"answered {response.status} {response.reason}"[:500], retry_after)
+            why = f"responded with {response.status} {response.reason}"[:500]
+            return Answer(False, response.status, why, retry_after)
         except (OSError, http.client.HTTPException, ValueError) as error:
             if connection.aborted:
                 return self._too_slow()

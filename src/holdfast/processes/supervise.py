@@ -76,7 +76,7 @@ class Supervisor:
                 return
             if monotonic() - started > SOUND_SECONDS:
                 pause = FIRST_PAUSE
-            self._tell(f"{program.name} ended ({_describe(code)}); it starts again in {pause:g} s")
+            self._tell(f"{program.name} ended ({_describe(code)}); it will be restarted in {pause:g} s")
             await self._unless_stopping(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 

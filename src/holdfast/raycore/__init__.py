@@ -48,7 +48,7 @@ class RunHost:
         settings = load()
         if settings.given_database_url() is None:
             raise ConfigurationError(
-                "this Ray node has no HOLDFAST_DATABASE_URL; set it in the environment in which ray start is called"
+                "HOLDFAST_DATABASE_URL is not set on this Ray node; set it in the environment of ray start"
             )
         self._runtime = Runtime(settings, check=False)
         self._limits = Limits(**limits)

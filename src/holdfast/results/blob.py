@@ -20,7 +20,9 @@ class BlobStore:
             import obstore
             from obstore.store import from_url
         except ImportError as error:
-            raise ConfigurationError(f"artifacts at {url} need the extra: pip install 'holdfast[blob]'") from error
+            raise ConfigurationError(
+                f"artifacts at {url} need the extra `blob`: pip install 'holdfast[blob]'"
+            ) from error
         self._obstore = obstore
         self._store = from_url(url)
         self.url = url.rstrip("/")

@@ -190,7 +190,7 @@ def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:
     # Messages from the server contain FATAL: the server responded and rejected the connection.
     how = "rejected the connection" if "FATAL:" in message else "does not respond"
     return DatabaseUnreachable(
-        f"Postgres at {masked(url)} {how}: {message}. Check HOLDFAST_DATABASE_URL and that the server runs."
+        f"Postgres at {masked(url)} {how}: {message}. Check HOLDFAST_DATABASE_URL and that the server is running."
     )
 
 

@@ -208,7 +208,7 @@ class Settings:
             )
         if self.doorbell in ("redis", "rq") and not self.redis_url:
             raise ConfigurationError(
-                f"HOLDFAST_DOORBELL={self.doorbell} needs a Redis; set HOLDFAST_REDIS_URL, such as redis://localhost:6379/0"
+                f"HOLDFAST_DOORBELL={self.doorbell} needs Redis; set HOLDFAST_REDIS_URL, such as redis://localhost:6379/0"
             )
         if self.page > self.max_page:
             raise ConfigurationError(f"HOLDFAST_PAGE ({self.page}) exceeds HOLDFAST_MAX_PAGE ({self.max_page})")

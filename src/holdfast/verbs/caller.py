@@ -79,7 +79,7 @@ class Caller:
         return run.job_id
 
     def check_stop(self) -> None:
-        """Raise the reason if the calling run was requested to stop."""
+        """Raise the reason if the calling run was asked to stop."""
         run = self.run
         if run is not None:
             run.check()

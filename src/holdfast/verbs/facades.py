@@ -126,7 +126,7 @@ class Calls:
         return orjson.loads(self.load_result(self.execute(outcomes.result_record, (run,), {})))
 
     def wait(self, run: object, timeout: float | None = None) -> Run:
-        """Return the run once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+        """Return the run once it has ended, with any status; raises WaitTimeout after `timeout` seconds."""
         raise NotImplementedError
 
 
@@ -186,7 +186,7 @@ class AsyncCalls:
         return orjson.loads(await asyncio.to_thread(self.load_result, found))
 
     async def wait(self, run: object, timeout: float | None = None) -> AsyncRun:
-        """Return the run once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+        """Return the run once it has ended, with any status; raises WaitTimeout after `timeout` seconds."""
         raise NotImplementedError
 
 

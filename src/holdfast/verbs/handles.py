@@ -132,7 +132,7 @@ class Run(RunFields):
     why = _reading(history.why)
 
     def wait(self, timeout: float | None = None) -> Run:
-        """Return once the run has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+        """Return once the run has ended, with any status; raises WaitTimeout after `timeout` seconds."""
         self.record = self._client.wait(self, timeout).record
         return self
 
@@ -177,7 +177,7 @@ class AsyncRun(RunFields):
     why = _reading_async(history.why)
 
     async def wait(self, timeout: float | None = None) -> AsyncRun:
-        """Return once the run has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
+        """Return once the run has ended, with any status; raises WaitTimeout after `timeout` seconds."""
         self.record = (await self._client.wait(self, timeout)).record
         return self
 

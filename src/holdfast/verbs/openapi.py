@@ -123,7 +123,7 @@ RUN_LINKS = {
     for name, target, about in (
         ("run", "getRun", "The run itself."),
         ("result", "getResult", "Its result, if it has succeeded."),
-        ("cancel", "cancelRun", "Request it to stop."),
+        ("cancel", "cancelRun", "Ask it to stop."),
         ("retry", "retryRun", "Reopen it, if it has failed or was cancelled."),
         ("events", "getEvents", "What happened to it."),
         ("attempts", "getAttempts", "Its attempts."),

@@ -72,7 +72,7 @@ def _read_result(reply: Reply) -> ResultRecord:
                 200: says(
                     "The result.",
                     {},
-                    headers={**ETAG, "Repr-Digest": header("The SHA-256 of the answer's bytes (RFC 9530).")},
+                    headers={**ETAG, "Repr-Digest": header("The SHA-256 of the response body (RFC 9530).")},
                 ),
                 304: says("The document has not changed.", headers=ETAG),
                 404: problem("run-not-found"),
@@ -98,12 +98,12 @@ def result_record(caller: Caller, /, run: object) -> MakeOp[ResultRecord]:
         operation(
             "cancelRun",
             "Cancel a run",
-            "A pending run ends at once. A running one is requested to stop, and can then only end CANCELLED.",
+            "A pending run ends immediately. A running one is asked to stop, and can then only end CANCELLED.",
             parameters=[RUN_ID],
             requestBody=WITH_REASON,
             answers={
                 200: says("The run is cancelled.", RUN, links=RUN_LINKS),
-                202: says("The run was requested to stop.", RUN, links=RUN_LINKS),
+                202: says("The run was asked to stop.", RUN, links=RUN_LINKS),
                 404: problem("run-not-found"),
                 409: problem("run-ended"),
                 422: problem("bad-input"),
@@ -114,13 +114,13 @@ def result_record(caller: Caller, /, run: object) -> MakeOp[ResultRecord]:
         event=lambda run: run_event("run.cancelled" if run.status is Status.CANCELLED else "run.cancel_requested", run),
     ),
     command=Command(
-        "Cancel runs: pending ones end immediately, running ones are requested to stop.",
+        "Cancel runs: pending ones end immediately, running ones are asked to stop.",
         says=lambda run: "asked to stop" if run.status is Status.RUNNING else str(run.status),
         options=(CommandOption("reason", "Stored with the run."),),
     ),
 )
 def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[RunRecord]:
-    """Cancel a run: immediately if it is pending, otherwise it is requested to stop."""
+    """Cancel a run: immediately if it is pending, otherwise it is asked to stop."""
     return partial(ops.cancel, run_id(run), reason or f"cancelled by {caller.name}")
 
 
@@ -155,7 +155,7 @@ def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[
 def postpone(
     caller: Caller, /, run: object, until: datetime | timedelta | None = None, by: str | None = None
 ) -> MakeOp[RunRecord]:
-    """Let a pending run start no earlier than `until`, a time or a delay. Raises RunEnded if it is not pending."""
+    """Make a pending run start no earlier than `until`, a time or a delay. Raises RunEnded if it is not pending."""
     if until is None or not is_start(until):
         raise BadInput(f"/until: {START}", [Problem("/until", START)])
     return partial(ops.postpone, run_id(run), until, by or caller.name)
@@ -184,7 +184,7 @@ def postpone(
         event=lambda run: run_event("run.reopened", run),
     ),
     command=Command(
-        "Reopen runs that FAILED or were CANCELLED, with all their attempts again.",
+        "Reopen FAILED or CANCELLED runs, with their full number of attempts.",
         says=lambda run: str(run.status),
     ),
 )

@@ -91,7 +91,7 @@ def list_runs(
 ) -> MakeOp[Page[RunRecord]]:
     """Return a page of runs, newest first. Pass `cursor=page.next_cursor` for the next; it is None on the last page.
 
-    A page may have fewer than `limit` runs although there are more. It is empty only if there are none.
+    A page may have fewer than `limit` runs even if there are more. It is empty only if there are none.
     """
     settings = caller.settings
     limit = settings.page if limit is None else limit
@@ -128,7 +128,7 @@ def _next_page(filters: Mapping[str, Any], before: str) -> Op[Page[RunRecord]]:
         operation(
             "getRun",
             "Read a run",
-            "With `wait`, responds when the run has ended or the time is over; with `If-None-Match` also at any "
+            "With `wait`, responds when the run has ended or the time has passed; with `If-None-Match` also at any "
             "change, or with 304.",
             parameters=[
                 RUN_ID,

@@ -137,19 +137,19 @@ def _read_submitted_many(reply: Reply) -> list[Submitted]:
         operation(
             "submitRun",
             "Submit a run",
-            "Makes a run, or finds the one that the same key made before. Without a key, a PENDING or RUNNING run with "
-            "the same payload that was made in the last minutes is found too, unless `dedupe` is set.",
+            "Creates a run, or finds the one that the same key created. Without a key, a PENDING or RUNNING run with "
+            "the same payload that was created in the last minutes is found too, unless `dedupe` is set.",
             parameters=[KEY],
             requestBody=json_request(ref("RunRequest"), example=EXAMPLE),
             answers={
                 201: says(
-                    "The run was made.",
+                    "The run was created.",
                     RUN,
                     headers={"Location": header("The path of the run."), **ETAG},
                     links=RUN_LINKS,
                 ),
                 200: says(
-                    "The run existed already.",
+                    "The run already existed.",
                     RUN,
                     headers={
                         "Location": header("The path of the run."),
@@ -177,7 +177,7 @@ def submit(
     parameters: Mapping[str, Any] | None = None,
     **options: Unpack[SubmitOptions],
 ) -> MakeOp[Submitted]:
-    """Make a run, or find the one that the same key or payload made before."""
+    """Create a run, or find the one that the same key or payload created."""
     return Submitting(*prepare_one(caller.settings, task, parameters, submitter=caller.submitter, **options))
 
 
@@ -190,8 +190,8 @@ def submit(
         operation(
             "submitRuns",
             "Submit several runs",
-            "Either all of them are made or none. Each may have its own `key` or `dedupe`; without one, each makes a "
-            "run. Keys are per run (`runs[].key`), so an `Idempotency-Key` is refused.",
+            "All of them are created, or none. Each may have its own `key` or `dedupe`; without one, each creates a "
+            "run. Keys are per run (`runs[].key`), so an `Idempotency-Key` is rejected.",
             requestBody=json_request(
                 {
                     "type": "object",
@@ -205,7 +205,7 @@ def submit(
             ),
             answers={
                 status: says(about, listed(record("One answer.", {"created": {"type": "boolean"}, "run": RUN})))
-                for status, about in ((201, "At least one run was made."), (200, "All of them existed already."))
+                for status, about in ((201, "At least one run was created."), (200, "All of them already existed."))
             }
             | {
                 400: UNREADABLE,
@@ -227,7 +227,7 @@ def submit_many(
     many: Iterable[Mapping[str, Any]] | None = None,
     **options: Unpack[SubmitOptions],
 ) -> MakeOp[list[Submitted]]:
-    """Make many runs: of one task with a list of parameters, or of a list of Submission values. All or none."""
+    """Create many runs, all or none: of one task from a list of parameters, or from a list of Submission values."""
     submissions = many_of(task, many)
     if submissions is None:
         return alike(caller, task, list(many or ()), options)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ LOCKED_ROW = "an open transaction that locks a worker's row prevents the worker 
     ),
 )
 def workers(caller: Caller, /) -> MakeOp[list[WorkerRecord]]:
-    """Workers that live, and those that stopped in the last day."""
+    """Live workers, and those that stopped within the last day."""
     return ops.list_workers
 
 
@@ -68,7 +68,7 @@ def workers(caller: Caller, /) -> MakeOp[list[WorkerRecord]]:
     ),
 )
 def drain_worker(caller: Caller, /, worker: str) -> MakeOp[bool]:
-    """Ask a worker to take nothing more; False, or NotFound from the API, if no such worker lives."""
+    """Drain a worker: it claims no more runs. False, or NotFound from the API, if there is no such live worker."""
     return partial(_drain, worker_id(worker))
 
 

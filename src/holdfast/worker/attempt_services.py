@@ -129,7 +129,7 @@ class DatabaseAttemptServices:
         worker_id = self._worker_of(ref)
         if not await self._insist(ref, lambda: _one(steps.record(worker_id, ref, name, result))):
             raise LeaseLost(
-                f"step {name!r} was not kept: attempt {ref.number} of run {ref.run_id} no longer holds its lease"
+                f"step {name!r} was not stored: attempt {ref.number} of run {ref.run_id} no longer holds its lease"
             )
 
     async def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
@@ -159,7 +159,7 @@ class DatabaseAttemptServices:
         try:
             return set(refs).intersection(await self._database.transact(lambda: _one(leases.held(worker_id))))
         except (Unavailable, Busy) as error:
-            raise DatabaseUnreachable(f"Postgres does not answer: {error}") from error
+            raise DatabaseUnreachable(f"Postgres does not respond: {error}") from error
 
     async def stored_children(self, ref: AttemptRef) -> dict[str, str]:
         return await self._insist(ref, lambda: ops.stored_children(ref.run_id))

@@ -25,7 +25,7 @@ from holdfast.worker.supervisor import Worker
 LOOP_ANSWERS_WITHIN = 5.0
 PING_KEPT = 1.0
 PING = Session("health", statement_timeout=2.0, read_timeout=3.0)
-DOES_NOT_ANSWER = "Postgres does not answer"
+DOES_NOT_RESPOND = "Postgres does not respond"
 REQUEST_SECONDS = 5.0
 AT_ONCE = 16
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -66,9 +66,9 @@ class Database:
                 self.close()
                 if kept:
                     continue
-                return DOES_NOT_ANSWER
+                return DOES_NOT_RESPOND
             return f"Postgres {TAKES_NO_WRITES}" if row == (True,) else None
-        return DOES_NOT_ANSWER
+        return DOES_NOT_RESPOND
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -139,7 +139,11 @@ class WorkerPort:
             ("runs", "Runs that this worker holds: those it executes and those waiting for a slot.", worker.held),
             ("registered", "Whether this worker is registered and holds its lease.", worker.registered),
             ("draining", "Whether this worker has stopped claiming runs.", worker.draining),
-            ("database_up", "Whether Postgres answers this worker and takes writes.", not self._database.trouble()),
+            (
+                "database_up",
+                "Whether Postgres responds to this worker and accepts writes.",
+                not self._database.trouble(),
+            ),
         ):
             yield Family(f"holdfast_worker_{name}", "gauge", about, {(): float(value)})
 

@@ -41,7 +41,7 @@ class DatabaseRemoteAttempts:
         try:
             return await self._database.transact(lambda: _one(statement))
         except (Unavailable, Busy, psycopg.Error) as error:
-            raise DatabaseUnreachable(f"Postgres does not answer: {said(error)}") from error
+            raise DatabaseUnreachable(f"Postgres does not respond: {said(error)}") from error
 
 
 def _one(statement: Statement[T]) -> Op[T]:

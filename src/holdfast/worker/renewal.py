@@ -76,7 +76,7 @@ class RenewalThread:
         if stopped not in done:
             ended = next(one for one in ends if one in done)
             error = ended.exception()
-            self._fence(ended.result() if error is None else f"renewing failed: {type(error).__name__}: {error}")
+            self._fence(ended.result() if error is None else f"renewal failed: {type(error).__name__}: {error}")
         for task in {*ends, stopped} - done:
             task.cancel()
         await asyncio.wait({*ends, stopped}, timeout=1)

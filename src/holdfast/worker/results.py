@@ -218,7 +218,7 @@ def unstorable(settlement: Settlement, refusal: Exception | None) -> Settlement:
     ours = isinstance(refusal, HoldfastError)
     error = {
         "class": type(refusal).__name__ if ours else "ResultNotStorable",
-        "message": str(refusal) if ours else "the database refused to keep how this attempt ended",
+        "message": str(refusal) if ours else "the database rejected the outcome of this attempt",
         "traceback": None,
     }
     return Settlement(

@@ -216,7 +216,7 @@ class Worker:
                 if isinstance(error, ReadOnly) and not (waiting or self._stopping):
                     raise DatabaseReadOnly(f"{said(error)}. Point HOLDFAST_DATABASE_URL to the primary.") from error
                 if not (waiting or self._stopping):
-                    raise DatabaseUnreachable(f"Postgres does not answer: {said(error)}") from error
+                    raise DatabaseUnreachable(f"Postgres does not respond: {said(error)}") from error
                 emit("database.away", worker_id=session.id, error=said(error))
             except (Busy, psycopg.Error) as error:
                 if not (waiting or self._stopping):

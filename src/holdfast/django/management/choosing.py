@@ -19,5 +19,5 @@ def chosen_backend(alias: str) -> HoldfastBackend:
         raise CommandError(f"There is no backend {alias!r} in TASKS; known: {', '.join(task_backends.settings)}.")
     found = task_backends[alias]
     if not isinstance(found, HoldfastBackend):
-        raise CommandError(f"The backend {alias!r} in TASKS is not Holdfast's, but {type(found).__name__}.")
+        raise CommandError(f"The backend {alias!r} in TASKS is {type(found).__name__}, not Holdfast's.")
     return found

@@ -52,7 +52,7 @@ KIND = record("A kind of problem.", {"type": TEXT, "status": WHOLE, "title": TEX
 
 NOUN = Noun(
     "meta",
-    "The API about itself.",
+    "Information about the API.",
     [
         Route(
             "GET",

@@ -169,7 +169,7 @@ def index(call: Call) -> Answer:
 
 NOUN = Noun(
     "runs",
-    "Runs: one invocation of a task each.",
+    "Runs: each is one invocation of a task.",
     routes(submissions, {submissions.submit: submit, submissions.submit_many: submit_batch})
     + routes(verbs, {verbs.list_runs: index, verbs.get: show}),
 )

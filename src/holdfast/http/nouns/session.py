@@ -42,7 +42,7 @@ NOUN = Noun(
             operation(
                 "openSession",
                 "Begin a session",
-                "Send the token in the Authorization header. The answer sets a cookie that has the token's scopes. "
+                "Send the token in the Authorization header. The response sets a cookie that has the token's scopes. "
                 "With the cookie, requests that change something need an `Origin` header, which browsers send.",
                 answers={204: says("The cookie is set.", headers=COOKIE)},
             ),

@@ -36,7 +36,9 @@ def ask(directory: str, query: str) -> list[dict[str, Any]]:
             return _exchange(directory, query)
         except _Gone:
             if last:
-                raise HoldfastError(f"the host of {directory} died twice during a query: {query[:200]}") from None
+                raise HoldfastError(
+                    f"the ClickHouse process for {directory} died twice during a query: {query[:200]}"
+                ) from None
     raise AssertionError("unreachable")
 
 
@@ -130,11 +132,11 @@ def _start(directory: str) -> socket.socket:
         if process.poll() is not None:
             output = process.communicate()[1].decode(errors="replace").strip()
             if "No module named 'chdb'" in output:
-                raise ConfigurationError("ClickHouse tables need the extra: pip install 'holdfast[data]'")
+                raise ConfigurationError("ClickHouse tables need the extra `data`: pip install 'holdfast[data]'")
             if _in_use(directory):
                 raise HoldfastError(f"the ClickHouse directory {directory} is open in another process; close it there")
-            raise HoldfastError(f"the host of {directory} did not start: {output[-1000:]}")
+            raise HoldfastError(f"the ClickHouse process for {directory} did not start: {output[-1000:]}")
         time.sleep(0.02)
     process.kill()
     process.communicate()
-    raise HoldfastError(f"the host of {directory} did not respond within {START_WITHIN:g} s")
+    raise HoldfastError(f"the ClickHouse process for {directory} did not respond within {START_WITHIN:g} s")

@@ -145,7 +145,7 @@ def _pyarrow() -> Any:
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise ConfigurationError("Parquet files need the extra: pip install 'holdfast[data]'") from error
+        raise ConfigurationError("Parquet files need the extra `data`: pip install 'holdfast[data]'") from error
     return pa
 
 

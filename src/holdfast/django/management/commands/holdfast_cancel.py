@@ -13,7 +13,7 @@ from holdfast.domain.errors import HoldfastError
 
 
 class Command(BaseCommand):
-    help = "Cancel runs: those that have not started end at once, the others are requested to stop."
+    help = "Cancel runs: those that have not started end immediately, the others are asked to stop."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("ids", nargs="+", metavar="ID", help="the id of a task result")
@@ -30,7 +30,7 @@ class Command(BaseCommand):
                 refused += 1
                 self.stderr.write(str(error))
             else:
-                outcome = "cancelled" if run.status == "CANCELLED" else "requested to stop"
+                outcome = "cancelled" if run.status == "CANCELLED" else "asked to stop"
                 self.stdout.write(f"{run.id} {outcome}")
         if refused:
             raise CommandError(f"{refused} of {len(options['ids'])} could not be cancelled.")

@@ -20,7 +20,7 @@ from holdfast.sql.statement import Op
 
 
 class Command(BaseCommand):
-    help = "Check that Holdfast's tables are there and fit, that workers are alive, and what waits."
+    help = "Check Holdfast's configuration, tables and workers, and show what is waiting."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_backend(parser)
@@ -32,7 +32,7 @@ class Command(BaseCommand):
             self.stderr.write(f"FAIL  configuration  {message}")
         wrong += self._database(backend.database)
         if wrong:
-            raise CommandError(f"{len(wrong)} found that must be changed.")
+            raise CommandError(f"Problems found: {len(wrong)}.")
 
     def _database(self, alias: str) -> list[str]:
         try:

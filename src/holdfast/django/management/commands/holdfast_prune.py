@@ -26,7 +26,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--min-age-days", type=int, default=None, help="the age from which runs are removed (default: the setting)"
+            "--min-age-days",
+            type=int,
+            default=None,
+            help="the age from which runs are removed (default: HOLDFAST_RETENTION_DAYS)",
         )
         parser.add_argument(
             "--failed-min-age-days",
@@ -35,7 +38,7 @@ class Command(BaseCommand):
             help="the age for failed runs; a month is kept until both ages are reached",
         )
         parser.add_argument("--queue-name", default="*", help="only * can be given: a month holds runs of all queues")
-        parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
+        parser.add_argument("--dry-run", action="store_true", help="show what would be removed, and remove nothing")
         add_backend(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -67,11 +67,11 @@ class Command(BaseCommand):
             "--interval",
             type=seconds,
             default=None,
-            help="how often an idle worker looks for tasks, in seconds (default: 8; new tasks wake it at once)",
+            help="how often an idle worker polls for tasks, in seconds (default: 8; new tasks wake it immediately)",
         )
         parser.add_argument("--batch", action="store_true", help="run what is due, then exit")
-        parser.add_argument("--max-tasks", type=positive, default=None, help="exit once so many tasks have ended")
-        parser.add_argument("--worker-id", type=worker_id, default=None, help="how TaskResult.worker_ids names it")
+        parser.add_argument("--max-tasks", type=positive, default=None, help="exit after this many tasks have ended")
+        parser.add_argument("--worker-id", type=worker_id, default=None, help="the name in TaskResult.worker_ids")
         add_backend(parser)
         parser.add_argument(
             "--executor", choices=EXECUTORS, default="process", help="where tasks run (default: child processes)"
@@ -81,7 +81,7 @@ class Command(BaseCommand):
             "--reload",
             action=BooleanOptionalAction,
             default=None,
-            help="start again when source code changes (default: DEBUG, unless --batch)",
+            help="restart when source code changes (default: DEBUG, unless --batch)",
         )
         parser.add_argument(
             "--startup-delay",
