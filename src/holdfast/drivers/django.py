@@ -51,7 +51,8 @@ def run(connection: Any, op: Op[T], *, prepare: bool = False) -> T:
                 stack.enter_context(transaction.atomic(using=connection.alias))
             cursor.execute(statement.sql, statement.params)
             # What `cursor.description is not None` says, without building the description.
-            found: Rows = cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else ()
+            result = cursor.cursor.pgresult
+            found: Rows = cursor.fetchall() if result is not None and result.nfields else ()
             return found
 
         return drive(op, execute)
@@ -79,10 +80,10 @@ class PreparingCursor(psycopg.Cursor[Any]):
 def _is_lasting(connection: psycopg.Connection[Any]) -> bool:
     """Whether this connection has been used often enough to prepare statements, and leads to one server process."""
     uses = _uses.get(connection, 0)
-    if uses == _NEVER or connection.info.transaction_status == TransactionStatus.INERROR:
-        return False
     if uses > PREPARE_AFTER:
         return True
+    if uses == _NEVER or connection.info.transaction_status == TransactionStatus.INERROR:
+        return False
     if uses == PREPARE_AFTER and _server_process(connection) != connection.info.backend_pid:
         _uses[connection] = _NEVER
         return False
