@@ -6,7 +6,7 @@ ray_job    seconds from the submit of a job until its result is stored, compared
            number of database writes (goal: at most 1.1)
 idle       transactions per second of a ray_core worker without runs
 
-Both sides alternate on one Ray and one Postgres; each figure is the median of its rounds.
+Both sides alternate on one Ray and one Postgres; each figure is the median of its rounds, and so is the ratio.
 """
 
 from __future__ import annotations
@@ -132,9 +132,10 @@ class Bench:
 
 
 def show(name: str, ours: list[float], bare: list[float], unit: str, goal: str) -> None:
-    a, b = statistics.median(ours), statistics.median(bare)
-    each = ", ".join(f"{one / other:.2f}" for one, other in zip(ours, bare, strict=True))
-    print(f"{name}: Holdfast {a:.2f} {unit}   bare {b:.2f} {unit}   ratio {a / b:.2f} (rounds {each}); goal {goal}")
+    ratios = [one / other for one, other in zip(ours, bare, strict=True)]
+    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    a, b, ratio = map(statistics.median, (ours, bare, ratios))
+    print(f"{name}: Holdfast {a:.2f} {unit}, bare {b:.2f} {unit}; ratio {ratio:.2f} ({each}), goal {goal}")
 
 
 def play(bench: Bench, rounds: int, runs: int, seconds: float) -> None:

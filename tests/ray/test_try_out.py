@@ -56,5 +56,6 @@ def test_up_starts_a_ray_that_executes_runs_and_leaves_nothing(tmp_path: Path) -
         os.kill(up.pid, signal.SIGINT)
         said += up.stderr.read()
         code = up.wait(SECONDS)
+        up.stderr.close()
     assert code == 0, said
     assert wait_gone(members, SECONDS) == []

@@ -85,12 +85,12 @@ def _ray(settings: Settings, database_url: str, *, wanted: bool) -> Iterator[Non
     from holdfast.assembly.worker import processors
     from holdfast.raycore.local import LocalRay, started
 
+    artifacts = settings.artifacts
     environment = {
+        **os.environ,
         "HOLDFAST_DATABASE_URL": database_url,
         "HOLDFAST_TASKS": ",".join(settings.tasks),
-        "HOLDFAST_ARTIFACTS": settings.artifacts
-        if "://" in settings.artifacts
-        else str(Path(settings.artifacts).absolute()),
+        "HOLDFAST_ARTIFACTS": artifacts if "://" in artifacts else str(Path(artifacts).absolute()),
     }
     output.note("Ray       starts, which takes 10 to 30 s")
     ray = started(lambda: LocalRay(environment, cpus=processors()))
