@@ -60,6 +60,7 @@ OF_WORKERS = {
     "ready.claim_one",
     "rings.forget_single_workers",
     "tallies.fold",
+    "waiting_workers.leave",
     "waiting_workers.wait",
     "workers.forget",
 }
@@ -117,6 +118,12 @@ def test_each_role_may_execute_its_statements_and_no_others(roles: Roles) -> Non
     assert {purpose: refused(roles.of(purpose)) for purpose in REFUSED} == REFUSED
     written = {name for name in STATEMENTS if not name.startswith(("tokens.", "subscriptions."))}
     assert refused(roles.of("client")) & written < refused(roles.of("reader"))
+
+
+def test_a_reader_does_not_see_where_workers_are_notified(roles: Roles) -> None:
+    """Any role can send a notification: one that knows the channel could give a worker a run."""
+    with psycopg.connect(roles.of("reader")) as reader, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        reader.execute("select channel from holdfast.waiting_workers")
 
 
 def test_a_worker_and_a_client_without_ownership_do_everything(

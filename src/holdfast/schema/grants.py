@@ -20,6 +20,7 @@ from holdfast.domain.errors import PrivilegeMissing
 
 SCHEMA = "holdfast"
 
+# Without the channels of waiting workers: a role that knows one could send that worker a claim.
 _EVERYTHING = (
     "attempts",
     "deliveries",
@@ -46,7 +47,6 @@ _EVERYTHING = (
     "summary",
     "tallies",
     "waiting",
-    "waiting_workers",
     "workers",
 )
 # Without the secrets of webhooks, which only workers need.
@@ -71,7 +71,7 @@ _CLIENT: Mapping[str, str] = {
     "steps": "insert",
     "tallies": "insert",
     "waiting": "insert, update, delete",
-    "waiting_workers": "update, delete",
+    "waiting_workers": "select, delete",
     "workers": "insert, update",
 }
 
@@ -93,12 +93,9 @@ _WORKER: Mapping[str, str] = {
     "subscriptions": "select, update",
     "summary": "insert, update",
     "tallies": "insert, update, delete",
-    "waiting_workers": "insert, update, delete",
+    "waiting_workers": "select, insert, update, delete",
     "workers": "insert, update, delete",
 }
-
-# A submit may lease the run that it makes to a waiting worker. A claim needs other columns as well.
-_HAND_OVER = "claimed_at, number, run_id, worker_id"
 
 # The owner's function drops the table that a range names, so only that function may write the name.
 _RANGES = (("insert", "low, high"), ("update", "edges_to, swept_at"))
@@ -143,8 +140,6 @@ def grants(purpose: str) -> Iterator[Grant]:
     for table in sorted({*_READER, *writes}):
         given = [name for names in (_READER.get(table), writes.get(table)) if names for name in names.split(", ")]
         yield Grant(tuple(dict.fromkeys(given)), "table", f"{SCHEMA}.{table}")
-    if purpose in ("client", "api"):
-        yield Grant(("insert",), "columns", f"{SCHEMA}.leases", _HAND_OVER)
     if purpose == "api":
         yield Grant(("update",), "columns", f"{SCHEMA}.tokens", "last_used_at")
     if purpose == "worker":
