@@ -58,6 +58,7 @@ OF_WORKERS = {
     "partitions.sweep",
     "ready.claim",
     "ready.claim_one",
+    "remote_attempts.note",
     "rings.forget_single_workers",
     "tallies.fold",
     "waiting_workers.leave",
