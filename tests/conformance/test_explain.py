@@ -55,6 +55,7 @@ def test_why_names_the_executor_that_no_worker_has(timeline: Timeline) -> None:
     assert (reason.code, reason.fields["executor"]) == ("no-worker-for-executor", "ray_core")
 
 
+@pytest.mark.every_driver
 def test_why_says_that_the_only_workers_do_not_reach_their_cluster(timeline: Timeline) -> None:
     run = timeline.submit()
     away, other = timeline.worker("away"), timeline.worker("other")

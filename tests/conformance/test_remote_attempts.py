@@ -57,6 +57,7 @@ def test_an_attempt_shows_for_how_long_it_has_been_cancelled(timeline: Timeline)
     assert (attempt.cancelled_for or 0.0) >= 7.0
 
 
+@pytest.mark.every_driver
 def test_lines_that_two_workers_copy_at_once_are_added_once(timeline: Timeline) -> None:
     run = timeline.submit()
     begun(timeline, run)

@@ -99,9 +99,16 @@ FENCE = [
     mutant(
         "ended-by-lost",
         "an attempt that was declared LOST was not ended by its worker, whose name it carries",
-        "and (attempts.status <> 'LOST' or attempts.reason <> 'lost')",
+        "and (attempts.status <> 'LOST' or attempts.error ->> 'class' is distinct from 'LeaseExpired')",
         "",
         Explored("succeed+rescue@expiring", crashes=True),
+    ),
+    mutant(
+        "ended-by-reason",
+        "an attempt that was rescued after a cancel request has the reason of the request",
+        "attempts.error ->> 'class' is distinct from 'LeaseExpired'",
+        "attempts.reason is distinct from 'lost'",
+        Explored("succeed+rescue@expired_flagged", crashes=True),
     ),
 ]
 

@@ -85,7 +85,7 @@ def test_when_another_process_never_finishes_starting(home: Path, monkeypatch: p
     from holdfast.embedded import locks, server
 
     home.mkdir(parents=True)
-    monkeypatch.setattr(server, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(server, "START_LOCK_SECONDS", 0.0)
     with locks.exclusively(Places(home).start_lock, 0):
         assert "start.lock" in refusal(home)
 

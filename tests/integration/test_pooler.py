@@ -189,6 +189,12 @@ def test_rq_executes_runs_through_a_pooler(
         stage.close()
 
 
+_ADVISORY_LOCKS = """
+    select count(*) from pg_locks join pg_database on pg_database.oid = pg_locks.database
+    where locktype = 'advisory' and datname = current_database()
+"""
+
+
 def test_a_database_is_migrated_through_a_pooler(server_url: str, pooler_url: str) -> None:
     with scratch(server_url) as url:
         pooled = with_database(pooler_url, str(conninfo_to_dict(url)["dbname"]))
@@ -196,7 +202,7 @@ def test_a_database_is_migrated_through_a_pooler(server_url: str, pooler_url: st
             list(threads.map(migrate.upgrade, [pooled] * 3))
         with psycopg.connect(url) as connection:
             assert migrate.current(connection) == migrate.latest()
-            assert connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone() == (0,)
+            assert connection.execute(_ADVISORY_LOCKS).fetchone() == (0,)
 
 
 def test_a_listener_reports_once_that_a_pooler_does_not_forward_notifications(

@@ -44,7 +44,7 @@ def test_worker_without_the_executor_of_a_task_leaves_its_runs_to_others(stage: 
     left = stage.submit("process_echo", value=1)
     with stage.worker("inline"):
         assert stage.ended(stage.submit("echo", value=2)).status is Status.SUCCEEDED
-        assert [reason.code for reason in stage.client.why(left)] == ["no-worker-for-task"]
+        assert [reason.code for reason in stage.client.why(left)] == ["no-worker-for-executor"]
     with stage.worker("inline", until_empty=True):
         pass
     assert stage.attempts(left) == []

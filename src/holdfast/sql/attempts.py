@@ -63,7 +63,8 @@ def ended_by(worker_id: str, refs: Sequence[AttemptRef]) -> Statement[set[Attemp
         from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[]) as given (run_id, number)
         join holdfast.attempts on attempts.run_id = given.run_id and attempts.number = given.number
         where attempts.worker_id = %(worker_id)s::uuid
-          and (attempts.status <> 'LOST' or attempts.reason <> 'lost') -- those were rescued by another worker
+          -- those with this error were rescued by another worker, whatever their reason
+          and (attempts.status <> 'LOST' or attempts.error ->> 'class' is distinct from 'LeaseExpired')
         """,
         {
             "worker_id": worker_id,
