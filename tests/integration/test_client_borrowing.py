@@ -105,14 +105,19 @@ def looked_at(op: Op[Any], look: Callable[[], None]) -> Generator[Any, Any, Any]
             return done.value
 
 
+_ADVISORY_LOCKS = """
+    select count(*) from pg_locks join pg_database on pg_database.oid = pg_locks.database
+    where locktype = 'advisory' and granted and datname = current_database()
+"""
+
+
 def test_dedupe_holds_its_lock_to_the_end_on_an_autocommit_connection(database_url: str, settings: Settings) -> None:
     new = prepare(settings, "mock", {"seconds": 0}, dedupe="active")
     with psycopg.connect(database_url, autocommit=True) as watching:
         held: list[int] = []
 
         def look() -> None:
-            locks = "select count(*) from pg_locks where locktype = 'advisory' and granted"
-            held.append(watching.execute(locks).fetchall()[0][0])
+            held.append(watching.execute(_ADVISORY_LOCKS).fetchall()[0][0])
 
         with psycopg.connect(database_url, autocommit=True) as connection:
             psycopg_driver.run(connection, looked_at(submit(new), look))

@@ -88,8 +88,9 @@ def test_another_worker_stops_a_job_that_still_waits_when_its_attempt_was_lost(a
 
 def test_what_ray_says_about_a_job_that_died_is_in_the_log_of_its_run(alone: RayStage, ray: StandIn) -> None:
     run = begun_without_its_worker(alone)
-    ray.kill_jobs()
     alone.worker("ray_job")
+    eventually(lambda: alone.client.logs(run), PATIENCE)  # the worker looks after the job before its lease expires
+    ray.kill_jobs()
     found = eventually(
         lambda: [line for line in alone.client.logs(run) if "is gone: Ray says FAILED" in line.message], PATIENCE
     )
