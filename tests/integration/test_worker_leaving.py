@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
@@ -19,9 +20,12 @@ from holdfast.domain.values import Renewal
 from holdfast.drivers import psycopg as driver
 from holdfast.executors.process import ProcessExecutor
 from holdfast.runtime.runtime import Runtime
-from holdfast.sql import workers
+from holdfast.sql import ready
+from holdfast.sql import workers as workers_sql
+from holdfast.worker.database import Unavailable
 from holdfast.worker.renewal import RenewalThread
 from holdfast.worker.session import WorkerSession
+from holdfast.worker.supervisor import Worker
 from tests.integration.wire import Wire
 from tests.integration.worker_support import Stage, eventually
 
@@ -63,7 +67,7 @@ def test_a_worker_whose_renewal_was_answered_late_stops_its_runs_while_the_lease
         with psycopg.connect(database_url, autocommit=True) as connection:
             info = session.info(options, "0")
             registered = monotonic()
-            driver.transact(connection, lambda: iter(workers.register(info)))
+            driver.transact(connection, lambda: iter(workers_sql.register(info)))
         renewal = RenewalThread(options, session, registered=registered, renewed=renewals.append, fence=fence)
         _lock(neighbour, session.id)
         renewal.start()
@@ -113,6 +117,15 @@ def test_a_lease_that_a_worker_never_learns_of_goes_to_others(database_url: str,
     stage.close()
 
 
+async def connected(worker: Worker) -> None:
+    """Wait until the worker has a connection: then the first thing that it writes is not lost."""
+    for _ in range(200):
+        with suppress(Unavailable):
+            return await worker._database.transact(lambda: iter(ready.ring([])))
+        await asyncio.sleep(0.05)
+    raise AssertionError("the worker did not get a connection")
+
+
 def test_a_worker_that_leaves_reports_what_has_ended_before_it_leaves(
     database_url: str, tmp_path: Path, wire: Wire
 ) -> None:
@@ -121,12 +134,15 @@ def test_a_worker_that_leaves_reports_what_has_ended_before_it_leaves(
     class Leaving(Observed):
         async def close(self) -> None:
             wire.mend()
+            await connected(workers[0])
             await super().close()
 
     stage = Stage(database_url, tmp_path, lease_seconds=60.0, renew_seconds=0.2, grace_seconds=0.2)
     run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")), report=False)
     executor = Leaving()
-    with stage.worker(executor, database_url=wire.url):
+    workers: list[Worker] = []
+    with stage.worker(executor, database_url=wire.url) as worker:
+        workers.append(worker)
         stage.said("started")
         wire.cut()
         stage.file("go").touch()
