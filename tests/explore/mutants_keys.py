@@ -37,7 +37,7 @@ KEYS = [
     mutant(
         "keyed-run-needs-its-key",
         "key and run are written together: no run where the key is taken",
-        "join key on key.run_id = told.id on conflict (id) do nothing",
+        "join key on key.run_id = given.id on conflict (id) do nothing",
         "on conflict (id) do nothing",
         by_test("test_keys::test_key_applies_to_a_scheduled_run"),
     ),

@@ -62,13 +62,13 @@ with made as (
     insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
                                parameters, policy, tags, child_key, concurrency_key, submitted_by, traceparent,
                                deduplicates)
-    select told.id, holdfast.now(),
+    select given.id, holdfast.now(),
            coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
-           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(told.payload_hash, 'hex'),
-           %(task)s, %(queue)s, told.parameters::json, %(policy)s::json, %(tags)s::text[], told.child_key,
+           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(given.payload_hash, 'hex'),
+           %(task)s, %(queue)s, given.parameters::json, %(policy)s::json, %(tags)s::text[], given.child_key,
            %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
     from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[], %(child_keys)s::text[])
-         as told (id, parameters, payload_hash, child_key)
+         as given (id, parameters, payload_hash, child_key)
 returning id, created_at, run_after, priority, queue)
 , queued as (
     insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
@@ -150,13 +150,13 @@ with made as (
     insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
                                parameters, policy, tags, child_key, concurrency_key, submitted_by, traceparent,
                                deduplicates)
-    select told.id, holdfast.now(),
+    select given.id, holdfast.now(),
            coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
-           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(told.payload_hash, 'hex'),
-           %(task)s, %(queue)s, told.parameters::json, %(policy)s::json, %(tags)s::text[], told.child_key,
+           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(given.payload_hash, 'hex'),
+           %(task)s, %(queue)s, given.parameters::json, %(policy)s::json, %(tags)s::text[], given.child_key,
            %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
     from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[], %(child_keys)s::text[])
-         as told (id, parameters, payload_hash, child_key)
+         as given (id, parameters, payload_hash, child_key)
 on conflict (id) do nothing returning id, created_at, run_after, priority, queue)
 , queued as (
     insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
@@ -256,13 +256,13 @@ with made as (
     insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
                                parameters, policy, tags, child_key, concurrency_key, submitted_by, traceparent,
                                deduplicates)
-    select told.id, holdfast.now(),
+    select given.id, holdfast.now(),
            coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
-           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(told.payload_hash, 'hex'),
-           %(task)s, %(queue)s, told.parameters::json, %(policy)s::json, %(tags)s::text[], told.child_key,
+           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(given.payload_hash, 'hex'),
+           %(task)s, %(queue)s, given.parameters::json, %(policy)s::json, %(tags)s::text[], given.child_key,
            %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
     from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[], %(child_keys)s::text[])
-         as told (id, parameters, payload_hash, child_key)
+         as given (id, parameters, payload_hash, child_key)
 on conflict (id) do nothing returning id, created_at, run_after, priority, queue)
 , queued as (
     insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
@@ -292,14 +292,14 @@ with key as (
     insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
                                parameters, policy, tags, child_key, concurrency_key, submitted_by, traceparent,
                                deduplicates)
-    select told.id, holdfast.now(),
+    select given.id, holdfast.now(),
            coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
-           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(told.payload_hash, 'hex'),
-           %(task)s, %(queue)s, told.parameters::json, %(policy)s::json, %(tags)s::text[], told.child_key,
+           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(given.payload_hash, 'hex'),
+           %(task)s, %(queue)s, given.parameters::json, %(policy)s::json, %(tags)s::text[], given.child_key,
            %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
     from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[], %(child_keys)s::text[])
-         as told (id, parameters, payload_hash, child_key)
-join key on key.run_id = told.id on conflict (id) do nothing returning id, created_at, run_after, priority, queue)
+         as given (id, parameters, payload_hash, child_key)
+join key on key.run_id = given.id on conflict (id) do nothing returning id, created_at, run_after, priority, queue)
 , queued as (
     insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
     select id, coalesce(run_after, created_at), 1, -priority, queue, %(task)s from made
@@ -321,13 +321,13 @@ with made as (
     insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
                                parameters, policy, tags, child_key, concurrency_key, submitted_by, traceparent,
                                deduplicates)
-    select told.id, holdfast.now(),
+    select given.id, holdfast.now(),
            coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
-           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(told.payload_hash, 'hex'),
-           %(task)s, %(queue)s, told.parameters::json, %(policy)s::json, %(tags)s::text[], told.child_key,
+           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(given.payload_hash, 'hex'),
+           %(task)s, %(queue)s, given.parameters::json, %(policy)s::json, %(tags)s::text[], given.child_key,
            %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
     from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[], %(child_keys)s::text[])
-         as told (id, parameters, payload_hash, child_key)
+         as given (id, parameters, payload_hash, child_key)
 on conflict (id) do nothing returning id, created_at, run_after, priority, queue)
 , job as (
     select created_at as rank_at from holdfast.jobs where id = %(job_id)s::uuid
@@ -359,14 +359,14 @@ with key as (
     insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
                                parameters, policy, tags, child_key, concurrency_key, submitted_by, traceparent,
                                deduplicates)
-    select told.id, holdfast.now(),
+    select given.id, holdfast.now(),
            coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
-           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(told.payload_hash, 'hex'),
-           %(task)s, %(queue)s, told.parameters::json, %(policy)s::json, %(tags)s::text[], told.child_key,
+           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(given.payload_hash, 'hex'),
+           %(task)s, %(queue)s, given.parameters::json, %(policy)s::json, %(tags)s::text[], given.child_key,
            %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
     from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[], %(child_keys)s::text[])
-         as told (id, parameters, payload_hash, child_key)
-join key on key.run_id = told.id on conflict (id) do nothing returning id, created_at, run_after, priority, queue)
+         as given (id, parameters, payload_hash, child_key)
+join key on key.run_id = given.id on conflict (id) do nothing returning id, created_at, run_after, priority, queue)
 , job as (
     select created_at as rank_at from holdfast.jobs where id = %(job_id)s::uuid
 ), queued as (
@@ -390,13 +390,13 @@ with made as (
     insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
                                parameters, policy, tags, child_key, concurrency_key, submitted_by, traceparent,
                                deduplicates)
-    select told.id, holdfast.now(),
+    select given.id, holdfast.now(),
            coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
-           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(told.payload_hash, 'hex'),
-           %(task)s, %(queue)s, told.parameters::json, %(policy)s::json, %(tags)s::text[], told.child_key,
+           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(given.payload_hash, 'hex'),
+           %(task)s, %(queue)s, given.parameters::json, %(policy)s::json, %(tags)s::text[], given.child_key,
            %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
     from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[], %(child_keys)s::text[])
-         as told (id, parameters, payload_hash, child_key)
+         as given (id, parameters, payload_hash, child_key)
 on conflict (id) do nothing returning id, created_at, run_after, priority, queue)
 , job as (
     select (select created_at from holdfast.jobs where id = %(job_id)s::uuid) as rank_at
@@ -426,14 +426,14 @@ with key as (
     insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
                                parameters, policy, tags, child_key, concurrency_key, submitted_by, traceparent,
                                deduplicates)
-    select told.id, holdfast.now(),
+    select given.id, holdfast.now(),
            coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
-           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(told.payload_hash, 'hex'),
-           %(task)s, %(queue)s, told.parameters::json, %(policy)s::json, %(tags)s::text[], told.child_key,
+           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(given.payload_hash, 'hex'),
+           %(task)s, %(queue)s, given.parameters::json, %(policy)s::json, %(tags)s::text[], given.child_key,
            %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
     from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[], %(child_keys)s::text[])
-         as told (id, parameters, payload_hash, child_key)
-join key on key.run_id = told.id on conflict (id) do nothing returning id, created_at, run_after, priority, queue)
+         as given (id, parameters, payload_hash, child_key)
+join key on key.run_id = given.id on conflict (id) do nothing returning id, created_at, run_after, priority, queue)
 , job as (
     select (select created_at from holdfast.jobs where id = %(job_id)s::uuid) as rank_at
 ), put_off as (

@@ -45,7 +45,7 @@ def submit_one(head: NewRun, payload: Payload, *, ring: bool = False, again: boo
     """The same for a run that has all but its payload from `head`; `ring` for its queue with the statement, if it can.
 
     A statement that rings, and is alone in its transaction, hands the run to a worker that waits for one, if there is.
-    Unless it is asked for `again`, nobody else can have made a run with this id, and it is not looked for.
+    Unless it is asked for `again`, no other request can have made a run with this id, and it is not looked for.
     """
     if head.key is not None or head.dedupe != "off" or not submissions.is_plain(head):
         return (yield from submit(replace(head.with_payload(payload), ring=ring)))
@@ -120,7 +120,7 @@ def submit_batches(head: NewRun, batches: Batched, *, together: bool, again: boo
     """Make runs that differ from `head` and from each other in their payload alone, in one statement for each batch.
 
     For runs that stand on their own, without key, dedupe rule, job and dependencies. Those of several batches are made
-    all or none, if they are made `together`. Unless they are asked for `again`, nobody else can have made them.
+    all or none, if they are made `together`. Unless they are asked for `again`, no other request can have made them.
     """
     sent = []
     for left, batch in zip(reversed(range(len(batches))), batches, strict=True):

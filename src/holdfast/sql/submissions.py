@@ -13,13 +13,13 @@ _INSERT = """
     insert into holdfast.runs (id, created_at, run_after, job_id, parent_id, priority, payload_hash, task, queue,
                                parameters, policy, tags, child_key, concurrency_key, submitted_by, traceparent,
                                deduplicates)
-    select told.id, holdfast.now(),
+    select given.id, holdfast.now(),
            coalesce(%(run_at)s::timestamptz, holdfast.now() + %(run_in)s::interval),
-           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(told.payload_hash, 'hex'),
-           %(task)s, %(queue)s, told.parameters::json, %(policy)s::json, %(tags)s::text[], told.child_key,
+           %(job_id)s::uuid, %(parent_id)s::uuid, %(priority)s::smallint, decode(given.payload_hash, 'hex'),
+           %(task)s, %(queue)s, given.parameters::json, %(policy)s::json, %(tags)s::text[], given.child_key,
            %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
     from unnest(%(ids)s::uuid[], %(parameters)s::text[], %(payload_hashes)s::text[], %(child_keys)s::text[])
-         as told (id, parameters, payload_hash, child_key)
+         as given (id, parameters, payload_hash, child_key)
 """
 
 # A run that exists already is left alone. To look for it costs a tenth of the statement.
@@ -74,7 +74,7 @@ from made
 
 
 class Made(NamedTuple):
-    """When runs were made; `ids` names them if not all of those asked for are new. `rung` if workers were told."""
+    """When runs were made; `ids` names them if not all of those asked for are new. `rung` if workers were notified."""
 
     created_at: datetime | None
     run_after: datetime | None
@@ -101,21 +101,21 @@ def insert(submissions: Sequence[NewRun], *, together: bool = False) -> Statemen
     payloads = [Payload(s.id, s.parameters, s.payload_hash) for s in submissions]
     if len(submissions) == 1 and is_plain(head):
         return insert_one(head, payloads[0], ring=head.ring, together=together)
-    told = _told(head, payloads) | {"child_keys": text_array([s.child_key for s in submissions])}
+    given = _given(head, payloads) | {"child_keys": text_array([s.child_key for s in submissions])}
     if head.depends_on:
-        told["blockers"] = plain_array([len(s.depends_on) for s in submissions])
-    return _insert(head, told, together=together, again=True)
+        given["blockers"] = plain_array([len(s.depends_on) for s in submissions])
+    return _insert(head, given, together=together, again=True)
 
 
 def insert_batch(
     head: NewRun, payloads: Sequence[Payload], *, together: bool = False, again: bool = True, more: bool = False
 ) -> Statement[Made]:
     """Make runs that differ in nothing but their payload; if there are `more`, before their answer is read."""
-    return _insert(head, _told(head, payloads), together=together, again=again, pipelined=more)
+    return _insert(head, _given(head, payloads), together=together, again=again, pipelined=more)
 
 
 def _insert(
-    head: NewRun, told: dict[str, object], *, together: bool, again: bool, pipelined: bool = False
+    head: NewRun, given: dict[str, object], *, together: bool, again: bool, pipelined: bool = False
 ) -> Statement[Made]:
     return Statement(
         "with made as ("
@@ -124,7 +124,7 @@ def _insert(
         + "returning id, created_at, run_after, priority, queue)"
         + _place(head)
         + _COUNT,
-        told,
+        given,
         _made,
         together=together,
         pipelined=pipelined,
@@ -150,12 +150,12 @@ def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Mad
         + """
         ), made as ("""
         + _INSERT
-        + "join key on key.run_id = told.id "
+        + "join key on key.run_id = given.id "
         + _UNLESS_MADE
         + "returning id, created_at, run_after, priority, queue)"
         + _place(submission)
         + _COUNT,
-        _told(submission, [Payload(submission.id, submission.parameters, submission.payload_hash)])
+        _given(submission, [Payload(submission.id, submission.parameters, submission.payload_hash)])
         | {
             "child_keys": text_array([submission.child_key]),
             "blockers": plain_array([len(submission.depends_on)]),
@@ -243,7 +243,7 @@ def insert_one(
 
     If it rings and is not `together` with other statements, it hands the run to a waiting worker, if there is one.
     """
-    return Statement(_ONE[again, ring, not together], _told_now(head, payload), _made, together)
+    return Statement(_ONE[again, ring, not together], _given_now(head, payload), _made, together)
 
 
 # By whether to ring, and whether the statement is alone in its transaction.
@@ -262,12 +262,12 @@ _ONE_KEYED: dict[tuple[bool, bool], LiteralString] = {
 
 
 def _insert_keyed_now(new: NewRun, *, together: bool) -> Statement[Made]:
-    told = _told_now(new, Payload(new.id, new.parameters, new.payload_hash))
-    told |= {"scope": new.scope, "key": new.key, "key_ttl": new.key_ttl}
-    return Statement(_ONE_KEYED[new.ring, not together], told, _made, together)
+    given = _given_now(new, Payload(new.id, new.parameters, new.payload_hash))
+    given |= {"scope": new.scope, "key": new.key, "key_ttl": new.key_ttl}
+    return Statement(_ONE_KEYED[new.ring, not together], given, _made, together)
 
 
-def _told_now(head: NewRun, payload: Payload) -> dict[str, object]:
+def _given_now(head: NewRun, payload: Payload) -> dict[str, object]:
     return {
         "run_id": payload.id,
         "payload_hash": payload.payload_hash,
@@ -292,7 +292,7 @@ def _place(head: NewRun) -> LiteralString:
     return _QUEUE if head.job_id is None else _QUEUE_BY_JOB
 
 
-def _told(head: NewRun, payloads: Sequence[Payload]) -> dict[str, object]:
+def _given(head: NewRun, payloads: Sequence[Payload]) -> dict[str, object]:
     soon = isinstance(head.run_after, timedelta)
     ids, parameters, hashes = zip(*payloads, strict=True)
     return {
