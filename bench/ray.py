@@ -24,7 +24,7 @@ from pathlib import Path
 import psycopg
 
 from bench.pairs import temporary_lab
-from bench.ray_bare import WRITES_PER_JOB
+from bench.ray_bare import WRITES_PER_JOB, make_table
 from holdfast import Client
 from holdfast.domain.ids import new_id
 from holdfast.executors.ray_jobs_api import RayJobs
@@ -40,7 +40,7 @@ ACTORS = 2
 # Calls of so many milliseconds, and how many of them the executor gives an actor at once.
 BATCHES = {0.0: MOST_PER_BATCH, 1.0: int(BATCH_SECONDS / 0.001)}
 LIMIT = 300.0
-POLL_SECONDS = 0.05
+NOW = "select extract(epoch from clock_timestamp())"
 
 
 class Bench:
@@ -49,7 +49,7 @@ class Bench:
     def __init__(self, url: str, ray: LocalRay, node: Mapping[str, str]) -> None:
         self.url = url
         self.ray = ray
-        self.environment = {**os.environ, **node, **ray.settings, "PYTHONPATH": str(ROOT)}
+        self.environment = {**os.environ, **node, **ray.settings}
         self.client = Client(Settings(database_url=url, tasks=("bench.ray_tasks",)))
 
     @contextmanager
@@ -81,7 +81,7 @@ class Bench:
         for start in range(0, runs, 1000):
             several = [{"number": number, "milliseconds": milliseconds} for number in range(start, start + 1000)]
             self.client.submit_many(TASK, several, queue=queue)
-        began = self.query("select extract(epoch from clock_timestamp())")
+        began = self.query(NOW)
         self.client.resume_queue(queue)
         self.until("select count(*) from holdfast.attempts", first + runs)
         spent = self.query(
@@ -106,21 +106,18 @@ class Bench:
         return float(said.stdout.split()[-1])
 
     def job(self, queue: str) -> float:
-        began = time.monotonic()
+        """Seconds until the result is stored, as the database saw them: the client learns of it a little later."""
+        began = self.query(NOW)
         run = self.client.submit(TASK, {"number": 1}, queue=queue)
         self.client.wait(run, LIMIT)
-        return time.monotonic() - began
+        ended = "select extract(epoch from max(finished_at)) from holdfast.attempts where run_id = %s"
+        return self.query(ended, run.id) - began
 
     def bare_job(self, number: int) -> float:
-        jobs = RayJobs(self.ray.address)
-        began = time.monotonic()
-        jobs.submit(f"bare-{new_id()}", f"exec python -m bench.ray_bare job {number}", {})
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            while True:
-                row = connection.execute("select count(*) from bench_bare where number = %s", [number]).fetchone()
-                if row is not None and row[0] >= WRITES_PER_JOB:
-                    return time.monotonic() - began
-                time.sleep(POLL_SECONDS)
+        began = self.query(NOW)
+        RayJobs(self.ray.address).submit(f"bare-{new_id()}", f"exec python -m bench.ray_bare job {number}", {})
+        self.until("select count(*) from bench_bare where number = %s", WRITES_PER_JOB, number)
+        return self.query("select extract(epoch from max(at)) from bench_bare where number = %s", number) - began
 
     def idle(self, seconds: float) -> float:
         """Transactions per second on this database in this time; the two that read the counter are not counted."""
@@ -168,8 +165,15 @@ def main() -> int:
     rounds = options.rounds or (2 if options.quick else 5)
     with temporary_lab() as lab, scratch(lab.postgres) as url:
         upgrade(url)
-        node = {"HOLDFAST_DATABASE_URL": url, "HOLDFAST_TASKS": "bench.ray_tasks", "HOLDFAST_LOG_LEVEL": "warning"}
-        ray = started(lambda: LocalRay({**os.environ, **node, "PYTHONPATH": str(ROOT)}, cpus=4))
+        make_table(url)
+        node = {
+            "HOLDFAST_DATABASE_URL": url,
+            "HOLDFAST_TASKS": "bench.ray_tasks",
+            "HOLDFAST_LOG_LEVEL": "warning",
+            # The source comes first: the interpreter may have another checkout installed.
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        }
+        ray = started(lambda: LocalRay({**os.environ, **node}, cpus=4))
         os.environ.update(ray.token)
         try:
             play(Bench(url, ray, node), rounds, 4000 if options.quick else 20_000, 10 if options.quick else 30)

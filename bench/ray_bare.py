@@ -18,6 +18,13 @@ import psycopg
 WRITES_PER_JOB = 4
 
 
+def make_table(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "create table bench_bare (number bigint, result text, at timestamptz default clock_timestamp())"
+        )
+
+
 class Adder:
     """An actor that does a batch of calls. Like those of Holdfast, it gets and gives JSON."""
 
@@ -39,7 +46,6 @@ async def drain(url: str, runs: int, batch: int, actors: int, milliseconds: floa
     for actor in made:
         await actor.add_all.remote(warm)
     connection = await psycopg.AsyncConnection.connect(url, autocommit=True)
-    await connection.execute("create table if not exists bench_bare (number bigint, result text)")
     lock = asyncio.Lock()
     left = list(range(runs))
     began = time.monotonic()
@@ -52,7 +58,7 @@ async def drain(url: str, runs: int, batch: int, actors: int, milliseconds: floa
             results = orjson.loads(await actor.add_all.remote(data))
             async with lock:
                 await connection.execute(
-                    "insert into bench_bare select * from unnest(%s::bigint[], %s::text[])",
+                    "insert into bench_bare (number, result) select * from unnest(%s::bigint[], %s::text[])",
                     [numbers, [str(result) for result in results]],
                 )
 
@@ -68,7 +74,7 @@ def job(url: str, number: int) -> None:
     result = add_one(number)
     with psycopg.connect(url, autocommit=True) as connection:
         for _ in range(WRITES_PER_JOB):
-            connection.execute("insert into bench_bare values (%s, %s)", [number, str(result)])
+            connection.execute("insert into bench_bare (number, result) values (%s, %s)", [number, str(result)])
 
 
 if __name__ == "__main__":
