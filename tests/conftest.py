@@ -1,7 +1,7 @@
 """Every test gets an empty database, cloned from one that was migrated once for the whole run.
 
 The server is `HOLDFAST_DATABASE_URL` if that is set, else the embedded one in a directory that all processes of the
-run share. There it does without fsync: a test run has nothing to lose.
+run share. It runs without fsync: a test run has nothing to lose.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from tests.databases import Databases, drop_database, with_database
 from tests.ordering import ordered
 from tests.servers import pgbouncer
 
-# Tests start more than a thousand interpreters. Without bytecode on disk each of them compiles hundreds of modules
-# anew, which takes three times as long as most of what it is started for.
+# Tests start more than a thousand interpreters. Without bytecode on disk each of them compiles hundreds of modules,
+# which takes three times as long as most of what it does.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Set by the process that pytest was started as, inherited by the workers of pytest-xdist.
 RUN_DIRECTORY = "HOLDFAST_TEST_RUN_DIRECTORY"
 PREFIX = "holdfast-test-"
-# Fixtures whose databases have a clock that can be turned.
+# Fixtures whose databases have a clock that tests can move.
 CLOCKED = {"timeline", "stage_url"}
-# The property under which tests of the explorer say how much they played.
+# The property in which tests of the explorer record how many schedules they played.
 EXPLORED = "explored"
 
-# A busy machine is no failure.
+# A busy machine must not fail a test.
 hypothesis.settings.register_profile(
     "holdfast", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
@@ -71,15 +71,15 @@ def claim(directory: Path) -> None:
 def sweep(parent: Path) -> None:
     """Remove what earlier runs left behind because they were killed."""
     for lock in parent.glob(f"{PREFIX}*/run.lock"):
-        with contextlib.suppress(FileNotFoundError):  # swept by somebody else at the same time
+        with contextlib.suppress(FileNotFoundError):  # removed by another process at the same time
             if lock.stat().st_uid == os.geteuid() and not locks.is_held(lock):
                 stop_if_unused(lock.parent / "home")
                 shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def stop_passing_on_ignored_signals() -> None:
-    """What `nohup` and a shell's `&` let this process ignore, it still survives, but programs that tests start do not
-    inherit it: a signal with a handler has its default action in a new program."""
+    """Replace ignored signals, as with `nohup` or a shell's `&`, by handlers that do nothing: programs that tests start
+    would inherit ignored signals, but a signal with a handler has its default action in a new program."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
@@ -92,7 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
         parent = quick_directory() or Path(tempfile.gettempdir())
         sweep(parent)
         directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        directory.chmod(0o711)  # so that root's server can be run by the account it becomes
+        directory.chmod(0o711)  # so that the account that runs root's server can enter it
         claim(directory)
         os.environ[RUN_DIRECTORY] = str(directory)
 
@@ -126,7 +126,7 @@ def run_directory() -> Path:
 
 @pytest.fixture(scope="session")
 def server_url(run_directory: Path) -> Iterator[str]:
-    """A server on which databases can be made; the address is that of its maintenance database."""
+    """A server on which databases can be created; the URL is that of its maintenance database."""
     external = os.environ.get("HOLDFAST_DATABASE_URL")
     if external:
         yield external
@@ -143,7 +143,7 @@ def server_connection(server_url: str) -> Iterator[psycopg.Connection]:
 
 @pytest.fixture(scope="session")
 def template_database(server_connection: psycopg.Connection, server_url: str, run_directory: Path) -> str:
-    """The name of a migrated database without connections, made by the first process that asks."""
+    """The name of a migrated database without connections, created by the first process that needs it."""
     from holdfast.schema.migrate import upgrade
 
     return _made_once(server_url, database_name(run_directory, "template"), None, upgrade)
@@ -151,7 +151,7 @@ def template_database(server_connection: psycopg.Connection, server_url: str, ru
 
 @pytest.fixture(scope="session")
 def clocked_template(server_url: str, template_database: str, run_directory: Path) -> str:
-    """The same with a clock that tests can turn."""
+    """The same with a clock that tests can move."""
 
     def install(url: str) -> None:
         with psycopg.connect(url, autocommit=True) as connection:
@@ -186,7 +186,7 @@ def databases(
 def clocked_databases(
     server_connection: psycopg.Connection, server_url: str, clocked_template: str, run_directory: Path
 ) -> Iterator[Databases]:
-    """Databases whose clock tests can turn."""
+    """Databases whose clock tests can move."""
     with _databases(server_connection, server_url, clocked_template, run_directory) as databases:
         yield databases
 
@@ -203,7 +203,7 @@ def _databases(connection: psycopg.Connection, url: str, template: str, run: Pat
 def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """An empty database at the latest schema, used by nothing else during and after the test.
 
-    The mark `fresh_database` asks for one that was never used: for tests of plans, sizes and statistics.
+    The mark `fresh_database` requests one that was never used, for tests of plans, sizes and statistics.
     """
     turns_clock = CLOCKED & set(request.fixturenames)
     databases: Databases = request.getfixturevalue("clocked_databases" if turns_clock else "databases")
@@ -213,7 +213,7 @@ def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def pooler_url(server_url: str) -> Iterator[str]:
-    """A PgBouncer in transaction mode before the server."""
+    """A PgBouncer in transaction mode in front of the server."""
     if shutil.which("pgbouncer") is None:
         pytest.skip("pgbouncer is not installed")
     with pgbouncer(server_url) as url:
@@ -222,7 +222,7 @@ def pooler_url(server_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def pooled_url(pooler_url: str, database_url: str) -> str:
-    """The way to the test's database through the pooler."""
+    """The URL of the test's database through the pooler."""
     return with_database(pooler_url, str(conninfo_to_dict(database_url)["dbname"]))
 
 

@@ -1,7 +1,7 @@
 """Databases for tests, emptied after a test and given to the next one under another name.
 
-To clone and drop a database makes the server write three checkpoints and copy 300 files; to empty one deletes a few
-rows. What a test gets is the same either way: a database at the latest schema without rows, without connections, and
+Cloning and dropping a database makes the server write three checkpoints and copy 300 files; emptying one deletes a few
+rows. A test gets the same either way: a database at the latest schema without rows, without connections, and
 with a name that no process of an earlier test knows. A database whose schema, settings or statistics are no longer
 those of the template is not emptied but dropped.
 """
@@ -19,14 +19,14 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
-# Deleted rows stay in the files until they are vacuumed; a plan must not depend on what many tests left there.
+# Deleted rows stay in the files until vacuum; plans must not depend on what many tests left there.
 USES = 40
 DISCONNECT_WITHIN = 30.0
-# To delete more than this takes longer than to clone.
+# Deleting more rows than this takes longer than cloning.
 MOST_BYTES = 2_000_000
 
-# Whatever a test changes besides rows makes a row of a catalog newer than the test, or one more, or one less. Objects
-# that come with the server have lower numbers; no test changes them.
+# Anything but rows that a test changes adds, removes or updates a row of a catalog. Objects that come with the server
+# have lower OIDs; no test changes them.
 _OWN = 16384
 _HERE = "datname = current_database()"
 _CATALOGS = {
@@ -114,13 +114,13 @@ class Databases:
         self._names = (f"{prefix}_{number}" for number in itertools.count(1))
         self._emptied: _Emptied | None = None
         self._as_cloned: State | None = None
-        # Emptying reads the sizes of files and goes around the guards of tables.
+        # Emptying reads the sizes of files and bypasses the triggers of tables.
         superuser = connection.execute("select usesuper from pg_user where usename = current_user").fetchone()
         self._may_empty = superuser == (True,)
 
     @contextmanager
     def lend(self, *, fresh: bool = False) -> Iterator[str]:
-        """The address of an empty database; `fresh` if even the files of its tables have to be new."""
+        """The URL of an empty database; with `fresh`, even the files of its tables are new."""
         name, uses = self._cloned() if fresh or self._emptied is None else self._renamed()
         since = self._transaction()
         try:
@@ -174,7 +174,7 @@ class Databases:
                 if connection.execute(_WRITTEN).fetchall()[0][0] > MOST_BYTES:
                     return False
                 connection.execute(_EMPTY)
-        except psycopg.OperationalError:  # a test may have closed the database to everyone
+        except psycopg.OperationalError:  # a test may have disallowed connections to the database
             return False
         return True
 
@@ -186,7 +186,7 @@ class Databases:
         return int(number)
 
     def _disconnect(self, name: str) -> None:
-        """End all sessions there, and wait until they have ended: the server itself looks only every 100 ms."""
+        """End all sessions of a database and wait for that: the server itself checks only every 100 ms."""
         ends_at = time.monotonic() + DISCONNECT_WITHIN
         end = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s"
         while self._connection.execute(end, [name]).fetchall():

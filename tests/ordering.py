@@ -1,7 +1,7 @@
-"""The order of tests: each process of a run begins with what takes longest.
+"""The order of tests: each process of a run begins with the longest tests.
 
 pytest-xdist gives each process an equal part of the list, and a process that has finished its part takes over the end
-of another one. A long test at the end of a part would leave the other processes with nothing to do meanwhile.
+of another one. A long test at the end of a part would leave the other processes idle.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Protocol, TypeVar
 
-# Folders and files whose tests take about ten seconds or more, most of which they wait for processes and leases. Those
-# that take longest come first. Tests of a folder or file stay in one process, because they share fixtures.
+# Folders and files whose tests take about ten seconds or more, mostly waiting for processes and leases, longest
+# first. Tests of a folder or file stay in one process, because they share fixtures.
 LONGEST = (
     "tests/upgrade",
     "tests/integration/test_demo.py",

@@ -1,4 +1,4 @@
-"""A PostgreSQL server from the programs in a directory, for tests that need another version than the embedded one."""
+"""A PostgreSQL server from the programs in a directory, for tests that need a version other than the embedded one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# Made by Debian's package: PostgreSQL refuses to run as root.
+# Created by Debian's package: PostgreSQL refuses to run as root.
 ACCOUNT = "postgres"
 
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")

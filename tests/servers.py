@@ -19,7 +19,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 START_WITHIN = 30.0
-# Room for the suite, and no waiting for the disk. Everything else is what the server comes with.
+# Enough connections for the suite, and no waiting for the disk; otherwise the server's defaults.
 FOR_TESTS = {"max_connections": "300", "fsync": "off"}
 
 
@@ -31,7 +31,7 @@ def binaries(version: str) -> Path | None:
 
 @contextmanager
 def stock_postgres(version: str, settings: Mapping[str, str] = FOR_TESTS, *, local: bool = False) -> Iterator[str]:
-    """The address of a server with its default settings, on a free port; it is gone afterwards.
+    """The URL of a server with its default settings on a free port, which is stopped afterwards.
 
     With `local` the address is that of its Unix socket.
     """
@@ -63,11 +63,11 @@ def stock_postgres(version: str, settings: Mapping[str, str] = FOR_TESTS, *, loc
 
 @contextmanager
 def pgbouncer(server_url: str, **settings: Any) -> Iterator[str]:
-    """The address of a PgBouncer in transaction mode before this server; any of its databases may be named."""
+    """The URL of a PgBouncer in transaction mode in front of this server, for any of its databases."""
     target = conninfo_to_dict(server_url)
     host, user = str(target["host"]), str(target["user"])
-    # The socket of an embedded server can be reached by the account that runs it, and by root, as whom PgBouncer
-    # does not run.
+    # Only the account that runs an embedded server, and root, can reach its socket, and PgBouncer does not run as
+    # root.
     account = _owner(Path(host)) if host.startswith("/") else _account()
     with _directory(account) as directory:
         port = free_port()
@@ -108,7 +108,7 @@ def free_port() -> int:
 
 
 def _account() -> tuple[int, int] | None:
-    """What servers run as: this user, or another one if this is root, as whom they refuse to run."""
+    """The account that servers run as: this user, or another one if this is root, which they refuse."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -170,7 +170,7 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
-    """End it at once: its data goes anyway."""
+    """Stop it immediately: its data is deleted anyway."""
     server.send_signal(3)
     try:
         server.wait(10)

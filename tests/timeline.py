@@ -1,4 +1,4 @@
-"""Tests as timelines: who does what, and how much later.
+"""Tests as timelines: who does what, and when.
 
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
@@ -6,7 +6,7 @@
     timeline.worker("b").takes(run)
     assert not timeline.worker("a").succeeds(claim).accepted
 
-A timeline needs something that performs operations, on a database whose clock can be turned (`testing.clock`).
+A timeline needs something that performs operations, on a database whose clock can be moved (`testing.clock`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Worker:
         return self._tasks if self._tasks is not None else sorted(self._timeline.tasks)
 
     def claim(self, limit: int = 1, *queues: str, after: Claim | None = None) -> list[Claim]:
-        """Claim up to `limit` runs from these queues, `default` if none is named, looking only behind `after`."""
+        """Claim up to `limit` runs from these queues, `default` if none is named, starting after the run of `after`."""
         positions = [Position(queue) for queue in queues or ("default",)]
         if after is not None:
             positions = [Position(after.queue, after.ord, after.rank_at, after.run_id)]
@@ -95,7 +95,7 @@ class Worker:
         return claim
 
     def take_over(self, ref: AttemptRef, claimed_by: Worker, **details: Any) -> Claim | None:
-        """Take the lease of an attempt over from the worker that claimed it, if it can be had."""
+        """Take over the lease of an attempt from the worker that claimed it, if possible."""
         return self._perform(lambda: ops.take_over(self.id, ref, claimed_by.id, executor="ray_job", details=details))
 
     def takes_over(self, ref: AttemptRef, claimed_by: Worker, **details: Any) -> Claim:
@@ -161,7 +161,7 @@ class Timeline:
             target += timedelta(days=1)
         clock.move(self._connection, target - now)
 
-    # Who acts.
+    # Actors.
 
     def perform(self, make_op: Callable[[], Op[T]]) -> T:
         return self._driver.perform(make_op)
@@ -177,7 +177,7 @@ class Timeline:
             self._workers[name] = Worker(self, info)
         return self._workers[name]
 
-    # What is asked.
+    # Requests.
 
     def submit(self, parameters: object = None, **options: Any) -> str:
         """Submit a run and return its id."""
@@ -208,7 +208,7 @@ class Timeline:
     def resume(self, queue: str) -> None:
         self.ask(queues.resume(queue))
 
-    # What is seen.
+    # Reads.
 
     def get(self, run: str) -> RunRecord:
         return self.perform(lambda: ops.get(run))

@@ -37,7 +37,7 @@ def wanted(extras: Iterable[str]) -> set[str]:
     optional = project["optional-dependencies"]
     unknown = sorted(set(extras) - set(optional))
     if unknown:
-        raise SystemExit(f"no such extra: {', '.join(unknown)}; there are {', '.join(optional)}")
+        raise SystemExit(f"no such extra: {', '.join(unknown)}; known extras: {', '.join(optional)}")
     names: set[str] = set()
     for requirement in [*project["dependencies"], *(r for extra in extras for r in optional[extra])]:
         if normal(requirement) == project["name"]:
@@ -63,7 +63,7 @@ def selected(extras: Iterable[str]) -> str:
     pinned = entries((ROOT / "constraints.txt").read_text())
     missing = sorted(names - {name for name, _, _ in pinned})
     if missing:
-        raise SystemExit(f"constraints.txt lacks {', '.join(missing)}: run make constraints")
+        raise SystemExit(f"constraints.txt lacks {', '.join(missing)}; run make constraints")
     while True:
         reached = {name for name, via, _ in pinned if name not in names and via & names}
         if not reached:
@@ -155,7 +155,7 @@ def main(where: str, *extras: str) -> None:
         pinned = selected(extras)
         requirements.write_text(pinned)
         if not fits(venv):
-            say(f"making {where} with Python {sys.version.split()[0]}")
+            say(f"creating {where} with Python {sys.version.split()[0]}")
             subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
         pip: list[str | Path] = [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
         install = [*pip, "install", "--no-deps", "--no-compile"]
@@ -165,7 +165,7 @@ def main(where: str, *extras: str) -> None:
         Progress(venv, total).follow([*install, *hashed])
         subprocess.run([*install, "-qq", "--no-build-isolation", "--editable", ROOT], check=True)
         subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
-        say(f"{where} is ready, after {time.monotonic() - began:.0f} s")
+        say(f"{where} is ready after {time.monotonic() - began:.0f} s")
 
 
 def say(text: str) -> None:

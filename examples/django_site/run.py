@@ -1,4 +1,4 @@
-"""Start the example: a PostgreSQL of its own, the site, and a worker that is started again if it dies.
+"""Start the example: its own PostgreSQL server, the site, and a worker that is restarted if it dies.
 
 python examples/django_site/run.py [--port 8000]
 """
@@ -44,7 +44,7 @@ def main() -> None:
         stack.callback(stop, site)
         worker = subprocess.Popen(manage("holdfast_worker", "--no-reload"))
         stack.callback(lambda: stop(worker))
-        print(f"http://{address}/ (Ctrl-C ends it)", flush=True)
+        print(f"http://{address}/ (Ctrl-C stops it)", flush=True)
         while site.poll() is None:
             if worker.poll() is not None:
                 worker = subprocess.Popen(manage("holdfast_worker", "--no-reload"))

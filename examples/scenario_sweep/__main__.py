@@ -1,9 +1,9 @@
-"""Makes the input, starts the job, waits, and tells what came out.
+"""Creates the input, starts the job, waits for it, and prints the results.
 
     python -m examples.scenario_sweep [--sets 1000] [--chunk-size 25] [--paths 2000] [--input FILE] [--workers 1]
 
-Uses the database that HOLDFAST_DATABASE_URL names, else the embedded server. With `--workers 0` nothing is started:
-workers that run already have to know the tasks (`holdfast worker --tasks examples.scenario_sweep.tasks`).
+Uses the database that HOLDFAST_DATABASE_URL names, or else the embedded server. With `--workers 0`, no workers are
+started; start them yourself, with the tasks: `holdfast worker --tasks examples.scenario_sweep.tasks`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.jobs import sync
 
 @contextlib.contextmanager
 def workers(amount: int) -> Iterator[None]:
-    """Workers of our own, stopped in the end."""
+    """Start workers, and stop them at the end."""
     command = [sys.executable, "-m", "holdfast", "worker", "--tasks", tasks.__name__]
     environment = {"HOLDFAST_LOG_LEVEL": "warning", **os.environ}
     started = [subprocess.Popen(command, env=environment) for _ in range(amount)]
@@ -40,7 +40,7 @@ def workers(amount: int) -> Iterator[None]:
 
 
 def sweep(path: Path, chunk_size: int, paths: int, timeout: float) -> bool:
-    """Run the job and say how it went; tells whether it succeeded."""
+    """Run the job and print its results. Returns whether it succeeded."""
     given = {"path": str(path.absolute()), "chunk_size": chunk_size, "paths": paths}
     job = sync.create_job(
         "scenario sweep", [{"entrypoint": tasks.plan, "kwargs": given, "key": "plan"}], timeout=timeout
@@ -67,10 +67,10 @@ def sweep(path: Path, chunk_size: int, paths: int, timeout: float) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", type=int, default=1000, help="how many sets to make")
-    parser.add_argument("--chunk-size", type=int, default=25, help="sets for each task")
-    parser.add_argument("--paths", type=int, default=2000, help="simulated paths for each set")
-    parser.add_argument("--input", type=Path, help="sets of your own, as Parquet, instead of made ones")
+    parser.add_argument("--sets", type=int, default=1000, help="how many sets of parameters to generate")
+    parser.add_argument("--chunk-size", type=int, default=25, help="number of sets per task")
+    parser.add_argument("--paths", type=int, default=2000, help="number of simulated paths per set")
+    parser.add_argument("--input", type=Path, help="a Parquet file with your own sets, instead of generated ones")
     parser.add_argument("--workers", type=int, default=1, help="how many workers to start")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds until the job is stopped")
     options = parser.parse_args()

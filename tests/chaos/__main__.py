@@ -1,9 +1,9 @@
-"""Faults under load, and a judgement at the end.
+"""Faults under load, with a check of the results at the end.
 
     python -m tests.chaos [--seconds 600] [--seed N] [--postgres 15] [--no-pooler] [--only FAULT ...]
 
-Exits with 1 if anything was lost, doubled, stuck, misjudged or otherwise wrong. The seed is printed first; the same
-seed draws the same faults and the same requests at the same moments, as far as the machine keeps up.
+Exits with 1 if anything was lost, duplicated, stuck, misjudged or otherwise wrong. The seed is printed first; the same
+seed gives the same faults and requests at the same times, as far as the machine keeps up.
 """
 
 from __future__ import annotations

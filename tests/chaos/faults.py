@@ -1,9 +1,9 @@
-"""What is done to the workers, the server, the pooler and the wire. Each fault says when it is undone, if ever.
+"""Faults of the workers, the server, the pooler and the network. Each fault returns when it is undone, if ever.
 
     begin(stage, dice) -> None, or (seconds, undo)
 
-The dice decide which fault comes next, when, and how long it lasts, so a seed gives the same sequence again. Where a
-fault meets a world in which it cannot happen (no pooler, a server on its way up) it is counted as not possible.
+A seeded random generator decides which fault comes next, when, and how long it lasts, so a seed gives the same sequence
+again. A fault that is not possible at the moment (no pooler, a server that is starting) is counted as such.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Undo = tuple[float, Callable[[], None]]
 
 
 class NotPossible(Exception):
-    """The fault cannot be done to the stage as it is."""
+    """The fault is not possible in the current state of the stage."""
 
 
 @dataclass
 class Stage:
-    """Everything that faults can be done to."""
+    """Everything that faults can affect."""
 
     postgres: Postgres
     pooler: Pooler | None
@@ -46,7 +46,7 @@ class Stage:
     threads: list[threading.Thread] = field(default_factory=list)
 
     def worker(self, dice: random.Random) -> Member:
-        """A worker that runs and is not being tortured already."""
+        """A running worker that has no fault at the moment."""
         member = dice.choice(self.fleet.members)
         if not member.running or member.leaving or member.frozen:
             raise NotPossible
@@ -110,7 +110,7 @@ def cut_wire(stage: Stage, dice: random.Random) -> Undo:
 
 
 def silence_wire(stage: Stage, dice: random.Random) -> Undo:
-    """Nothing comes through for a while, then the connections are found broken."""
+    """No data passes for a while, then the connections break."""
     stage.wire.swallow()
 
     def undo() -> None:
@@ -128,7 +128,7 @@ def kill_pooler(stage: Stage, dice: random.Random) -> None:
 
 
 def crash_backend(stage: Stage, dice: random.Random) -> None:
-    """Kill one session's process: the server ends all others, recovers, and goes on."""
+    """Kill one session's process: the server ends all others, recovers, and continues."""
     backends = stage.postgres.backends()
     if not backends:
         raise NotPossible
@@ -147,12 +147,12 @@ def kill_server(stage: Stage, dice: random.Random) -> None:
 
 
 def read_only_database(stage: Stage, dice: random.Random) -> Undo:
-    """New sessions of the database may not write, and all sessions are new: as if another server had taken over."""
+    """End all sessions, and make new ones read-only, as if another server had taken over."""
     return _read_only(stage, dice.uniform(0.001, 0.4), by_database=True)
 
 
 def read_only_server(stage: Stage, dice: random.Random) -> Undo:
-    """Sessions find from one statement to the next that they may not write."""
+    """Make existing sessions read-only between two statements."""
     return _read_only(stage, dice.uniform(0.001, 0.4), by_database=False)
 
 
@@ -161,7 +161,7 @@ def read_only_past_the_lease(stage: Stage, dice: random.Random) -> Undo:
 
 
 def standby(stage: Stage, dice: random.Random) -> Undo:
-    """The server comes back as a standby, which refuses to write whatever a session sets, and is promoted later."""
+    """Restart the server as a standby, which rejects writes whatever a session sets, and promote it later."""
     if stage.read_only:
         raise NotPossible
     stage.postgres.demote()
@@ -225,7 +225,7 @@ def _set_read_only(stage: Stage, by_database: bool, *, on: bool) -> None:
         connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [DATABASE])
 
 
-# The weight of each fault when the next one is drawn.
+# The weight of each fault in the random choice.
 FAULTS: dict[Fault, int] = {
     kill_tree: 8,
     kill_supervisor: 4,

@@ -1,4 +1,4 @@
-"""The workers: processes as anyone would start them, each with its own way to the database."""
+"""The workers: ordinary processes, each with its own connection to the database."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.chaos.tasks import NOTES
 ROOT = Path(__file__).parents[2]
 MARK = "CHAOS_WORKER"
 STOP_SECONDS = 30.0
-# How long what a worker started may take to notice that the worker is gone.
+# How long processes started by a worker may take to notice that the worker is gone.
 SURVIVAL_SECONDS = 5.0
 UNREACHABLE_EXIT = 69
 
 
 @dataclass
 class Member:
-    """One place in the fleet; killed workers are replaced by new ones in the same place."""
+    """One position in the fleet; a killed worker is replaced by a new one in the same position."""
 
     name: str
     route: str
@@ -82,7 +82,7 @@ class Fleet:
             )  # fmt: skip
 
     def tend(self) -> None:
-        """Replace workers that have ended. One that ended unasked, after it had started, is a defect."""
+        """Replace workers that have ended. A worker that started and then ended without being asked is a defect."""
         for member in self.members:
             if member.process is None or (code := member.process.poll()) is None:
                 continue
@@ -90,7 +90,7 @@ class Fleet:
             if member.leaving and started:
                 how, fine = "was asked to stop", code == 0
             elif member.leaving:
-                # The signal may come before the interpreter has run a line of ours.
+                # The signal may arrive before the interpreter has run any of our code.
                 how, fine = "was asked to stop while it started", code in (0, -signal.SIGTERM)
             elif started:
                 how, fine = "ended unasked", False
@@ -106,7 +106,7 @@ class Fleet:
             self._survived(mark, self._gone.pop(mark)[1], _marked(mark))
 
     def _log_of(self, member: Member) -> tuple[bool, str]:
-        """Whether the worker that ended had entered itself, and the last error in its log."""
+        """Whether the ended worker had registered, and the last error in its log."""
         log = (self._directory / f"worker-{member.name}.log").read_bytes()[member.log_from :]
         lines = log.decode(errors="replace").splitlines()
         telling = [line for line in lines if '"level": "error"' in line or not line.startswith("{")]
@@ -117,28 +117,28 @@ class Fleet:
         self.start(member)
 
     def _survived(self, mark: str, how: str, left: list[int]) -> None:
-        """Complain of processes that outlived their supervisor, and end them."""
+        """Report processes that outlived their supervisor, and kill them."""
         if left:
             names = ", ".join(sorted({_command(pid) for pid in left}))
             self.complaints.append(f"{len(left)} processes outlived the worker {mark}, which {how}: {names}")
         self._kill(left)
 
     def kill_tree(self, member: Member) -> None:
-        """Kill a worker and all its descendants at the same instant, as a machine that fails does."""
+        """Kill a worker and all its descendants at the same instant, as a machine failure does."""
         assert member.process is not None
         self._kill(reversed(suspend_family(member.process.pid)))
         member.process.wait()
         self._replace(member, "was killed with its descendants")
 
     def kill_supervisor(self, member: Member) -> None:
-        """Kill the supervisor alone: what it started has to end by itself."""
+        """Kill only the supervisor: the processes that it started must end by themselves."""
         assert member.process is not None
         member.process.kill()
         member.process.wait()
         self._replace(member, "was killed alone")
 
     def children_of(self, member: Member) -> list[int]:
-        """The processes in which runs run, and those between them and the supervisor; helpers of tasks left out."""
+        """The processes that execute runs, and their guardians, without processes started by tasks."""
         assert member.process is not None
         return [pid for pid in family(member.process.pid)[1:] if not _command(pid).startswith("sleep")]
 
@@ -164,7 +164,7 @@ class Fleet:
         member.process.terminate()
 
     def close(self) -> None:
-        """Stop all in good order, kill who does not, and complain of whatever is left."""
+        """Stop all workers cleanly, kill those that do not stop, and report what is left."""
         started = [member for member in self.members if member.process is not None]
         for member in started:
             self.thaw(member)
@@ -196,8 +196,8 @@ class Fleet:
 def suspend_family(pid: int) -> list[int]:
     """Suspend a process and all its descendants; returns them, parents first.
 
-    One that is started while the others are looked for is found by the next look: a process that got SIGSTOP starts no
-    other. Without that look, `kill_tree` would leave it behind without the guardian that would have ended it.
+    The search is repeated, because a process may start while the others are being found; a suspended process starts no
+    more. Otherwise `kill_tree` would leave it behind without the guardian that would have killed it.
     """
     suspended: list[int] = []
     while found := [one for one in family(pid) if one not in suspended]:
@@ -209,7 +209,7 @@ def suspend_family(pid: int) -> list[int]:
 
 
 def _marked(mark: str) -> list[int]:
-    """The processes that carry this mark in their environment: that worker and all that descend from it."""
+    """The processes with this mark in their environment: a worker and all its descendants."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():

@@ -1,4 +1,4 @@
-"""One run of the harness: a server, workers, users, faults at random moments, and the judgement at the end."""
+"""One run of the harness: a server, workers, users, faults at random times, and a check of the results at the end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Options:
 
 @dataclass
 class Report:
-    """What was done and what came of it."""
+    """What was done, and the results."""
 
     options: Options
     seconds: float = 0.0
@@ -84,7 +84,7 @@ def say(line: str) -> None:
 
 
 def run(options: Options) -> Report:
-    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it tells of each session that was cut
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it would log each session that was cut
     report = Report(options)
     with directory(options.keep) as place:
         Chaos(options, report, place).run()
@@ -93,7 +93,7 @@ def run(options: Options) -> Report:
 
 @contextmanager
 def directory(kept: Path | None) -> Iterator[Path]:
-    """A place for everything: in memory if there is plenty, and gone afterwards unless it is to be kept."""
+    """A directory for everything: in memory if there is enough, and removed afterwards unless it is kept."""
     if kept is not None:
         kept.mkdir(parents=True)
         kept.chmod(0o711)
@@ -204,7 +204,7 @@ class Chaos:
             time.sleep(TICK)
 
     def _faults(self) -> Iterator[Fault]:
-        """Each fault once, in any order, and from then on by weight: a short run sees all of them too."""
+        """Each fault once in random order, then by weight, so that a short run has all of them too."""
         weights = self._options.faults()
         yield from self._dice.sample(list(weights), len(weights))
         while True:
@@ -221,7 +221,7 @@ class Chaos:
                 self._report.backends = max(self._report.backends, len(stage.postgres.backends()))
 
     def _strike(self, stage: Stage, fault: Fault) -> None:
-        # Each fault draws from dice of its own, so that one that was not possible does not change those after it.
+        # Each fault has its own random generator, so that an impossible fault does not change later ones.
         dice = random.Random(self._dice.random())
         try:
             undo = fault(stage, dice)
@@ -234,7 +234,7 @@ class Chaos:
             heapq.heappush(self._undo, (time.monotonic() + seconds, next(self._numbers), mend))
 
     def _mend(self, undo: Callable[[], None]) -> None:
-        """Undo a fault, once the server answers: another fault may have taken it away meanwhile."""
+        """Undo a fault once the server responds: another fault may have stopped it in the meantime."""
 
         def undone() -> bool:
             with suppress(psycopg.OperationalError):
@@ -245,7 +245,7 @@ class Chaos:
         until(undone, DRAIN_SECONDS, "a fault can be undone")
 
     def _make_whole(self, stage: Stage) -> None:
-        """Undo what is still to be undone, at once: from now on everything works."""
+        """Undo all active faults immediately, so that everything works from now on."""
         stage.postgres.start()
         while self._undo:
             self._mend(heapq.heappop(self._undo)[2])
@@ -254,7 +254,7 @@ class Chaos:
             stage.fleet.thaw(member)
 
     def _drain(self, stage: Stage) -> float:
-        """Wait until nothing is left to do; what is left after that is stuck."""
+        """Wait until all runs have ended; those that have not by then are stuck."""
         began = time.monotonic()
         while time.monotonic() < began + DRAIN_SECONDS:
             stage.fleet.tend()

@@ -1,10 +1,10 @@
-"""What must hold at the end, from the rows, the notes of the task bodies, and the answers that users got.
+"""What must hold at the end, according to the rows, the notes of the task bodies, and the responses that users got.
 
-LOST        an acknowledged run or row is not there
-DOUBLED     a run with two endings, two rows of one effect, one key with two runs, a success counted twice
-STUCK       something has not ended although workers had all the time
-MISJUDGED   a success recorded as a failure, or a failure without the body having run
-WRONG       anything else that does not agree: endings, results, counters, invariants
+LOST        an acknowledged run or row does not exist
+DOUBLED     a run that ended twice, two rows of one effect, one key with two runs, a success counted twice
+STUCK       something has not ended although workers had enough time
+MISJUDGED   a success recorded as a failure, or a failure although the body did not run
+WRONG       any other inconsistency: outcomes, results, counters, invariants
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Judge:
         return self._connection.execute(query, values or None).fetchall()  # type: ignore[arg-type]
 
     def violations(self, url: str) -> list[str]:
-        """Everything but what is `stuck`: that is asked for while the workers still live."""
+        """All violations except `stuck`, which is checked while the workers are still running."""
         checks = (self.lost, self.doubled, self.effects, self.endings_as_meant, self.asked, self.kin)
         found = [one for check in checks for one in check()]
         found += [f"WRONG: {name}: {detail}" for name, *detail in disagreements(self._connection)]
@@ -66,7 +66,7 @@ class Judge:
         return found
 
     def lost(self) -> Violations:
-        """Every acknowledged run and job is there; what was rolled back is not."""
+        """Every acknowledged run and job exists; those that were rolled back do not."""
         runs = {run_id for (run_id,) in self.rows("select id::text from holdfast.runs")}
         jobs = {job_id for (job_id,) in self.rows("select id::text from holdfast.jobs")}
         for run_id in self._ledger.runs.keys() - runs:
@@ -90,7 +90,7 @@ class Judge:
     def _why(self, run_id: str) -> str:
         try:
             reasons = "; ".join(reason.detail for reason in self._client.why(run_id))
-        except Exception as error:  # noqa: BLE001 - the list of violations goes on
+        except Exception as error:  # noqa: BLE001 - the other violations are still listed
             return f"why raised {type(error).__name__}: {error}"
         held = self.rows("select status, number, reason from holdfast.attempts where run_id = %s order by 2", run_id)
         return f"{reasons} (attempts {held})"
@@ -122,7 +122,7 @@ class Judge:
                 yield f"{kind}: effects of run {run_id} ({status}, attempt {number}) are those of attempts {written}"
 
     def endings_as_meant(self) -> Violations:
-        """Each run ended as its task, its dependencies and its users meant it to."""
+        """Each run ended as its task, its dependencies and its users require."""
         excused = self._excused()
         for run_id, task, number, status, outcome, reason, error, result in self.rows(
             """select runs.id::text, task, number, attempts.status, outcome, reason, error, result
@@ -154,7 +154,7 @@ class Judge:
             yield f"WRONG: {about} was reopened and failed again: {said}"
 
     def _excused(self) -> set[str]:
-        """Runs that may have been cancelled: by a user, with their job, or because of what they waited for."""
+        """Runs that may have been cancelled: by a user, with their job, or because of a dependency."""
         asked = set(self._ledger.cancel_asked)
         for run_id, job_id in self.rows("select id::text, job_id::text from holdfast.runs where job_id is not null"):
             if job_id in self._ledger.stop_asked:
@@ -183,7 +183,7 @@ class Judge:
                 yield f"WRONG: job {job_id} ({kind}) ended {outcome}"
 
     def kin(self) -> Violations:
-        """Parents have their two children, however often they ran; a step has the result that the run returned."""
+        """Parents have two children, however often they ran; a step has the result that the run returned."""
         for run_id, children in self.rows(
             """select runs.id::text, (select count(*) from holdfast.runs as child where child.parent_id = runs.id)
                from holdfast.runs join holdfast.attempts on run_id = runs.id and outcome = 'SUCCEEDED'
@@ -201,7 +201,7 @@ class Judge:
                 yield f"DOUBLED: run {run_id} returned {result} for a step whose kept result is {kept}"
 
     def invariants(self, url: str) -> Violations:
-        """The explorer's, on every run; and what was counted is what happened."""
+        """The explorer's invariants for every run, and exact counters."""
         ids = [run_id for (run_id,) in self.rows("select id::text from holdfast.runs order by id")]
         tasks = dict(self.rows("select id::text, task from holdfast.runs"))
         by_task: dict[str, list[History]] = defaultdict(list)
@@ -211,7 +211,7 @@ class Judge:
                 for run_id, history in read(session, ids[first : first + BATCH]).items():
                     by_task[tasks[run_id]].append(history)
                     if history.places:
-                        continue  # it has not ended, and is known as STUCK
+                        continue  # it has not ended, and is reported as STUCK
                     for name, check in INVARIANTS.items():
                         for complaint in check(history):
                             yield f"WRONG: {name}: run {run_id} ({tasks[run_id]}): {complaint}"
@@ -222,7 +222,7 @@ class Judge:
             session.close()
 
     def verified(self) -> Violations:
-        """`holdfast runs verify` on the latest ones."""
+        """`holdfast runs verify` for the latest runs."""
         for (run_id,) in self.rows("select id::text from holdfast.runs order by id desc limit %s", VERIFIED):
             for check in verify(self._client, run_id):
                 if not check.holds:

@@ -1,6 +1,6 @@
-"""The users: threads that submit, cancel, reopen, make jobs, and hold transactions open, at a steady rate.
+"""The users: threads that submit, cancel and reopen runs, create jobs, and hold transactions open, at a steady rate.
 
-The answers that they get are kept in the ledger. A call that raised was not acknowledged: it may have happened or not.
+The responses that they get are recorded in the ledger. A call that raised was not acknowledged, but may have succeeded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE = 60.0
 
 @dataclass
 class Ledger:
-    """The answers that users got, and what they asked for without an answer."""
+    """The responses that users got, and the requests without a response."""
 
     runs: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Ledger:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def failed(self, where: str, error: Exception) -> None:
-        """A call raised. Errors that are not ours have no business with a caller."""
+        """Record that a call raised. Only Holdfast's own errors may reach a caller."""
         with self.lock:
             self.errors[f"{where}: {type(error).__name__}"] += 1
             if not isinstance(error, HoldfastError):
@@ -60,7 +60,7 @@ class Ledger:
 
 
 class User(threading.Thread):
-    """Does one thing after the other, at a rate."""
+    """Makes one request after the other, at a given rate."""
 
     def __init__(self, number: int, seed: int, client: Client, url: str, ledger: Ledger, rate: float) -> None:
         super().__init__(name=f"chaos-user-{number}", daemon=True)
@@ -153,7 +153,7 @@ class User(threading.Thread):
             self._acknowledged(run.id, "chaos.inline", n)
 
     def keyed(self) -> None:
-        """The same request until it is answered, and then once more: one run."""
+        """Repeat a request until it is acknowledged, and then once more: it must create one run."""
         parameters, key = {"n": self._n}, f"key-{self._n}"
         answers: list[str] = []
         ends = time.monotonic() + PATIENCE
@@ -170,7 +170,7 @@ class User(threading.Thread):
         self._open.append((self._submit("chaos.second_wind", {"n": self._n}), time.monotonic() + PATIENCE))
 
     def _reopen(self) -> None:
-        """Reopen what has failed as it was meant to."""
+        """Reopen runs that have failed as expected."""
         kept = []
         for run_id, ends in self._open:
             try:
@@ -190,7 +190,7 @@ class User(threading.Thread):
         self._open = kept
 
     def cancelled(self) -> None:
-        """Cancel a run of one's own, soon or at once."""
+        """Submit a run and cancel it, immediately or soon."""
         run_id = self._submit("chaos.plain", {"n": self._n, "seconds": self._dice.uniform(0.5, 3.0)})
         self._stopping.wait(self._dice.choice([0.0, 0.05, 0.5]))
         self._ledger.cancel_asked.add(run_id)
@@ -215,7 +215,7 @@ class User(threading.Thread):
         self._acknowledged(join.id, "chaos.total", sum(range(rows)))
 
     def graph(self) -> None:
-        """Tasks that wait for each other; one fails, and is not critical."""
+        """Tasks that depend on each other; one of them fails and is not critical."""
         seconds = self._seconds()
         job = self._jobs.create_job(
             "graph",
@@ -247,7 +247,7 @@ class User(threading.Thread):
             self._ledger.jobs[job_id] = kind
 
     def in_transaction(self) -> None:
-        """A run and a row of the application, in one transaction: both are there, or neither is."""
+        """Write a run and a row of the application in one transaction: either both exist, or neither."""
         committing = self._dice.random() < 0.7
         pause = self._dice.choice([0.0, self._dice.uniform(0.0, 0.5)])
         with suppress(psycopg.Error), psycopg.connect(self._url, connect_timeout=5) as connection:
@@ -263,7 +263,7 @@ class User(threading.Thread):
 
 
 def hold_locks(client: Client, url: str, ledger: Ledger, dice: random.Random, seconds: float) -> str:
-    """One transaction of an application that touches a job and a running run, and is slow to end."""
+    """A transaction of an application that locks a job and a running run, and stays open for a while."""
     held = "nothing"
     with suppress(psycopg.Error, HoldfastError), psycopg.connect(url, connect_timeout=5) as connection:
         open_jobs = connection.execute("select id::text from holdfast.jobs where finished_at is null").fetchall()

@@ -1,4 +1,4 @@
-"""The report, for people: faults, calls, endings, attempts, and the violations by kind."""
+"""The report as text: faults, calls, outcomes, attempts, and the violations by kind."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def by_kind(violations: list[str]) -> Counter[str]:
 
 
 def ack(violations: list[str]) -> list[str]:
-    """Each kind with its count, and a few of each pattern: ids and numbers left out, many are the same."""
+    """Each kind with its count, and a few examples of each pattern, which is the text without ids and numbers."""
     found = by_kind(violations)
     lines = ["violations: " + ", ".join(f"{found[kind]} {kind}" for kind in KINDS)]
     patterns: dict[str, list[str]] = defaultdict(list)

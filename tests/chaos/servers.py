@@ -1,6 +1,6 @@
-"""A PostgreSQL server and a pooler of the harness's own: started, crashed, demoted and ended by process id.
+"""The harness's own PostgreSQL server and pooler, which it starts, crashes, demotes and stops by process id.
 
-Both run on loopback, in a directory of the harness, as another account if the harness is root. The kernel ends them
+Both run on loopback, in a directory of the harness, under another account if the harness is root. The kernel kills them
 if the harness dies (`setpriv --pdeathsig`), so nothing outlives it.
 """
 
@@ -30,10 +30,10 @@ POOLER = "/usr/sbin/pgbouncer"
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "max_connections": 250,
-    # A crash of processes loses nothing that the kernel has; only a power failure would.
+    # A process crash loses nothing that the kernel has received; only a power failure would.
     "fsync": "off",
     "full_page_writes": "off",
-    # A standby has to be able to serve readers.
+    # A standby must be able to serve readers.
     "wal_level": "replica",
     "hot_standby": "on",
     "log_min_messages": "warning",
@@ -68,7 +68,7 @@ class Owner:
         self.uid, self.gid = (entry.pw_uid, entry.pw_gid) if entry else (os.geteuid(), os.getegid())
 
     def prefix(self) -> list[str]:
-        """What a command starts with so that it runs under this account and ends with the harness."""
+        """The prefix of a command that makes it run under this account and end with the harness."""
         drop = [f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups"] if self.dropping else []
         return ["setpriv", *drop, "--pdeathsig", "KILL"]
 
@@ -86,7 +86,7 @@ def _exists(name: str) -> bool:
 
 
 def programs(version: str | None, directory: Path, owner: Owner) -> Path:
-    """Where `initdb` and `postgres` are: Debian's of that version, else the embedded ones, reachable for the owner."""
+    """The directory of `initdb` and `postgres`: Debian's of that version, or else the embedded ones, for `owner`."""
     if version is not None:
         found = Path(DEBIAN.format(version))
         if not (found / "postgres").exists():
@@ -120,7 +120,7 @@ class Postgres:
         return f"postgresql://{ROLE}@127.0.0.1:{self.port}/{database}?sslmode=disable"
 
     def connect(self, database: str = DATABASE) -> psycopg.Connection[Any]:
-        """A session of the harness, which may write whatever the faults have done to the settings."""
+        """A session of the harness, which can write regardless of the settings that faults have changed."""
         return psycopg.connect(
             self.url_of(database),
             autocommit=True,
@@ -141,7 +141,7 @@ class Postgres:
             file.writelines(f"{name} = '{value}'\n" for name, value in lines.items())
 
     def start(self) -> None:
-        """Start it and return once it answers, recovered; a killed server's last processes may have to end first."""
+        """Start the server and return once it responds. Processes of a killed server may have to end first."""
         until(self._starts, START_SECONDS, "the server starts")
 
     def _starts(self) -> bool:
@@ -166,14 +166,14 @@ class Postgres:
         return True
 
     def end(self, how: signal.Signals) -> None:
-        """Signal the postmaster and wait until it is gone: SIGINT in good order, SIGQUIT at once, SIGKILL a crash."""
+        """Signal the postmaster and wait until it is gone: SIGINT and SIGQUIT shut it down, SIGKILL crashes it."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(START_SECONDS)
             self._process = None
 
     def demote(self) -> None:
-        """Stop at once and come back as a standby: every write is refused until `promote`."""
+        """Stop immediately and restart as a standby, which rejects every write until `promote`."""
         self.end(signal.SIGQUIT)
         mark = self._data / "standby.signal"
         mark.touch()
@@ -194,7 +194,7 @@ class Postgres:
 
 
 class Pooler:
-    """PgBouncer in transaction mode, as Debian configures it otherwise."""
+    """PgBouncer in transaction mode, otherwise with Debian's defaults."""
 
     def __init__(self, directory: Path, server_port: int, owner: Owner) -> None:
         self._directory = directory / "pooler"

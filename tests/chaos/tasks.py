@@ -1,8 +1,8 @@
-"""What the workers run under faults. Every body notes that it began and that it is about to return.
+"""The tasks that run during faults. Every body notes that it began and that it is about to return.
 
-The notes are lines in one file that all processes append to; they tell what really happened, whatever the database
-says. Budgets are large, so that no run can fail because faults took all its attempts: a FAILED ending of a task
-that does not raise `Fatal` is a defect.
+The notes are lines in one file that all processes append to; they show what really happened, whatever the database
+says. Tasks have many attempts, so that no run can fail because faults used up all of them: a run that ends FAILED
+although its task does not raise `Fatal` is a defect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.jobs import View
 NOTES = "CHAOS_NOTES"
 PATIENT = Retry(max_attempts=40, delays=(0.2, 0.5, 1.0))
 STEP_SECONDS = 0.05
-# Longer than a process may outlive its worker without being noticed.
+# Longer than a process may outlive its worker.
 HELPER_SECONDS = 60
 
 
@@ -34,7 +34,7 @@ def note(what: str) -> None:
 
 
 def work(seconds: float) -> None:
-    """Busy for so long, with progress, which is where a cancel is noticed."""
+    """Work for this long, reporting progress, which raises if the run is cancelled."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         current_run().progress(0)
@@ -67,7 +67,7 @@ def flaky(n: int, times: int) -> int:
 
 @task("chaos.stepped", retry=PATIENT)
 def stepped(n: int, seconds: float) -> list[Any]:
-    """Returns what its step returned first: a later attempt gets the same."""
+    """Return the result of a step, which is the same in later attempts."""
     note("began")
     run = current_run()
     kept = run.step("mark", lambda: [n, run.attempt])
@@ -78,7 +78,7 @@ def stepped(n: int, seconds: float) -> list[Any]:
 
 @task("chaos.effect", retry=PATIENT)
 def effect(n: int, times: int, seconds: float) -> int:
-    """Writes a row in the run's own transaction, and fails at first after having written."""
+    """Write a row in the run's own transaction; the first attempts fail after writing."""
     note("began")
     run = current_run()
     with run.transaction() as connection:
@@ -98,7 +98,7 @@ def doomed(n: int) -> None:
 
 @task("chaos.second_wind", retry=PATIENT)
 def second_wind(n: int) -> int:
-    """Fails for good in its first attempt, and succeeds once it was reopened."""
+    """Fail permanently in the first attempt, and succeed once reopened."""
     note("began")
     if current_run().attempt == 1:
         raise Fatal("meant to fail once")
@@ -117,7 +117,7 @@ def parent(n: int) -> list[str]:
 
 @task("chaos.helper", retry=PATIENT)
 def helper(n: int, seconds: float) -> int:
-    """Has a process of its own, which must not outlive the worker."""
+    """Start a process, which must not outlive the worker."""
     note("began")
     with subprocess.Popen(["sleep", str(HELPER_SECONDS)]) as process:
         try:

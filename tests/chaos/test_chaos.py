@@ -1,4 +1,4 @@
-"""A slice of `make chaos`: twenty seconds, each fault once, over four workers, judged like the ten minutes."""
+"""A short version of `make chaos`: twenty seconds, each fault once, four workers, and the same checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLICE = ["--seconds", "20", "--workers", "4", "--users", "2", "--rate", "6", "--
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="the harness needs setpriv (util-linux)")
-def test_faults_under_load_lose_duplicate_and_strand_no_run() -> None:
+def test_faults_under_load_lose_duplicate_and_block_no_run() -> None:
     played = subprocess.run(
         [sys.executable, "-m", "tests.chaos", *SLICE], cwd=ROOT, capture_output=True, text=True, timeout=280
     )

@@ -1,4 +1,4 @@
-"""The fleet's own faults do what they say."""
+"""The faults of the fleet work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ for _ in sys.stdin:
 """
 
 
-def test_a_process_that_starts_while_its_tree_is_killed_is_killed_too(
+def test_process_that_starts_while_its_tree_is_killed_is_killed_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[int] = []

@@ -1,4 +1,4 @@
-"""The judge is judged: each kind of violation is noticed, and a database in which all went well has none."""
+"""Tests of the judge: each kind of violation is detected, and a correct database has none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ERROR = {"class": "ResultNotStorable", "message": "refused", "traceback": None}
 
 
 class Trial:
-    """A few runs by hand, with notes and a ledger that say what their bodies and users know."""
+    """A few runs controlled by the test, with the notes of their bodies and the ledger of their users."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self.stage = Stage(url)
@@ -136,7 +136,7 @@ def acknowledged_cancel_that_did_nothing(trial: Trial) -> None:
     trial.ledger.cancelled.add(trial.succeed(trial.claim("began", "returned")))
 
 
-def cancelled_by_nobody(trial: Trial) -> None:
+def cancelled_without_a_request(trial: Trial) -> None:
     trial.client.cancel(trial.submit())
 
 
@@ -162,7 +162,7 @@ def counted_twice(trial: Trial) -> None:
         (failed_for_no_reason, "WRONG"),
         (another_result, "WRONG"),
         (acknowledged_cancel_that_did_nothing, "WRONG"),
-        (cancelled_by_nobody, "WRONG"),
+        (cancelled_without_a_request, "WRONG"),
         (counted_twice, "WRONG"),
     ],
 )

@@ -1,4 +1,4 @@
-"""One body of tests over all drivers: each test gets a timeline on a driver; `drivers.py` says on which of them."""
+"""One test suite for all drivers: each test gets a timeline on a driver; `drivers.py` selects the drivers."""
 
 from __future__ import annotations
 

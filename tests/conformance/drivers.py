@@ -159,7 +159,7 @@ def asyncpg_arguments(url: str) -> dict[str, Any]:
 
 
 def async_engine(url: str, driver: str, **options: Any) -> AsyncEngine:
-    """An engine of SQLAlchemy's over psycopg or asyncpg."""
+    """A SQLAlchemy engine that uses psycopg or asyncpg."""
     arguments = asyncpg_arguments(url) if driver == "asyncpg" else conninfo_to_dict(url)
     options = {"poolclass": sqlalchemy.pool.NullPool, "connect_args": arguments} | options
     return create_async_engine(f"postgresql+{driver}://", **options)
@@ -171,7 +171,7 @@ class SQLAlchemyAsyncConnection(Driver):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._runner = asyncio.Runner()
-        # To connect costs asyncpg more than all statements of a test.
+        # With asyncpg, connecting takes longer than all statements of a test.
         self.engine = async_engine(url, self.database_driver, poolclass=sqlalchemy.pool.AsyncAdaptedQueuePool)
 
     def begin(self) -> Any:
@@ -200,7 +200,7 @@ class SQLAlchemyAsyncConnection(Driver):
 
 
 class SQLAlchemyAsyncSession(SQLAlchemyAsyncConnection):
-    """The same, over psycopg."""
+    """Uses a session, and psycopg."""
 
     database_driver = "psycopg"
 
@@ -210,7 +210,7 @@ class SQLAlchemyAsyncSession(SQLAlchemyAsyncConnection):
             yield session
 
 
-# A driver for another kind of connection is tested by naming it here.
+# To test a driver for another kind of connection, add it here.
 DRIVERS: dict[str, Callable[[str], Driver]] = {
     "psycopg": Psycopg,
     "psycopg_async": PsycopgAsync,
@@ -222,12 +222,12 @@ DRIVERS: dict[str, Callable[[str], Driver]] = {
     "pooled_async": PooledAsync,
 }
 POOLED = ("pooled", "pooled_async")
-# These two carry every test. Operations are the same generators on every driver; what can differ between drivers is
-# how a statement's parameters are bound and its rows returned, where a transaction begins and ends, and how an error
-# comes back. The tests marked `every_driver` show that on the others: together they execute every statement that any
-# test here executes, commit and roll back a caller's transaction, and meet errors of operations and of the server.
+# These two run every test. Operations are the same generators on every driver; drivers differ only in how they bind a
+# statement's parameters and return its rows, where a transaction begins and ends, and how errors are raised. The tests
+# marked `every_driver` check that on the others: together they execute every statement that any test here executes,
+# commit and roll back a caller's transaction, and raise errors of operations and of the server.
 EVERY_TEST = ("psycopg", "psycopg_async")
-# Only callers bring these. What reads alone is tested with every call that is offered: test_client_async_sqlalchemy.py.
+# Only callers use these. Read-only calls are tested in test_client_async_sqlalchemy.py, with all other calls.
 ONLY_BORROWED = {
     "sqlalchemy_asyncpg": (
         "test_submit",
@@ -242,7 +242,7 @@ ONLY_BORROWED = {
 
 
 def drivers_for(module: str, *, every_driver: bool) -> list[str]:
-    """The drivers that carry a test of this module."""
+    """The drivers that run a test of this module."""
     return [
         name
         for name in DRIVERS

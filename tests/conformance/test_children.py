@@ -1,4 +1,4 @@
-"""Children that an earlier version added to a job: it made their ids of their names alone."""
+"""Children that an earlier version added to a job, with ids derived only from their names."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def added_by_an_earlier_version(timeline: Timeline) -> tuple[NewRun, KnownAs]:
 
 
 @pytest.mark.every_driver
-def test_a_child_of_an_earlier_version_is_found_by_its_key(timeline: Timeline) -> None:
+def test_child_of_an_earlier_version_is_found_by_its_key(timeline: Timeline) -> None:
     child, name = added_by_an_earlier_version(timeline)
     found = timeline.perform(lambda: ops.find_tasks(child.job_id or "", {"x": [name]}))
     assert found == {"x": child.id}
 
 
-def test_the_next_attempt_does_not_add_a_child_of_an_earlier_version_again(timeline: Timeline) -> None:
+def test_next_attempt_does_not_add_a_child_of_an_earlier_version_again(timeline: Timeline) -> None:
     child, name = added_by_an_earlier_version(timeline)
     again = timeline.worker("a").claims(name.origin)
     (found,) = timeline.perform(lambda: ops.add_tasks([replace(child, known_as=name)], again.ref))

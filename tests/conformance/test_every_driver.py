@@ -25,7 +25,7 @@ def _functions(nodes: list[ast.stmt]) -> Functions:
 
 
 def _methods() -> Functions:
-    """What timelines and their workers can do."""
+    """The methods of timelines and their workers."""
     classes = [node for node in ast.parse(Path(timeline.__file__).read_text()).body if isinstance(node, ast.ClassDef)]
     return {name: one for node in classes for name, one in _functions(node.body).items()}
 
@@ -67,6 +67,6 @@ def test_every_operation_of_the_suite_runs_on_every_driver() -> None:
 
 
 @pytest.mark.parametrize("borrowed", ONLY_BORROWED)
-def test_every_operation_in_a_callers_transaction_runs_on_every_driver_that_carries_one(borrowed: str) -> None:
+def test_every_operation_in_a_callers_transaction_runs_on_every_driver_that_supports_it(borrowed: str) -> None:
     modules = [module for module in MODULES if module.stem in ONLY_BORROWED[borrowed]]
     assert _of(modules, marked=False) - _of(modules, marked=True) == set()

@@ -56,7 +56,7 @@ def test_why_names_the_executor_that_no_worker_has(timeline: Timeline) -> None:
 
 
 @pytest.mark.every_driver
-def test_why_says_that_the_only_workers_do_not_reach_their_cluster(timeline: Timeline) -> None:
+def test_why_says_that_the_only_workers_cannot_reach_their_cluster(timeline: Timeline) -> None:
     run = timeline.submit()
     away, other = timeline.worker("away"), timeline.worker("other")
     timeline.ask(workers.note_away(away.id, "no Ray cluster listens at 127.0.0.1:1"))

@@ -219,7 +219,7 @@ def test_ended_run_is_counted_once(timeline: Timeline) -> None:
     assert {(task, kind): total for (task, kind, _), total in timeline.ask(tallies.totals()).items()} == totals
 
 
-def test_handed_back_attempt_took_the_time_since_its_claim(timeline: Timeline) -> None:
+def test_handed_back_attempt_lasted_since_its_claim(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -229,7 +229,7 @@ def test_handed_back_attempt_took_the_time_since_its_claim(timeline: Timeline) -
     assert timeline.get(run).started_at == timeline.attempts(run)[0].claimed_at
 
 
-def test_lost_attempt_took_the_time_since_its_claim(timeline: Timeline) -> None:
+def test_lost_attempt_lasted_since_its_claim(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("a").claims(run)
     timeline.later(minutes=10)

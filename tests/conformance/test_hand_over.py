@@ -1,4 +1,4 @@
-"""A submit hands its run to a worker that waits for one: it is leased in the statement that makes it."""
+"""A submit hands its run to a waiting worker: the statement that creates the run also leases it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEADLINE = 30.0
 
 
 class Waiting:
-    """Workers that wait on one connection, and what it is notified of."""
+    """Workers that wait on one connection, and the notifications that it receives."""
 
     def __init__(self, timeline: Timeline, connection: psycopg.Connection[Any]) -> None:
         self.timeline = timeline
@@ -37,7 +37,7 @@ class Waiting:
         connection.execute("listen holdfast")
 
     def worker(self, name: str = "a", **options: Any) -> Worker:
-        """Register a worker, and let it wait."""
+        """Register a worker, and make it wait."""
         worker = self.timeline.worker(name, **({"tasks": ("work", "other work")} | options))
         assert self.waits(worker, options.get("queues")) == Listed(waits=True, found=False)
         return worker
@@ -66,7 +66,7 @@ def waiters(timeline: Timeline, connection: psycopg.Connection[Any]) -> Iterator
 
 
 def submit(timeline: Timeline, new: NewRun | None = None, *, again: bool = False, **options: Any) -> str:
-    """Submit a run as a client does that rings with the statement."""
+    """Submit a run like a client that sends its hint with the statement."""
     new = new or new_run(**options)
     payload = Payload(new.id, new.parameters, new.payload_hash)
     answer = timeline.perform(lambda: ops.submit_one(new, payload, ring=True, again=again))
@@ -92,7 +92,7 @@ def test_run_is_leased_to_the_waiting_worker_and_ended_by_it(timeline: Timeline,
 
 
 @pytest.mark.every_driver
-def test_claim_that_is_handed_over_equals_one_that_is_read(timeline: Timeline, waiters: Waiting) -> None:
+def test_handed_over_claim_equals_a_claim_read_from_the_database(timeline: Timeline, waiters: Waiting) -> None:
     worker = waiters.worker()
     submit(timeline, parameters={"n": 1})
     claim = waiters.received(worker)
@@ -102,14 +102,14 @@ def test_claim_that_is_handed_over_equals_one_that_is_read(timeline: Timeline, w
     assert timeline.worker("b").claims(claim.run_id)._replace(lag=0) == claim
 
 
-def test_worker_is_given_one_run(timeline: Timeline, waiters: Waiting) -> None:
+def test_waiting_worker_is_handed_only_one_run(timeline: Timeline, waiters: Waiting) -> None:
     waiters.worker()
     first, second = submit(timeline), submit(timeline)
     assert (timeline.status(first), timeline.status(second)) == ("RUNNING", "PENDING")
     assert [waiters.notification()[0] for _ in range(2)] == [CHANNEL, "holdfast"]
 
 
-def test_worker_that_waits_longest_is_given_the_run(timeline: Timeline, waiters: Waiting) -> None:
+def test_run_is_handed_to_the_worker_that_has_waited_longest(timeline: Timeline, waiters: Waiting) -> None:
     waited = []
     for name in ("c", "a", "b"):
         waited.append(waiters.worker(name))
@@ -120,7 +120,7 @@ def test_worker_that_waits_longest_is_given_the_run(timeline: Timeline, waiters:
 
 
 @pytest.mark.parametrize("task", ["work", "other work"])
-def test_older_run_of_the_queue_is_not_overtaken(timeline: Timeline, waiters: Waiting, task: str) -> None:
+def test_new_run_does_not_overtake_an_older_run_of_its_queue(timeline: Timeline, waiters: Waiting, task: str) -> None:
     worker = waiters.worker()
     older = timeline.submit(task=task)
     run = submit(timeline, priority=7)
@@ -128,7 +128,7 @@ def test_older_run_of_the_queue_is_not_overtaken(timeline: Timeline, waiters: Wa
     assert not waiters.waits(worker).waits
 
 
-def test_runs_that_the_worker_cannot_execute_do_not_matter(timeline: Timeline, waiters: Waiting) -> None:
+def test_runs_that_the_worker_cannot_execute_do_not_prevent_a_hand_over(timeline: Timeline, waiters: Waiting) -> None:
     timeline.submit(task="unknown")
     timeline.submit(queue="paused")
     timeline.pause("paused")
@@ -194,7 +194,7 @@ def test_run_is_queued_after_its_worker_has_left_the_list(timeline: Timeline, wa
     assert not timeline.ask(waiting_workers.leave(worker.id))
 
 
-def test_worker_that_has_left_the_list_is_given_nothing_while_another_waits(
+def test_worker_that_has_left_the_list_is_handed_nothing_while_another_waits(
     timeline: Timeline, waiters: Waiting
 ) -> None:
     waiters.worker("of another task", tasks=("unknown",))
@@ -202,7 +202,7 @@ def test_worker_that_has_left_the_list_is_given_nothing_while_another_waits(
     assert timeline.status(submit(timeline)) == "PENDING"
 
 
-def test_worker_that_waits_again_is_given_a_run_again(timeline: Timeline, waiters: Waiting) -> None:
+def test_worker_that_waits_again_is_handed_another_run(timeline: Timeline, waiters: Waiting) -> None:
     worker = waiters.worker()
     submit(timeline)
     worker.succeeds(waiters.received(worker))
@@ -210,14 +210,16 @@ def test_worker_that_waits_again_is_given_a_run_again(timeline: Timeline, waiter
     assert timeline.status(submit(timeline)) == "RUNNING"
 
 
-def test_worker_that_waits_is_given_nothing(timeline: Timeline, waiters: Waiting) -> None:
+def test_worker_that_still_waits_has_been_handed_nothing(timeline: Timeline, waiters: Waiting) -> None:
     worker = timeline.worker("a", tasks=("work",))
     worker.claims(timeline.submit())
     waiters.worker()
     assert timeline.ask(waiting_workers.given(worker.id)) == Given(waits=True, claims=[])
 
 
-def test_claim_that_is_too_long_for_a_notification_is_read(timeline: Timeline, waiters: Waiting) -> None:
+def test_claim_that_is_too_long_for_a_notification_is_read_from_the_database(
+    timeline: Timeline, waiters: Waiting
+) -> None:
     worker = waiters.worker()
     run = submit(timeline, parameters={"text": '"' * 4000})
     assert waiters.notification() == (CHANNEL, worker.id)
@@ -238,7 +240,7 @@ def test_run_with_a_new_key_is_handed_over_once(timeline: Timeline, waiters: Wai
     assert timeline.ask(waiting_workers.leave(worker.id))
 
 
-def test_repeated_submit_hands_nothing_over(timeline: Timeline, waiters: Waiting) -> None:
+def test_repeated_submit_hands_over_nothing(timeline: Timeline, waiters: Waiting) -> None:
     worker = waiters.worker()
     new = new_run()
     run = submit(timeline, new)
@@ -249,7 +251,7 @@ def test_repeated_submit_hands_nothing_over(timeline: Timeline, waiters: Waiting
 
 
 @pytest.mark.parametrize("options", [{"dedupe": "active"}, {"run_after": timedelta(seconds=1)}])
-def test_run_is_queued_if_it_takes_other_statements_or_a_time_of_its_own(
+def test_run_with_dedupe_or_a_start_time_is_queued(
     timeline: Timeline, waiters: Waiting, options: dict[str, Any]
 ) -> None:
     worker = waiters.worker()
@@ -268,7 +270,7 @@ def test_runs_of_a_callers_transaction_and_of_batches_are_queued(
     new, many = new_run(), [new_run() for _ in range(2)]
     with driver.borrow() as run:
         run(ops.submit(new))
-        # The worker's row is not locked by a transaction whose end is the caller's to choose.
+        # The caller's transaction may stay open for long, so it must not lock the worker's row.
         waiters._connection.execute("select from holdfast.waiting_workers for update nowait")
     timeline.perform(lambda: ops.submit_many(many))
     assert {timeline.status(one.id) for one in (new, *many)} == {"PENDING"}
@@ -302,6 +304,17 @@ def test_worker_leaves_the_list_without_waiting_for_a_submit(
     with psycopg.connect(database_url) as other:
         other.execute("update holdfast.waiting_workers set since = null")
         assert not timeline.ask(waiting_workers.leave(worker.id))
+
+
+def test_worker_lists_itself_without_waiting_for_a_submit(
+    timeline: Timeline, waiters: Waiting, database_url: str
+) -> None:
+    worker = waiters.worker()
+    timeline.ask(Statement("set lock_timeout = '100ms'", {}, nothing))
+    with psycopg.connect(database_url) as other:
+        other.execute("update holdfast.waiting_workers set since = null")
+        assert waiters.waits(worker) == Listed(waits=False, found=False)
+    assert waiters.waits(worker).waits
 
 
 def test_run_handed_to_a_worker_that_stops_costs_no_attempt(timeline: Timeline, waiters: Waiting) -> None:

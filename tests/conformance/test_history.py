@@ -27,8 +27,8 @@ from tests.integration.worker_support import eventually
 from tests.timeline import Timeline
 
 
-def a_long_story(timeline: Timeline) -> str:
-    """Retried, handed back, lost, cancelled, reopened, cancelled again, reopened, and at last successful."""
+def long_history(timeline: Timeline) -> str:
+    """Retried, handed back, lost, cancelled, reopened, cancelled again, reopened, and finally succeeded."""
     run = timeline.submit(policy='{"max_attempts": 9}')
     worker = timeline.worker("a", lease=timedelta(minutes=30))
     worker.fails(worker.claims(run))
@@ -51,7 +51,7 @@ def a_long_story(timeline: Timeline) -> str:
 
 @pytest.mark.every_driver
 def test_events_are_numbered_in_order_without_gaps(timeline: Timeline) -> None:
-    run = a_long_story(timeline)
+    run = long_history(timeline)
     assert timeline.story(run) == (
         "SUBMITTED CLAIMED RETRIED CLAIMED HANDED_BACK CLAIMED LOST CANCELLED REOPENED CLAIMED "
         "CANCEL_REQUESTED CANCELLED REOPENED CLAIMED SUCCEEDED"
@@ -63,7 +63,7 @@ def test_events_are_numbered_in_order_without_gaps(timeline: Timeline) -> None:
 
 
 def test_events_are_listed_transitions_that_lead_to_the_status(timeline: Timeline) -> None:
-    run = a_long_story(timeline)
+    run = long_history(timeline)
     status = None
     for event in timeline.events(run):
         if event.to_status is None:
@@ -78,7 +78,7 @@ def test_events_are_listed_transitions_that_lead_to_the_status(timeline: Timelin
 
 
 def test_events_have_the_number_of_their_attempt(timeline: Timeline) -> None:
-    run = a_long_story(timeline)
+    run = long_history(timeline)
     assert [(event.type, event.attempt) for event in timeline.events(run)][-5:] == [
         ("CANCEL_REQUESTED", 4),
         ("CANCELLED", 4),
@@ -89,7 +89,7 @@ def test_events_have_the_number_of_their_attempt(timeline: Timeline) -> None:
 
 
 def test_attempts_are_listed_in_order(timeline: Timeline) -> None:
-    run = a_long_story(timeline)
+    run = long_history(timeline)
     attempts = timeline.attempts(run)
     assert [attempt.number for attempt in attempts] == [1, 2, 3, 4, 5]
     assert [attempt.status for attempt in attempts] == ["FAILED", "CANCELLED", "LOST", "CANCELLED", "SUCCEEDED"]
@@ -152,7 +152,7 @@ def test_unknown_run_is_not_found(timeline: Timeline, read: object) -> None:
 def test_late_fenced_event_does_not_renumber_earlier_events(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection
 ) -> None:
-    run, late = a_lost_attempt(timeline)
+    run, late = lost_attempt(timeline)
     with driver.borrow() as stale:
         stale(ops.finish(timeline.worker("a").id, [settle(late, Succeeded("1"), 0.5)]))
         in_between(connection, lambda: ops.claim(new_worker(connection), [Position("default")], ["work"], 1))
@@ -166,7 +166,7 @@ def test_late_fenced_event_does_not_renumber_earlier_events(
 def test_fenced_event_during_a_transition_follows_that_transition(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection
 ) -> None:
-    run, late = a_lost_attempt(timeline)
+    run, late = lost_attempt(timeline)
     worker = new_worker(connection)
     with connection.transaction():
         (claim,) = psycopg_driver.run(connection, ops.claim(worker, [Position("default")], ["work"], 1))
@@ -188,7 +188,7 @@ def test_fenced_event_during_a_transition_follows_that_transition(
 def test_end_of_a_run_that_waited_for_a_cancel_follows_the_cancel(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, database_url: str
 ) -> None:
-    """The statement that waited began before what it waited for; its event is not shown as earlier."""
+    """The statement that waited began before the other one; its event is not shown as earlier."""
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -206,10 +206,10 @@ def test_end_of_a_run_that_waited_for_a_cancel_follows_the_cancel(
     assert in_order(events).holds
 
 
-def test_an_end_that_waited_is_not_shown_as_earlier_than_a_fenced_event_that_it_waited_for(
+def test_end_is_not_shown_as_earlier_than_a_fenced_event_that_it_waited_for(
     timeline: Timeline, driver: Driver, connection: psycopg.Connection, database_url: str
 ) -> None:
-    run, late = a_lost_attempt(timeline)
+    run, late = lost_attempt(timeline)
     worker = timeline.worker("b")
     claim = worker.claims(run)
     with ThreadPoolExecutor(1) as pool, psycopg.connect(database_url, autocommit=True) as third:
@@ -226,8 +226,8 @@ def test_an_end_that_waited_is_not_shown_as_earlier_than_a_fenced_event_that_it_
     assert in_order(events).holds
 
 
-def a_lost_attempt(timeline: Timeline) -> tuple[str, Claim]:
-    """Return a run whose first attempt was lost, and the claim of its worker, which does not know it."""
+def lost_attempt(timeline: Timeline) -> tuple[str, Claim]:
+    """Return a run whose first attempt was lost, and the claim of its worker, which does not know that."""
     run = timeline.submit(policy='{"delays": [0.0]}')
     late = timeline.worker("a").claims(run)
     timeline.later(minutes=5)

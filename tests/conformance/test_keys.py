@@ -70,7 +70,7 @@ def test_scopes_do_not_share_keys(timeline: Timeline) -> None:
     assert first.run.id != second.run.id
 
 
-def test_key_conflict_shows_nothing_of_another_scope(timeline: Timeline) -> None:
+def test_key_conflict_reveals_nothing_about_another_scope(timeline: Timeline) -> None:
     """A key conflict reveals nothing about a request of another scope with the same key."""
     ada = timeline.submitted({"n": 1}, key="k", scope="ada")
     bob = timeline.submitted({"n": 2}, key="k", scope="bob")

@@ -25,8 +25,8 @@ LOCKS = {
 
 
 class Scene:
-    """A job with a map of two runs that are claimed, a run that waits for the first of them, one that waits for the
-    map; and a claimed run of its own."""
+    """A job with a map of two claimed runs, a run that waits for the first of them, and a run that waits for the map;
+    and a claimed run without a job."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline

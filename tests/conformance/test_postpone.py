@@ -31,7 +31,7 @@ def test_postponed_run_is_claimed_only_after_its_time(timeline: Timeline) -> Non
     assert [claim.run_id for claim in worker.claim()] == [run]
 
 
-def test_postponing_one_run_leaves_the_others_alone(timeline: Timeline) -> None:
+def test_postponing_one_run_does_not_affect_others(timeline: Timeline) -> None:
     run, other = timeline.submit(run_after=HOUR), timeline.submit(run_after=HOUR)
     timeline.perform(lambda: ops.postpone(run, 2 * HOUR, "ann"))
     timeline.later(minutes=61)
@@ -61,7 +61,7 @@ def test_postponing_again_replaces_the_time(timeline: Timeline) -> None:
     assert [claim.run_id for claim in timeline.worker("a").claim()] == [run]
 
 
-def test_events_and_why_name_the_time_and_the_person(timeline: Timeline) -> None:
+def test_events_and_why_show_when_and_by_whom_a_run_was_postponed(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.perform(lambda: ops.postpone(run, HOUR, "ann"))
     events = timeline.perform(lambda: ops.events(run))
@@ -70,7 +70,7 @@ def test_events_and_why_name_the_time_and_the_person(timeline: Timeline) -> None
     assert [reason.code for reason in timeline.perform(lambda: ops.explain(run))][:1] == ["postponed"]
 
 
-def test_events_keep_their_numbers_when_a_postponed_run_goes_on(timeline: Timeline) -> None:
+def test_events_keep_their_numbers_when_a_postponed_run_continues(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.perform(lambda: ops.postpone(run, timedelta(0), "ann"))
     before = timeline.perform(lambda: ops.events(run))
@@ -91,7 +91,7 @@ def test_events_keep_their_numbers_when_a_postponed_run_goes_on(timeline: Timeli
     ]
 
 
-def test_run_that_waits_for_dependencies_waits_for_both(timeline: Timeline) -> None:
+def test_postponed_run_with_dependencies_waits_for_both(timeline: Timeline) -> None:
     first = timeline.submit()
     run = timeline.submit(depends_on=(Dependency(first, "success"),))
     timeline.perform(lambda: ops.postpone(run, HOUR, "ann"))

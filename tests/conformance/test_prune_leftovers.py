@@ -121,7 +121,7 @@ def test_run_that_starts_waiting_while_its_dependency_is_dropped_does_not_stall(
 ) -> None:
     first, second = ended(timeline), timeline.submit(queue="other")
     waiting = timeline.submit(depends_on=(Dependency(first), Dependency(second)))
-    # As if it had been submitted between the first look and the locks.
+    # As if it had been submitted between the first check and the locks.
     connection.execute(
         "create or replace function holdfast.is_awaited(low uuid, high uuid) returns boolean language sql as "
         "'select false'"
@@ -180,7 +180,7 @@ def test_new_run_cannot_depend_on_a_pruned_run(timeline: Timeline, month: str) -
 
 @pytest.mark.every_driver
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
-def test_prune_rejects_other_isolation_levels_than_read_committed(
+def test_prune_rejects_isolation_levels_other_than_read_committed(
     timeline: Timeline, connection: psycopg.Connection, month: str, isolation: str
 ) -> None:
     run = ended(timeline)

@@ -67,7 +67,7 @@ def test_paused_subscription_cannot_be_held(timeline: Timeline) -> None:
     assert hold(timeline, new_id()) is not None
 
 
-def test_failed_delivery_delays_those_after_it(timeline: Timeline) -> None:
+def test_failed_delivery_delays_later_deliveries(timeline: Timeline) -> None:
     holder = new_id()
     subscribe(timeline)
     first = ended(timeline)

@@ -1,4 +1,4 @@
-"""Attempts that a job on a cluster executes, as workers that do not hold their leases look after them."""
+"""Attempts that jobs on a cluster execute, supervised by workers that do not hold their leases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ADDRESS = "http://127.0.0.1:8265"
 
 
 def begun(timeline: Timeline, run: str, submission_id: str = "s1") -> Claim:
-    """The attempt of a run that the worker `job` has taken over."""
+    """Return the attempt of a run that the worker `job` has taken over."""
     worker = timeline.worker("a")
     claim = worker.claims(run)
     details = {"ray_submission_id": submission_id, "ray_address": ADDRESS}
@@ -27,7 +27,7 @@ def look(timeline: Timeline) -> list[RemoteAttempt]:
 
 
 @pytest.mark.every_driver
-def test_an_attempt_is_looked_at_by_one_worker_until_the_time_has_passed(timeline: Timeline) -> None:
+def test_attempt_is_checked_by_one_worker_until_the_interval_has_passed(timeline: Timeline) -> None:
     claim = begun(timeline, timeline.submit())
     (attempt,) = look(timeline)
     assert (attempt.ref, attempt.submission_id, attempt.log_copied, attempt.cancelled_for) == (claim.ref, "s1", 0, None)
@@ -36,19 +36,19 @@ def test_an_attempt_is_looked_at_by_one_worker_until_the_time_has_passed(timelin
     assert [one.ref for one in look(timeline)] == [claim.ref]
 
 
-def test_an_attempt_that_was_not_taken_over_is_left_to_its_worker(timeline: Timeline) -> None:
+def test_attempt_that_was_not_taken_over_is_left_to_its_worker(timeline: Timeline) -> None:
     worker = timeline.worker("a")
     claim = worker.claims(timeline.submit())
     timeline.ask(take_over.describe(worker.id, claim.ref, {"ray_submission_id": "s1", "ray_address": ADDRESS}))
     assert look(timeline) == []
 
 
-def test_attempts_on_other_clusters_are_left_alone(timeline: Timeline) -> None:
+def test_attempts_on_other_clusters_are_ignored(timeline: Timeline) -> None:
     begun(timeline, timeline.submit())
     assert timeline.ask(remote_attempts.look_after("http://127.0.0.1:1", 5.0, 10)) == []
 
 
-def test_an_attempt_shows_for_how_long_it_has_been_cancelled(timeline: Timeline) -> None:
+def test_attempt_shows_the_time_since_its_cancellation(timeline: Timeline) -> None:
     run = timeline.submit()
     begun(timeline, run)
     timeline.cancel(run)
@@ -58,7 +58,7 @@ def test_an_attempt_shows_for_how_long_it_has_been_cancelled(timeline: Timeline)
 
 
 @pytest.mark.every_driver
-def test_lines_that_two_workers_copy_at_once_are_added_once(timeline: Timeline) -> None:
+def test_lines_that_two_workers_copy_concurrently_are_added_once(timeline: Timeline) -> None:
     run = timeline.submit()
     begun(timeline, run)
     (attempt,) = look(timeline)
@@ -70,7 +70,7 @@ def test_lines_that_two_workers_copy_at_once_are_added_once(timeline: Timeline) 
     assert timeline.attempts(run)[0].ray_node_id == "n1"
 
 
-def test_nothing_is_noted_about_another_job_or_an_attempt_that_ended(timeline: Timeline) -> None:
+def test_nothing_is_recorded_about_another_job_or_an_ended_attempt(timeline: Timeline) -> None:
     run = timeline.submit()
     claim = begun(timeline, run)
     (attempt,) = look(timeline)
@@ -81,7 +81,7 @@ def test_nothing_is_noted_about_another_job_or_an_attempt_that_ended(timeline: T
 
 
 @pytest.mark.every_driver
-def test_attempts_that_ended_are_over_and_those_of_unknown_runs_are_not(timeline: Timeline) -> None:
+def test_ended_attempts_are_returned_and_those_of_unknown_runs_are_not(timeline: Timeline) -> None:
     ended, running = timeline.submit(), timeline.submit()
     first = begun(timeline, ended, "s1")
     timeline.worker("job").succeeds(first)

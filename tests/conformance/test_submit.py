@@ -102,13 +102,13 @@ def test_batch_of_one_task_needs_one_statement(timeline: Timeline) -> None:
 
 
 def batches_of(*numbers: list[int]) -> tuple[NewRun, list[list[Payload]]]:
-    """A head, and batches of runs that differ from it in their payload."""
+    """Return a head, and batches of payloads for runs like it."""
     made = [[new_run({"n": n}) for n in batch] for batch in numbers]
     return made[0][0], [[Payload(new.id, new.parameters, new.payload_hash) for new in batch] for batch in made]
 
 
 @pytest.mark.every_driver
-def test_batches_are_answered_in_order_and_repeated_ones_are_found(timeline: Timeline) -> None:
+def test_batches_are_returned_in_order_and_repeated_ones_are_found(timeline: Timeline) -> None:
     head, batches = batches_of([0, 1], [2], [3, 4])
     first = timeline.perform(lambda: ops.submit_batches(head, batches[:2], together=True, again=False))
     assert [answer.created for answer in first] == [True] * 3
@@ -118,7 +118,7 @@ def test_batches_are_answered_in_order_and_repeated_ones_are_found(timeline: Tim
     assert timeline.ask(tallies.totals())["work", "created", 0][0] == 5
 
 
-def test_batch_that_fails_leaves_nothing_of_the_batches_before_and_after(
+def test_failed_batch_rolls_back_the_batches_before_and_after(
     timeline: Timeline, connection: psycopg.Connection
 ) -> None:
     head, batches = batches_of([0, 1], [2], [3, 4])

@@ -11,7 +11,7 @@ from tests.timeline import Timeline
 
 
 @pytest.mark.every_driver
-def test_the_process_that_takes_an_attempt_over_ends_it(timeline: Timeline) -> None:
+def test_process_that_takes_over_an_attempt_ends_it(timeline: Timeline) -> None:
     run = timeline.submit({"n": 7})
     claim = timeline.worker("a").claims(run)
     taken = timeline.worker("job").takes_over(claim.ref, timeline.worker("a"))
@@ -23,7 +23,7 @@ def test_the_process_that_takes_an_attempt_over_ends_it(timeline: Timeline) -> N
     assert (attempt.number, attempt.worker_id, attempt.executor) == (1, timeline.worker("job").id, "ray_job")
 
 
-def test_the_worker_that_claimed_settles_and_renews_nothing_after_the_take_over(timeline: Timeline) -> None:
+def test_claiming_worker_cannot_settle_or_renew_after_the_take_over(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -37,7 +37,7 @@ def test_the_worker_that_claimed_settles_and_renews_nothing_after_the_take_over(
     assert timeline.status(run) == "RUNNING"
 
 
-def test_the_death_of_the_worker_that_claimed_does_not_touch_what_was_taken_over(timeline: Timeline) -> None:
+def test_death_of_the_claiming_worker_does_not_affect_an_attempt_that_was_taken_over(timeline: Timeline) -> None:
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     timeline.later(seconds=50)
@@ -47,7 +47,7 @@ def test_the_death_of_the_worker_that_claimed_does_not_touch_what_was_taken_over
     assert timeline.worker("job").succeeds(taken).accepted
 
 
-def test_an_attempt_of_a_dead_worker_is_taken_over_as_long_as_it_is_not_rescued(timeline: Timeline) -> None:
+def test_attempt_of_a_dead_worker_can_be_taken_over_until_it_is_rescued(timeline: Timeline) -> None:
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     timeline.later(seconds=61)
@@ -56,7 +56,7 @@ def test_an_attempt_of_a_dead_worker_is_taken_over_as_long_as_it_is_not_rescued(
     assert timeline.worker("job").succeeds(taken).accepted
 
 
-def test_an_attempt_that_was_lost_is_not_taken_over(timeline: Timeline) -> None:
+def test_lost_attempt_is_not_taken_over(timeline: Timeline) -> None:
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     timeline.later(seconds=61)
@@ -68,7 +68,7 @@ def test_an_attempt_that_was_lost_is_not_taken_over(timeline: Timeline) -> None:
     assert fenced == ["take-over refused: the attempt ended LOST"] * 2
 
 
-def test_an_attempt_is_taken_over_once(timeline: Timeline) -> None:
+def test_attempt_is_taken_over_once(timeline: Timeline) -> None:
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     timeline.worker("job").takes_over(claim.ref, timeline.worker("a"))
@@ -78,7 +78,7 @@ def test_an_attempt_is_taken_over_once(timeline: Timeline) -> None:
     assert timeline.story(run) == "SUBMITTED CLAIMED TAKEN_OVER FENCED FENCED"
 
 
-def test_a_take_over_that_is_repeated_by_the_same_worker_gives_the_same_answer(timeline: Timeline) -> None:
+def test_repeated_take_over_by_the_same_worker_returns_the_same_attempt(timeline: Timeline) -> None:
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     first = timeline.worker("job").takes_over(claim.ref, timeline.worker("a"))
@@ -87,7 +87,7 @@ def test_a_take_over_that_is_repeated_by_the_same_worker_gives_the_same_answer(t
     assert timeline.story(run) == "SUBMITTED CLAIMED TAKEN_OVER"
 
 
-def test_a_cancelled_attempt_is_not_taken_over(timeline: Timeline) -> None:
+def test_cancelled_attempt_is_not_taken_over(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -97,7 +97,7 @@ def test_a_cancelled_attempt_is_not_taken_over(timeline: Timeline) -> None:
     assert timeline.story(run) == "SUBMITTED CLAIMED CANCEL_REQUESTED FENCED CANCELLED"
 
 
-def test_a_cancel_reaches_the_process_that_took_the_attempt_over(timeline: Timeline) -> None:
+def test_cancel_reaches_the_process_that_took_over_the_attempt(timeline: Timeline) -> None:
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     timeline.worker("job").takes_over(claim.ref, timeline.worker("a"))
@@ -106,7 +106,7 @@ def test_a_cancel_reaches_the_process_that_took_the_attempt_over(timeline: Timel
     assert timeline.worker("job").renew().cancelled == {claim.ref}
 
 
-def test_a_worker_that_is_not_alive_takes_nothing_over(timeline: Timeline) -> None:
+def test_expired_worker_cannot_take_over_an_attempt(timeline: Timeline) -> None:
     run = timeline.submit()
     timeline.worker("job")
     timeline.later(seconds=61)
@@ -115,7 +115,7 @@ def test_a_worker_that_is_not_alive_takes_nothing_over(timeline: Timeline) -> No
     assert timeline.worker("a").renew().held == {claim.ref}
 
 
-def test_an_attempt_is_taken_over_only_from_the_worker_that_holds_it(timeline: Timeline) -> None:
+def test_attempt_is_taken_over_only_from_the_worker_that_holds_it(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.releases(worker.claims(run))
@@ -124,7 +124,7 @@ def test_an_attempt_is_taken_over_only_from_the_worker_that_holds_it(timeline: T
     assert timeline.worker("b").renew().held == {claim.ref}
 
 
-def test_another_attempt_than_the_one_submitted_is_not_taken_over(timeline: Timeline) -> None:
+def test_attempt_that_has_been_retried_is_not_taken_over(timeline: Timeline) -> None:
     run = timeline.submit(policy='{"delays": [0.0]}')
     worker = timeline.worker("a")
     first = worker.claims(run)
@@ -134,7 +134,7 @@ def test_another_attempt_than_the_one_submitted_is_not_taken_over(timeline: Time
     assert worker.renew().held == {second.ref}
 
 
-def test_the_silence_of_the_process_that_took_an_attempt_over_loses_it(timeline: Timeline) -> None:
+def test_attempt_is_lost_if_the_process_that_took_it_over_stops_renewing(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     claim = worker.claims(run)
@@ -156,13 +156,13 @@ def test_refusals_are_counted(timeline: Timeline, connection: psycopg.Connection
     assert connection.execute("select sum(amount) from holdfast.tallies where kind = 'fenced'").fetchone() == (3,)
 
 
-def test_a_run_that_does_not_exist_is_not_taken_over(timeline: Timeline) -> None:
+def test_unknown_run_is_not_taken_over(timeline: Timeline) -> None:
     worker = timeline.worker("a")
     assert timeline.worker("job").take_over(AttemptRef(worker.id, 1), worker) is None
 
 
 @pytest.mark.every_driver
-def test_an_attempt_shows_where_it_is_executed(timeline: Timeline) -> None:
+def test_attempt_shows_where_it_is_executed(timeline: Timeline) -> None:
     run = timeline.submit()
     worker, job = timeline.worker("a"), timeline.worker("job")
     claim = worker.claims(run)
@@ -188,7 +188,7 @@ def test_an_attempt_shows_where_it_is_executed(timeline: Timeline) -> None:
         "worker_id = %(other)s, claimed_by = worker_id, cancel_requested_at = holdfast.now()",
     ],
 )
-def test_the_database_refuses_every_other_move_of_a_lease(
+def test_database_refuses_every_other_move_of_a_lease(
     timeline: Timeline, connection: psycopg.Connection, change: str
 ) -> None:
     run = timeline.submit()
@@ -200,7 +200,7 @@ def test_the_database_refuses_every_other_move_of_a_lease(
         )
 
 
-def test_the_database_refuses_a_second_move_of_a_lease(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_database_refuses_a_second_move_of_a_lease(timeline: Timeline, connection: psycopg.Connection) -> None:
     run = timeline.submit()
     claim = timeline.worker("a").claims(run)
     timeline.worker("job").takes_over(claim.ref, timeline.worker("a"))
@@ -211,7 +211,7 @@ def test_the_database_refuses_a_second_move_of_a_lease(timeline: Timeline, conne
         )
 
 
-def test_the_database_refuses_to_move_a_lease_to_a_worker_that_is_not_there(
+def test_database_refuses_to_move_a_lease_to_a_deregistered_worker(
     timeline: Timeline, connection: psycopg.Connection
 ) -> None:
     run = timeline.submit()

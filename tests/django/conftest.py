@@ -1,4 +1,4 @@
-"""Django, set up once per process; each test gets a database of its own, cloned from one that `migrate` made."""
+"""Django, set up once per process. Each test gets its own database, cloned from one that `migrate` created."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 
 
 def use_database(url: str) -> None:
-    """Let Django's default connection be to this database, in all threads."""
+    """Point Django's default connection to this database, in all threads."""
     connections.close_all()
     connections.settings["default"].update(database(url))
     connections["default"].settings_dict.update(database(url))
@@ -65,7 +65,7 @@ def site_url(
 
 @pytest.fixture
 def site(site_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The site, with its database; child processes find it too."""
+    """The site with its database, also for child processes."""
     monkeypatch.setenv(DATABASE_VARIABLE, site_url)
     for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
         monkeypatch.delenv(name)
@@ -76,7 +76,7 @@ def site(site_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 async def async_site(site: str) -> AsyncIterator[str]:
-    """The same for a test that awaits: the thread that has its connection outlives the test."""
+    """The same for asynchronous tests: the thread with its connection outlives the test."""
     yield site
     await sync_to_async(connections.close_all)()
 
@@ -86,7 +86,7 @@ Work = Callable[..., None]
 
 @pytest.fixture
 def work(site: str) -> Work:
-    """Run what is due, in threads of this process unless another executor is given."""
+    """Execute due runs, in threads of this process unless another executor is given."""
 
     def run(**options: Any) -> None:
         given = {"batch": True, "executor": "inline", "verbosity": 0, "stdout": io.StringIO(), **options}

@@ -3,9 +3,9 @@
     python -m tests.django.contract
 
 The source package of the installed Django is downloaded with pip into a temporary directory, and its `tests/tasks` are
-run there on a PostgreSQL of their own. Where they name Django's two backends, Holdfast's stand in: one that can list
-and forget its results, as the dummy backend can, and one whose `enqueue` has a worker run the task before it returns,
-as the immediate backend does. Prints how many passed, and for each that cannot apply, why.
+run there on a separate PostgreSQL server. Django's two backends are replaced by Holdfast's: one that can list and
+forget its results, like the dummy backend, and one whose `enqueue` has a worker run the task before it returns, like
+the immediate backend. Prints how many passed, and why each of the others cannot apply.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def configure(url: str) -> None:
 
 
 class Result(unittest.TextTestResult):
-    """Counts, and holds the table of tests that cannot apply to the truth."""
+    """Counts results, and checks that the tests listed as not applicable really fail."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

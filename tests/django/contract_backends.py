@@ -1,4 +1,4 @@
-"""What stands in for Django's dummy and immediate backends when Django's own tests are run."""
+"""The backends that replace Django's dummy and immediate backends when Django's own tests are run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.worker import Worker
 
 
 class Listing(HoldfastBackend):
-    """Has its results in a list, and can forget them."""
+    """Can list its results and forget them."""
 
     @property
     def results(self) -> list[Any]:
@@ -63,7 +63,7 @@ class Running(HoldfastBackend):
 
 
 def _in_thread(work: Any) -> Any:
-    """Do this in a thread without an event loop, where Django allows the use of a database."""
+    """Call `work` in a thread without an event loop, where Django allows database access."""
     found: list[Any] = []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""The settings of the site that the tests run: its database is the one that the environment names."""
+"""The settings of the test site; the environment names its database."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 100.0
-# Short, so that a killed worker is soon known to be dead.
+# Short, so that the lease of a killed worker expires soon.
 BRIEF_LEASE = {"HOLDFAST_LEASE_SECONDS": "3", "HOLDFAST_RENEW_SECONDS": "0.5", "HOLDFAST_GRACE_SECONDS": "1"}
 
 
 def eventually(look: Callable[[], T]) -> T:
-    """What `look` returns, as soon as that is true."""
+    """Return the result of `look` as soon as it is true."""
     ends = time.monotonic() + DEADLINE
     while not (found := look()):
         if time.monotonic() > ends:

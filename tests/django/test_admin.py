@@ -104,7 +104,7 @@ def test_actions_need_their_permissions(site: str) -> None:
     assert result.status == "READY"
 
 
-def test_action_on_a_run_that_ended_says_so(site: str, work: Work) -> None:
+def test_action_on_an_ended_run_is_refused(site: str, work: Work) -> None:
     result = tasks.add.enqueue(1)
     work()
     client = signed_in("view_run", "cancel_run")
@@ -137,7 +137,7 @@ def test_workers_are_listed(site: str, work: Work) -> None:
     assert "listed-here" in signed_in("view_worker").get("/admin/holdfast/worker/").content.decode()
 
 
-def test_nothing_is_changed_by_a_form(site: str) -> None:
+def test_forms_change_nothing(site: str) -> None:
     result = tasks.add.enqueue(1)
     client = signed_in("view_run")
     assert client.get(RUNS + "add/").status_code == 403
@@ -157,12 +157,12 @@ PAGES = [
     "?queue=far&task=rare",
 ]
 
-# Plans that read a whole table, which is best for so few runs.
+# Disable plans that read whole tables, which the planner prefers for so few runs.
 WHOLE = ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "material")
 
 
 def rows_read(plan: dict[str, Any]) -> int:
-    """How many rows the scans of a plan looked at, whether they kept them or not."""
+    """How many rows the scans of a plan read, including those they filtered out."""
     own = 0
     if plan["Node Type"].endswith("Scan") and "Relation Name" in plan:
         own = round((plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"])
@@ -170,7 +170,7 @@ def rows_read(plan: dict[str, Any]) -> int:
 
 
 def test_no_page_of_the_list_reads_all_runs(site: str) -> None:
-    """Each statement can find its rows by key and stop early, as it does when runs are too many to be read whole."""
+    """Each statement can find its rows by key and stop early, as it must when there are many runs."""
     fill(site, 20_000)
     client = signed_in("view_run")
     for page in PAGES:

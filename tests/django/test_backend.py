@@ -1,4 +1,4 @@
-"""Django's contract of a backend, on a real database."""
+"""Django's contract for a backend, on a real database."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_failed_task_has_its_exception(site: str, work: Work) -> None:
         _ = result.return_value
 
 
-def test_return_value_comes_back_as_json(site: str, work: Work) -> None:
+def test_return_value_is_stored_as_json(site: str, work: Work) -> None:
     result, refused = tasks.pair.enqueue(), tasks.unusable.enqueue()
     work()
     result.refresh()
@@ -97,7 +97,7 @@ def test_unknown_result_does_not_exist(site: str) -> None:
             backend.get_result(unknown)
 
 
-def test_run_that_is_no_django_task_is_no_result(site: str) -> None:
+def test_run_of_another_kind_of_task_is_not_a_result(site: str) -> None:
     from holdfast import Client
     from holdfast.runtime.settings import Settings
 

@@ -23,7 +23,7 @@ def test_same_key_gives_the_same_result(site: str) -> None:
         enqueue_with_key(tasks.add, "an order", 1)
 
 
-def test_many_are_enqueued_in_order(site: str, work: Work) -> None:
+def test_batch_is_enqueued_in_order(site: str, work: Work) -> None:
     results = enqueue_many(tasks.add, [((n,), {"b": 10}) for n in range(20)])
     assert enqueue_many(tasks.add, []) == []
     work()
@@ -32,7 +32,7 @@ def test_many_are_enqueued_in_order(site: str, work: Work) -> None:
     assert [result.return_value for result in results] == list(range(10, 30))
 
 
-def test_many_are_refused_together(site: str) -> None:
+def test_one_invalid_call_refuses_the_whole_batch(site: str) -> None:
     with pytest.raises(TypeError):
         enqueue_many(tasks.add, [((1,), {}), ((object(),), {})])
     from holdfast.django.models import Run
@@ -40,7 +40,7 @@ def test_many_are_refused_together(site: str) -> None:
     assert Run.objects.count() == 0
 
 
-def test_cancelled_task_is_failed_with_an_error_of_its_own(site: str, work: Work) -> None:
+def test_cancelled_task_has_failed_with_its_own_error(site: str, work: Work) -> None:
     result = tasks.add.enqueue(1)
     assert cancel(result.id).status == "CANCELLED"
     work()
@@ -55,7 +55,7 @@ def test_cancelled_task_is_failed_with_an_error_of_its_own(site: str, work: Work
         cancel(result)
 
 
-def test_result_says_why_it_waits_and_how_far_it_came(site: str, work: Work) -> None:
+def test_why_and_progress_are_available_for_a_result(site: str, work: Work) -> None:
     result = tasks.count_to.enqueue(3)
     assert [reason.code for reason in why(result)] == ["no-worker"]
     assert progress(result) is None
@@ -83,7 +83,7 @@ def test_options_have_no_effect_on_other_backends(site: str) -> None:
         made = task(retry={"max_attempts": 3})(tasks.add.func)
         assert type(made) is task_backends["default"].task_class
         assert made.enqueue(1).status == "READY"
-        with pytest.raises(BadInput, match="not Holdfast's"):
+        with pytest.raises(BadInput, match="not a Holdfast backend"):
             enqueue_many(made, [])
 
 

@@ -45,7 +45,7 @@ def test_rolled_back_block_submits_nothing(site: str) -> None:
     assert count_committed(site) == 0
 
 
-def test_rolled_back_savepoint_takes_its_run_along(site: str) -> None:
+def test_rolled_back_savepoint_rolls_back_its_run(site: str) -> None:
     with transaction.atomic():
         kept = client().on(connection).submit("mock", {"seconds": 0})
         with suppress(Undo), transaction.atomic():

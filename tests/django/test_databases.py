@@ -1,4 +1,4 @@
-"""Two databases: a backend's runs are where its option DATABASE or the router says, in that database's transactions."""
+"""Two databases: the option DATABASE or the router chooses the one for a backend's runs and their transactions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TASKS = {
 
 
 class SecondForHoldfast:
-    """A router that keeps Holdfast's tables in the second database."""
+    """A router that puts Holdfast's tables into the second database."""
 
     def db_for_read(self, model: Any, **hints: Any) -> str | None:
         return "second" if model._meta.app_label == "holdfast" else None
@@ -71,7 +71,7 @@ def second(site: str, server_connection: psycopg.Connection, server_url: str, ru
         ({"service": "shop"}, "postgresql://@/?service=shop"),
     ],
 )
-def test_address_for_libpq_holds_all_parameters_and_can_be_shown(given: dict[str, str], shown: str) -> None:
+def test_url_for_libpq_has_all_parameters_and_can_be_masked(given: dict[str, str], shown: str) -> None:
     url = databases.as_url(given)
     assert conninfo_to_dict(url) == given
     assert masked(url) == shown
@@ -89,7 +89,7 @@ def test_run_is_written_to_the_database_of_its_backend(site: str, second: str, w
     assert [str(run.pk) for run in Run.objects.using("second")] == [there.id]
 
 
-def test_transaction_of_one_database_says_nothing_about_the_other(site: str, second: str) -> None:
+def test_transaction_of_one_database_does_not_affect_the_other(site: str, second: str) -> None:
     with suppress(Undo), transaction.atomic():
         tasks.add.enqueue(1)
         kept = tasks.add.using(backend="elsewhere").enqueue(2)
@@ -114,7 +114,7 @@ def test_router_chooses_the_database_of_a_backend_without_the_option(site: str, 
 
 
 def test_two_backends_on_one_database_share_its_queues(site: str, work: Work) -> None:
-    """Workers serve queues: give each backend QUEUES of its own to keep their tasks apart."""
+    """Workers serve queues: to keep the tasks of two backends apart, give each its own QUEUES."""
     configured = {"default": {"BACKEND": BACKEND, "QUEUES": ["a"]}, "other": {"BACKEND": BACKEND, "QUEUES": ["b"]}}
     with override_settings(TASKS=configured):
         first = tasks.add.using(queue_name="a").enqueue(1)

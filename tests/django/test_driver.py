@@ -1,4 +1,4 @@
-"""Statements on Django's connection: prepared where a connection lasts, and never behind a pooler."""
+"""Statements on Django's connection: prepared on persistent connections, and never behind a pooler."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_connection_of_a_short_request_prepares_nothing(site: str) -> None:
     assert prepared() == 0
 
 
-def test_connection_that_lasts_prepares_its_statements_and_keeps_its_settings(site: str) -> None:
+def test_persistent_connection_prepares_its_statements_and_keeps_its_settings(site: str) -> None:
     enqueue(PREPARE_AFTER + 5)
     assert prepared() >= 1
     assert connection.connection.prepare_threshold is None
@@ -52,7 +52,7 @@ def test_prepared_statements_survive_a_rollback(site: str) -> None:
     assert Run.objects.count() == PREPARE_AFTER + 3
 
 
-def test_enqueue_goes_on_after_the_site_deallocated_its_statements(site: str) -> None:
+def test_enqueue_works_after_the_site_deallocated_its_statements(site: str) -> None:
     enqueue(PREPARE_AFTER + 1)
     with connection.cursor() as cursor:
         cursor.execute("discard all")

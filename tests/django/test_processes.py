@@ -1,4 +1,4 @@
-"""Workers as processes: tasks run in their children, and what is killed is done again."""
+"""Workers as processes: tasks run in their children, and killed runs are retried."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_running_task_is_cancelled_and_its_worker_stops_with_zero(site: str, tmp
     assert lines.read_text().splitlines()[-1] == "finished HoldfastBackend hang_once FAILED 1"
 
 
-def test_worker_ends_after_so_many_tasks(site: str) -> None:
+def test_worker_stops_after_its_maximum_number_of_tasks(site: str) -> None:
     results = enqueue_many(tasks.add, [((n,), {}) for n in range(3)])
     with worker("--max-tasks=3") as process:
         assert process.wait(DEADLINE) == 0
@@ -106,8 +106,8 @@ def test_first_sigterm_lets_the_running_task_finish(site: str, tmp_path: Path) -
     assert (result.status, result.return_value) == ("SUCCESSFUL", "seen")
 
 
-def test_second_signal_hands_the_running_task_back(site: str, tmp_path: Path) -> None:
-    """Two different ones: the same signal twice may arrive as one."""
+def test_second_signal_hands_back_the_running_task(site: str, tmp_path: Path) -> None:
+    """Two different signals, because the same signal twice may arrive as one."""
     file = tmp_path / "file"
     result = tasks.wait_for.enqueue(str(file))
     with worker("--slots=1", HOLDFAST_GRACE_SECONDS="600") as process:
@@ -124,7 +124,7 @@ def test_second_signal_hands_the_running_task_back(site: str, tmp_path: Path) ->
     assert (result.status, result.return_value, run_of(result).attempt_count) == ("SUCCESSFUL", "seen", 2)
 
 
-def test_worker_starts_again_when_code_changes(site: str, tmp_path: Path) -> None:
+def test_worker_restarts_when_code_changes(site: str, tmp_path: Path) -> None:
     app = tmp_path / "changing"
     app.mkdir()
     (app / "__init__.py").touch()

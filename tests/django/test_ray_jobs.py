@@ -1,4 +1,4 @@
-"""Django tasks as Ray jobs: the node sets Django up, and a job that is killed is run again."""
+"""Django tasks as Ray jobs: the node sets Django up, and killed jobs are retried."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def node(site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     server.close()
 
 
-def test_killed_job_of_a_django_task_is_run_again_and_each_signal_sent_once(node: StandIn, tmp_path: Path) -> None:
+def test_killed_job_of_a_django_task_is_retried_and_each_signal_is_sent_once(node: StandIn, tmp_path: Path) -> None:
     signals = tmp_path / "signals"
     result = tasks.hang_once.enqueue(str(tmp_path))
     settings = {FILE_VARIABLE: str(signals), "HOLDFAST_RAY_ADDRESS": node.address}

@@ -45,7 +45,7 @@ def test_task_enqueued_on_commit_follows_the_request(atomic_requests: str, visit
     assert (Note.objects.count(), count_committed(atomic_requests)) == (1, 1)
 
 
-def test_hint_to_workers_is_sent_after_the_commit_only(site: str) -> None:
+def test_hint_to_workers_is_sent_only_after_the_commit(site: str) -> None:
     from tests.django.app.views import receipt
 
     with transaction.atomic():

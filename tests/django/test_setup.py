@@ -45,12 +45,12 @@ def configured(**options: Any) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_check_finds_what_is_wrong(options: dict[str, Any], codes: list[str]) -> None:
+def test_check_reports_problems(options: dict[str, Any], codes: list[str]) -> None:
     with override_settings(TASKS=configured(**options)):
         assert [message.id for message in task_backends["default"].check()] == codes
 
 
-def test_check_misses_the_app(settings_without_app: None) -> None:
+def test_check_reports_the_missing_app(settings_without_app: None) -> None:
     assert [message.id for message in task_backends["default"].check()] == ["holdfast.E001"]
 
 
@@ -74,7 +74,7 @@ def test_django_and_holdfast_agree_on_the_schema(site: str) -> None:
     assert at.number == migrate.latest()
 
 
-def test_migrate_follows_an_upgrade_by_holdfast(
+def test_migrate_works_after_an_upgrade_by_holdfast(
     site: str, server_connection: psycopg.Connection, server_url: str
 ) -> None:
     name = psycopg.conninfo.conninfo_to_dict(site)["dbname"]
@@ -92,7 +92,7 @@ def test_migrate_follows_an_upgrade_by_holdfast(
     test_django_and_holdfast_agree_on_the_schema(url)
 
 
-def test_migration_leaves_other_databases_alone(site: str) -> None:
+def test_migration_does_not_change_other_databases(site: str) -> None:
     out = io.StringIO()
     with override_settings(TASKS=configured(DATABASE="elsewhere")):
         from holdfast.django.migrating import used_aliases
@@ -141,12 +141,12 @@ def test_models_refuse_to_write(site: str) -> None:
     ],
     ids=str,
 )
-def test_worker_refuses_options_that_make_no_sense(site: str, work: Work, options: dict[str, Any]) -> None:
+def test_worker_refuses_invalid_options(site: str, work: Work, options: dict[str, Any]) -> None:
     with pytest.raises(CommandError):
         work(**options)
 
 
-def test_worker_serves_the_queues_that_it_is_given(site: str, work: Work) -> None:
+def test_worker_serves_only_the_given_queues(site: str, work: Work) -> None:
     results = [tasks.add.using(queue_name=name).enqueue(1) for name in ("default", "mail", "slow")]
 
     def statuses() -> list[str]:
@@ -162,7 +162,7 @@ def test_worker_serves_the_queues_that_it_is_given(site: str, work: Work) -> Non
     assert statuses() == ["SUCCESSFUL"] * 3
 
 
-def test_commands_cancel_prune_and_examine(site: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cancel_prune_and_doctor_commands_work(site: str, capsys: pytest.CaptureFixture[str]) -> None:
     result = tasks.add.enqueue(1)
     call_command("holdfast_doctor")
     assert "none is alive" in capsys.readouterr().out
@@ -194,7 +194,9 @@ def test_prune_removes_months_that_are_old_enough(site: str, capsys: pytest.Capt
         prune("--failed-min-age-days=0")
 
 
-def test_interval_is_the_pace_of_an_idle_worker(site: str, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interval_is_the_poll_interval_of_an_idle_worker(
+    site: str, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[WorkerRequest] = []
     monkeypatch.setattr(holdfast_worker, "run_worker", lambda settings, request: given.append(request))
     for options in ({}, {"interval": "2.5"}, {"interval": "0"}):

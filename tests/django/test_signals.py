@@ -77,7 +77,7 @@ def test_cancelling_a_waiting_task_announces_its_end_after_the_commit(site: str,
     assert summary(signals)[1:] == [("finished", "FAILED", 0)]
 
 
-def test_failing_receiver_harms_nothing(site: str, work: Work) -> None:
+def test_failing_receiver_does_not_affect_the_task(site: str, work: Work) -> None:
     def receive(sender: Any, task_result: Any, **kwargs: Any) -> None:
         raise RuntimeError("a receiver that fails")
 
@@ -109,7 +109,7 @@ async def test_asynchronous_enqueue_returns_the_existing_run(async_site: str, si
     assert len(signals) == 1
 
 
-def test_end_is_announced_once_by_two_cancels_at_once(site: str, signals: Signals) -> None:
+def test_two_concurrent_cancels_announce_the_end_once(site: str, signals: Signals) -> None:
     """The second cancel begins before the first commits, waits for it, and then finds the run cancelled."""
     result = tasks.add.enqueue(1)
     second_began = threading.Event()

@@ -18,7 +18,7 @@ from tests.django.app.models import Note
 
 
 class Undo(Exception):
-    """Rolls a block back."""
+    """Rolls back a block."""
 
 
 def count_committed(url: str) -> int:
@@ -36,7 +36,7 @@ def test_rolled_back_transaction_enqueues_nothing(site: str) -> None:
     assert count_committed(site) == 0
 
 
-def test_rolled_back_savepoint_takes_its_run_along(site: str) -> None:
+def test_rolled_back_savepoint_rolls_back_its_run(site: str) -> None:
     with transaction.atomic():
         kept = tasks.add.enqueue(1)
         with suppress(Undo), transaction.atomic():
@@ -58,13 +58,13 @@ def test_statement_notifies_only_if_it_commits_by_itself(site: str) -> None:
     """A statement that notifies may lease its run to a worker, whose row it locks until the commit."""
     transaction.set_autocommit(False)
     try:
-        assert not databases.rides("default", "a queue")
+        assert not databases.may_send_inline("default", "a queue")
     finally:
         transaction.rollback()
         transaction.set_autocommit(True)
     with transaction.atomic():
-        assert not databases.rides("default", "a queue")
-    assert databases.rides("default", "a queue")
+        assert not databases.may_send_inline("default", "a queue")
+    assert databases.may_send_inline("default", "a queue")
 
 
 def test_run_and_row_are_committed_together(site: str) -> None:
@@ -134,7 +134,7 @@ def test_nested_and_recursive_arguments_are_refused_before_any_sql(site: str) ->
         assert Note.objects.count() == 0
 
 
-def test_arguments_come_back_as_they_were(site: str) -> None:
+def test_arguments_are_read_back_unchanged(site: str) -> None:
     given = {
         "float": 1.0,
         "big": 2**63,

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 # If the explorer has found nothing by then, it will not find anything.
 AT_MOST = 1500
-# How many schedules are judged together where the first violation is enough.
+# How many schedules are checked together if the first violation is enough.
 FEW = 5
 
 

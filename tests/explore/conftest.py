@@ -1,4 +1,4 @@
-"""Exploring takes minutes; by default a slice of it runs. `--explore=full` plays every schedule there is."""
+"""Exploring takes minutes; by default only a sample runs. `--explore=full` plays every schedule."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def stage_url(database_url: str) -> str:
 class Stages:
     """A stage of each kind, used by one test after the other.
 
-    Its sessions have planned their statements before, which takes several times as long as to execute them. What the
-    tests before have played is gone; a test that broke off takes its stage with it.
+    Its sessions have already planned their statements, which takes several times as long as executing them. Rows of
+    earlier tests are deleted; the stage of an aborted test is not reused.
     """
 
     def __init__(self, databases: Databases) -> None:

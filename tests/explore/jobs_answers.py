@@ -1,4 +1,4 @@
-"""What the callers of job operations were answered, compared with what came of it."""
+"""The responses that callers of job operations received, compared with what was stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENDING = {"finish", "add_with_success", "cancel", "rescue", "stop", "several"}
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One caller's answer, what the others did, and how the runs of the case and their job ended."""
+    """One caller's response, the other programs, and how the runs of the case and their job ended."""
 
     case: Case
     situation: str
@@ -104,19 +104,19 @@ def _expected(given: Given, error: Exception) -> bool:
             gone = given.answer.doubted or given.others_do("unsubscribe")
             return isinstance(error, SubscriptionNotFound) and gone
         case "fan_out" | "publish":
-            # The subscription was removed under their hands; the publisher tries again in its next round.
+            # The subscription was removed in the meantime; the publisher retries in its next round.
             return isinstance(error, ForeignKeyViolation) and given.others_do("unsubscribe")
         case _:
             return False
 
 
 def _known(case: Case) -> set[str]:
-    """Everything that the key of a case can stand for."""
+    """Everything that the key of a case can refer to."""
     return {*case.keyed.values(), *case.ids.values()}
 
 
 def _refused(given: Given) -> Complaints:
-    """What was refused did not happen."""
+    """A rejected request had no effect."""
     if given.answer.doubted:
         return
     who = f"person {given.who}"
@@ -237,7 +237,7 @@ def _keyed_run(given: Given, made: Submitted) -> Complaints:
 
 
 def _stopped(given: Given, job: JobRecord) -> Complaints:
-    """The first stop decides how the job ends, and each caller learns its reason."""
+    """The first stop decides how the job ends, and each caller gets its reason."""
     outcome, reason = given.part.names
     ended = given.others_do(*ENDING - {"stop"}) or given.situation in ("over", "stopped")
     reopened = ended and given.others_do("retry", "retry_job")

@@ -1,4 +1,4 @@
-"""Jobs under the explorer: where a job is before the actors begin."""
+"""Jobs under the explorer: the state of a job before the actors start."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HEALED = ("miscounted", "forgotten", "forgotten_failure")  # where a count is wr
 
 @dataclass(slots=True)
 class Case:
-    """One job, its runs by name, who holds which, and what the actors learned on their way.
+    """One job, its runs by name, their holders, and what the actors recorded.
 
     `complaints` are those of programs that noticed something themselves.
     """
@@ -103,14 +103,14 @@ class Case:
 
 
 class Setting:
-    """Brings a job into a situation, by the operations that would have brought it there."""
+    """Brings a job into a situation by the operations that lead to it."""
 
     def __init__(self, session: Session, case: Case) -> None:
         self.session = session
         self.case = case
 
     def job(self, *, uncritical: Sequence[str] = (), **tasks: tuple[Any, ...]) -> Setting:
-        """Make the job with its first tasks, each with what it depends on."""
+        """Create the job with its first tasks and their dependencies."""
         case = self.case
         case.ids.update(zip(tasks, series(case.job_id, FIRST_TASKS, len(tasks), first=True), strict=True))
         policies = {name: {"policy": UNCRITICAL} for name in uncritical}
@@ -139,7 +139,7 @@ class Setting:
         return self
 
     def unstart(self) -> Setting:
-        """Let the job be as if it had been locked when its first run was claimed: not started, and noted."""
+        """Put the job into the state after its first run was claimed while it was locked: not started, and noted."""
         self.session.execute("set session_replication_role = replica")
         self.session.execute(
             """
@@ -163,7 +163,7 @@ class Setting:
         return self
 
     def forget(self, name: str, outcome: Outcome) -> Setting:
-        """End a run without a word to those who wait for it: only an error of ours could do that."""
+        """End a run without updating its dependents, which only a bug could cause."""
         settlement = settle(self.case.claims.pop(name), outcome, 0.5)
         (ack,) = self.session.run(iter(leases.settle(self.case.holder, [settlement])))
         self.session.run(iter(tallies.add({(settlement.task, ack.outcome, 0): (1, 0.0)}, [])))
@@ -173,7 +173,7 @@ class Setting:
         return self
 
     def miscount(self, name: str) -> Setting:
-        """Let a run wait for one more than there are."""
+        """Make the count of a run's blockers too high by one."""
         self.session.execute(
             "update holdfast.waiting set blockers = blockers + 1 where run_id = %(run_id)s::uuid",
             {"run_id": self.case.ids[name]},
@@ -204,7 +204,7 @@ class Setting:
         return self
 
     def reclaim(self, name: str) -> Setting:
-        """Let a run be lost and claimed again, while the attempt that lost it, `old`, still goes on."""
+        """Let a run be lost and claimed again while its first attempt, `old`, continues."""
         self.dead()
         old = self.case.claims.pop(name)
         for orphan in self.session.run(ops.find_orphans(500)):

@@ -1,4 +1,4 @@
-"""Jobs that are made under an idempotency key: by two requests at once, again, or after what the key made is gone."""
+"""Jobs with an idempotency key: two concurrent requests, repeated ones, or after the job of the key is gone."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.explorer.situations import LEASE
 from tests.explorer.wire import Session
 
 RETENTION = timedelta(days=2000)
-BEFORE = -1  # who made what a situation begins with
+BEFORE = -1  # the actor that created the initial state of a situation
 
 
 def keyed_job(case: Case, who: int, what: str, tasks: int = 1) -> Op[Any]:
-    """Ask for a job under the key of the case. A request that is repeated keeps its id."""
+    """Request a job with the key of the case. A repeated request keeps its id."""
     job_id = case.keyed.setdefault(who, new_id())
     runs = [_run(case, id_, what, job_id) for id_ in series(job_id, FIRST_TASKS, tasks, first=True)]
     case.ids.update({f"task {n} of {who}": run.id for n, run in enumerate(runs)})
@@ -34,7 +34,7 @@ def keyed_job(case: Case, who: int, what: str, tasks: int = 1) -> Op[Any]:
 
 
 def _keyed_run(case: Case, who: int) -> Op[Any]:
-    """Ask for a run under the same key, whose payload has the same hash as that of a job."""
+    """Request a run with the same key, whose payload has the same hash as that of a job."""
     case.ids.setdefault(f"run of {who}", new_id())
     return ops.submit(_run(case, case.ids[f"run of {who}"], "one", None, key=case.key, key_ttl=LEASE))
 
@@ -53,7 +53,7 @@ def _run(case: Case, id_: str, what: str, job_id: str | None, **more: Any) -> Ne
 
 
 def _stop(case: Case, who: int) -> Program:
-    """Stop the job that the key made before."""
+    """Stop the job that was created with the key."""
     job_id = case.keyed[BEFORE]
     job = yield Do(lambda: ops.stop_job(job_id, Status.CANCELLED, "enough"))
     while not (yield Do(lambda: ops.stop_some(job_id, "enough"))).done:
@@ -74,13 +74,13 @@ KEYED: dict[str, Part] = {
 
 
 def made(at: Setting) -> Setting:
-    """The key has made a job."""
+    """A job was created with the key."""
     at.session.run(keyed_job(at.case, BEFORE, "one"))
     return at
 
 
 def _ended(at: Setting) -> Setting:
-    """The key has made a job without tasks, which has ended and of whose month everything was pruned."""
+    """A job without tasks was created with the key; it has ended, and the runs of its month were pruned."""
     case = at.case
     at.session.run(keyed_job(case, BEFORE, "one", tasks=0))
     at.session.run(ops.stop_job(case.keyed[BEFORE], Status.CANCELLED, "enough"))
@@ -92,7 +92,7 @@ def _ended(at: Setting) -> Setting:
 
 
 def _forgotten(at: Setting) -> Setting:
-    """And the job is gone as well, while its key is still known."""
+    """The job is deleted as well, while its key still exists."""
     at.session.execute("delete from holdfast.jobs where id = %(id)s::uuid", {"id": _ended(at).case.keyed[BEFORE]})
     return at
 
@@ -109,7 +109,7 @@ GONE = ("keyed_pruned", "keyed_gone", "keyed_gone_early")  # where the key need 
 
 
 def complaints(session: Session, case: Case) -> list[str]:
-    """What is wrong with what the key has made: there is one such thing, it is whole, and the key leads to it."""
+    """Check that exactly one run or job has the key, that it is complete, and that the key refers to it."""
     if not case.keyed:
         return []
     there = session.execute(

@@ -1,4 +1,4 @@
-"""What actors do to a job: each operation as production drives it, and what its caller does when no answer came."""
+"""What actors do to a job: each operation as in production, and what its caller does without a response."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lone(make_op: Callable[[Case, int], Op[Any]], *, begin: bool = False) -> Mak
 
 
 def repeated(does: str, make_op: Callable[[Case, int], Op[Any]], *names: str, begin: bool = False) -> Part:
-    """A request that is sent again when its answer was lost."""
+    """A request that is repeated if its response was lost."""
     make = lone(make_op, begin=begin)
     return Part(make, make, does, names)
 
@@ -56,7 +56,7 @@ def once(does: str, make_op: Callable[[Case, int], Op[Any]], *names: str, begin:
 
 
 def _finish(*ways: tuple[str, Outcome], adds: bool = False) -> Part:
-    """End runs, all in one transaction. Without an answer, ask which endings were written and repeat the others."""
+    """End runs in one transaction. Without a response, check which outcomes were stored and repeat the others."""
 
     def settlements(case: Case) -> list[Settlement]:
         made = [settle(case.claims[name], outcome, 0.5) for name, outcome in ways]
@@ -93,7 +93,7 @@ def _claim(case: Case, who: int) -> Op[Any]:
 
 
 def _stop(outcome: Status, reason: str, *, begin: bool = False) -> Part:
-    """Mark the job, and go on until nothing of it can start. With `begin` the mark is made in a longer transaction."""
+    """Mark the job, and continue until none of its runs can start. With `begin`, in a longer transaction."""
 
     def make(case: Case, who: int) -> Program:
         job = yield Do(lambda: ops.stop_job(case.job_id, outcome, reason), begin)
@@ -108,7 +108,7 @@ def _stop(outcome: Status, reason: str, *, begin: bool = False) -> Part:
 
 
 def _adding(name: str, *on: str, **options: Any) -> Part:
-    """Add a run of one's own to the job, which may wait for others."""
+    """Add a run to the job, which may wait for others."""
     return repeated("add", lambda case, who: ops.add_tasks([case.run(f"{name}{who}", *on, **options)], None), name)
 
 
@@ -117,7 +117,7 @@ def _add_held(case: Case, who: int) -> Op[Any]:
 
 
 def _named(value: str) -> Part:
-    """Add a run under a name that others may use as well, for the same or for something else."""
+    """Add a run under a name that other actors may also use, for the same or a different run."""
 
     def make(case: Case, who: int) -> Program:
         new = case.run(f"named {value}", child_key="x", known_as=KnownAs(case.job_id, "key x"))
@@ -142,7 +142,7 @@ def _named_by(claim: str, value: str) -> Part:
 
 
 def _named_map(size: int) -> Part:
-    """Map under a name that others may use as well."""
+    """Map under a name that other actors may also use."""
 
     def make(case: Case, who: int) -> Program:
         mapped = yield Do(lambda: add_map(case, size, KnownAs(case.job_id, "map key x")))

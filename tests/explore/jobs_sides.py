@@ -1,4 +1,4 @@
-"""What accompanies the runs of a job: its resources, and the subscriptions to their endings."""
+"""The resources of a job, and subscriptions to its runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOLD_SECONDS = 60.0
 
 
 def _standing(case: Case, *statuses: str) -> Statement[set[str]]:
-    """Those of the job's runs that have one of these statuses."""
+    """The runs of the job that have one of these statuses."""
     return Statement(
         "select id::text from holdfast.run_status where id = any(%(ids)s::uuid[]) and status = any(%(statuses)s)",
         {"ids": plain_array(case.ids.values()), "statuses": list(statuses)},
@@ -29,7 +29,7 @@ def _standing(case: Case, *statuses: str) -> Statement[set[str]]:
 
 
 def _subscribe(case: Case, who: int) -> Program:
-    """Note what had ended before, and what was still open once the subscription was acknowledged."""
+    """Record which runs had ended before, and which were still open once the subscription was acknowledged."""
     case.ended_then = yield Do(lambda: iter(_standing(case, "SUCCEEDED", "FAILED", "CANCELLED")))
     made = yield Do(lambda: outbox.add_subscription(case.new_subscription()))
     case.open_then = yield Do(lambda: iter(_standing(case, "PENDING", "RUNNING")))
@@ -37,7 +37,7 @@ def _subscribe(case: Case, who: int) -> Program:
 
 
 def _publish(case: Case, who: int) -> Program:
-    """Hold the subscription, deliver what is due, and let go."""
+    """Hold the subscription, deliver what is due, and release it."""
     holder = new_id()
     found = yield Do(lambda: outbox.hold(holder, HOLD_SECONDS, 10), True)
     if found is None:

@@ -1,4 +1,4 @@
-"""A stage for jobs: plays schedules like any other, and looks after each whether everything agrees with the rows."""
+"""A stage for jobs: plays schedules like any other, and checks after each that all rows are consistent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.explorer.stage import BATCH, Crashes, Played, Stage, Violation
 from tests.explorer.wire import Rewrite, unchanged
 from tests.integration.jobs_support import CHECKS
 
-# Only where transactions are short: a long one may have got its number before the child's, and end after it.
+# Only for short transactions: a long one may get its number before the child's transaction and end after it.
 LATE_CHILDREN = {
     "a child that was added after its parent had ended": """
         select child.id::text, child.parent_id::text from holdfast.runs as child
@@ -69,7 +69,7 @@ MORE_CHECKS = {
         where resources.created_at > jobs.finished_at""",
 }
 
-# Once upkeep has had its turn.
+# After upkeep has run.
 STARTED = {
     "a job that has not started although a run of it has": """
         select jobs.id::text, attempts.run_id::text, attempts.number from holdfast.jobs
@@ -147,7 +147,7 @@ class JobStage(Stage):
             self._complain(schedule, "counters_are_exact", list(reported))
             self._complain_of_answers(schedule, case, actors, mine)
         clock.reset(self._scene)
-        # The next batch is checked by itself. A truncated table would have every statement planned again.
+        # The next batch is checked separately. Truncating the table would make every statement be planned again.
         for table in BATCH_TABLES:
             self._scene.execute(f"delete from holdfast.{table}")
         self._claimers = None
@@ -269,7 +269,7 @@ def _parts(meeting: Meeting) -> list[Part]:
 
 
 def _has_healed(meeting: Meeting, actors: list[Actor]) -> bool:
-    """Whether an actor has put the wrong count right, or should have."""
+    """Whether an actor has corrected the wrong count, or should have."""
     healers = [actor for actor, part in zip(actors, _parts(meeting), strict=True) if part.does == "heal"]
     return any(actor.answer.received and actor.answer.error is None for actor in healers)
 

@@ -1,4 +1,4 @@
-"""A user's own transactions: they hold what they have touched until they commit, whatever workers do meanwhile."""
+"""A user's own transactions, which keep their locks until they commit, whatever workers do in the meantime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.explore.jobs_programs import Part, repeated
 
 
 def _outside(case: Case, who: int) -> NewRun:
-    """A run that belongs to no job and waits for one that does."""
+    """A run without a job that waits for a run of the job."""
     run = case.run(f"outside{who}", "a")
     return replace(run, job_id=None)
 
@@ -32,7 +32,7 @@ def _several(case: Case, who: int) -> Op[Any]:
 
 
 def _open(does: str, make_op: Callable[[Case, int], Op[Any]], *names: str) -> Part:
-    """Asked for inside a transaction of the caller's, which is begun again as a whole if it could not commit."""
+    """A request inside the caller's transaction, which is retried as a whole if it could not commit."""
     return repeated(does, make_op, *names, begin=True)
 
 

@@ -1,4 +1,4 @@
-"""Guards in operations and rules: row counts that are looked at, answers that are checked, transactions shared."""
+"""Guards in operations and rules: checks of row counts and responses, and shared transactions."""
 
 from __future__ import annotations
 
@@ -147,15 +147,15 @@ OPERATIONS = [
         "ops.create",
         "    derived = {derived_id(*name): name for name in names if name not in there}\n",
         "    derived: dict[str, KnownAs] = {}\n",
-        by_test("test_children::test_a_child_of_an_earlier_version_is_found_by_its_key"),
+        by_test("test_children::test_child_of_an_earlier_version_is_found_by_its_key"),
     ),
     mutant(
         "children-kept-under-old-id",
         "a child that an earlier version added is not added again",
         "ops.children",
-        " and not (_again(by) and (yield from jobs.existing([new.id]))):",
+        " and not (_is_retry(by) and (yield from jobs.existing([new.id]))):",
         ":",
-        by_test("test_children::test_the_next_attempt_does_not_add_a_child_of_an_earlier_version_again"),
+        by_test("test_children::test_next_attempt_does_not_add_a_child_of_an_earlier_version_again"),
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Guards of hand-overs: who may be given a run, and that a worker is given one at most."""
+"""Guards of hand-overs: which workers may be handed a run, and that each is handed at most one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ TAKE: list[Mutant] = [
         "a run is not handed over before an older one of another task of the worker",
         "ready.queue = its_queue and ready.task = any (workers.tasks)",
         "ready.queue = its_queue and ready.task = its_task",
-        by_test("test_hand_over::test_older_run_of_the_queue_is_not_overtaken", task="other work"),
+        by_test("test_hand_over::test_new_run_does_not_overtake_an_older_run_of_its_queue", task="other work"),
     ),
     given(
         "hand-over-unnotified",
@@ -81,7 +81,7 @@ TAKE: list[Mutant] = [
         "the worker that waits longest is given the run",
         "order by waits.since limit 1",
         "order by waits.since desc limit 1",
-        by_test("test_hand_over::test_worker_that_waits_longest_is_given_the_run"),
+        by_test("test_hand_over::test_run_is_handed_to_the_worker_that_has_waited_longest"),
     ),
     given(
         "hand-over-twice",
@@ -95,7 +95,7 @@ TAKE: list[Mutant] = [
         "a worker that does not wait is given nothing",
         "where waits.since is not null\n          and",
         "where",
-        by_test("test_hand_over::test_worker_that_has_left_the_list_is_given_nothing_while_another_waits"),
+        by_test("test_hand_over::test_worker_that_has_left_the_list_is_handed_nothing_while_another_waits"),
     ),
     given(
         "hand-over-skips-locked",
@@ -109,7 +109,7 @@ TAKE: list[Mutant] = [
         "a claim that is too long for a notification is left out",
         "case when octet_length(claim) < 7900 then claim else '' end",
         "claim",
-        by_test("test_hand_over::test_claim_that_is_too_long_for_a_notification_is_read"),
+        by_test("test_hand_over::test_claim_that_is_too_long_for_a_notification_is_read_from_the_database"),
     ),
     mutant(
         "hand-over-and-queue",
@@ -137,6 +137,13 @@ LIST: list[Mutant] = [
         by_test("test_hand_over::test_worker_leaves_the_list_without_waiting_for_a_submit"),
     ),
     mutant(
+        "wait-skips-locked",
+        "a worker that lists itself does not wait for a submit",
+        "%(worker_id)s::uuid for update skip locked\n        ), listed",
+        "%(worker_id)s::uuid for update\n        ), listed",
+        by_test("test_hand_over::test_worker_lists_itself_without_waiting_for_a_submit"),
+    ),
+    mutant(
         "wait-looks-again",
         "a worker does not wait while there is a run for it",
         "where not work.found and",
@@ -150,7 +157,7 @@ LIST: list[Mutant] = [
                              and not exists (select from holdfast.queues
                                              where queues.name = queued_task.queue and queues.paused_at is not null)""",
         "",
-        by_test("test_hand_over::test_runs_that_the_worker_cannot_execute_do_not_matter"),
+        by_test("test_hand_over::test_runs_that_the_worker_cannot_execute_do_not_prevent_a_hand_over"),
     ),
     mutant(
         "wait-bounded",
@@ -218,16 +225,31 @@ WORKERS: list[Mutant] = [
     worker(
         "adopt-once",
         "a notification that arrives late does not begin a run again",
-        "given.ref in self._found or ",
+        "given.ref in results.late or ",
         "",
         LOST,
+    ),
+    worker(
+        "look-before-waiting",
+        "a worker looks for what it was given before it waits again",
+        "return looked and self.listed is None",
+        "return self.listed is None",
+        "test_worker_that_waits_again_finds_what_it_was_given_before",
+    ),
+    worker(
+        "return-once",
+        "a notification of a run that was returned does not begin it",
+        "            self.late.append(ref)\n",
+        "",
+        "test_notification_that_arrives_after_the_run_was_returned_does_not_begin_it",
+        "results",
     ),
     worker(
         "leave-the-list",
         "a worker that claims by itself leaves the list",
         "            request.leave = self.listed is not None\n",
         "            request.leave = False\n",
-        "test_worker_that_claims_by_itself_waits_no_longer",
+        "test_worker_that_claims_a_run_no_longer_waits",
     ),
     worker(
         "wait-on-the-next-connection",

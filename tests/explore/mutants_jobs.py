@@ -1,4 +1,4 @@
-"""Guards of jobs, each with the meeting of two programs that notices when it is gone."""
+"""Guards of jobs, each with the pair of programs that detects its absence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.explorer.mutation import SCHEMA, SQL
 CONCLUDE, CREATE, DEPEND = "holdfast.ops.conclude", "holdfast.ops.create", "holdfast.ops.depend"
 STOP, RETRY, CANCEL = "holdfast.ops.stop", "holdfast.ops.retry", "holdfast.ops.cancel"
 
-# A name, the guard, where it is, what is taken away, what is put there, and the meeting that notices.
+# A name, the guard, where it is, the removed text, its replacement, and the meeting that detects it.
 JOBS = [
     (
         "succeed-counts-tasks",

@@ -1,4 +1,4 @@
-"""Guards of jobs that are made under an idempotency key, and of the names of children."""
+"""Guards of jobs with an idempotency key, and of the names of children."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SUBMIT, KEYS = "holdfast.ops.submit", "holdfast.sql.keys"
 CHILDREN = "holdfast.ops.children"
 TAKEN = "        if (yield from keys.take(key)):\n            return (yield from create_job(new, tasks))\n"
 
-# As in `mutants_jobs`: a name, the guard, where it is, what is taken away, what is put there, and who notices.
+# As in `mutants_jobs`: a name, the guard, where it is, the removed text, its replacement, and what detects it.
 KEYED = [
     (
         "child-fenced",
@@ -93,13 +93,13 @@ KEYED = [
         "keyed-job-given-up",
         "a key past its time whose job is gone makes a new job",
         CREATE,
-        "if not there and (yield from is_given_up(key.scope, key.key, known)):",
+        "if not there and (yield from remove_stale_key(key.scope, key.key, known)):",
         "if False:",
         "key_job+prune@keyed_gone",
     ),
     (
         "keyed-job-given-up-by-another",
-        "a key that another request gave up meanwhile is looked at again",
+        "a key that another request has removed in the meantime is read again",
         SUBMIT,
         "    return (yield from keys.find(scope, key)) != known\n",
         "    return False\n",

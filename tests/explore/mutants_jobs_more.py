@@ -6,9 +6,9 @@ from tests.explore.mutants_jobs import CREATE, DEPEND
 from tests.explore.mutants_jobs_keys import NAMES
 from tests.explorer.mutation import SCHEMA, SQL
 
-# As in `mutants_jobs`: a name, the guard, where it is, what is taken away, what is put there, and who notices.
+# As in `mutants_jobs`: a name, the guard, where it is, the removed text, its replacement, and what detects it.
 
-# Those that nothing noticed once.
+# Guards whose absence was once not detected.
 SURVIVORS = [
     (
         "stop-overrides",
@@ -55,7 +55,7 @@ SURVIVORS = [
     ),
     (
         "publishing-hold-stolen",
-        "a subscription that was taken meanwhile is not taken again",
+        "a subscription that another publisher has taken in the meantime is not taken again",
         SQL,
         "where publishing.held_until <= holdfast.now()\n            returning subscription_id",
         "returning subscription_id",
@@ -151,7 +151,7 @@ COUNTING = [
     ),
     (
         "reopen-succeeded",
-        "a job that succeeded meanwhile is not reopened",
+        "a job that succeeded in the meantime is not reopened",
         SQL,
         "where id = any(%(ids)s::uuid[]) and outcome is distinct from 'SUCCEEDED'\n",
         "where id = any(%(ids)s::uuid[])\n",
@@ -219,7 +219,7 @@ MAPS = [
 DEPENDING = [
     (
         "heal-holds-targets",
-        "what a heal counts can neither end nor be reopened meanwhile",
+        "dependencies that a heal counts can neither end nor be reopened in the meantime",
         DEPEND,
         "    yield from dependencies.hold((yield from dependencies.targets(stalled)))\n",
         "",
@@ -334,7 +334,7 @@ OWN = [
     *RESOURCES,
 ]
 
-# Changes after which everything still holds, each with the reason why.
+# Changes that violate nothing, each with the reason.
 EQUIVALENT = {
     "maps-settle-unlocked": (
         "select id from holdfast.maps where id = any(%(ids)s::uuid[]) order by id for update",

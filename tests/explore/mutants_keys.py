@@ -32,7 +32,7 @@ KEYS = [
         "a key belongs to whom it was given to",
         "where scope = %(scope)s and key = %(key)s",
         "where key = %(key)s",
-        by_test("test_keys::test_key_conflict_shows_nothing_of_another_scope"),
+        by_test("test_keys::test_key_conflict_reveals_nothing_about_another_scope"),
     ),
     mutant(
         "keyed-run-needs-its-key",

@@ -1,4 +1,4 @@
-"""Guards of what workers do about locks of others: which endings would wait, late starts, and runs without a task."""
+"""Guards for locks of other transactions: results that would wait, late starts, and runs without a task."""
 
 from __future__ import annotations
 

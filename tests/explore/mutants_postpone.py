@@ -24,7 +24,7 @@ POSTPONE: list[Mutant] = [
         "only the run that was named is postponed",
         "from given where waiting.run_id = given.run_id",
         "from given",
-        by_test("test_postpone::test_postponing_one_run_leaves_the_others_alone"),
+        by_test("test_postpone::test_postponing_one_run_does_not_affect_others"),
         within=MOVING,
     ),
     mutant(
@@ -40,7 +40,7 @@ POSTPONE: list[Mutant] = [
         "a run that waits for dependencies still says so",
         "case when blockers = 0 then 'postponed' else reason end",
         "'postponed'",
-        by_test("test_postpone::test_run_that_waits_for_dependencies_waits_for_both"),
+        by_test("test_postpone::test_postponed_run_with_dependencies_waits_for_both"),
         within=MOVING,
     ),
     code(
@@ -73,7 +73,7 @@ POSTPONE: list[Mutant] = [
         "a postponement has its place among the events of its run",
         "events.type in ('FENCED', 'POSTPONED')",
         "events.type = 'FENCED'",
-        by_test("test_postpone::test_events_and_why_name_the_time_and_the_person"),
+        by_test("test_postpone::test_events_and_why_show_when_and_by_whom_a_run_was_postponed"),
     ),
     code(
         "postpone-itself-excused",

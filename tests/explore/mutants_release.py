@@ -1,4 +1,4 @@
-"""Guards of claims by task, and of claims that go back because they were never begun."""
+"""Guards of claims by task, and of claims that are released because they never started."""
 
 from __future__ import annotations
 

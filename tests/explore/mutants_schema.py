@@ -1,4 +1,4 @@
-"""Guards in the schema: keys, constraints and triggers, which hold hand-written SQL to the same moves."""
+"""Guards in the schema: keys, constraints and triggers, which apply to hand-written SQL as well."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def shortcuts(old: Status) -> ByTest:
 
 
 def vanishes(old: Status) -> ByTest:
-    return by_hand("test_schema_moves::test_no_run_vanishes", old=old)
+    return by_hand("test_schema_moves::test_run_cannot_be_removed_from_its_tables", old=old)
 
 
 def attempt(row: str) -> ByTest:
-    return by_hand("test_schema_shape::test_an_attempt_that_makes_no_sense_is_refused", row=row)
+    return by_hand("test_schema_shape::test_inconsistent_attempt_is_refused", row=row)
 
 
 def mutant(name: str, guard: str, old: str, new: str, caught_by: Explored | ByTest) -> Mutant:
@@ -37,7 +37,7 @@ def mutant(name: str, guard: str, old: str, new: str, caught_by: Explored | ByTe
 
 
 def arriving(table: str, function: str, guard: str, caught_by: ByTest) -> Mutant:
-    """Take away a guard of the rows that arrive in a table."""
+    """Remove a guard of the rows that are inserted into a table."""
     old = (
         f"create trigger {table}_guard after insert on holdfast.{table} referencing new table as arrived\n"
         f"    {STATEMENT} holdfast.{function}();"
@@ -53,16 +53,38 @@ def leaving(table: str, function: str, guard: str, caught_by: ByTest) -> Mutant:
     return mutant(f"{table}-leaving", guard, old, "", caught_by)
 
 
+def unasked(name: str, other: str, table: str, caught_by: ByTest) -> Mutant:
+    """Let the guard of one queue, identified by the `other` table that it asks about, skip one of its questions."""
+    leases = "if exists (select from holdfast.leases where run_id = any (ids))"
+    queue = f"or exists (select from holdfast.{other} where run_id = any (ids))"
+    attempts = "or exists (select from holdfast.attempts"
+    old = f"{leases}\n       {queue}\n       {attempts}"
+    new = {
+        "leases": f"if false\n       {queue}\n       {attempts}",
+        other: f"{leases}\n       {attempts}",
+        "attempts": f"{leases}\n       {queue}\n       {attempts.replace('or', 'or false and')}",
+    }[table]
+    return mutant(name, f"a run that is in {table} is not queued as well", old, new, caught_by)
+
+
+WAITING_RUN = by_hand("test_schema_moves::test_waiting_run_is_subject_to_the_same_rules")
+
 PLACES = [
+    unasked("ready-while-leased", "waiting", "leases", shortcuts(Status.RUNNING)),
+    unasked("ready-while-waiting", "waiting", "waiting", WAITING_RUN),
+    unasked("ready-after-the-end", "waiting", "attempts", shortcuts(Status.FAILED)),
+    unasked("waiting-while-leased", "ready", "leases", shortcuts(Status.RUNNING)),
+    unasked("waiting-while-ready", "ready", "ready", moves(Status.PENDING)),
+    unasked("waiting-after-the-end", "ready", "attempts", shortcuts(Status.FAILED)),
     arriving(
         "ready",
-        "guard_pending",
+        "guard_ready",
         "a run is queued in one place, and not while it runs or after it ended",
         shortcuts(Status.FAILED),
     ),
     arriving(
         "waiting",
-        "guard_pending",
+        "guard_waiting",
         "a run waits in one place, and not while it runs or after it ended",
         shortcuts(Status.CANCELLED),
     ),
@@ -85,7 +107,7 @@ PLACES = [
         "waiting",
         "guard_pending_left",
         "a run stops waiting only by being queued or cancelled",
-        by_hand("test_schema_moves::test_a_run_that_waits_is_held_to_the_same"),
+        WAITING_RUN,
     ),
     leaving(
         "leases",
@@ -105,7 +127,7 @@ PLACES = [
         "writing to a partition by its own name is no way around the guard",
         "select holdfast.guard_partition('attempts_default');",
         "create or replace function holdfast.guard_partition(name text) returns void language sql as 'select';",
-        by_hand("test_schema_moves::test_a_partition_is_no_way_around"),
+        by_hand("test_schema_moves::test_partition_does_not_bypass_the_rules"),
     ),
 ]
 
@@ -129,14 +151,14 @@ HISTORY = [
         "an ended attempt only changes by being reopened",
         "when (not (old.reopened_at is null and new.reopened_at is not null)",
         "when (false and not (old.reopened_at is null and new.reopened_at is not null)",
-        by_hand("test_schema_shape::test_a_reopening_is_never_taken_back"),
+        by_hand("test_schema_shape::test_reopening_cannot_be_undone"),
     ),
     mutant(
         "leases-never-move",
         "a lease stays that of its attempt",
         "when ((old.run_id, old.number, old.excused, old.claimed_at)\n          is distinct from",
         "when ((old.run_id, old.number, old.excused, old.claimed_at)\n          is not distinct from",
-        by_hand("test_schema_shape::test_a_lease_never_changes_hands"),
+        by_hand("test_schema_shape::test_lease_cannot_be_rewritten"),
     ),
     mutant(
         "leases-cancel-stays",
@@ -144,7 +166,7 @@ HISTORY = [
         "or (old.cancel_requested_at is not null"
         " and new.cancel_requested_at is distinct from old.cancel_requested_at)\n          or",
         "or",
-        by_hand("test_schema_shape::test_a_lease_never_changes_hands"),
+        by_hand("test_schema_shape::test_lease_cannot_be_rewritten"),
     ),
     mutant(
         "ready-never-changes",
@@ -158,7 +180,7 @@ HISTORY = [
         "a waiting run keeps its number",
         "when ((old.run_id, old.number, old.excused) is distinct from (new.run_id, new.number, new.excused))",
         "when (false)",
-        by_hand("test_schema_moves::test_a_run_that_waits_is_held_to_the_same"),
+        WAITING_RUN,
     ),
     mutant(
         "attempts-reopened",
@@ -244,7 +266,7 @@ SHAPE = [
         "the clock reads no setting, which any role could set",
         "return statement_timestamp();",
         "return coalesce(nullif(current_setting('holdfast.now', true), '')::timestamptz, statement_timestamp());",
-        by_hand("test_schema_clock::test_the_clock_is_the_expected_one"),
+        by_hand("test_schema_clock::test_clock_function_has_the_expected_definition"),
     ),
 ]
 
@@ -284,7 +306,7 @@ MONTHS = [
         "    if current_setting('transaction_isolation') <> 'read committed' then\n        raise",
         "    if false then\n        raise",
         by_test(
-            "test_prune_leftovers::test_prune_rejects_other_isolation_levels_than_read_committed",
+            "test_prune_leftovers::test_prune_rejects_isolation_levels_other_than_read_committed",
             isolation="serializable",
         ),
     ),

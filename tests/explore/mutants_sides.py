@@ -1,4 +1,4 @@
-"""Guards of what accompanies runs: steps, log lines, publishing, live months, and the worker's own life."""
+"""Guards of steps, log lines, publishing, live months, and the lifecycle of a worker."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ PUBLISHING = [
         "what was put off is not delivered before its time",
         "and head.due_at <= holdfast.now()",
         "",
-        by_test("test_publishing::test_failed_delivery_delays_those_after_it"),
+        by_test("test_publishing::test_failed_delivery_delays_later_deliveries"),
     ),
     mutant(
         "fan-out-since",
@@ -171,7 +171,7 @@ WORKERS = [
         "renewal",
         "        self._confirmed = sent\n",
         "        self._confirmed = monotonic()\n",
-        "test_a_worker_whose_renewal_was_answered_late_stops_its_runs_while_the_lease_holds",
+        "test_worker_whose_renewal_was_answered_late_stops_its_runs_before_the_lease_expires",
     ),
     worker(
         "unknown_leases-at-once",
@@ -179,7 +179,7 @@ WORKERS = [
         "session",
         "        known_for_long = unknown & self._unknown\n",
         "        known_for_long = unknown\n",
-        "test_a_claim_whose_answer_is_on_its_way_is_not_handed_back",
+        "test_claim_whose_response_is_in_transit_is_not_handed_back",
     ),
     worker(
         "unknown_leases-never",
@@ -187,7 +187,7 @@ WORKERS = [
         "session",
         "        self._unknown = unknown\n",
         "        self._unknown = frozenset()\n",
-        "test_a_lease_that_a_worker_never_learns_of_goes_to_others",
+        "test_lease_unknown_to_its_worker_is_returned_to_the_queue",
     ),
     worker(
         "let-go-deregisters-first",
@@ -195,7 +195,7 @@ WORKERS = [
         "supervisor",
         "                await self._deregister(settled=await self._settle_last())\n",
         "                await self._deregister(settled=True)\n                await self._settle_last()\n",
-        "test_a_worker_that_leaves_reports_what_has_ended_before_it_leaves",
+        "test_stopping_worker_reports_ended_runs_before_it_exits",
     ),
     worker(
         "let-go-hands-back",
@@ -203,7 +203,7 @@ WORKERS = [
         "supervisor",
         "        returned = exchange.results.hand_back_all()\n",
         "        returned = 0\n",
-        "test_a_worker_that_has_left_holds_nothing_and_is_known_to_be_gone",
+        "test_stopped_worker_holds_no_leases_and_is_marked_as_stopped",
     ),
     worker(
         "let-go-deregisters",
@@ -211,6 +211,6 @@ WORKERS = [
         "supervisor",
         "                await self._deregister(settled=await self._settle_last())\n",
         "                await self._settle_last()\n",
-        "test_a_worker_that_has_left_holds_nothing_and_is_known_to_be_gone",
+        "test_stopped_worker_holds_no_leases_and_is_marked_as_stopped",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Guards in statements: conditions that restate what a decision relied on."""
+"""Guards in statements: conditions that recheck what a decision relied on."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ CANCEL = [
         "an event is not shown as earlier than the one before it",
         "max(at) over following as shown_at",
         "at as shown_at",
-        by_test("test_history::test_an_end_that_waited_is_not_shown_as_earlier_than_a_fenced_event_that_it_waited_for"),
+        by_test("test_history::test_end_is_not_shown_as_earlier_than_a_fenced_event_that_it_waited_for"),
     ),
     mutant(
         "renew-returns-cancel",
@@ -183,7 +183,7 @@ CANCEL = [
 WORKERS = [
     mutant(
         "renew-expiry",
-        "a lease that has passed is not revived",
+        "a lease that has passed is not dereferenced",
         "where id = %(worker_id)s::uuid and expires_at > holdfast.now()",
         "where id = %(worker_id)s::uuid",
         Explored("renew+rescue@expired"),

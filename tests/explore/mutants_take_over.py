@@ -15,7 +15,7 @@ MOVES: list[Mutant] = [
         "a take-over names the worker that submitted it: a released run may be claimed again under the same number",
         "and leases.worker_id = %(claimed_by)s::uuid",
         "",
-        by_test("test_take_over::test_an_attempt_is_taken_over_only_from_the_worker_that_holds_it"),
+        by_test("test_take_over::test_attempt_is_taken_over_only_from_the_worker_that_holds_it"),
         within=MOVING,
     ),
     mutant(
@@ -23,7 +23,7 @@ MOVES: list[Mutant] = [
         "a lease that was taken over is not taken over again",
         "and leases.claimed_by is null",
         "",
-        by_test("test_take_over::test_an_attempt_is_taken_over_once"),
+        by_test("test_take_over::test_attempt_is_taken_over_once"),
         within=MOVING,
     ),
     mutant(
@@ -47,7 +47,7 @@ MOVES: list[Mutant] = [
         "a job of an earlier attempt does not take a later one over",
         "and leases.number = %(number)s",
         "",
-        by_test("test_take_over::test_another_attempt_than_the_one_submitted_is_not_taken_over"),
+        by_test("test_take_over::test_attempt_that_has_been_retried_is_not_taken_over"),
         within=MOVING,
     ),
     mutant(
@@ -55,7 +55,7 @@ MOVES: list[Mutant] = [
         "a worker takes over only while it is alive",
         ALIVE,
         "workers.id = %(worker_id)s::uuid",
-        by_test("test_take_over::test_a_worker_that_is_not_alive_takes_nothing_over"),
+        by_test("test_take_over::test_expired_worker_cannot_take_over_an_attempt"),
         within=MOVING,
     ),
     mutant(
@@ -71,7 +71,7 @@ MOVES: list[Mutant] = [
         "the worker that claimed a run describes it no more once another process has it",
         HELD,
         "",
-        by_test("test_take_over::test_an_attempt_shows_where_it_is_executed"),
+        by_test("test_take_over::test_attempt_shows_where_it_is_executed"),
         within="with described as",
     ),
 ]
@@ -138,7 +138,7 @@ def schema(name: str, guard: str, old: str, new: str, test: str, **arguments: st
     return Mutant(Mutation(name, guard, SCHEMA, old, new), by_test(f"test_take_over::{test}", **arguments))
 
 
-ANY_MOVE = "test_the_database_refuses_every_other_move_of_a_lease"
+ANY_MOVE = "test_database_refuses_every_other_move_of_a_lease"
 MIDDLE = "                   or new.worker_id = old.worker_id\n"
 SCHEMAS: list[Mutant] = [
     schema(
@@ -146,7 +146,7 @@ SCHEMAS: list[Mutant] = [
         "the database refuses a second move of a lease",
         "and (old.claimed_by is not null\n                   or new",
         "and (new",
-        "test_the_database_refuses_a_second_move_of_a_lease",
+        "test_database_refuses_a_second_move_of_a_lease",
     ),
     schema(
         "leases-move-from-the-claimant",
@@ -177,6 +177,6 @@ SCHEMAS: list[Mutant] = [
         "a lease moves only to a worker that is there",
         "when (old.worker_id is distinct from new.worker_id)",
         "when (false)",
-        "test_the_database_refuses_to_move_a_lease_to_a_worker_that_is_not_there",
+        "test_database_refuses_to_move_a_lease_to_a_deregistered_worker",
     ),
 ]

@@ -1,4 +1,4 @@
-"""The checker is checked: a history that breaks a rule is noticed by that rule, and a good one by none."""
+"""Tests of the invariants: each detects a history that violates it, and none rejects a valid one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def event(seq: int, kind: str, old: str | None, new: str | None, when: float, nu
 
 
 def good() -> History:
-    """Failed once, waited, lost once, and then successful."""
+    """A run that failed once, waited, was lost once, and then succeeded."""
     return History(
         "run",
         exists=True,

@@ -1,4 +1,4 @@
-"""Jobs through all interleavings of two operations, with crashes at every point; everything agrees after each."""
+"""All interleavings of two operations on a job, with crashes at every point, and consistency checks after each."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.explore.jobs_stage import JobStage
 from tests.explorer.explore import every_crash, every_interleaving, orders, replay, some
 from tests.explorer.schedule import parse
 
-# A slice plays so many schedules of each meeting, drawn at random, the same ones every time; of those with a user's
-# transaction or a subscription fewer. `make explore` plays every schedule.
+# By default, this many random schedules of each meeting are played, the same ones every time; fewer for those with a
+# user's transaction or a subscription. `make explore` plays every schedule.
 ORDERS, CRASHES = 10, 5
 FEWER_ORDERS, FEWER_CRASHES = 6, 3
 
@@ -44,13 +44,13 @@ def test_pair_of_job_operations_violates_no_invariant(
     assert not violations, "\n".join(violations[:20])
 
 
-# What broke before it was repaired.
+# Schedules that once violated an invariant.
 ONCE_BROKEN = [
-    # A stop that waited for the job's last ending returned a job that had SUCCEEDED.
+    # A stop that waited for the end of the job's last run returned a job that had SUCCEEDED.
     "succeed_a+stop@last:aaababbbbbb",
-    # A stop that found the job ended, and read it after it was reopened, returned a job that goes on.
+    # A stop that found the job ended, and read it after it was reopened, returned a job that continues.
     "retry+stop@over:aaaaaaaaaaaaabaaabbbbbb",
-    # A run that a heal ended because of a failure stayed ended although that failure was just being taken back.
+    # A run that a heal ended because of a failure stayed ended although the failed run was just being reopened.
     "heal+retry_a@forgotten_failure:bbbb",
 ]
 

@@ -1,4 +1,4 @@
-"""Mixes of three operations on one job, drawn at random: the same ones for the same seed.
+"""Random mixes of three operations on one job, the same ones for the same seed.
 
 A violation is reported with its seed and its schedule, which `replay` plays again on a fresh database.
 """
@@ -19,19 +19,19 @@ from tests.explorer.explore import replay
 from tests.explorer.schedule import Meeting, parse
 from tests.explorer.stage import Crashes
 
-# How many seeds a slice and a full exploration draw, in blocks that are tests of their own, and how many schedules
+# The number of seeds of a sample and of a full exploration, in blocks that are separate tests, and how many schedules
 # without and with a crash each seed plays.
 BLOCKS, SEEDS, FULL_SEEDS = 8, 5, 400
 ORDERS, CRASHES = 4, 4
 
 
-# An attempt's end reads the clock before it waits for the lease. A child that was named meanwhile, under that lease,
-# has a later time than the end, although it was committed before: i11 compares times, and cannot tell.
+# The end of an attempt reads the clock before it waits for the lease. A child added in the meantime, under that lease,
+# has a later time than the end, although it was committed before it: i11 compares times, and cannot distinguish this.
 TIMED_BY_STATEMENT = {"reclaimed"}
 
 
 def _suited() -> dict[str, list[str]]:
-    """The programs that meet others in each situation."""
+    """The programs that are combined with others in each situation."""
     found: dict[str, set[str]] = {}
     for meeting in map(parse, MEETINGS + USER_MEETINGS):
         found.setdefault(meeting.meeting.situation, set()).update(meeting.meeting.programs)

@@ -1,4 +1,4 @@
-"""Guards of jobs, each taken away: the explorer notices every one of them."""
+"""Guards of jobs, each removed in turn: the explorer detects every one of them."""
 
 from __future__ import annotations
 

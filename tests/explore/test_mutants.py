@@ -1,4 +1,4 @@
-"""Every guard is needed: take one away, and something notices."""
+"""Every guard is needed: if one is removed, a test or the explorer detects it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_missing_guard_of_the_schema_is_detected(mutant: Mutant, server_url: str
         assert mutant.complaints(url), f"nothing noticed that this was gone: {mutant.mutation.guard}"
 
 
-# Tests of workers take seconds, and are run by themselves anyway.
+# Tests of workers take seconds, and run separately anyway.
 NAMED = {m.caught_by for group, of in GROUPS.items() if group != "mutants_sides.WORKERS" for m in of}
 
 

@@ -17,8 +17,8 @@ from tests.explorer.stage import Stage
 
 PAIRS = {pair: list(group) for pair, group in groupby(meetings(), key=lambda m: f"{m.first}+{m.second}")}
 
-# How many schedules of each meeting a slice plays: without a crash, all of them where there are no more; with a crash;
-# and of meetings in months of long ago, which take long to make, with a crash. `make explore` plays every schedule.
+# How many schedules of each meeting are played by default: without a crash, or all if there are fewer; with a crash;
+# and with a crash in old months, which take long to create. `make explore` plays every schedule.
 ORDERS, CRASHES, CRASHES_OF_OLD = 12, 4, 2
 
 

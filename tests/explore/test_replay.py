@@ -1,4 +1,4 @@
-"""A schedule is replayed from its line of text; those that once found something stay."""
+"""A schedule is replayed from its line of text; schedules that once found a bug are kept."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tests.explorer.stage import Stage
 from tests.explorer.wire import Session
 from tests.integration.worker_support import eventually
 
-# What broke, or would have, before it was put right.
+# Schedules that once violated an invariant, or would have.
 ONCE_BROKEN = [
-    # Retention held one lock and waited for the next while a submitter did the same the other way round.
+    # Pruning and a submit took two locks in opposite order.
     "submit_dedupe+prune@old_fresh:aabbbbaa",
     "submit_dedupe+prune@old_withdrawn:aabbbbaa",
-    # A run was submitted into a month between the look for live runs and its drop.
+    # A run was submitted into a month between the check for live runs and the drop.
     "submit+prune@old_fresh:bbbab",
-    # A worker without an answer to its claim would have kept the lease, unknown, for as long as it lives.
+    # A worker without a response to its claim would have kept the unknown lease for as long as it lives.
     "claim+cancel@ready:aa?bbbbb",
     "claim+promote@rested:baba?",
-    # An ending that was written, but not answered, was refused when it was repeated.
+    # An outcome that was stored without a response was rejected when it was repeated.
     "succeed+cancel@leased:aaa?bbbb",
     "succeed+rescue@expiring:aaa?tba",
 ]
@@ -45,8 +45,8 @@ def test_impossible_order_is_reported(stage: Stage) -> None:
         replay(stage, "succeed+cancel@leased:aaaaaaaa!")
 
 
-def test_killed_process_leaves_what_a_rollback_leaves(stage_url: str) -> None:
-    """The explorer rolls back where a client would vanish: that is quicker, and a killed backend leaves the same."""
+def test_killed_process_leaves_the_same_state_as_a_rollback(stage_url: str) -> None:
+    """The explorer rolls back where a client would disappear: faster than killing its backend, with the same effect."""
     scene, actor = Session(stage_url), Session(stage_url)
     try:
         case = arrange(scene, SITUATIONS["leased"], "0", (new_id(), new_id()))

@@ -12,7 +12,7 @@ from tests.explorer.search import Choose
 
 
 def playing(*steps: int) -> search.Callable[[Choose], str]:
-    """Actors named a, b, ... that take so many steps and never wait."""
+    """Actors named a, b, ... that take these numbers of steps and never wait."""
 
     def play(choose: Choose) -> str:
         left = dict(zip("abcd", steps, strict=False))
@@ -32,7 +32,7 @@ def test_every_interleaving_is_played_once(steps: Sequence[int]) -> None:
     assert len(played) == len(set(played)) == search.interleavings(*steps)
 
 
-def test_the_closed_formula() -> None:
+def test_number_of_interleavings_matches_the_closed_formula() -> None:
     """The counts of the literature: two of five steps, two of eight, three of four."""
     assert [search.interleavings(5, 5), search.interleavings(8, 8), search.interleavings(4, 4, 4)] == [
         252,
@@ -42,7 +42,7 @@ def test_the_closed_formula() -> None:
 
 
 def test_waiting_actor_is_not_scheduled() -> None:
-    """A lock: the actor that takes the first of its two steps blocks the other until its second."""
+    """A lock: the actor that takes its first step blocks the other until it has taken its second."""
 
     def play(choose: Choose) -> str:
         left, taken, holder = {"a": 2, "b": 2}, "", None
@@ -62,7 +62,7 @@ def test_a_schedule_can_be_replayed() -> None:
         search.replayed(playing(1, 3), "aa")
 
 
-def test_a_sample_is_the_same_every_time() -> None:
+def test_sample_is_deterministic() -> None:
     def play(choose: Choose) -> str:
         taken: list[str] = []
         while len(taken) < 6:
@@ -76,7 +76,7 @@ def test_a_sample_is_the_same_every_time() -> None:
 
 
 @pytest.mark.parametrize("text", ["succeed+cancel@leased:ab?b/t", "claim+claim@ready:", "a+b@c:a!b"])
-def test_a_schedule_is_a_line_of_text(text: str) -> None:
+def test_schedule_is_written_and_parsed_as_a_line_of_text(text: str) -> None:
     assert str(parse(text)) == text
     assert isinstance(parse(text), Schedule)
 

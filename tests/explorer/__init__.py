@@ -1,8 +1,8 @@
 """The explorer: pairs of operations through all their interleavings on a real Postgres, with crashes at every point.
 
 Operations are generators of statements, so the explorer can decide when each statement is sent. Two actors, or three,
-each with a connection of its own, take steps in every possible order. A step is a statement, as production would send
-it; BEGIN belongs to the statement after it, and COMMIT is a step by itself: that is where others begin to see. A
+each with its own connection, take steps in every possible order. A step is a statement, as production would send it;
+BEGIN belongs to the statement after it, and COMMIT is a separate step, which makes changes visible to others. A
 statement that waits for a lock is recognised by `pg_blocking_pids`, and its actor is blocked until the lock is free.
 An actor with a lock timeout (`succeed~`) gets an error instead, and retries once another transaction has ended.
 

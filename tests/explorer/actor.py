@@ -38,15 +38,15 @@ class Answer:
 
 
 class Actor:
-    """Takes steps until its program has ended. After a lost answer it goes on with the program that `recover` makes."""
+    """Takes steps until its program has ended. After a lost response it continues with `recover`."""
 
     def __init__(self, name: str, session: Session, program: Program, recover: Callable[[], Program] | None) -> None:
         self.name = name
         self.answer = Answer()
         self.finished = False
-        self.waiting = False  # a statement is under way
-        self.resting = False  # it lost a deadlock and lets others go first, as production does with a pause
-        self.refused = False  # it rests because it did not get a lock, until another's transaction has ended
+        self.waiting = False  # a statement is in progress
+        self.resting = False  # it lost a deadlock and lets others go first, like the pause in production
+        self.refused = False  # it rests after a lock timeout, until another transaction has ended
         self.waited = False  # at some time, for a lock that the other actor held
         self.steps = 0
         self.transients = 0
@@ -64,7 +64,7 @@ class Actor:
         self._crash: str | None = None
         self._next_do(None)
 
-    # What may happen next.
+    # Possible next steps.
 
     @property
     def in_transaction(self) -> bool:
@@ -80,7 +80,7 @@ class Actor:
         return self._recover is not None
 
     def rest_over(self, moved: Actor) -> None:
-        """Another actor has taken a step; go on after a pause, or once a lock may be free that was refused."""
+        """Another actor has taken a step: continue after a pause, or once the refused lock may be free."""
         if not (self.refused and moved.in_transaction):
             self.resting = self.refused = False
 
@@ -112,7 +112,7 @@ class Actor:
         self.waiting = True
 
     def poll(self, timeout: float) -> bool:
-        """Whether the statement under way is done; if so, its answer has been worked on."""
+        """Whether the current statement is done; if so, its response has been processed."""
         if self.waiting and self._session.poll(timeout):
             self.waiting = False
             self._receive()
@@ -216,6 +216,6 @@ class Actor:
         self._program.close()
         if self._op is not None:
             self._op.close()
-        # What a vanished client leaves behind is rolled back by the server; saying so is quicker than reconnecting.
+        # The server rolls back what a lost client leaves behind; an explicit rollback is faster than reconnecting.
         if self.in_transaction:
             self._session.execute("rollback")

@@ -11,7 +11,7 @@ import psycopg
 
 from holdfast.domain.errors import KeyReused, LeaseLost, RunEnded, RunNotFound
 from holdfast.domain.values import RELEASED, Acknowledgement, Claim, Renewal, RunRecord, Submitted
-from tests.explorer import hand_over
+from tests.explorer import hand_over, remote
 from tests.explorer.actor import Answer
 from tests.explorer.history import History
 from tests.explorer.postpone import check_postponed
@@ -20,7 +20,7 @@ from tests.explorer.programs import WRITTEN, Case
 Complaints = Iterator[str]
 
 # They skip locked rows; only dropping a month makes them wait.
-NEVER_WAIT = ("claim", "promote", "name_tasks", "claim_and_leave", "adopt")
+NEVER_WAIT = ("claim", "promote", "name_tasks", "claim_and_leave", "adopt", "look_after", "over")
 FINISHERS = ("succeed", "fail", "fail_for_good", "hand_back", "postpone_itself", "turn")
 ENDS_OR_RELEASES = (*FINISHERS, "release")
 _LEAVES_THE_LEASE = (
@@ -95,7 +95,7 @@ def _expected(seen: Observation, error: Exception) -> bool:
 
 
 def _submitted(seen: Observation) -> Complaints:
-    """I1: what was acknowledged is there. I2: one key, one run."""
+    """I1: acknowledged runs exist. I2: one key, one run."""
     answer = seen.answer.value
     if isinstance(seen.answer.error, KeyReused):
         if seen.answer.error.fields != ("/parameters/n",):
@@ -124,7 +124,7 @@ def _submitted(seen: Observation) -> Complaints:
 
 
 def _all_or_none(seen: Observation) -> Complaints:
-    """Also if its caller has died over it."""
+    """All or none of a batch exists, even if its caller died."""
     mine = seen.case.batches[seen.who]
     made = [run_id for run_id in mine if seen.runs[run_id].exists]
     if made and len(made) < len(mine) and not seen.pruned:
@@ -172,7 +172,7 @@ def _deduplicated(seen: Observation) -> Complaints:
 
 
 def _active_at(run: History, at: datetime | None) -> bool:
-    """Whether the run was open to be found. One that a person reopens meanwhile may have been so too late."""
+    """Whether the run was active and could be found. A run that is reopened at the same time may be too late."""
     active = False
     for event in run.events:
         if at is None or event.at > at:
@@ -187,7 +187,7 @@ def _active_at(run: History, at: datetime | None) -> bool:
 
 
 def _claimed(seen: Observation, worker: str | None = None, claims: list[Claim] | None = None) -> Complaints:
-    """I12, and what was handed out is recorded under the name of whom it was handed to."""
+    """I12, and each claim is recorded for the worker that received it."""
     claims = seen.answer.value if claims is None else claims
     worker = worker or seen.case.claimers[seen.who]
     if len(claims) > 1:
@@ -214,7 +214,7 @@ def _renewed(seen: Observation) -> Complaints:
 
 
 def _finished(seen: Observation) -> Complaints:
-    """I11: an accepted ending is the one recorded; a refused one left no trace."""
+    """I11: an accepted outcome is recorded; a rejected one left no trace."""
     value: Any = seen.answer.value
     acks: list[Acknowledgement] = value[0] if isinstance(value, tuple) else value
     if isinstance(value, tuple):
@@ -244,7 +244,7 @@ def _finished(seen: Observation) -> Complaints:
 
 
 def _released(seen: Observation) -> Complaints:
-    """What was released leaves no attempt of its holder, unless its holder had ended it. Refusals leave no trace."""
+    """A released claim leaves no attempt of its holder, unless the holder had ended it. Rejections leave no trace."""
     (ack,) = seen.answer.value
     attempt = seen.run.attempt(seen.case.held().number)
     mine = attempt is not None and attempt.worker_id == seen.case.holder and attempt.status != "LOST"
@@ -259,7 +259,7 @@ def _released(seen: Observation) -> Complaints:
 
 
 def _taken_over(seen: Observation) -> Complaints:
-    """I11: one worker at most takes an attempt over; a refusal has a reason and is recorded."""
+    """I11: at most one worker takes over an attempt; a refusal has a reason and is recorded."""
     claim: Claim | None = seen.answer.value
     taker, ref, situation = seen.case.claimers[seen.who], seen.case.held().ref, seen.case.situation
     attempt = seen.run.attempt(ref.number)
@@ -273,7 +273,7 @@ def _taken_over(seen: Observation) -> Complaints:
     if claim is None and not any(event.type == "FENCED" for event in seen.run.events) and not seen.pruned:
         yield "I11: its take-over was refused without a FENCED event"
     if claim is None and situation in ("leased", "last") and seen.partner in _LEAVES_THE_LEASE:
-        yield "its take-over was refused although nobody else had the lease"
+        yield "its take-over was refused although no other worker had the lease"
     # A take-over is the only event of its attempt between the claim and a cancel.
     types = [event.type for event in seen.run.events if event.attempt == ref.number]
     if "TAKEN_OVER" in types and types[types.index("TAKEN_OVER") - 1] not in ("CLAIMED", "TAKEN_OVER", "FENCED"):
@@ -281,7 +281,7 @@ def _taken_over(seen: Observation) -> Complaints:
 
 
 def _noted(seen: Observation) -> Complaints:
-    """What was kept is there, and what was refused is not."""
+    """Accepted steps and log lines exist, and rejected ones do not."""
     kind = "step" if seen.program == "step" else "line"
     what = f"{kind} of {seen.who}"
     there = [note for note in seen.run.notes if note.kind == kind and note.what == what]
@@ -331,7 +331,7 @@ def _rescued(seen: Observation) -> Complaints:
 
 
 def _pruned(seen: Observation) -> Complaints:
-    """I42: what is live, or what a key points to, is not forgotten."""
+    """I42: live runs, and runs of unexpired keys, are not removed."""
     for run in seen.runs.values():
         if not run.exists and (run.places or run.attempts or run.keys):
             yield f"run {run.run_id} is gone, but left {run.places}, {len(run.attempts)} attempts and keys {run.keys}"
@@ -371,6 +371,9 @@ _CHECKS: dict[str, Callable[[Observation], Complaints]] = {
     "rescue": _rescued,
     "release": _released,
     "take_over": _taken_over,
+    "look_after": remote.check_looked_after,
+    "note_late": remote.check_noted,
+    "over": remote.check_over,
     "promote": _anything,
     "name_tasks": _anything,
     "step": _noted,

@@ -35,14 +35,14 @@ def every_interleaving(stage: Stage, meeting: Meeting) -> Tally:
     for played in search.every(partial(stage.play, meeting, Crashes.NONE)):
         tally.add(played)
         steps[played.steps] += 1
-    # What an actor meets may change how many steps it needs; where it does not, the count is known beforehand.
+    # What an actor encounters may change its number of steps; otherwise the count is known in advance.
     if not tally.waits and len(steps) == 1:
         tally.expected = search.interleavings(*next(iter(steps)))
     return _judged(stage, tally)
 
 
 def orders(stage: Stage, meeting: Meeting, amount: int) -> Tally:
-    """All schedules without a crash if they are at most so many, else so many drawn at random, the same every time."""
+    """All schedules without a crash if there are at most `amount`, or else a deterministic sample of that size."""
     play = partial(stage.play, meeting, Crashes.NONE)
     first = next(search.every(play))
     if search.interleavings(*first.steps) <= amount:
@@ -63,7 +63,7 @@ def every_crash(stage: Stage, meeting: Meeting, crashes: Crashes = Crashes.BRIEF
 
 
 def some(stage: Stage, meeting: Meeting, amount: int) -> Tally:
-    """A sample of the schedules with a crash, the same one every time."""
+    """A deterministic sample of the schedules with a crash."""
     tally = Tally()
     for played in search.sampled(partial(stage.play, meeting, Crashes.ALL), str(meeting), amount, 10):
         tally.add(played)

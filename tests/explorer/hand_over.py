@@ -17,12 +17,12 @@ Complaints = Iterator[str]
 HANDING = ("hand_over", "hand_over_first", "hand_over_key", "hand_over_dedupe")
 OF_THE_WAITER = ("wait_again", "adopt", "claim_and_leave", "drain_waiter", "stop_waiter")
 
-# Those in which the run of the case does not exist before the actors begin.
+# Situations in which the run of the case does not exist before the actors start.
 WITHOUT_A_RUN = (
     "fresh", "old_fresh", "waited", "waited_twice", "waited_paused", "waited_other", "waited_expired", "waited_drained",
     "waited_stopped", "waited_expiring",
 )  # fmt: skip
-# Those in which no worker may be given a run, and why.
+# Situations in which no worker may be handed a run, and why.
 _NOT_WHERE = {
     "waited_paused": "a run of a paused queue",
     "waited_other": "a run of a task that the worker does not know",
@@ -30,12 +30,12 @@ _NOT_WHERE = {
     "waited_drained": "a run to a worker that drains",
     "waited_stopped": "a run to a worker that stopped",
 }
-# They leave an older run where it is, and a waiting worker too.
+# Programs that affect neither an older run nor a waiting worker.
 _LEAVES_ALL = ("wait_again", "adopt", "submit_first", "hand_over_first", "renew", "rescue", "promote")
 
 
 def handed(seen: Observation) -> dict[str, Ended]:
-    """Return the first attempts of runs that a statement made and leased to a waiting worker at once."""
+    """Return the first attempts of runs that a statement created and immediately leased to a waiting worker."""
     first = {run_id: run.attempt(1) for run_id, run in seen.runs.items()}
     return {
         run_id: attempt
@@ -91,7 +91,7 @@ def check_waits(seen: Observation) -> Complaints:
 
 
 def check_left(seen: Observation, claimed: Complaints) -> Complaints:
-    """A worker that left the list is given nothing any more."""
+    """A worker that left the list is handed no more runs."""
     yield from claimed
     left: bool = seen.answer.value[0]
     given = {attempt.worker_id for attempt in handed(seen).values()}
@@ -100,7 +100,7 @@ def check_left(seen: Observation, claimed: Complaints) -> Complaints:
 
 
 def check_adopted(seen: Observation) -> Complaints:
-    """A worker that waits was given nothing, and one that does not finds what it was given."""
+    """A worker that still waits was handed nothing, and one that does not finds the run that it was handed."""
     given: Given = seen.answer.value
     if given.waits and given.claims:
         yield f"a worker waits and was given {given.claims}"

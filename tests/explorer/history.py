@@ -28,12 +28,13 @@ class Ended:
     result_ref: str | None
     reopened_at: datetime | None
     reopened_by: str | None
-    expires_at: datetime | None  # of the worker, the latest it ever had
+    expires_at: datetime | None  # of the worker: the latest value
+    details: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A step or a line of the log that an attempt wrote: its name or text, and when it was written."""
+    """A step or log line that an attempt wrote: its name or text, and when it was written."""
 
     kind: str
     what: str
@@ -84,7 +85,7 @@ _PLACES = """
 _ATTEMPTS = """
     select attempts.run_id::text, attempts.number, attempts.status, attempts.outcome, attempts.worker_id::text,
            attempts.claimed_at, attempts.finished_at, attempts.reason, attempts.result::text, attempts.result_ref,
-           attempts.reopened_at, attempts.reopened_by, workers.expires_at
+           attempts.reopened_at, attempts.reopened_by, workers.expires_at, attempts.details
     from holdfast.attempts left join holdfast.workers on workers.id = attempts.worker_id
     where attempts.run_id = any(%(ids)s::uuid[])
     order by attempts.run_id, attempts.finished_at, attempts.number

@@ -44,14 +44,17 @@ def i11_only_a_living_worker_ends_an_attempt(run: History) -> Complaints:
 
 
 def i11_only_under_a_lease_is_anything_noted(run: History) -> Complaints:
-    """A step must not be stored after its attempt has ended: the next attempt may already have looked for it.
+    """A step must not be stored after its attempt has ended: the next attempt may already have checked for it.
 
-    A log line written while an attempt is being ended does no harm.
+    A log line written while an attempt is being ended does no harm, nor one that another worker copies from the output
+    of its process until the attempt is lost.
     """
     for note in run.notes:
         attempt = run.attempt(note.attempt)
         if attempt is None:
             yield f"{note.kind} {note.what!r} is of attempt {note.attempt}, which is not there"
+        elif note.what.startswith("copied by"):
+            continue
         elif attempt.expires_at is not None and note.at >= attempt.expires_at:
             yield f"{note.kind} {note.what!r} was noted after the lease of attempt {note.attempt} had passed"
         elif note.kind == "step" and note.at > attempt.finished_at:
@@ -160,7 +163,7 @@ def i34_events_never_go_back_in_time(run: History) -> Complaints:
 
 
 def counters_are_exact(runs: Sequence[History], counted: dict[str, int]) -> Complaints:
-    """Over all runs of one task: what was counted is what happened."""
+    """Compare the counters of a task with all of its runs."""
     expected: Counter[str] = Counter(created=sum(run.exists for run in runs))
     for run in runs:
         expected.update(attempt.outcome or "retried" for attempt in run.attempts)
@@ -181,7 +184,7 @@ def _crashed(attempt: Ended) -> bool:
 
 
 def _spent(run: History) -> list[list[Ended]]:
-    """The attempts that cost budget, in groups: every reopening begins a new one."""
+    """The attempts that count, in groups: each reopening begins a new group."""
     groups: list[list[Ended]] = [[]]
     for attempt in sorted(run.attempts, key=lambda a: a.finished_at):
         if attempt.number >= 1 and attempt.reason not in ("handed-back", "postponed"):

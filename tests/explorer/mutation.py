@@ -89,11 +89,11 @@ def _sending(inner: Op[Any], rows: Rows) -> Callable[[], Statement[Any]]:
 def migrate(url: str, mutation: Mutation) -> None:
     """Create the schema without the guard."""
     texts = [migration.sql for migration in migrations()]
-    # A later migration may replace what an earlier one made, with the same guard in it.
+    # A later migration may replace what an earlier one created, with the same guard.
     if not any(mutation.old in text for text in texts):
         raise DoesNotApply(f"{mutation.name}: no migration has\n{mutation.old}")
     run(url, [m._replace(sql=m.sql.replace(mutation.old, mutation.new)) for m in migrations()])
-    # Code would refuse the database by the recorded hashes, and no guard would have caught anything.
+    # With the recorded hashes, the code would reject the database before any guard is tested.
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("update holdfast.migration set sha256 = null")
 
@@ -115,13 +115,13 @@ def mutated(mutation: Mutation) -> Iterator[None]:
 def _replaced(module: ModuleType, source: str) -> Callable[[], None]:
     changed = ModuleType(module.__name__)
     changed.__file__ = module.__file__
-    # Dataclasses look their module up while they are made.
+    # Dataclasses look up their module while they are created.
     sys.modules[module.__name__] = changed
     try:
         exec(compile(source, module.__file__ or "", "exec"), changed.__dict__)
     finally:
         sys.modules[module.__name__] = module
-    # Its classes stay what they are, for others hold instances of them; but they get the changed methods.
+    # The class objects are kept, because other modules hold instances of them; they get the changed methods.
     classes = {name: old for name, old in vars(module).items() if isinstance(old, type)}
     methods = [
         (old, name, vars(old)[name], value)

@@ -16,7 +16,7 @@ Complaints = Iterator[str]
 
 
 def check_postponed(seen: Observation) -> Complaints:
-    """A run that was postponed says so, once for each request that succeeded, and did not start before its time."""
+    """A postponed run has an event for each request that succeeded, and did not start before its time."""
     events = [event for event in seen.run.events if event.type == "POSTPONED" and seen.mine(event.reason)]
     if seen.pruned and not seen.run.exists:
         return
@@ -31,7 +31,7 @@ def check_postponed(seen: Observation) -> Complaints:
 
 
 def _too_early(seen: Observation, events: list[EventRecord]) -> Complaints:
-    """Unless it was postponed again or reopened meanwhile, it was claimed after its time or not at all."""
+    """Unless it was postponed again or reopened in the meantime, it was claimed after its time or not at all."""
     if seen.partner in ("postpone", "retry") or not events or seen.answer.doubted:
         return
     due = events[-1].at + POSTPONED[seen.who]

@@ -11,18 +11,20 @@ from typing import Any
 
 from holdfast import ops
 from holdfast.domain.doorbell import Address
+from holdfast.domain.execution import RemoteAttempt
 from holdfast.domain.reasons import ReasonCode
 from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, Succeeded, settle
 from holdfast.domain.states import AttemptStatus
 from holdfast.domain.values import Acknowledgement, AttemptRef, Claim, NewRun, Payload, Position, Settlement
-from holdfast.sql import attempts, leases, logs, ready, steps, waiting_workers, workers
+from holdfast.sql import attempts, leases, logs, ready, remote_attempts, steps, waiting_workers, workers
 from holdfast.sql.logs import LogLine
 from holdfast.sql.statement import Op
 from tests.explorer.actor import Do, Program
 
 RETENTION = timedelta(days=2000)
-WRITTEN = "written"  # the answer of a worker that found its doubtful ending recorded
+WRITTEN = "written"  # the answer of a worker that found its unacknowledged outcome stored
 POSTPONED = (timedelta(seconds=20), timedelta(seconds=40))
+COPIED = 8  # how much of the log of a job was copied
 ERROR = {"class": "Broken", "message": "it broke", "traceback": None}
 
 
@@ -32,17 +34,18 @@ class Case:
 
     new: NewRun
     situation: str
-    others: tuple[str, ...]  # ids for requests that may make a run of their own
-    batches: tuple[tuple[str, ...], ...]  # ids for requests that make several
+    others: tuple[str, ...]  # ids for requests that may create another run
+    batches: tuple[tuple[str, ...], ...]  # ids for requests that create several runs
     claimers: tuple[str, str]
-    waiters: tuple[str, ...] = ()  # workers that waited for a run when the actors began
-    listener: int = 0  # the server process of the connection on which they are notified
+    waiters: tuple[str, ...] = ()  # workers that waited for a run when the actors started
+    listener: int = 0  # the server process of the connection that receives their notifications
     holder: str = ""
     claimant: str = ""  # the worker that claimed the run, if its lease was taken over by the holder
     claim: Claim | None = None
-    holder_dies: bool = False  # its lease has passed, or will in this schedule
+    holder_dies: bool = False  # its lease has expired, or will in this schedule
     month: str | None = None  # of the partitions that hold the run, if they are old enough to be dropped
-    begun: set[AttemptRef] = field(default_factory=set)  # claims that the holder learned of, in whichever actor
+    lookers: set[int] = field(default_factory=set)  # actors that were given its attempt to look after
+    begun: set[AttemptRef] = field(default_factory=set)  # claims that the holder received, in any actor
 
     @property
     def run_id(self) -> str:
@@ -50,8 +53,18 @@ class Case:
 
     @property
     def ids(self) -> list[str]:
-        """Every run that can come to exist in this schedule."""
+        """Every run that may be created in this schedule."""
         return [self.new.id, *self.others, *chain.from_iterable(self.batches)]
+
+    @property
+    def remote(self) -> RemoteAttempt:
+        """The attempt as a worker saw it before its log was copied."""
+        return RemoteAttempt(self.held().ref, f"job of {self.run_id}")
+
+    @property
+    def address(self) -> str:
+        """A cluster of its own: what looks after it must not see the runs of other schedules."""
+        return f"http://{self.run_id}"
 
     def held(self) -> Claim:
         if self.claim is None:
@@ -129,7 +142,7 @@ def _hand_over_dedupe(case: Case, who: int) -> Op[Any]:
     return ops.submit(replace(case.new, id=case.others[who], key=None, dedupe="active", ring=True))
 
 
-# The worker that waits. Two of its programs never run at once in production; here they may.
+# The waiting worker. In production two of its programs never run at the same time; here they may.
 
 
 def _wait_again(case: Case, who: int) -> Op[Any]:
@@ -159,7 +172,7 @@ def _stop_waiter(case: Case, who: int) -> Op[Any]:
     return iter(workers.deregister(case.waiters[0], settled=True))
 
 
-# Workers. Those that claim are alive throughout; the holder has the lease that the situation gave it.
+# Workers. Those that claim stay alive; the holder has the lease of the situation.
 
 
 def _claim(case: Case, who: int) -> Op[Any]:
@@ -208,7 +221,7 @@ def _signed(outcome: Outcome, who: int) -> Outcome:
 
 
 def _turn(case: Case, who: int) -> Op[Any]:
-    """A busy worker ends one run and takes the next in one transaction: here the same run, whose process crashed."""
+    """A busy worker ends one run and claims the next in one transaction: here the same run, whose process crashed."""
     acks = yield from _finish(Failed(ERROR, reason="crash"))(case, who)
     yield from ops.promote(1000)
     claims = yield from ops.claim(case.holder, [Position(case.new.queue)], [case.new.task], 1)
@@ -236,7 +249,7 @@ def _after_finish(again: Make) -> Make:
 
 
 def _take_over(case: Case, who: int) -> Op[Any]:
-    """A process that was submitted by the worker that claimed the run starts, now or late."""
+    """The process that the claiming worker submitted starts, now or late."""
     return ops.take_over(case.claimers[who], case.held().ref, case.claimant or case.holder)
 
 
@@ -247,6 +260,25 @@ def _step(case: Case, who: int) -> Op[Any]:
 
 def _log(case: Case, who: int) -> Op[Any]:
     return iter(logs.add(case.holder, [LogLine(case.held().ref, "INFO", f"line of {who}", 0.0)]))
+
+
+# Workers that look after attempts which another process executes. They do not hold the leases.
+
+
+def _look_after(case: Case, who: int) -> Program:
+    found: list[RemoteAttempt] = yield Do(lambda: iter(remote_attempts.look_after(case.address, 5.0, 10)), begin=True)
+    case.lookers.update({who} if found else ())
+    return found
+
+
+def _note_late(case: Case, who: int) -> Op[Any]:
+    """A worker notes what it saw when it looked, which may be long ago."""
+    line, details = ("info", f"copied by {who}"), {f"noted_by_{who}": True}
+    return iter(remote_attempts.note(case.remote, COPIED, [line], details))
+
+
+def _over(case: Case, who: int) -> Op[Any]:
+    return iter(remote_attempts.over([case.held().ref]))
 
 
 # People and upkeep.
@@ -315,7 +347,7 @@ PROGRAMS: dict[str, Part] = dict(
         _first("submit_batch", _submit_batch),
         _repeated("submit_key", _submit_key),
         _repeated("submit_other", _submit_other),
-        _repeated("submit_in", _submit_key, begin=True),  # in a transaction of the caller's
+        _repeated("submit_in", _submit_key, begin=True),  # in the caller's transaction
         _repeated("submit_dedupe", _submit_dedupe),
         _repeated("hand_over", _hand_over),
         _first("hand_over_first", _hand_over_first),
@@ -339,6 +371,9 @@ PROGRAMS: dict[str, Part] = dict(
         _repeated("take_over", _take_over, begin=True),
         _repeated("step", _step),
         _part("log", _lone(_log), None),
+        _part("look_after", _look_after, _look_after),
+        _repeated("note_late", _note_late, begin=True),
+        _repeated("over", _over),
         _repeated("cancel", _cancel),
         _repeated("postpone", _postpone),
         _part("retry", _lone(_retry), None),

@@ -1,4 +1,4 @@
-"""A schedule as a line of text: `succeed+cancel@leased:ab?b/t`. What fails can be replayed from it.
+"""A schedule as a line of text: `succeed+cancel@leased:ab?b/t`. A failed schedule can be replayed from it.
 
 A program whose name ends in `~` does not wait for locks: its statements fail with lock_not_available instead, and the
 operation is tried again once a transaction of another actor has ended.
@@ -17,7 +17,7 @@ _STEP = re.compile(rf"[{ACTORS}][!?/]?|t")
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Two programs, or three, that meet in a situation."""
+    """Two or three programs that run concurrently in a situation."""
 
     first: str
     second: str
@@ -34,7 +34,7 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Who takes a step, in order; a crash is a sign after the name."""
+    """The actors in the order of their steps; a crash is a sign after the name."""
 
     meeting: Meeting
     steps: tuple[str, ...]

@@ -45,8 +45,8 @@ def replayed(play: Callable[[Choose], T], steps: Sequence[str]) -> T:
 def sampled(play: Callable[[Choose], T], seed: str, amount: int, crash_within: int) -> Iterator[T]:
     """Play schedules drawn at random, the same ones for the same seed, each with one crash where it can have one.
 
-    In each of them some actors are faster than others: if all were alike, a long program would hardly ever get far
-    while a short one is between two of its steps.
+    In each of them some actors are faster than others: otherwise a long program would hardly ever make much progress
+    between two steps of a short one.
     """
     for number in range(amount):
         dice = Random(f"{seed} {number}")

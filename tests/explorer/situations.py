@@ -12,7 +12,7 @@ from holdfast.domain.doorbell import Address
 from holdfast.domain.ids import new_id, new_ids
 from holdfast.domain.settling import Failed, Succeeded, settle
 from holdfast.domain.values import NewRun, Position, WorkerInfo
-from holdfast.sql import queues, waiting_workers, workers
+from holdfast.sql import queues, take_over, waiting_workers, workers
 from holdfast.testing import clock
 from tests.explorer.programs import ERROR, Case
 from tests.explorer.wire import Session
@@ -39,7 +39,7 @@ class Setting:
 
     def submit(self, **changes: object) -> Setting:
         self.case.new = replace(self.case.new, **changes)  # type: ignore[arg-type]
-        # A key would keep an old run from ever being dropped.
+        # A key would prevent an old run from being dropped.
         keyed = self.case.month is None or "key_ttl" in changes
         # It takes part in deduplication, so that submit_dedupe has to find it.
         made = replace(self.case.new, dedupe="active")
@@ -47,7 +47,7 @@ class Setting:
         return self
 
     def unname(self) -> Setting:
-        """Let the run be ready as code of the previous version places it: without its task."""
+        """Make the run ready as the previous version does: without its task."""
         self.session.execute(
             """
             with gone as (
@@ -68,7 +68,7 @@ class Setting:
         return self
 
     def wait(self, task: str | None = None) -> Setting:
-        """Let a worker wait for a run, of this task or of the case's."""
+        """Make a worker wait for a run of this task, or of the case's."""
         tasks = (task or self.case.new.task,)
         waiter = register(self.session, LEASE, tasks)
         self.case.waiters += (waiter,)
@@ -87,6 +87,13 @@ class Setting:
 
     def stop(self) -> Setting:
         self.session.run(iter(workers.deregister(self.case.waiters[0], settled=True)))
+        return self
+
+    def describe(self) -> Setting:
+        """Let the attempt say which job will take it over."""
+        remote = self.case.remote
+        details = {"ray_submission_id": remote.submission_id, "ray_address": self.case.address}
+        self.session.run(iter(take_over.describe(self.case.holder, remote.ref, details)))
         return self
 
     def take_over(self) -> Setting:
@@ -129,7 +136,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A name, how to get there, and whether the lease passes, or the run falls due, while the actors act."""
+    """A name, how to set it up, and whether the lease expires or the run becomes due while the actors run."""
 
     name: str
     arrange: Callable[[Setting], object]
@@ -152,6 +159,10 @@ def _situations() -> dict[str, Situation]:
         "taken_late": lambda at: at.submit().lease().later().take_over(),
         "taken_flagged": lambda at: at.submit().lease().take_over().cancel(),
         "expired_taken": lambda at: at.submit().lease().take_over().dead(),
+        "described": lambda at: at.submit().lease().describe(),
+        "remote": lambda at: at.submit().lease().describe().take_over(),
+        "remote_flagged": lambda at: at.submit().lease().describe().take_over().cancel(),
+        "expired_remote": lambda at: at.submit().lease().describe().take_over().dead(),
         "lost": lambda at: at.submit().lease().dead().rescue(),
         "scheduled": lambda at: at.submit(run_after=DELAY),
         "due": lambda at: at.submit(run_after=DELAY).later(),
@@ -176,6 +187,7 @@ def _situations() -> dict[str, Situation]:
     known += [
         Situation("expiring", lambda at: _dying(at.submit().lease()), time_passes=True),
         Situation("expiring_taken", lambda at: _dying(at.submit().lease().take_over()), time_passes=True),
+        Situation("expiring_remote", lambda at: _dying(at.submit().lease().describe().take_over()), time_passes=True),
         Situation("expiring_flagged", lambda at: _dying(at.submit().lease().cancel()), time_passes=True),
         Situation("waited_expiring", lambda at: at.wait(), time_passes=True),
         Situation("falling_due", lambda at: at.submit(run_after=DELAY), time_passes=True),
@@ -194,13 +206,13 @@ def _dying(at: Setting) -> Setting:
 
 SITUATIONS = _situations()
 
-IDS = 7  # one for the run, two for requests of their own, and twice two for batches
+IDS = 7  # one for the run, two for separate requests, and twice two for batches
 
 
 def arrange(
     session: Session, situation: Situation, serial: str, claimers: tuple[str, str], month: str | None = None
 ) -> Case:
-    """Make a fresh run, with a task, queue and key of its own, and bring it into the situation."""
+    """Create a run with its own task, queue and key, and bring it into the situation."""
     ids = new_ids(IDS) if month is None else ids_of_month(session, month)
     new = NewRun(
         id=ids[0],
@@ -219,7 +231,7 @@ OLD_TABLES = ("runs", "attempts", "events", "logs", "steps")
 
 
 def ids_of_month(session: Session, month: str) -> list[str]:
-    """Ids made in that month (`YYYY_MM`), for which partitions are made as well."""
+    """Create the partitions of a month (`YYYY_MM`), and return ids of that month."""
     low, high = session.execute(
         """
         select holdfast.id_floor(month)::text, holdfast.id_floor(month + interval '1 month')::text
@@ -236,7 +248,7 @@ def ids_of_month(session: Session, month: str) -> list[str]:
 
 
 def forget_months(session: Session, cases: Iterable[Case]) -> None:
-    """Drop what is left of old months, so that they can be used again."""
+    """Drop the remaining tables of old months, so that the months can be used again."""
     months = [case.month for case in cases if case.month is not None]
     for month in months:
         session.execute("drop table if exists " + ", ".join(f"holdfast.{table}_{month}" for table in OLD_TABLES))

@@ -53,8 +53,8 @@ class Violation:
 
 
 class Crashes(Enum):
-    """Which schedules have a crash: none, or one at every point, after which each actor goes on to its end without
-    interruption (brief), or in all interleavings."""
+    """Which schedules have a crash: none, or one at every point, after which the actors continue one after the other
+    (brief) or in all interleavings."""
 
     NONE = "none"
     BRIEF = "brief"
@@ -62,7 +62,7 @@ class Crashes(Enum):
 
 
 class Stage:
-    """Connections to a database of one's own: for each actor, for setting and clearing the stage, and for watching."""
+    """Connections to a separate database: for each actor, for setup and cleanup, and for monitoring."""
 
     def __init__(self, url: str, rewrite: Rewrite = unchanged, batch: int = BATCH, actors: int = 2) -> None:
         self.batch = batch
@@ -75,7 +75,7 @@ class Stage:
         self._claimers: tuple[str, str] | None = None
         self._serials = count()
         for session in self._sessions:
-            # A deadlock is found at once, where the role may say so.
+            # Deadlocks are detected immediately, if the role may set this.
             try:
                 session.execute("set deadlock_timeout = '5ms'")
             except psycopg.errors.InsufficientPrivilege:
@@ -87,13 +87,13 @@ class Stage:
 
     @property
     def settled(self) -> bool:
-        """Whether everything that was played has been judged, and no session is in the middle of something."""
+        """Whether every played schedule has been checked, and no session has an open transaction or statement."""
         if self._pending or self._claimers is not None or self.violations:
             return False
         return not any(session.in_transaction for session in (*self._sessions, self._scene, self._watch))
 
     def play(self, meeting: Meeting, crashes: Crashes, choose: Choose) -> Played:
-        """Bring a fresh run into the situation and let both actors act, in the order that `choose` says."""
+        """Bring a new run into the situation and let both actors act, in the order that `choose` gives."""
         for session in (*self._sessions, self._scene, self._watch):
             session.prepare()
         case = self._arranged(meeting)
@@ -107,7 +107,7 @@ class Stage:
         done = Played(Schedule(meeting, tuple(taken)), case, actors, waits)
         self.played += 1
         self._pending.append(done)
-        # Retention sees the months of every schedule: what one left must not be there for the next.
+        # Pruning affects the months of all schedules, so each schedule must clean up after itself.
         if len(self._pending) >= self.batch or SITUATIONS[meeting.situation].old:
             self.judge()
         return done
@@ -127,7 +127,7 @@ class Stage:
     def _act(
         self, actors: list[Actor], crashes: Crashes, choose: Choose, *, time_passes: bool
     ) -> tuple[list[str], int]:
-        """Let actors take steps in the order that `choose` says; return the steps, and how often one waited."""
+        """Let actors take steps in the order that `choose` gives. Return the steps, and how often one waited."""
         taken: list[str] = []
         waits = 0
         while options := self._options(actors, taken, crashes, time_passes and TIME_PASSES not in taken):
@@ -158,17 +158,17 @@ class Stage:
                 options += [crash for actor in free for crash in _crashes(actor, taken)]
             if options or not any(actor.waiting for actor in actors):
                 return options
-            # Each waits for the other: Postgres ends that.
+            # A deadlock, which Postgres resolves.
             while not any(actor.waiting and actor.poll(1.0) for actor in actors):
                 pass
             self._settle(actors)
 
     def _settle(self, actors: list[Actor]) -> int:
-        """Wait until every statement under way is done or known to wait for a lock; return how many wait."""
+        """Wait until every current statement is done or waits for a lock. Return how many wait."""
         while waiting := [actor for actor in actors if actor.waiting]:
             if any([actor.poll(SOON) for actor in waiting]):  # noqa: C419 - each of them
                 continue
-            # Only a wait for another actor lasts until that one moves; any other, for autovacuum say, passes by itself.
+            # Only a wait for another actor lasts until that one moves; others, such as for autovacuum, end anyway.
             blocked = self._watch.execute(
                 """
                 select count(*) from unnest(%(waiting)s::integer[]) as pid

@@ -1,4 +1,4 @@
-"""A connection whose statements are sent without waiting, so that two can be under way at once in one thread."""
+"""A connection whose statements are sent without waiting, so that one thread can have two in progress."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from holdfast.sql.statement import Op, Rows, Statement
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
 
-# Longer than it takes to find a deadlock, so that a deadlock is still called one.
+# Longer than deadlock detection takes, so that a deadlock is still reported as one.
 LOCK_TIMEOUT = "15ms"
 
-# How a statement begins that the server has to plan.
+# The first words of statements that the server has to plan.
 PLANNED = (b"select", b"insert", b"update", b"delete", b"with")
 
 Rewrite = Callable[[str], str]
@@ -31,7 +31,7 @@ def unchanged(text: str) -> str:
 
 
 class Session:
-    """One connection of one actor. `rewrite` changes each operation's SQL on its way: so guards are taken away."""
+    """One connection of one actor. `rewrite` changes the SQL of each operation, to remove guards."""
 
     def __init__(self, url: str, rewrite: Rewrite = unchanged) -> None:
         self.connection = psycopg.connect(url, autocommit=True)
@@ -44,7 +44,7 @@ class Session:
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._to_prepare: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._numbers = count()
-        # Nothing here has to survive a power failure, and planning the same few statements would take most of the time.
+        # Nothing has to survive a power failure, and planning the same few statements would take most of the time.
         self.execute("set synchronous_commit = off")
         self.execute("set plan_cache_mode = force_generic_plan")
 
@@ -70,7 +70,7 @@ class Session:
         return True
 
     def take(self) -> Rows:
-        """The rows of the statement sent last; raises what the database raised."""
+        """Return the rows of the last statement, or raise its database error."""
         self.poll_for_ever()
         result = self._wire.get_result()
         if result is None:
@@ -139,7 +139,7 @@ class Session:
 
 
 def compiled(query: str) -> tuple[bytes, list[str]]:
-    """A statement as the server takes it, with numbered parameters, and their names in that order."""
+    """A statement with numbered parameters, as the server expects it, and their names in that order."""
     names: list[str] = []
 
     def number(found: re.Match[str]) -> str:

@@ -9,23 +9,23 @@ from holdfast import Retry, task
 
 @task("mirror", retry=Retry(max_attempts=2, delays=(0,)))
 def mirror(**parameters: Any) -> dict[str, Any]:
-    """Return what was given."""
+    """Return the parameters."""
     return parameters
 
 
 @task("typed", ignore_in_hash=("requested_at", "client.name"))
 def typed(scenario: str, months: int = 12) -> dict[str, Any]:
-    """Take typed parameters."""
+    """Has typed parameters."""
     return {"scenario": scenario, "months": months}
 
 
 @task("each", dedupe="off")
 def each(number: int = 0) -> int:
-    """Make a run for every request."""
+    """Create a run for every request."""
     return number
 
 
 @task("once", dedupe=3600.0)
 def once(number: int = 0) -> int:
-    """Find runs of the last hour by itself."""
+    """Has its own dedupe window of an hour."""
     return number

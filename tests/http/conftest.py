@@ -1,4 +1,4 @@
-"""The API on a database of its own: as an application called directly, or as the shipped server behind a port."""
+"""The API with its own database: as an application that is called directly, or as the shipped server on a port."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.http import create_app, database, principals
 from holdfast.http.service import EXTENSION
 from holdfast.ops.tokens import create_token
 from holdfast.runtime.settings import Settings
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 
 ROOT = Path(__file__).parents[2]
 Submit = Callable[..., str]
@@ -67,13 +67,13 @@ def app(settings: Settings, make_app: Callable[[Settings], Flask]) -> Flask:
 
 @pytest.fixture
 def api(app: Flask) -> FlaskClient:
-    # Tests send the cookies that they are about.
+    # Tests send cookies explicitly.
     return app.test_client(use_cookies=False)
 
 
 @pytest.fixture
-def hands(database_url: str) -> Iterator[Hands]:
-    made = Hands(database_url)
+def manual_worker(database_url: str) -> Iterator[ManualWorker]:
+    made = ManualWorker(database_url)
     yield made
     made.close()
 

@@ -1,9 +1,9 @@
-"""Generated calls of the whole API, thousands of them: no server error, no answer outside of its document.
+"""Thousands of generated calls of the whole API: no server errors, and no undocumented responses.
 
     python -m tests.http.fuzz [CALLS]
 
-Starts a database, the shipped server and a worker of its own, makes a token, and lets schemathesis call until there
-were at least so many calls (20,000 by default). Ends with 0 only if every check held in all of them.
+Starts a database, the shipped server and a worker, creates a token, and runs schemathesis until it has made at least
+this many calls (20,000 by default). Exits with 0 only if all checks passed for every call.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def make_token(url: str) -> str:
 
 
 def call(url: str, token: str, seed: int) -> tuple[int, bool]:
-    """One round of schemathesis: how many calls it made, and whether all was well."""
+    """One round of schemathesis: how many calls it made, and whether all checks passed."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "run", f"{url}/openapi.json"),

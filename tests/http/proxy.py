@@ -1,4 +1,4 @@
-"""A way to Postgres that can be cut: what is behind it seems to be gone, and comes back."""
+"""A proxy for Postgres that can be cut, so that Postgres seems to be down, and restored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 
 class Proxy:
-    """Passes connections on to a server, until it is cut; then it closes them all and refuses new ones."""
+    """Forwards connections to a server. When it is cut, it closes all of them and refuses new ones."""
 
     def __init__(self, url: str) -> None:
         self._target = conninfo_to_dict(url)
@@ -25,7 +25,7 @@ class Proxy:
         self.url = make_conninfo(url, host="127.0.0.1", port=self.port)
 
     def restore(self) -> None:
-        """Take connections, on the same port as before."""
+        """Accept connections again, on the same port."""
         self._listener = socket.create_server(("127.0.0.1", self.port))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
@@ -48,7 +48,7 @@ class Proxy:
     close = cut
 
     def hang(self) -> None:
-        """Take what comes and pass nothing on, as a server does that is stopped."""
+        """Accept data and forward nothing, like a suspended server."""
         self._flows.clear()
 
     def go_on(self) -> None:

@@ -44,7 +44,7 @@ def test_stream_ends_when_its_client_has_disconnected() -> None:
 
 
 async def leaving(bridge: Bridge) -> list[Message]:
-    """Let a client leave after the first piece; returns what it was sent."""
+    """Disconnect a client after the first chunk. Return what it was sent."""
     sent: list[Message] = []
     came, first = iter([{"type": "http.request"}]), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""The shell over HTTP, and the commands that are about the API."""
+"""The command line over HTTP, and the commands for the API itself."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from holdfast.cli.running import invoke
 from holdfast.runtime.settings import Settings
 from tests.http.conftest import Server
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 from tests.http.test_outage import until
 
 
 class Shell:
-    """Runs commands in this process; those with `--url` know no database."""
+    """Runs commands in this process; those with `--url` have no database."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
         self.capsys = capsys
@@ -32,7 +32,7 @@ class Shell:
         return captured
 
     def tried(self, *words: str, **environment: str) -> tuple[int, str]:
-        """The exit code, and what was printed on stdout."""
+        """The exit code and the output on stdout."""
         with self.monkeypatch.context() as patch:
             for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
                 patch.delenv(name)
@@ -75,14 +75,14 @@ def test_only_the_command_line_accepts_a_shortened_id(shell: Shell, server: Serv
         assert client.get(f"/runs/{run_id[:18]}").status_code == 404
 
 
-def test_runs_over_http(shell: Shell, hands: Hands) -> None:
+def test_runs_commands_work_over_http(shell: Shell, manual_worker: ManualWorker) -> None:
     run_id = shell.run("submit", "mirror", "-p", "n=1", "--key", "k").strip()
     assert shell.json("runs", "show", run_id)["parameters"] == {"n": 1}
     assert shell.run("submit", "mirror", "-p", "n=2", "--key", "k", code=8) == ""
     assert shell.run("runs", "result", run_id, code=8) == ""
-    claim = hands.claim(run_id)
-    hands.log(claim, "half way")
-    hands.succeed(claim, {"ok": True})
+    claim = manual_worker.claim(run_id)
+    manual_worker.log(claim, "half way")
+    manual_worker.succeed(claim, {"ok": True})
     assert shell.run("runs", "wait", run_id) is not None
     assert json.loads(shell.run("runs", "result", run_id)) == {"ok": True}
     assert shell.json("runs", "logs", run_id)["items"][0]["message"] == "half way"
@@ -102,21 +102,21 @@ def test_runs_of_a_job_are_listed_over_http(shell: Shell, server: Server) -> Non
         assert [run["job_id"] for run in shell.json("runs", "list", "--job", given)["items"]] == [job]
 
 
-def test_waiting_over_http(shell: Shell, hands: Hands) -> None:
+def test_runs_wait_works_over_http(shell: Shell, manual_worker: ManualWorker) -> None:
     run_id = shell.run("submit", "mirror").strip()
-    timer = threading.Timer(1.0, lambda: hands.run(run_id, 42))
+    timer = threading.Timer(1.0, lambda: manual_worker.run(run_id, 42))
     timer.start()
     shell.run("runs", "wait", run_id)
     timer.join()
     assert shell.run("runs", "result", run_id).strip() == "42"
 
 
-def test_operating_over_http(shell: Shell, hands: Hands) -> None:
+def test_queues_and_workers_commands_work_over_http(shell: Shell, manual_worker: ManualWorker) -> None:
     shell.run("queues", "pause", "slow")
     assert shell.json("queues", "list")["items"][0]["name"] == "slow"
     shell.run("queues", "resume", "slow")
-    assert shell.json("workers", "list")["items"][0]["id"] == hands.id
-    shell.run("workers", "drain", hands.id)
+    assert shell.json("workers", "list")["items"][0]["id"] == manual_worker.id
+    shell.run("workers", "drain", manual_worker.id)
     shell.run("workers", "drain", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b", code=6)
 
 
@@ -127,7 +127,7 @@ def test_tokens(local: Shell, shell: Shell) -> None:
     token = local.run("tokens", "create", "writer").strip()
     assert {one["name"] for one in local.json("tokens", "list")["items"]} == {"reader", "writer"}
     assert token not in local.run("tokens", "list")
-    # The server may have looked a moment ago whether there are any.
+    # The server may have checked a moment ago that there are no tokens.
     until(lambda: shell.tried("runs", "list")[0] == 7)
     shell.run("runs", "list", HOLDFAST_TOKEN=made["token"])
     shell.run("submit", "mirror", code=7, HOLDFAST_TOKEN=made["token"])

@@ -1,4 +1,4 @@
-"""The HTTP clients: the calls of the others, keys of their own, and retries."""
+"""The HTTP clients: the calls of the other clients, automatic keys, and retries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast.runtime.settings import Settings
 from holdfast.verbs.facades import AsyncCalls, Calls
 from tests.http.api_tasks import mirror
 from tests.http.conftest import Server
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def client(server: Server, settings: Settings) -> Iterator[HttpClient]:
         yield made
 
 
-def test_both_http_clients_have_the_calls_of_all_clients() -> None:
+def test_both_http_clients_have_all_client_calls() -> None:
     assert issubclass(HttpClient, Calls)
     assert issubclass(AsyncHttpClient, AsyncCalls)
     assert {name for name in dir(HttpClient) if not name.startswith("_")} | {"blocking_client"} == {
@@ -46,7 +46,7 @@ def test_both_http_clients_have_the_calls_of_all_clients() -> None:
     assert holdfast.HttpClient is HttpClient
 
 
-def test_a_run_from_submission_to_result(client: HttpClient, hands: Hands) -> None:
+def test_run_is_submitted_waited_for_and_read(client: HttpClient, manual_worker: ManualWorker) -> None:
     run = client.submit("typed", {"scenario": "x"}, tags=["a"], priority=3, key="one")
     assert run.created
     assert (run.status, run.model, run.priority, run.tags) == ("PENDING", "typed", 3, ("a",))
@@ -55,33 +55,33 @@ def test_a_run_from_submission_to_result(client: HttpClient, hands: Hands) -> No
         run.result()
     with pytest.raises(WaitTimeout):
         run.wait(timeout=0.05)
-    hands.run(run.id, {"objective": 0.83})
+    manual_worker.run(run.id, {"objective": 0.83})
     assert run.wait(timeout=10).status == "SUCCEEDED"
     assert run.result() == {"objective": 0.83}
     assert run.refresh().as_dict()["run_id"] == run.id
     assert [event.type for event in run.events()] == ["SUBMITTED", "CLAIMED", "SUCCEEDED"]
-    assert [(attempt.number, attempt.worker_id) for attempt in run.attempts()] == [(1, hands.id)]
+    assert [(attempt.number, attempt.worker_id) for attempt in run.attempts()] == [(1, manual_worker.id)]
     assert run.why()[0].code == "ended"
     assert client.get(run.id) == run
     assert [found.id for found in client.list(status="SUCCEEDED")] == [run.id]
     assert client.summary()["total"]["SUCCEEDED"] == 1
 
 
-def test_wait_ends_with_the_run(client: HttpClient, hands: Hands) -> None:
+def test_wait_ends_with_the_run(client: HttpClient, manual_worker: ManualWorker) -> None:
     run = client.submit("mirror")
-    timer = threading.Timer(0.3, lambda: hands.run(run.id, 1))
+    timer = threading.Timer(0.3, lambda: manual_worker.run(run.id, 1))
     timer.start()
     assert run.wait(timeout=20).status == "SUCCEEDED"
     timer.join()
 
 
-def test_every_submission_makes_a_run_by_default(client: HttpClient) -> None:
+def test_every_submission_creates_a_run_by_default(client: HttpClient) -> None:
     assert len({client.submit("mirror").id for _ in range(3)}) == 3
     assert len({client.submit("mirror", {"n": 1}, dedupe="active").id for _ in range(3)}) == 1
     assert len({client.submit("mirror", {"n": 2}, dedupe=timedelta(hours=1)).id for _ in range(3)}) == 1
 
 
-def test_options_of_a_submission_reach_the_run(client: HttpClient) -> None:
+def test_options_of_a_submission_are_stored_with_the_run(client: HttpClient) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     assert client.submit("mirror", run_after=at).run_after == at
     soon = client.submit("mirror", run_after=timedelta(minutes=5))
@@ -99,7 +99,7 @@ def test_pending_run_is_postponed_by_a_delay_or_until_a_time(client: HttpClient)
         run.postpone()
 
 
-def test_submit_many_makes_runs_of_one_task_and_of_several(client: HttpClient) -> None:
+def test_submit_many_creates_runs_of_one_task_or_several(client: HttpClient) -> None:
     many = client.submit_many("mirror", [{"n": n} for n in range(10)])
     assert [run.parameters["n"] for run in many] == list(range(10))
     assert all(run.created for run in many)
@@ -121,7 +121,9 @@ def test_runs_of_a_job_are_listed_by_its_id(client: HttpClient, server: Server) 
         client.list(job_id="nightly")
 
 
-def test_errors_are_those_of_the_other_clients(client: HttpClient, server: Server, hands: Hands) -> None:
+def test_errors_are_the_same_as_those_of_other_clients(
+    client: HttpClient, server: Server, manual_worker: ManualWorker
+) -> None:
     run = client.submit("typed", {"scenario": "x"}, key="k")
     with pytest.raises(KeyReused) as reused:
         client.submit("typed", {"scenario": "y"}, key="k")
@@ -152,7 +154,7 @@ def test_errors_are_those_of_the_other_clients(client: HttpClient, server: Serve
             client.get(unknown)
     with pytest.raises(RunEnded):
         run.retry()
-    hands.fail(hands.claim(run.id), "no luck")
+    manual_worker.fail(manual_worker.claim(run.id), "no luck")
     with pytest.raises(RunFailed) as failed:
         run.result()
     assert failed.value.error == {"class": "ValueError", "message": "no luck"}
@@ -164,38 +166,40 @@ def test_errors_are_those_of_the_other_clients(client: HttpClient, server: Serve
         client.drain_worker("01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b")
 
 
-def test_queues_and_workers_are_operated_over_http(client: HttpClient, hands: Hands) -> None:
+def test_queues_and_workers_are_operated_over_http(client: HttpClient, manual_worker: ManualWorker) -> None:
     client.pause_queue("slow", reason="why not")
     (queue,) = client.queues()
     assert (queue.name, queue.pause_reason) == ("slow", "why not")
     client.resume_queue("slow")
     assert client.queues()[0].paused_at is None
     (worker,) = client.workers()
-    assert (worker.id, worker.status) == (hands.id, "idle")
-    assert client.drain_worker(hands.id)
+    assert (worker.id, worker.status) == (manual_worker.id, "idle")
+    assert client.drain_worker(manual_worker.id)
 
 
-def test_events_and_logs_are_followed(client: HttpClient, hands: Hands) -> None:
+def test_events_and_logs_are_followed(client: HttpClient, manual_worker: ManualWorker) -> None:
     run = client.submit("mirror")
-    claim = hands.claim(run.id)
-    hands.log(claim, "one")
+    claim = manual_worker.claim(run.id)
+    manual_worker.log(claim, "one")
     followed = client.follow_events(run)
     assert next(followed).type == "SUBMITTED"
     assert next(followed).type == "CLAIMED"
     lines = client.follow_logs(run)
     assert next(lines).message == "one"
-    hands.log(claim, "two")
+    manual_worker.log(claim, "two")
     assert next(lines).message == "two"
-    hands.succeed(claim, 1)
+    manual_worker.succeed(claim, 1)
     assert [event.type for event in followed] == ["SUCCEEDED"]
     assert list(lines) == []
     assert list(client.follow_events(run, after=3)) == []
 
 
-async def test_asynchronous_client_submits_waits_and_follows(server: Server, settings: Settings, hands: Hands) -> None:
+async def test_asynchronous_client_submits_waits_and_follows(
+    server: Server, settings: Settings, manual_worker: ManualWorker
+) -> None:
     async with AsyncHttpClient(server.url, settings=settings) as client:
         run = await client.submit("mirror", {"n": 1})
-        hands.run(run.id, {"n": 1})
+        manual_worker.run(run.id, {"n": 1})
         assert (await run.wait(timeout=10)).status == "SUCCEEDED"
         assert await run.result() == {"n": 1}
         assert [event.type async for event in client.follow_events(run)] == ["SUBMITTED", "CLAIMED", "SUCCEEDED"]

@@ -17,7 +17,7 @@ ROUNDS = 30
 
 
 def read(client: HttpClient, ids: list[str]) -> Counter[str]:
-    """Get the runs again and again, and count the outcomes."""
+    """Read the runs repeatedly, and count the outcomes."""
     found: Counter[str] = Counter()
     for n in range(ROUNDS):
         wanted = ids[n % len(ids)]

@@ -13,7 +13,7 @@ from holdfast.jobs import AsyncJobs, Jobs
 from holdfast.runtime.settings import Settings
 from tests.http.api_tasks import mirror
 from tests.http.conftest import Server
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 
 TASKS = [{"entrypoint": mirror, "kwargs": {"n": 1}, "key": "load"}, {"entrypoint": "mirror", "depends_on": ["load"]}]
 
@@ -49,12 +49,12 @@ def test_a_task_is_added_once_for_each_key(jobs: Jobs) -> None:
     assert jobs.get_job(job).total_tasks == 3
 
 
-def test_the_failed_tasks_of_a_job_are_retried(jobs: Jobs, hands: Hands) -> None:
+def test_the_failed_tasks_of_a_job_are_retried(jobs: Jobs, manual_worker: ManualWorker) -> None:
     job = jobs.create_job("fails", TASKS)
-    hands.fail(hands.claim(job.tasks[0].id), "no luck")
+    manual_worker.fail(manual_worker.claim(job.tasks[0].id), "no luck")
     assert jobs.wait_for_job(job, timeout=10).status == "FAILED"
     assert jobs.retry_failed_tasks(job) == 2
-    hands.run(job.tasks[0].id, {"n": 7})
+    manual_worker.run(job.tasks[0].id, {"n": 7})
     assert jobs.get_job(job).completed_tasks == 1
     assert jobs.get_job(job).tasks[0].result() == {"n": 7}
 
@@ -67,7 +67,7 @@ def test_a_job_is_cancelled_with_its_reason(jobs: Jobs) -> None:
         jobs.add_task_to_job(job, mirror)
 
 
-def test_errors_are_those_of_the_other_clients(jobs: Jobs) -> None:
+def test_errors_are_the_same_as_those_of_other_clients(jobs: Jobs) -> None:
     with pytest.raises(JobNotFound):
         jobs.get_job("x")
     with pytest.raises(JobNotFound):
@@ -84,12 +84,14 @@ def test_a_call_that_needs_a_database_is_refused(jobs: Jobs) -> None:
         jobs.map(mirror, range(10))
 
 
-async def test_jobs_are_awaited_on_the_asynchronous_client(server: Server, settings: Settings, hands: Hands) -> None:
+async def test_jobs_api_works_on_the_asynchronous_http_client(
+    server: Server, settings: Settings, manual_worker: ManualWorker
+) -> None:
     async with AsyncHttpClient(server.url, settings=settings) as client:
         jobs = AsyncJobs(client)
         job = await jobs.create_job("awaited", TASKS[:1])
         assert [task.kwargs for task in job.tasks] == [{"n": 1}]
-        hands.run(job.tasks[0].id, 5)
+        manual_worker.run(job.tasks[0].id, 5)
         ended = await jobs.wait_for_job(job, timeout=10)
         assert (ended.status, ended.tasks[0].result()) == ("SUCCEEDED", 5)
         assert await jobs.list_jobs("completed") == [job]

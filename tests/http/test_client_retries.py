@@ -105,7 +105,7 @@ def test_client_pauses_if_the_server_has_no_capacity_for_its_wait(
     assert ["wait=" in path for path, _, _ in scripted.requests] == [False, True, True, True]
 
 
-async def test_asynchronous_client_pauses_too(
+async def test_asynchronous_client_pauses_if_the_server_has_no_capacity(
     scripted: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted.script[:] = [no_room, no_room, ended]
@@ -165,7 +165,7 @@ def test_requests_are_not_repeated_for_longer_than_retry_seconds(scripted: Any, 
 
 
 def test_a_refusal_is_not_repeated(scripted: Any, settings: Settings) -> None:
-    problem = {"type": "/problems/unauthenticated", "status": 401, "detail": "This needs a token."}
+    problem = {"type": "/problems/unauthenticated", "status": 401, "detail": "This request needs a token."}
     scripted.script[:] = [
         lambda server: server.respond(401, problem),
         lambda server: server.respond(500, {"detail": "broken"}),

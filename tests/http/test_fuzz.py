@@ -1,4 +1,4 @@
-"""A slice of what `python -m tests.http.fuzz` does at length: generated calls, each held to the document."""
+"""A short version of `python -m tests.http.fuzz`: generated calls, each checked against the OpenAPI document."""
 
 from __future__ import annotations
 

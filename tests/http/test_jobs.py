@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 from tests.http.test_submit import pointers, problem
 
 TWO = [
@@ -31,57 +31,57 @@ def tasks(api: FlaskClient, job: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_job_ends_with_its_tasks(api: FlaskClient, hands: Hands) -> None:
+def test_a_job_ends_with_its_tasks(api: FlaskClient, manual_worker: ManualWorker) -> None:
     job = made(api, description="every night", timeout=3600)
     assert (job["status"], job["total_tasks"], job["submitted_by"]) == ("PENDING", 2, "anonymous")
     assert job["deadline_at"]
     first, second = tasks(api, job)
     assert first["job_id"] == second["job_id"] == job["job_id"]
     assert api.get(f"/runs/{second['run_id']}/why").json["items"][0]["code"] == "dependencies"
-    hands.run(first["run_id"], 1)
+    manual_worker.run(first["run_id"], 1)
     assert api.get(job["links"]["self"]).json["completed_tasks"] == 1
-    hands.run(second["run_id"], 2)
+    manual_worker.run(second["run_id"], 2)
     ended = api.get(f"{job['links']['self']}?wait=10")
     assert ended.json["status"] == "SUCCEEDED"
     assert api.get(job["links"]["self"], headers={"If-None-Match": ended.headers["ETag"]}).status_code == 304
 
 
-def test_a_job_grows_until_it_ends(api: FlaskClient, hands: Hands) -> None:
+def test_tasks_can_be_added_to_a_job_until_it_ends(api: FlaskClient, manual_worker: ManualWorker) -> None:
     job = made(api, tasks=TWO[:1])
     added = api.post(job["links"]["tasks"], json={"entrypoint": "mirror", "key": "more", "depends_on": ["first"]})
     assert added.status_code == 201, added.text
     again = api.post(job["links"]["tasks"], json={"entrypoint": "mirror", "key": "more", "depends_on": ["first"]})
     assert again.json["run_id"] == added.json["run_id"]
     for task in tasks(api, job):
-        hands.run(task["run_id"], 1)
+        manual_worker.run(task["run_id"], 1)
     late = api.post(job["links"]["tasks"], json={"entrypoint": "mirror"})
     assert (late.status_code, problem(late)) == (409, "job-ended")
 
 
-def test_a_job_is_stopped(api: FlaskClient, hands: Hands) -> None:
+def test_a_job_is_stopped(api: FlaskClient, manual_worker: ManualWorker) -> None:
     job = made(api)
-    claim = hands.claim(tasks(api, job)[0]["run_id"])
+    claim = manual_worker.claim(tasks(api, job)[0]["run_id"])
     answer = api.post(f"{job['links']['self']}/cancel", json={"reason": "wrong day"})
     assert (answer.status_code, answer.json["reason"]) == (202, "wrong day")
-    hands.stop(claim)
+    manual_worker.stop(claim)
     assert api.get(job["links"]["self"]).json["status"] == "CANCELLED"
     assert api.post(f"{job['links']['self']}/cancel").status_code == 200
 
 
-def test_failed_tasks_of_a_job_are_retried(api: FlaskClient, hands: Hands) -> None:
+def test_failed_tasks_of_a_job_are_retried(api: FlaskClient, manual_worker: ManualWorker) -> None:
     job = made(api)
-    hands.fail(hands.claim(tasks(api, job)[0]["run_id"]))
+    manual_worker.fail(manual_worker.claim(tasks(api, job)[0]["run_id"]))
     assert api.get(job["links"]["self"]).json["status"] == "FAILED"
     refused = api.post(f"{job['links']['self']}/cancel")
     assert (refused.status_code, problem(refused)) == (409, "job-ended")
     answer = api.post(f"{job['links']['self']}/retry")
     assert (answer.status_code, answer.json["reopened"]) == (200, 2)
     for task in tasks(api, job):
-        hands.run(task["run_id"], 1)
+        manual_worker.run(task["run_id"], 1)
     assert api.get(job["links"]["self"]).json["status"] == "SUCCEEDED"
 
 
-def test_jobs_are_listed(api: FlaskClient, hands: Hands) -> None:
+def test_jobs_are_listed(api: FlaskClient, manual_worker: ManualWorker) -> None:
     jobs = [made(api, name=name)["job_id"] for name in ("a", "b", "b")][::-1]
     page = api.get("/jobs?limit=2")
     assert [job["job_id"] for job in page.json["items"]] == jobs[:2]
@@ -127,16 +127,16 @@ def test_unknown_job_is_a_404(api: FlaskClient, path: str) -> None:
         assert (answer.status_code, problem(answer)) == (404, "job-not-found")
 
 
-def test_run_waits_for_its_dependencies(api: FlaskClient, hands: Hands) -> None:
+def test_run_waits_for_its_dependencies(api: FlaskClient, manual_worker: ManualWorker) -> None:
     first = api.post("/runs", json={"model": "mirror", "parameters": {"n": 1}}).json["run_id"]
     second = api.post("/runs", json={"model": "mirror", "parameters": {"n": 2}, "depends_on": [first]}).json["run_id"]
     assert api.get(f"/runs/{second}/why").json["items"][0]["code"] == "dependencies"
-    hands.run(first, 1)
-    hands.run(second, 2)
+    manual_worker.run(first, 1)
+    manual_worker.run(second, 2)
     assert api.get(f"/runs/{second}").json["status"] == "SUCCEEDED"
 
 
-def test_repeated_requests_with_a_key_create_one_job(api: FlaskClient, hands: Hands) -> None:
+def test_repeated_requests_with_a_key_create_one_job(api: FlaskClient, manual_worker: ManualWorker) -> None:
     body = {"name": "nightly", "tasks": TWO}
     first, again = (api.post("/jobs", json=body, headers={"Idempotency-Key": key}) for key in ("night-1", '"night-1"'))
     assert (first.status_code, again.status_code) == (201, 200)
@@ -152,7 +152,7 @@ def test_repeated_requests_with_a_key_create_one_job(api: FlaskClient, hands: Ha
         assert "run_id" not in answer.json
     assert api.post("/jobs", json=body, headers={"Idempotency-Key": "night-2"}).status_code == 201
     assert len(api.get("/jobs").json["items"]) == 2
-    hands.run(tasks(api, first.json)[0]["run_id"], 1)
+    manual_worker.run(tasks(api, first.json)[0]["run_id"], 1)
     assert api.post("/jobs", json=body, headers={"Idempotency-Key": "night-1"}).json["completed_tasks"] == 1
 
 

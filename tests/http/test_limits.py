@@ -1,4 +1,4 @@
-"""Limits: what is too much is refused before it is read, and what is hostile does no harm."""
+"""Limits: requests that are too large are refused before they are read, and hostile ones do no harm."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wrapped(parameters: bytes) -> bytes:
 
 
 class Watched(io.BytesIO):
-    """A body that knows how much of it was read."""
+    """A body that records how much of it was read."""
 
     taken = 0
 

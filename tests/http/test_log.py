@@ -1,4 +1,4 @@
-"""The log of the shipped server is JSON throughout, lines of libraries included."""
+"""The log of the shipped server is all JSON, including lines from libraries."""
 
 from __future__ import annotations
 

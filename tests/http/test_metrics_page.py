@@ -18,7 +18,7 @@ from holdfast.worker import Worker
 from holdfast.worker.figures import Figures
 from holdfast.worker.port import WorkerPort
 from tests.http.conftest import ROOT, Submit
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text("utf-8")
 # Standard metrics of the Prometheus client, which it documents itself.
@@ -60,8 +60,8 @@ def worker_metrics(settings: Settings) -> Iterator[str]:
         port.close()
 
 
-def test_the_page_lists_what_the_api_prints(api: FlaskClient, submit: Submit, hands: Hands) -> None:
-    hands.run(submit(), 1)
+def test_the_page_lists_what_the_api_prints(api: FlaskClient, submit: Submit, manual_worker: ManualWorker) -> None:
+    manual_worker.run(submit(), 1)
     found = printed(api.get("/metrics").text)
     prefixed = {entry for entry in found if entry.name.startswith(PREFIX)}
     assert listed("The whole system") | listed("An API process") == prefixed

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the server does."""
+"""The OpenAPI document matches what the server does."""
 
 from __future__ import annotations
 

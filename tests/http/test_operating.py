@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.http import cluster
 from holdfast.runtime.settings import Settings
 from tests.http.conftest import Submit
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 from tests.http.test_submit import problem
 
 SOURCES = (
@@ -41,28 +41,28 @@ SOURCES = (
 )
 
 
-def test_queues_are_paused_and_resumed(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_queues_are_paused_and_resumed(api: FlaskClient, submit: Submit, manual_worker: ManualWorker) -> None:
     run_id = submit(queue="slow")
     paused = api.post("/queues/slow/pause", json={"reason": "maintenance"}).json
     assert (paused["paused"], paused["pause_reason"], paused["ready"]) == (True, "maintenance", 1)
     assert api.get("/queues/slow").json == paused
     assert paused in api.get("/queues").json["items"]
     with pytest.raises(AssertionError):
-        hands.claim(run_id)
+        manual_worker.claim(run_id)
     assert api.get(f"/runs/{run_id}/why").json["items"][0]["code"] == "paused"
     assert api.post("/queues/slow/resume").json["paused"] is False
-    hands.run(run_id, 1)
+    manual_worker.run(run_id, 1)
     assert api.get("/queues/nobody-knows").json["ready"] == 0
 
 
-def test_workers_are_listed_and_drained(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_workers_are_listed_and_drained(api: FlaskClient, submit: Submit, manual_worker: ManualWorker) -> None:
     (worker,) = api.get("/workers").json["items"]
-    assert (worker["id"], worker["status"], worker["hostname"]) == (hands.id, "idle", "test-host")
-    hands.claim(submit())
+    assert (worker["id"], worker["status"], worker["hostname"]) == (manual_worker.id, "idle", "test-host")
+    manual_worker.claim(submit())
     assert api.get("/workers?status=active").json["items"][0]["running"] == 1
-    answer = api.post(f"/workers/{hands.id}/drain")
+    answer = api.post(f"/workers/{manual_worker.id}/drain")
     assert (answer.status_code, answer.json["status"]) == (202, "draining")
-    assert api.get("/workers?status=draining").json["items"][0]["id"] == hands.id
+    assert api.get("/workers?status=draining").json["items"][0]["id"] == manual_worker.id
     assert api.get("/workers?status=lazy").status_code == 422
     for unknown in ("x", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"):
         missing = api.post(f"/workers/{unknown}/drain")
@@ -80,15 +80,15 @@ def test_tasks_are_listed_with_the_schema_of_their_parameters(api: FlaskClient) 
 
 
 def test_the_summary_counts_by_model_and_status(
-    api: FlaskClient, submit: Submit, hands: Hands, database_url: str
+    api: FlaskClient, submit: Submit, manual_worker: ManualWorker, database_url: str
 ) -> None:
     ids = [submit(parameters={"n": n}) for n in range(6)]
     submit("typed", {"scenario": "x"})
-    hands.run(ids[0], 1)
-    hands.fail(hands.claim(ids[1]))
+    manual_worker.run(ids[0], 1)
+    manual_worker.fail(manual_worker.claim(ids[1]))
     api.post(f"/runs/{ids[2]}/cancel")
-    hands.claim(ids[3])
-    hands.fail(hands.claim(ids[4]))
+    manual_worker.claim(ids[3])
+    manual_worker.fail(manual_worker.claim(ids[4]))
     api.post(f"/runs/{ids[4]}/retry")
 
     def agrees() -> None:
@@ -156,15 +156,15 @@ def test_metrics_have_every_name_of_the_sources(api: FlaskClient) -> None:
 
 
 def test_metrics_count_exactly(
-    api: FlaskClient, submit: Submit, hands: Hands, monkeypatch: pytest.MonkeyPatch, database_url: str
+    api: FlaskClient, submit: Submit, manual_worker: ManualWorker, monkeypatch: pytest.MonkeyPatch, database_url: str
 ) -> None:
     monkeypatch.setattr(cluster, "KEEP_SECONDS", 0.0)
     for n in range(5):
         run_id = submit(parameters={"n": n})
         if n < 2:
-            hands.run(run_id, 1)
+            manual_worker.run(run_id, 1)
         elif n == 2:
-            hands.fail(hands.claim(run_id))
+            manual_worker.fail(manual_worker.claim(run_id))
     mirror = (("model", "mirror"),)
 
     def check() -> dict[str, Any]:
@@ -181,7 +181,7 @@ def test_metrics_count_exactly(
     found = check()
     assert found["task_queue_depth"][(("queue", "default"), ("state", "ready"))] == 2
     assert found["workers_active"][()] == 1
-    assert found["worker_heartbeat_age"][(("worker", hands.id),)] >= 0
+    assert found["worker_heartbeat_age"][(("worker", manual_worker.id),)] >= 0
     assert found["queue_lag_seconds"][(("queue", "default"),)] > 0
     assert found["holdfast_runs_without_able_worker"][(("queue", "default"),)] == 0
     assert any(dict(labels)["route"] == "/runs" for labels in found["holdfast_http_request_duration_seconds_count"])

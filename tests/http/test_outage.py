@@ -1,4 +1,4 @@
-"""Postgres goes away and comes back: callers hear it at once, nothing that was acknowledged is lost."""
+"""Postgres outages: callers get errors immediately, and no acknowledged request is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.drivers.connections import bounded
 from holdfast.http.service import EXTENSION
 from holdfast.runtime.settings import Settings
 from tests.http.conftest import Submit
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 from tests.http.proxy import Proxy
 from tests.http.test_streams import SSE, messages
 from tests.http.test_submit import problem
@@ -49,7 +49,7 @@ def until(look: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.usefixtures("brief_waits")
-def test_outage_is_reported_and_ends_by_itself(app: Flask, proxy: Proxy) -> None:
+def test_outage_is_reported_and_requests_succeed_afterwards(app: Flask, proxy: Proxy) -> None:
     api = app.test_client()
     assert api.get("/runs").status_code == 200
     proxy.cut()
@@ -145,16 +145,16 @@ def test_no_acknowledged_run_is_lost(app: Flask, proxy: Proxy, database_url: str
     assert len(kept) == len(set(kept.values()))
 
 
-def test_a_stream_outlives_an_outage(app: Flask, proxy: Proxy, submit: Submit, hands: Hands) -> None:
+def test_stream_survives_an_outage(app: Flask, proxy: Proxy, submit: Submit, manual_worker: ManualWorker) -> None:
     run_id = submit()
     answer = app.test_client().get(f"/runs/{run_id}/events", headers=SSE, buffered=False)
     received = messages(line for piece in answer.iter_encoded() for line in piece.decode().split("\n"))
     assert next(received)["data"]["type"] == "SUBMITTED"
     proxy.cut()
-    claim = hands.claim(run_id)
+    claim = manual_worker.claim(run_id)
     proxy.restore()
     assert next(received)["data"]["type"] == "CLAIMED"
-    hands.succeed(claim, 1)
+    manual_worker.succeed(claim, 1)
     assert next(received)["data"]["type"] == "SUCCEEDED"
     assert next(received)["event"] == "end"
     answer.close()

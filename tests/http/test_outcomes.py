@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 from holdfast.results.files import CHUNK, DamagedResult, FileStore
 from holdfast.runtime.settings import Settings
 from tests.http.conftest import Submit
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 from tests.http.test_submit import problem
 
 
@@ -39,17 +39,17 @@ def test_postponing_without_a_valid_time_is_refused(api: FlaskClient, submit: Su
     assert answer.json["errors"][0]["pointer"] in ("/until", "/at")
 
 
-def test_running_run_cannot_be_postponed(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_running_run_cannot_be_postponed(api: FlaskClient, submit: Submit, manual_worker: ManualWorker) -> None:
     run_id = submit()
-    hands.claim(run_id)
+    manual_worker.claim(run_id)
     answer = api.post(f"/runs/{run_id}/postpone", json={"until": "2099-01-01T00:00:00Z"})
     assert (answer.status_code, answer.json["type"].rpartition("/")[2]) == (409, "run-ended")
 
 
-def test_a_result_is_the_bare_value(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_result_is_sent_as_the_bare_value(api: FlaskClient, submit: Submit, manual_worker: ManualWorker) -> None:
     for value in ({"objective": 0.83}, [1, 2], "text", None, 12345678901234567890):
         run_id = submit(parameters={"v": value})
-        hands.run(run_id, value)
+        manual_worker.run(run_id, value)
         answer = api.get(f"/runs/{run_id}/result")
         assert answer.status_code == 200
         assert answer.json == value
@@ -58,12 +58,14 @@ def test_a_result_is_the_bare_value(api: FlaskClient, submit: Submit, hands: Han
         assert again.status_code == 304
 
 
-def test_large_result_is_sent_in_chunks(api: FlaskClient, submit: Submit, hands: Hands, settings: Settings) -> None:
+def test_large_result_is_sent_in_chunks(
+    api: FlaskClient, submit: Submit, manual_worker: ManualWorker, settings: Settings
+) -> None:
     run_id = submit()
-    claim = hands.claim(run_id)
+    claim = manual_worker.claim(run_id)
     text = b'"' + b"x" * (3 * CHUNK + 17) + b'"'
     store = FileStore(settings.artifacts)
-    hands.succeed(claim, stored=store.put(run_id, claim.number, text))
+    manual_worker.succeed(claim, stored=store.put(run_id, claim.number, text))
     answer = api.get(f"/runs/{run_id}/result", buffered=False)
     pieces = list(answer.iter_encoded())
     assert len(pieces) > 2
@@ -74,12 +76,12 @@ def test_large_result_is_sent_in_chunks(api: FlaskClient, submit: Submit, hands:
 
 
 def test_damaged_result_is_never_sent_completely(
-    api: FlaskClient, submit: Submit, hands: Hands, settings: Settings
+    api: FlaskClient, submit: Submit, manual_worker: ManualWorker, settings: Settings
 ) -> None:
     run_id = submit()
-    claim = hands.claim(run_id)
+    claim = manual_worker.claim(run_id)
     stored = FileStore(settings.artifacts).put(run_id, claim.number, b'"' + b"x" * CHUNK + b'"')
-    hands.succeed(claim, stored=stored)
+    manual_worker.succeed(claim, stored=stored)
     path = Path(settings.artifacts) / stored.ref
     path.write_bytes(b'"' + b"y" * CHUNK + b'"')
     answer = api.get(f"/runs/{run_id}/result", buffered=False)
@@ -95,12 +97,14 @@ def test_damaged_result_is_never_sent_completely(
     assert str(settings.artifacts) not in gone.text
 
 
-def test_pending_failed_and_cancelled_runs_have_no_result(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_pending_failed_and_cancelled_runs_have_no_result(
+    api: FlaskClient, submit: Submit, manual_worker: ManualWorker
+) -> None:
     run_id = submit()
     early = api.get(f"/runs/{run_id}/result")
     assert (early.status_code, problem(early)) == (409, "run-not-finished")
     assert int(early.headers["Retry-After"]) >= 1
-    hands.fail(hands.claim(run_id), "no such region")
+    manual_worker.fail(manual_worker.claim(run_id), "no such region")
     failed = api.get(f"/runs/{run_id}/result")
     assert (failed.status_code, problem(failed)) == (409, "run-failed")
     assert failed.json["error"] == {"class": "ValueError", "message": "no such region"}
@@ -118,50 +122,52 @@ def test_a_pending_run_is_cancelled_at_once(api: FlaskClient, submit: Submit) ->
     assert api.post(f"/runs/{run_id}/cancel").status_code == 200
 
 
-def test_running_run_is_requested_to_stop_and_can_only_end_cancelled(
-    api: FlaskClient, submit: Submit, hands: Hands
+def test_running_run_is_asked_to_stop_and_can_only_end_cancelled(
+    api: FlaskClient, submit: Submit, manual_worker: ManualWorker
 ) -> None:
     run_id = submit()
-    claim = hands.claim(run_id)
+    claim = manual_worker.claim(run_id)
     answer = api.post(f"/runs/{run_id}/cancel")
     assert (answer.status_code, answer.json["status"]) == (202, "RUNNING")
     assert answer.json["cancel_requested_at"]
-    hands.succeed(claim, {"too": "late"})
+    manual_worker.succeed(claim, {"too": "late"})
     assert api.get(f"/runs/{run_id}").json["status"] == "CANCELLED"
 
 
-def test_a_run_that_ended_cannot_be_cancelled(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_a_run_that_ended_cannot_be_cancelled(api: FlaskClient, submit: Submit, manual_worker: ManualWorker) -> None:
     run_id = submit()
-    hands.run(run_id, 1)
+    manual_worker.run(run_id, 1)
     answer = api.post(f"/runs/{run_id}/cancel")
     assert (answer.status_code, problem(answer)) == (409, "run-ended")
 
 
-def test_failed_run_can_be_retried_but_no_pending_or_succeeded_one(
-    api: FlaskClient, submit: Submit, hands: Hands
+def test_failed_run_can_be_retried_but_pending_and_succeeded_runs_cannot(
+    api: FlaskClient, submit: Submit, manual_worker: ManualWorker
 ) -> None:
     run_id = submit()
     early = api.post(f"/runs/{run_id}/retry")
     assert (early.status_code, problem(early)) == (409, "run-ended")
-    hands.fail(hands.claim(run_id))
+    manual_worker.fail(manual_worker.claim(run_id))
     answer = api.post(f"/runs/{run_id}/retry")
     assert (answer.status_code, answer.json["status"]) == (200, "PENDING")
-    hands.run(run_id, "at last")
+    manual_worker.run(run_id, "at last")
     assert api.get(f"/runs/{run_id}/result").json == "at last"
     assert api.post(f"/runs/{run_id}/retry").status_code == 409
     types = [event["type"] for event in api.get(f"/runs/{run_id}/events").json["items"]]
     assert types == ["SUBMITTED", "CLAIMED", "FAILED", "REOPENED", "CLAIMED", "SUCCEEDED"]
 
 
-def test_the_history_of_a_run(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_events_attempts_and_logs_of_a_run_are_listed(
+    api: FlaskClient, submit: Submit, manual_worker: ManualWorker
+) -> None:
     run_id = submit()
     assert api.get(f"/runs/{run_id}/why").json["items"][0]["code"]
-    claim = hands.claim(run_id)
-    hands.log(claim, "one", "two")
-    hands.fail(claim, outcome=None)
-    claim = hands.claim(run_id)
-    hands.log(claim, "three")
-    hands.succeed(claim, {"ok": True})
+    claim = manual_worker.claim(run_id)
+    manual_worker.log(claim, "one", "two")
+    manual_worker.fail(claim, outcome=None)
+    claim = manual_worker.claim(run_id)
+    manual_worker.log(claim, "three")
+    manual_worker.succeed(claim, {"ok": True})
     events = api.get(f"/runs/{run_id}/events").json["items"]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert [(event["from"], event["to"]) for event in events if event["type"] == "CLAIMED"] == [
@@ -180,9 +186,11 @@ def test_the_history_of_a_run(api: FlaskClient, submit: Submit, hands: Hands) ->
     assert [line["message"] for line in first["items"] + rest["items"]] == ["one", "two", "three"]
 
 
-def test_provenance_names_payload_submitter_worker_and_digest(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_provenance_names_payload_submitter_worker_and_digest(
+    api: FlaskClient, submit: Submit, manual_worker: ManualWorker
+) -> None:
     run_id = submit(parameters={"a": 1})
-    hands.run(run_id, {"objective": 0.5})
+    manual_worker.run(run_id, {"objective": 0.5})
     found: dict[str, Any] = api.get(f"/runs/{run_id}/provenance").json
     run = api.get(f"/runs/{run_id}").json
     assert found["payload_hash"] == run["payload_hash"]

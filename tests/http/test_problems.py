@@ -1,4 +1,4 @@
-"""Every error has a place in the table, and what it tells is for callers."""
+"""Every error is in the table, and reveals only what callers may know."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.domain import errors
 from holdfast.http.problems import BY_ERROR, BY_STATUS, KINDS, answer_to, kind_of
 from holdfast.http_client.refusals import BY_TYPE, error_from
 
-# What only ever happens inside of a worker, or stops a server from starting.
+# Errors that occur only inside a worker, or that prevent a server from starting.
 NOT_OVER_HTTP = {
     errors.HoldfastError,
     errors.ConfigurationError,

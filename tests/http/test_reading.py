@@ -14,13 +14,13 @@ from flask.testing import FlaskClient
 
 from holdfast.http.service import EXTENSION
 from tests.http.conftest import Submit
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 from tests.http.test_submit import pointers, problem
 
 UNKNOWN = "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b"
 
 
-def test_known_version_is_not_sent_again(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_known_version_is_not_sent_again(api: FlaskClient, submit: Submit, manual_worker: ManualWorker) -> None:
     path = f"/runs/{submit()}"
     tags = []
 
@@ -36,17 +36,17 @@ def test_known_version_is_not_sent_again(api: FlaskClient, submit: Submit, hands
         tags.append(tag)
 
     look()
-    claim = hands.claim(path.rpartition("/")[2])
+    claim = manual_worker.claim(path.rpartition("/")[2])
     look()
-    hands.progress(claim, 1, 2)
+    manual_worker.progress(claim, 1, 2)
     look()
-    hands.fail(claim, outcome=None)
+    manual_worker.fail(claim, outcome=None)
     look()
-    claim = hands.claim(claim.run_id)
+    claim = manual_worker.claim(claim.run_id)
     look()
     api.post(f"{path}/cancel")
     look()
-    hands.stop(claim)
+    manual_worker.stop(claim)
     look()
     assert len(set(tags)) == len(tags)
 
@@ -59,7 +59,7 @@ def test_unknown_run_is_a_404(api: FlaskClient, path: str) -> None:
 
 
 def waiting(app: Flask, path: str, **options: Any) -> tuple[ThreadPoolExecutor, Any]:
-    """Ask in a thread, and return once that thread waits at the hub."""
+    """Send a request in a thread, and return once that thread waits at the hub."""
     pool = ThreadPoolExecutor(1)
     asked = pool.submit(lambda: app.test_client().get(path, **options))
     hub = app.extensions[EXTENSION].hub
@@ -71,27 +71,29 @@ def waiting(app: Flask, path: str, **options: Any) -> tuple[ThreadPoolExecutor, 
     return pool, asked
 
 
-def test_a_wait_ends_with_the_run(app: Flask, submit: Submit, hands: Hands) -> None:
+def test_a_wait_ends_with_the_run(app: Flask, submit: Submit, manual_worker: ManualWorker) -> None:
     run_id = submit()
     pool, asked = waiting(app, f"/runs/{run_id}?wait=30")
     assert not asked.done()
-    hands.run(run_id, {"x": 1})
+    manual_worker.run(run_id, {"x": 1})
     assert asked.result(10).json["status"] == "SUCCEEDED"
     pool.shutdown()
 
 
-def test_a_wait_for_a_version_ends_at_any_change(app: Flask, api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_a_wait_for_a_version_ends_at_any_change(
+    app: Flask, api: FlaskClient, submit: Submit, manual_worker: ManualWorker
+) -> None:
     run_id = submit()
     tag = api.get(f"/runs/{run_id}").headers["ETag"]
     pool, asked = waiting(app, f"/runs/{run_id}?wait=30", headers={"If-None-Match": tag})
     assert not asked.done()
-    claim = hands.claim(run_id)
+    claim = manual_worker.claim(run_id)
     running = asked.result(10)
     assert running.json["status"] == "RUNNING"
-    assert running.json["lease_owner"] == hands.id
+    assert running.json["lease_owner"] == manual_worker.id
     tag = running.headers["ETag"]
     asked = pool.submit(lambda: app.test_client().get(f"/runs/{run_id}?wait=30", headers={"If-None-Match": tag}))
-    hands.progress(claim, 1, 3)
+    manual_worker.progress(claim, 1, 3)
     assert asked.result(10).json["progress"] == {"done": 1, "total": 3}
     pool.shutdown()
 
@@ -108,14 +110,14 @@ def test_wait_that_times_out_returns_the_current_run(api: FlaskClient, submit: S
 
 
 @pytest.mark.parametrize("wait", ["0.030000000000000002", "0.0300000000000000000000000000000000000001s"])
-def test_a_wait_may_have_many_decimals(api: FlaskClient, submit: Submit, wait: str) -> None:
+def test_wait_may_have_many_decimal_places(api: FlaskClient, submit: Submit, wait: str) -> None:
     assert api.get(f"/runs/{submit()}?wait={wait}").status_code == 200
 
 
-def test_times_are_written_the_same_everywhere(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_times_are_written_the_same_everywhere(api: FlaskClient, submit: Submit, manual_worker: ManualWorker) -> None:
     later = submit(run_after="2099-01-31T08:00:00+00:00")
     assert api.get(f"/runs/{later}").json["run_after"] == "2099-01-31T08:00:00Z"
-    hands.claim(submit(parameters={"n": 1}))
+    manual_worker.claim(submit(parameters={"n": 1}))
     running = api.get("/runs?status=RUNNING").json["items"][0]["run_id"]
     api.post("/queues/paused/pause")
     held = submit(queue="paused", parameters={"n": 2})
@@ -129,7 +131,7 @@ def test_times_are_written_the_same_everywhere(api: FlaskClient, submit: Submit,
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "soon", "nan", "inf", "", "1e1"])
-def test_a_wait_has_limits(api: FlaskClient, submit: Submit, wait: str) -> None:
+def test_invalid_wait_is_refused(api: FlaskClient, submit: Submit, wait: str) -> None:
     answer = api.get(f"/runs/{submit()}?wait={wait}")
     assert answer.status_code == 422
     assert pointers(answer) == ["/wait"]
@@ -161,12 +163,14 @@ def test_pages_follow_each_other(api: FlaskClient, submit: Submit) -> None:
     assert seen == ids
 
 
-def test_runs_are_filtered_by_status_model_queue_and_tag(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_runs_are_filtered_by_status_model_queue_and_tag(
+    api: FlaskClient, submit: Submit, manual_worker: ManualWorker
+) -> None:
     failed, done = submit(tags=["a", "b"]), submit(queue="other")
     running, waiting = submit("typed", {"scenario": "s"}), submit(tags=["b"])
-    hands.fail(hands.claim(failed))
-    hands.run(done, 1)
-    hands.claim(running)
+    manual_worker.fail(manual_worker.claim(failed))
+    manual_worker.run(done, 1)
+    manual_worker.claim(running)
 
     def found(query: str) -> set[str]:
         return {run["run_id"] for run in api.get(f"/runs?{query}").json["items"]}

@@ -1,4 +1,4 @@
-"""Who is turned away, and what every answer says to browsers."""
+"""Which requests are refused, and the security headers of every response."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ def test_other_methods_are_refused(api: FlaskClient, method: str, path: str, all
 
 
 @pytest.mark.parametrize("path", ["/nope", "/runs/", "/RUNS", "/queues/a/b/pause", "/%00", "/runs/%2e%2e/x"])
-def test_unknown_paths_are_problems_too(api: FlaskClient, path: str) -> None:
+def test_unknown_path_gets_a_problem_document(api: FlaskClient, path: str) -> None:
     answer = api.get(path)
     assert answer.status_code == 404
     assert problem(answer) in ("not-found", "run-not-found")
 
 
-def test_a_head_has_no_body(api: FlaskClient) -> None:
+def test_response_to_head_has_no_body(api: FlaskClient) -> None:
     answer = api.head("/runs")
     assert (answer.status_code, answer.data) == (200, b"")
     assert int(answer.headers["Content-Length"]) > 0

@@ -1,4 +1,4 @@
-"""The shipped server: whom it listens to, what its processes share, and how it ends."""
+"""The shipped server: who may connect, what its processes share, and how it stops."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from holdfast.drivers.psycopg import transact
 from holdfast.http.service import EXTENSION
 from holdfast.ops.tokens import create_token
 from tests.http.conftest import Server, Submit
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 from tests.http.test_outage import until
 
 
-def test_beyond_loopback_it_needs_a_token_to_start(start_server: Callable[..., Server], database_url: str) -> None:
+def test_server_beyond_loopback_does_not_start_without_a_token(
+    start_server: Callable[..., Server], database_url: str
+) -> None:
     refused = start_server(HOLDFAST_HOST="0.0.0.0")
-    assert refused.url.startswith("refused: the API would be open to everyone")
+    assert refused.url.startswith("refused: the API would be open to anyone")
     assert "holdfast tokens create" in refused.url
     assert refused.process.wait(20) == 1
     text, stored = mint(secrets.token_bytes(32), new_id(), "ci", ["runs:read"], by="test")
@@ -97,13 +99,13 @@ def test_no_connection_is_shared_by_two_processes(start_server: Callable[..., Se
     assert (code, output) == (0, "")
 
 
-def test_an_application_that_was_forked_opens_its_own_connections(app: Flask, submit: Submit) -> None:
+def test_forked_application_opens_its_own_connections(app: Flask, submit: Submit) -> None:
     submit()
     ours = app.extensions[EXTENSION].database
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        # Nothing of pytest may run in the child, so it tells what it found and is gone.
+        # Nothing of pytest may run in the child, so it reports its result and exits.
         try:
             answer = app.test_client().get("/runs")
             fine = answer.status_code == 200 and app.extensions[EXTENSION].database is not ours
@@ -204,12 +206,12 @@ def test_a_chunked_body_is_read(server: Server) -> None:
         assert answer.status_code == 201, answer.text
         large = client.post("/runs", content=iter([b"[" * 65536] * 40), headers={"Content-Type": "application/json"})
         assert large.status_code == 413
-    # The server does not read the rest, so that connection is over; it goes on serving others.
+    # The server does not read the rest, so it closes this connection, and continues to serve others.
     with server.client() as client:
         assert client.get("/livez").status_code == 200
 
 
-def test_a_run_from_curl_to_result(server: Server, hands: Hands) -> None:
+def test_walkthrough_of_the_source_documents_works(server: Server, manual_worker: ManualWorker) -> None:
     """The walkthrough of the source documents."""
     with server.client() as client:
         asked = {"model": "typed", "parameters": {"scenario": "high_inflation", "months": 24}}
@@ -219,5 +221,5 @@ def test_a_run_from_curl_to_result(server: Server, hands: Hands) -> None:
         assert again.json()["run_id"] == first.json()["run_id"]
         path = first.json()["links"]["result"]
         assert client.get(path).status_code == 409
-        hands.run(first.json()["run_id"], {"metrics": {"objective": 0.83}})
+        manual_worker.run(first.json()["run_id"], {"metrics": {"objective": 0.83}})
         assert client.get(path).json() == {"metrics": {"objective": 0.83}}

@@ -1,4 +1,4 @@
-"""Sessions of browsers: a cookie that stands for a token, and pages that state their scopes."""
+"""Browser sessions: a cookie that contains a token, and pages with scopes."""
 
 from __future__ import annotations
 
@@ -49,6 +49,29 @@ def test_over_https_the_cookie_is_secure_and_bound_to_the_host(
     assert api.get("/runs", headers=cookie(token, SECURE_NAME)).status_code == 200
 
 
+@pytest.mark.parametrize("header", [{"Origin": "https://localhost"}, {"X-Forwarded-Proto": "https"}])
+def test_over_https_a_cookie_that_a_subdomain_may_have_planted_counts_as_none(
+    api: FlaskClient, make_token: Mint, header: dict[str, str]
+) -> None:
+    planted, _ = make_token("admin", name="attacker")
+    assert api.get("/session", headers={**cookie(planted), **header}).status_code == 401
+    assert api.post("/runs", json=RUN, headers={**cookie(planted), "Origin": "https://localhost"}).status_code == 401
+
+
+@pytest.mark.parametrize("other", ['a={"x": 1}', "version=2", "path", "a b=1", "x=\xe4", 'a="', "=", "", "a=="])
+def test_cookies_of_other_servers_on_the_same_host_do_not_end_the_session(
+    api: FlaskClient, make_token: Mint, other: str
+) -> None:
+    token, _ = make_token("runs:read", name="alice")
+    for cookies in (
+        f"{other}; {NAME}={token}",
+        f"{NAME}={token};{other}",
+        f"x{NAME}=no; {other}; {NAME}={token} ; y=z",
+    ):
+        answer = api.get("/session", headers={"Cookie": cookies})
+        assert (answer.status_code, answer.json["name"]) == (200, "alice")
+
+
 def test_a_session_is_not_opened_without_the_token_itself(api: FlaskClient, make_token: Mint) -> None:
     token, _ = make_token()
     for headers in ({}, {**cookie(token), **HERE}, {"Authorization": "Bearer hf_abc_def"}):
@@ -80,7 +103,7 @@ def test_cookie_and_header_of_one_token_are_the_same_principal(api: FlaskClient,
     assert first.json["run_id"] == again.json["run_id"]
 
 
-def test_the_authorization_header_decides_if_there_is_a_cookie_too(api: FlaskClient, make_token: Mint) -> None:
+def test_authorization_header_takes_precedence_over_the_cookie(api: FlaskClient, make_token: Mint) -> None:
     cookie_token, _ = make_token(name="cookie")
     header_token, _ = make_token(name="header")
     who = api.get("/session", headers={**cookie(cookie_token), **bearer(header_token)})
@@ -101,7 +124,7 @@ def test_the_authorization_header_decides_if_there_is_a_cookie_too(api: FlaskCli
         {"Origin": "http://evil.example"},
     ],
 )
-def test_a_cookie_changes_nothing_unless_a_page_of_this_server_sends_it(
+def test_cookie_may_not_change_anything_from_a_page_of_another_site(
     api: FlaskClient, make_token: Mint, headers: dict[str, str]
 ) -> None:
     token, _ = make_token()
@@ -127,7 +150,7 @@ def test_a_revoked_token_ends_its_sessions(api: FlaskClient, connection: psycopg
 
 
 @pytest.mark.parametrize("value", ["", "hf_abc_def", '"', "=;=", "\\"])
-def test_a_cookie_that_is_not_a_token_counts_as_none(api: FlaskClient, make_token: Mint, value: str) -> None:
+def test_cookie_that_is_not_a_token_is_ignored(api: FlaskClient, make_token: Mint, value: str) -> None:
     assert api.get("/runs", headers=cookie(value)).status_code == 200
     make_token()
     assert api.get("/runs", headers=cookie(value)).status_code == 401
@@ -135,7 +158,7 @@ def test_a_cookie_that_is_not_a_token_counts_as_none(api: FlaskClient, make_toke
 
 @pytest.fixture
 def pages(settings: Settings) -> Iterator[Callable[..., FlaskClient]]:
-    """Serves the API with one page more, which needs the scope `operate`."""
+    """Serves the API with an additional page that needs the scope `operate`."""
     service = Service(settings)
 
     def view(call: Call) -> object:

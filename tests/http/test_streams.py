@@ -1,4 +1,4 @@
-"""Server-sent events: in order, resumable, ended when nothing more can come."""
+"""Server-sent events: in order, resumable, and ended when no more can follow."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from holdfast.http import hub, streams
 from holdfast.http.service import EXTENSION
 from holdfast.runtime.settings import Settings
 from tests.http.conftest import Server, Submit
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 from tests.http.test_submit import problem
 
 SSE = {"Accept": "text/event-stream"}
 
 
 def messages(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """Server-sent events, comments and retry hints left out."""
+    """Server-sent events, without comments and retry hints."""
     one: dict[str, Any] = {}
     for line in lines:
         if line.startswith((":", "retry:")):
@@ -44,9 +44,9 @@ def stream(api: FlaskClient, path: str, **headers: str) -> Iterator[dict[str, An
     return messages(iter(text.split("\n")))
 
 
-def test_stream_of_an_ended_run_has_all_events(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_stream_of_an_ended_run_has_all_events(api: FlaskClient, submit: Submit, manual_worker: ManualWorker) -> None:
     run_id = submit()
-    hands.run(run_id, 1)
+    manual_worker.run(run_id, 1)
     received = list(stream(api, f"/runs/{run_id}/events"))
     assert [message.get("event", "message") for message in received] == ["message", "message", "message", "end"]
     assert [message["id"] for message in received] == ["1", "2", "3", "3"]
@@ -54,9 +54,11 @@ def test_stream_of_an_ended_run_has_all_events(api: FlaskClient, submit: Submit,
     assert received[-1]["data"] == {"status": "SUCCEEDED"}
 
 
-def test_stream_is_resumed_after_the_last_event_id(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_stream_is_resumed_after_the_last_event_id(
+    api: FlaskClient, submit: Submit, manual_worker: ManualWorker
+) -> None:
     run_id = submit()
-    hands.run(run_id, 1)
+    manual_worker.run(run_id, 1)
     received = list(stream(api, f"/runs/{run_id}/events", **{"Last-Event-ID": "2"}))
     assert [message["id"] for message in received] == ["3", "3"]
     after = api.get(f"/runs/{run_id}/events", headers={**SSE, "Last-Event-ID": "3"})
@@ -65,16 +67,16 @@ def test_stream_is_resumed_after_the_last_event_id(api: FlaskClient, submit: Sub
     assert len(fresh) == 4
 
 
-def test_logs_are_streamed_too(api: FlaskClient, submit: Submit, hands: Hands) -> None:
+def test_logs_are_streamed_too(api: FlaskClient, submit: Submit, manual_worker: ManualWorker) -> None:
     run_id = submit()
-    claim = hands.claim(run_id)
-    hands.log(claim, *(f"line {n}" for n in range(5)))
-    hands.succeed(claim, 1)
+    claim = manual_worker.claim(run_id)
+    manual_worker.log(claim, *(f"line {n}" for n in range(5)))
+    manual_worker.succeed(claim, 1)
     received = list(stream(api, f"/runs/{run_id}/logs?limit=2"))
     assert [message["data"]["message"] for message in received[:-1]] == [f"line {n}" for n in range(5)]
     assert received[-1]["event"] == "end"
     empty = submit()
-    hands.run(empty, 1)
+    manual_worker.run(empty, 1)
     assert [message["event"] for message in stream(api, f"/runs/{empty}/logs")] == ["end"]
 
 
@@ -88,15 +90,15 @@ def test_logs_are_streamed_too(api: FlaskClient, submit: Submit, hands: Hands) -
     ],
 )
 def test_accept_header_chooses_between_list_and_stream(
-    api: FlaskClient, submit: Submit, hands: Hands, accept: str, kind: str
+    api: FlaskClient, submit: Submit, manual_worker: ManualWorker, accept: str, kind: str
 ) -> None:
     run_id = submit()
-    hands.run(run_id, 1)
+    manual_worker.run(run_id, 1)
     assert api.get(f"/runs/{run_id}/events", headers={"Accept": accept}).mimetype == kind
 
 
 def test_streams_above_the_limit_are_refused(
-    settings: Settings, make_app: Callable[[Settings], Flask], submit: Submit, hands: Hands
+    settings: Settings, make_app: Callable[[Settings], Flask], submit: Submit, manual_worker: ManualWorker
 ) -> None:
     app = make_app(replace(settings, max_streams=2))
     run_id = submit()
@@ -114,7 +116,7 @@ def test_streams_above_the_limit_are_refused(
     assert app.extensions[EXTENSION].streams.open == 0
 
 
-def test_a_stream_is_kept_alive_and_ends_by_itself(
+def test_stream_is_kept_alive_and_ends_after_its_lifetime(
     api: FlaskClient, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT", 0.02)
@@ -127,7 +129,7 @@ def test_a_stream_is_kept_alive_and_ends_by_itself(
     answer.close()
 
 
-def test_stream_that_is_woken_often_is_kept_alive_too(
+def test_stream_that_is_woken_often_still_sends_keep_alives(
     api: FlaskClient, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT", 0.02)
@@ -138,14 +140,14 @@ def test_stream_that_is_woken_often_is_kept_alive_too(
     answer.close()
 
 
-def test_live_events_reach_an_open_stream(server: Server, submit: Submit, hands: Hands) -> None:
+def test_live_events_reach_an_open_stream(server: Server, submit: Submit, manual_worker: ManualWorker) -> None:
     run_id = submit()
     with server.client() as client, client.stream("GET", f"/runs/{run_id}/events", headers=SSE) as answer:
         received = messages(answer.iter_lines())
         assert next(received)["data"]["type"] == "SUBMITTED"
-        claim = hands.claim(run_id)
+        claim = manual_worker.claim(run_id)
         assert next(received)["data"]["type"] == "CLAIMED"
-        hands.succeed(claim, 1)
+        manual_worker.succeed(claim, 1)
         assert next(received)["data"]["type"] == "SUCCEEDED"
         assert next(received)["event"] == "end"
         assert list(received) == []

@@ -1,4 +1,4 @@
-"""POST /runs: one run per request, however often it is asked."""
+"""POST /runs: one run per request, however often it is sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 
 from holdfast.domain.canonical import canonicalize
 from holdfast.http.nouns import NOUNS
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 
 BODY = {"model": "typed", "parameters": {"scenario": "high", "months": 24}}
 ANONYMOUS = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -32,7 +32,7 @@ def pointers(answer: Any) -> list[str]:
     return [error["pointer"] for error in answer.json["errors"]]
 
 
-def test_a_new_run_is_made(api: FlaskClient) -> None:
+def test_new_run_is_created(api: FlaskClient) -> None:
     answer = api.post("/runs", json=BODY | {"tags": ["nightly"], "priority": 5, "queue": "models"})
     run = answer.json
     assert answer.status_code == 201
@@ -49,26 +49,26 @@ def test_a_new_run_is_made(api: FlaskClient) -> None:
     assert read.headers["ETag"] == answer.headers["ETag"]
 
 
-def test_the_same_payload_finds_the_active_run(api: FlaskClient, hands: Hands) -> None:
+def test_the_same_payload_finds_the_active_run(api: FlaskClient, manual_worker: ManualWorker) -> None:
     first = api.post("/runs", json=BODY)
     again = api.post("/runs", json={"parameters": {"months": 24.0, "scenario": "high"}, "model": "typed"})
     assert again.status_code == 200
     assert again.headers["Idempotent-Replayed"] == "true"
     assert again.json["run_id"] == first.json["run_id"]
-    hands.run(first.json["run_id"], {})
+    manual_worker.run(first.json["run_id"], {})
     assert api.post("/runs", json=BODY).status_code == 201
 
 
-def test_dedupe_can_be_turned_off_and_a_task_may_have_its_own(api: FlaskClient, hands: Hands) -> None:
+def test_dedupe_can_be_turned_off_and_a_task_may_have_its_own(api: FlaskClient, manual_worker: ManualWorker) -> None:
     ids = {api.post("/runs", json=BODY | {"dedupe": "off"}).json["run_id"] for _ in range(3)}
     assert len(ids) == 3
     first = api.post("/runs", json={"model": "once"}).json["run_id"]
-    hands.run(first, 1)
+    manual_worker.run(first, 1)
     assert api.post("/runs", json={"model": "once"}).json["run_id"] == first
     assert api.post("/runs", json={"model": "once", "dedupe": "active"}).json["run_id"] != first
 
 
-def test_task_that_turns_dedupe_off_makes_a_run_for_every_request(api: FlaskClient) -> None:
+def test_task_without_dedupe_creates_a_run_for_every_request(api: FlaskClient) -> None:
     answers = [api.post("/runs", json={"model": "each"}) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [201, 201, 201]
     assert len({answer.json["run_id"] for answer in answers}) == 3
@@ -76,18 +76,18 @@ def test_task_that_turns_dedupe_off_makes_a_run_for_every_request(api: FlaskClie
     assert asked == [201, 200]
 
 
-def test_a_key_decides_alone(api: FlaskClient, hands: Hands) -> None:
+def test_only_the_key_matters_if_there_is_one(api: FlaskClient, manual_worker: ManualWorker) -> None:
     bare = api.post("/runs", json=BODY, headers={"Idempotency-Key": "report-42"})
     quoted = api.post("/runs", json=BODY, headers={"Idempotency-Key": '"report-42"'})
     other = api.post("/runs", json=BODY, headers={"Idempotency-Key": "report-43"})
     assert (bare.status_code, quoted.status_code, other.status_code) == (201, 200, 201)
     assert quoted.json["run_id"] == bare.json["run_id"] != other.json["run_id"]
-    hands.run(bare.json["run_id"], {})
+    manual_worker.run(bare.json["run_id"], {})
     replayed = api.post("/runs", json=BODY, headers={"Idempotency-Key": "report-42"})
     assert replayed.json["status"] == "SUCCEEDED"
 
 
-def test_a_key_may_come_in_the_body(api: FlaskClient) -> None:
+def test_key_may_be_in_the_body(api: FlaskClient) -> None:
     first = api.post("/runs", json=BODY | {"key": "k1"})
     assert api.post("/runs", json=BODY, headers={"Idempotency-Key": "k1"}).json["run_id"] == first.json["run_id"]
     clash = api.post("/runs", json=BODY | {"key": "k1"}, headers={"Idempotency-Key": "k2"})
@@ -174,7 +174,7 @@ def test_run_with_a_start_time_waits(api: FlaskClient) -> None:
     assert api.get(f"{answer.headers['Location']}/why").json["items"][0]["code"] == "scheduled"
 
 
-def test_concurrent_requests_with_the_same_payload_make_one_run(app: Flask) -> None:
+def test_concurrent_requests_with_the_same_payload_create_one_run(app: Flask) -> None:
     def ask(number: int) -> tuple[int, str]:
         answer = app.test_client().post("/runs", json={"model": "mirror", "parameters": {"round": 1}})
         return answer.status_code, answer.json["run_id"]
@@ -185,7 +185,7 @@ def test_concurrent_requests_with_the_same_payload_make_one_run(app: Flask) -> N
     assert sorted(status for status, _ in answers) == [200] * 31 + [201]
 
 
-def test_many_runs_can_be_made_at_once(api: FlaskClient) -> None:
+def test_many_runs_can_be_created_in_one_request(api: FlaskClient) -> None:
     body = {"runs": [{"model": "mirror", "parameters": {"n": n}, "key": f"batch-{n}"} for n in range(5)]}
     answer = api.post("/batches", json=body)
     assert answer.status_code == 201
@@ -203,21 +203,21 @@ def test_many_runs_can_be_made_at_once(api: FlaskClient) -> None:
     assert pointers(bad) == ["/runs/1/model", "/runs/2/queue"]
 
 
-def test_trace_of_the_request_continues_in_the_run(api: FlaskClient, hands: Hands) -> None:
+def test_trace_of_the_request_continues_in_the_run(api: FlaskClient, manual_worker: ManualWorker) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
     given = api.post("/runs", json=BODY, headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"})
     sent = given.headers["traceparent"]
     assert sent.startswith(f"00-{trace}-")
     assert sent.endswith("-01")
     assert "b7ad6b7169203331" not in sent
-    assert hands.claim(given.json["run_id"]).traceparent == sent
+    assert manual_worker.claim(given.json["run_id"]).traceparent == sent
     assert (
         trace
         not in api.get("/livez", headers={"traceparent": f"00-{trace}-0000000000000000-01"}).headers["traceparent"]
     )
 
 
-def test_the_request_id_is_kept_if_it_is_plain(api: FlaskClient) -> None:
+def test_valid_request_id_is_kept(api: FlaskClient) -> None:
     assert api.get("/livez", headers={"X-Request-Id": "req-1"}).headers["X-Request-Id"] == "req-1"
     assert api.get("/livez", headers={"X-Request-Id": "a b"}).headers["X-Request-Id"] != "a b"
 
@@ -226,7 +226,7 @@ def test_the_request_id_is_kept_if_it_is_plain(api: FlaskClient) -> None:
     ("path", "body", "detail"),
     [
         ("/batches", {"runs": [{"model": "mirror"}]}, "runs[].key"),
-        (f"/jobs/{ANONYMOUS}/tasks", {"entrypoint": "mirror"}, "the key of the task in the body"),
+        (f"/jobs/{ANONYMOUS}/tasks", {"entrypoint": "mirror"}, "Set `key` in the body"),
     ],
 )
 def test_key_without_effect_is_refused(api: FlaskClient, path: str, body: Any, detail: str) -> None:

@@ -21,11 +21,11 @@ from holdfast.http.routes import ANY_SCOPE
 from holdfast.ops.tokens import list_tokens, revoke_token
 from holdfast.runtime.settings import Settings
 from tests.http.conftest import Mint, bearer
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 from tests.http.test_submit import problem
 
 
-def test_without_any_token_this_machine_may_do_everything(api: FlaskClient, make_token: Mint) -> None:
+def test_everything_is_allowed_on_loopback_without_any_token(api: FlaskClient, make_token: Mint) -> None:
     assert api.get("/runs").status_code == 200
     make_token()
     answer = api.get("/runs")
@@ -56,7 +56,7 @@ def test_server_bound_elsewhere_always_requires_a_token(
     assert api.get("/metrics").status_code == 401
 
 
-def test_a_token_is_shown_once_and_kept_as_a_digest(connection: psycopg.Connection, make_token: Mint) -> None:
+def test_token_is_shown_once_and_stored_as_a_digest(connection: psycopg.Connection, make_token: Mint) -> None:
     token, token_id = make_token(name="ci")
     kept = connection.execute("select tokens::text from holdfast.tokens").fetchone()
     assert kept is not None
@@ -177,12 +177,14 @@ def test_token_has_prefix_secret_and_checksum() -> None:
             mint(b"\0" * 32, new_id(), given.pop("name"), given.pop("scopes"), **given)
 
 
-def test_dedupe_shows_nothing_that_the_token_may_not_read(api: FlaskClient, make_token: Mint, hands: Hands) -> None:
+def test_dedupe_shows_nothing_that_the_token_may_not_read(
+    api: FlaskClient, make_token: Mint, manual_worker: ManualWorker
+) -> None:
     reader, writer = bearer(make_token()[0]), bearer(make_token("runs:write")[0])
     body = {"model": "typed", "parameters": {"scenario": "x", "requested_at": "secret"}, "tags": ["secret"]}
     first = api.post("/runs", json=body, headers=reader).json
-    claim = hands.claim(first["run_id"])
-    hands.progress(claim, 1, 2)
+    claim = manual_worker.claim(first["run_id"])
+    manual_worker.progress(claim, 1, 2)
     asked = {"model": "typed", "parameters": {"scenario": "x"}}
     found = api.post("/runs", json=asked, headers=writer)
     assert (found.status_code, found.json["run_id"]) == (200, first["run_id"])
@@ -191,61 +193,63 @@ def test_dedupe_shows_nothing_that_the_token_may_not_read(api: FlaskClient, make
     batch = api.post("/batches", json={"runs": [asked | {"dedupe": "active"}]}, headers=writer)
     for text in (found.text, batch.text):
         assert "secret" not in text
-        assert hands.id not in text
+        assert manual_worker.id not in text
     assert api.post("/runs", json=asked, headers=reader).json["progress"] == {"done": 1, "total": 2}
 
 
 def test_a_replayed_job_shows_nothing_that_the_token_may_not_read(
-    api: FlaskClient, make_token: Mint, hands: Hands
+    api: FlaskClient, make_token: Mint, manual_worker: ManualWorker
 ) -> None:
     reader, writer = bearer(make_token()[0]), bearer(make_token("runs:write")[0])
     body = {"name": "nightly", "tasks": [{"entrypoint": "mirror"}]}
     first = api.post("/jobs", json=body, headers=writer | {"Idempotency-Key": "k"}).json
     (task,) = api.get(first["links"]["tasks"], headers=reader).json["items"]
-    hands.run(task["run_id"], 1)
+    manual_worker.run(task["run_id"], 1)
     again = api.post("/jobs", json=body, headers=writer | {"Idempotency-Key": "k"})
     assert (again.status_code, again.json) == (200, first)
 
 
 def test_cancel_and_retry_show_nothing_that_the_token_may_not_read(
-    api: FlaskClient, make_token: Mint, hands: Hands
+    api: FlaskClient, make_token: Mint, manual_worker: ManualWorker
 ) -> None:
     reader, writer = bearer(make_token()[0]), bearer(make_token("runs:write")[0])
     secret = {"model": "typed", "parameters": {"scenario": "secret"}, "queue": "secret", "tags": ["secret"]}
     first = api.post("/runs", json=secret, headers=reader).json
-    claim = hands.claim(first["run_id"])
-    hands.progress(claim, 1, 2)
+    claim = manual_worker.claim(first["run_id"])
+    manual_worker.progress(claim, 1, 2)
     path = f"/runs/{first['run_id']}"
     asked = api.post(f"{path}/cancel", json={"reason": "secret"}, headers=reader)
     again = api.post(f"{path}/cancel", headers=writer)
     assert (again.status_code, again.json["status"]) == (202, "RUNNING")
-    hands.stop(claim)
+    manual_worker.stop(claim)
     over, retried = (api.post(f"{path}/{verb}", headers=writer) for verb in ("cancel", "retry"))
     assert [over.json["status"], retried.json["status"]] == ["CANCELLED", "PENDING"]
     for answer in (again, over, retried):
         assert answer.json.keys() == asked.json.keys()
         assert (answer.json["run_id"], answer.json["created_at"]) == (first["run_id"], first["created_at"])
-        assert not {"secret", "typed", hands.id, first["payload_hash"]} & {str(value) for value in answer.json.values()}
+        assert not {"secret", "typed", manual_worker.id, first["payload_hash"]} & {
+            str(value) for value in answer.json.values()
+        }
         assert "secret" not in answer.text
     assert api.post(f"{path}/cancel", headers=reader).json["parameters"]["scenario"] == "secret"
 
 
 def test_changing_a_job_shows_nothing_that_the_token_may_not_read(
-    api: FlaskClient, make_token: Mint, hands: Hands
+    api: FlaskClient, make_token: Mint, manual_worker: ManualWorker
 ) -> None:
     reader, writer = bearer(make_token(name="secret")[0]), bearer(make_token("runs:write")[0])
     tasks = [{"entrypoint": "mirror", "kwargs": {"n": n}} for n in (1, 2)]
     job = api.post("/jobs", json={"name": "secret", "description": "secret", "tasks": tasks}, headers=reader).json
     added = {"entrypoint": "mirror", "key": "k"}
     task = api.post(job["links"]["tasks"], json=added | {"tags": ["secret"]}, headers=reader).json
-    claim = hands.claim(task["run_id"])
-    hands.progress(claim, 1, 2)
+    claim = manual_worker.claim(task["run_id"])
+    manual_worker.progress(claim, 1, 2)
     found = api.post(job["links"]["tasks"], json=added, headers=writer).json
     assert (found["run_id"], found["status"], found["progress"]) == (task["run_id"], "PENDING", None)
     assert found["tags"] == []
     path = job["links"]["self"]
     stopped = api.post(f"{path}/cancel", headers=writer)
-    hands.stop(claim)
+    manual_worker.stop(claim)
     retried = api.post(f"{path}/retry", headers=writer)
     assert (stopped.status_code, retried.json["reopened"]) == (202, 3)
     for answer in (stopped, retried):

@@ -1,4 +1,4 @@
-"""The page about the API: every line of its walk is run, against the shipped server and a worker."""
+"""The page about the API: every line of its walkthrough runs against the shipped server and a worker."""
 
 from __future__ import annotations
 

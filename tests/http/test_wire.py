@@ -1,4 +1,4 @@
-"""Requests as bytes: slow, broken and cut off. None holds a thread, and none is half executed."""
+"""Raw requests: slow, malformed and truncated. None occupies a thread, and none is executed partially."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import orjson
 from holdfast.results.files import CHUNK, FileStore
 from holdfast.runtime.settings import Settings
 from tests.http.conftest import Server, Submit
-from tests.http.hands import Hands
+from tests.http.manual_worker import ManualWorker
 from tests.http.test_outage import until
 from tests.http.test_server import children
 
@@ -52,7 +52,7 @@ def connect(server: Server) -> socket.socket:
 
 
 def received(connection: socket.socket) -> tuple[int, str]:
-    """All that the server sends, as the status of the last answer and the type of its problem, if it is one."""
+    """Read everything that the server sends. Return the status of the last response, and its problem type, if any."""
     text = b"".join(iter(lambda: connection.recv(65536), b""))
     *_, last = re.finditer(rb"HTTP/1\.[01] \d{3} ", text)
     head, _, body = text[last.start() :].partition(b"\r\n\r\n")
@@ -74,7 +74,7 @@ def open_streams(server: Server) -> float:
     return float(next(line.split()[1] for line in text.splitlines() if line.startswith("holdfast_sse_streams ")))
 
 
-def test_broken_requests_are_refused_and_make_no_run(server: Server) -> None:
+def test_malformed_requests_are_refused_and_create_no_run(server: Server) -> None:
     answers = {case: answer_to(server, request) for case, request in BROKEN.items()}
     assert answers == dict.fromkeys(BROKEN, (400, "bad-request"))
     lured = BROKEN["there is no body"].replace(b"localhost", b"[::1].evil.example") + BODY
@@ -134,12 +134,12 @@ def test_a_slow_request_is_refused_at_its_deadline(start_server: Callable[..., S
 
 
 def test_a_client_that_does_not_read_its_response_is_disconnected(
-    start_server: Callable[..., Server], settings: Settings, submit: Submit, hands: Hands
+    start_server: Callable[..., Server], settings: Settings, submit: Submit, manual_worker: ManualWorker
 ) -> None:
     run_id = submit()
-    claim = hands.claim(run_id)
+    claim = manual_worker.claim(run_id)
     large = b'"' + b"x" * (64 * CHUNK) + b'"'
-    hands.succeed(claim, stored=FileStore(settings.artifacts).put(run_id, claim.number, large))
+    manual_worker.succeed(claim, stored=FileStore(settings.artifacts).put(run_id, claim.number, large))
     server = start_server("1", "1")
     (worker,) = until(lambda: children(server.process.pid))
     results = Path(settings.artifacts)
@@ -204,12 +204,12 @@ def test_shutdown_answers_requests_in_flight_and_closes_other_connections(server
 
 
 def test_readers_of_large_results_leave_threads_for_other_requests(
-    start_server: Callable[..., Server], settings: Settings, submit: Submit, hands: Hands
+    start_server: Callable[..., Server], settings: Settings, submit: Submit, manual_worker: ManualWorker
 ) -> None:
     run_id = submit()
-    claim = hands.claim(run_id)
+    claim = manual_worker.claim(run_id)
     large = b'"' + b"x" * (64 * CHUNK) + b'"'
-    hands.succeed(claim, stored=FileStore(settings.artifacts).put(run_id, claim.number, large))
+    manual_worker.succeed(claim, stored=FileStore(settings.artifacts).put(run_id, claim.number, large))
     server = start_server(HOLDFAST_MAX_STREAMS="2")
     with ExitStack() as stack:
         statuses = []

@@ -1,4 +1,4 @@
-"""What tests of child processes share: a stage with tasks that do harm, and what no innocent run may suffer."""
+"""Shared by tests of child processes: a stage with harmful tasks, and a check that other runs are not affected."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def harmful_stage(database_url: str, directory: Path, **settings: Any) -> Stage:
 
 
 def unharmed(stage: Stage, runs: Iterable[Run]) -> bool:
-    """Whether each run succeeded, and no attempt of it failed: at most it was handed back before it began."""
+    """Whether each run succeeded without a failed attempt; a run may have been handed back before it began."""
     endings = [(attempt[1], attempt[3]) for run in runs for attempt in stage.attempts(run)]
     return set(endings) - {("CANCELLED", "handed-back")} == {("SUCCEEDED", None)}

@@ -1,4 +1,4 @@
-"""Tasks that harm the process they run in, and leave it to the next run."""
+"""Tasks that harm the process they run in, for the next run in that process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _leaked: list[Any] = []
 
 @task("stops_before_sending", retry=QUICK)
 def stops_before_sending(value: int, stop: bool = False) -> int:
-    """Have the whole process stopped after this run has ended, and before the worker can learn of it."""
+    """Have the whole process suspended after this run has ended and before it reports that to the worker."""
     if stop:
         from holdfast.executors.child_link import ChildLink
 
@@ -34,13 +34,13 @@ def stops_before_sending(value: int, stop: bool = False) -> int:
 
 @task("stops_itself", retry=Retry(max_attempts=1), timeout=timedelta(seconds=0.2))
 def stops_itself() -> None:
-    """Stop the whole process in the midst of this run."""
+    """Suspend the whole process in the middle of this run."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @task("stops_reading", retry=QUICK)
 def stops_reading() -> int:
-    """Let the thread that reads from the worker die."""
+    """Make the thread that reads from the worker exit."""
     from holdfast.executors import child
 
     child.Assignment._make = None  # type: ignore[assignment, method-assign]
@@ -49,7 +49,7 @@ def stops_reading() -> int:
 
 @task("grips", retry=QUICK)
 def grips(value: int, until: str | None = None) -> int:
-    """Tiny as a rule; or hold the interpreter, so that no other thread gets a turn, until a file is there."""
+    """Usually tiny; or hold the GIL, so that no other thread runs, until a file exists."""
     if until is not None:
         system = ctypes.PyDLL(None)
         sys.setswitchinterval(1000)
@@ -62,7 +62,7 @@ def grips(value: int, until: str | None = None) -> int:
 
 @task("starts_processes", retry=QUICK)
 def starts_processes(started: str, ends: str = "never") -> None:
-    """Start a process, one in a session of its own, and one that was forked twice."""
+    """Start a process, one in a separate session, and one that is forked twice."""
     plain = subprocess.Popen(["sleep", "1000"])
     session = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     twice = subprocess.run(
@@ -79,7 +79,7 @@ def starts_processes(started: str, ends: str = "never") -> None:
 
 @task("leaks_descriptors", retry=Retry(max_attempts=1))
 def leaks_descriptors(fail: bool = False) -> int:
-    """Open files until there is hardly a descriptor left, and keep them."""
+    """Open files until hardly any descriptors are left, and keep them open."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     try:
         while True:
@@ -94,7 +94,7 @@ def leaks_descriptors(fail: bool = False) -> int:
 
 @task("opens_files", retry=QUICK)
 def opens_files(count: int = 20, poison: bool = False) -> int:
-    """Needs a few descriptors, or sees to it that there are none."""
+    """Need a few descriptors, or use up all of them."""
     if poison:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) + 8, hard))
@@ -107,7 +107,7 @@ def opens_files(count: int = 20, poison: bool = False) -> int:
 
 @task("hoards", retry=QUICK)
 def hoards(size: int) -> int:
-    """Keep some memory."""
+    """Allocate memory and keep it."""
     _leaked.append(b"x" * size)
     return os.getpid()
 

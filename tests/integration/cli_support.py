@@ -1,4 +1,4 @@
-"""The real command in a process of its own, and its answers."""
+"""The real command, in a separate process or in the test's process, and its output."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pytest
 from holdfast.cli.running import invoke
 
 SECONDS = 100
-# What a machine or a test run may have set: a command under test gets settings from its test alone.
+# Variables that a machine or a test run may have set: a command under test gets its settings only from the test.
 FOREIGN = ("HOLDFAST_", "POSTGRES_", "WORKER_", "JOB_", "DATABASE_URL", "REDIS_URL", "NO_COLOR")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How a command ended and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -38,7 +38,7 @@ class Answer:
 
 
 class Shell:
-    """Gives commands, and looks at the answers."""
+    """Runs commands, and checks their results."""
 
     directory: Path
 
@@ -46,32 +46,32 @@ class Shell:
         raise AssertionError("how a command is run is not said")
 
     def ok(self, *arguments: str, text: str | None = None) -> Answer:
-        """Run a command that has to succeed."""
+        """Run a command that must succeed."""
         answer = self(*arguments, text=text)
         assert answer.code == 0, answer
         return answer
 
     def refused(self, *arguments: str, code: int, env: dict[str, str] | None = None) -> str:
-        """Run a command that has to be refused, with nothing on stdout; returns what it said, in one line."""
+        """Run a command that must fail with nothing on stdout. Return its one-line error."""
         answer = self(*arguments, env=env)
         assert answer.code == code, answer
         assert answer.out == "", answer
         assert "Traceback" not in answer.err
-        told = [line for line in answer.err.splitlines() if line.startswith("holdfast: ")]
-        assert len(told) == 1, answer
-        return told[0].removeprefix("holdfast: ")
+        message = [line for line in answer.err.splitlines() if line.startswith("holdfast: ")]
+        assert len(message) == 1, answer
+        return message[0].removeprefix("holdfast: ")
 
     def submit(self, *arguments: str) -> str:
-        """Make a run of the mock; returns its id."""
+        """Submit a run of the mock task. Return its id."""
         return self.ok("submit", "mock", *arguments).out.strip()
 
     def work(self, *arguments: str) -> Answer:
-        """Let a worker do all there is to do."""
+        """Run a worker until there are no more runs."""
         return self.ok("worker", "--until-empty", "--slots", "2", *arguments)
 
 
-class Inside(Shell):
-    """Runs commands inside the test's process, which costs a tenth of a process of their own."""
+class InProcessShell(Shell):
+    """Runs commands in the test's process, which takes a tenth of the time of a separate process."""
 
     def __init__(self, directory: Path, settings: dict[str, str], patch: pytest.MonkeyPatch, capture: Any) -> None:
         self.directory = directory
@@ -84,7 +84,7 @@ class Inside(Shell):
         patch.chdir(directory)
 
     def __call__(self, *arguments: str, text: str | None = None, env: dict[str, str] | None = None) -> Answer:
-        assert text is None, "only a process of its own has a stdin"
+        assert text is None, "only a separate process has a stdin"
         with pytest.MonkeyPatch.context() as patch:
             for name, value in (env or {}).items():
                 patch.setenv(name, value)
@@ -93,12 +93,12 @@ class Inside(Shell):
         return Answer(code, out, err)
 
     def work(self, *arguments: str) -> Answer:
-        """Let a worker do all there is to do, without child processes."""
+        """Run a worker until there are no more runs, without child processes."""
         return super().work("--executor", "inline", *arguments)
 
 
 class Cli(Shell):
-    """Runs `holdfast` with settings and a directory of its own."""
+    """Runs `holdfast` in a separate process, with its own settings and directory."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
         self.directory = directory
@@ -111,7 +111,7 @@ class Cli(Shell):
     def start(self, *arguments: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
         """Start a command and return at once."""
         given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        # A suite that was started with `nohup` ignores SIGHUP, which a command would inherit.
+        # If the suite was started with `nohup`, commands would inherit that SIGHUP is ignored.
         before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
         try:
             return subprocess.Popen(
@@ -137,7 +137,7 @@ class Cli(Shell):
 
 
 def finish(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> Answer:
-    """Ask a process to stop, and wait for that."""
+    """Ask a process to stop, and wait until it has."""
     process.send_signal(number)
     try:
         out, err = process.communicate(timeout=SECONDS)
@@ -147,7 +147,7 @@ def finish(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> Answ
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """Leave nothing of a process to the next test, whatever became of this one."""
+    """Kill a process if it is still running, so that it does not disturb the next test."""
     if process.poll() is None:
         process.kill()
     with process:  # closes its pipes and waits

@@ -1,4 +1,4 @@
-"""What the integration tests share."""
+"""Fixtures of the integration tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["home", "own_redis", "redis_url", "shared_redis", "spawn"]
 
 @pytest.fixture
 def home(run_directory: Path) -> Iterator[Path]:
-    """A directory for an embedded server that is stopped with the test."""
+    """A directory for an embedded server, which is stopped after the test."""
     parent = Path(tempfile.mkdtemp(dir=run_directory))
     parent.chmod(0o711)
     yield parent / "home"
@@ -30,7 +30,7 @@ def home(run_directory: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def spawn() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start Python programs that are ended with the test."""
+    """Start Python programs, which are killed after the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
@@ -45,7 +45,7 @@ def spawn() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 @pytest.fixture
 def wire(database_url: str) -> Iterator[Wire]:
-    """A way to the database that can be cut."""
+    """A connection to the database that can be cut."""
     wire = Wire(database_url)
     yield wire
     wire.close()

@@ -1,4 +1,4 @@
-"""Users of the embedded server in processes of their own, and a look at what they left."""
+"""Users of the embedded server in separate processes, and checks of what they leave behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psycopg
 from holdfast.embedded import locks
 from holdfast.embedded.places import Places
 
-# Says where the server is, stays until told to leave, and then says so.
+# Prints the address of the server, waits for a line on stdin, leaves the server, and prints that it did.
 USER = """
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tasks of jobs: they add others, map, collect, fail when told to, and leave a line where they were."""
+"""Tasks for tests of jobs: they add tasks, map, collect, fail on request, and append lines to files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def hold(path: str) -> None:
 
 @task("job.grow", retry=QUICK)
 async def grow(path: str, depth: int = 1, when: str = "now", fail_first: bool = False) -> int:
-    """Adds two tasks like itself, and fails once after that if told to."""
+    """Add two tasks like this one, and then fail once if requested."""
     say(path, f"{depth}")
     if depth:
         for name in ("left", "right"):
@@ -58,7 +58,7 @@ async def grow(path: str, depth: int = 1, when: str = "now", fail_first: bool = 
 
 @task("job.astray", retry=QUICK)
 async def astray(path: str) -> None:
-    """Leaves a task to be added that depends on a run which is nowhere."""
+    """Request a task that depends on a run that does not exist."""
     nowhere = "01890000-0000-7000-8000-000000000000"
     await add_task_to_current_job(entrypoint="job.note", kwargs={"path": path}, depends_on=[nowhere], when="finish")
 
@@ -117,7 +117,7 @@ async def sweep(rows: int, chunk_size: int, path: str | None = None) -> dict[str
 
 @task("job.remap", retry=QUICK)
 def remap(path: str, first: int, later: int, children: int = 0) -> int:
-    """Maps over other rows on later attempts, and dies once after everything was added."""
+    """Map over other rows on later attempts, and crash once after everything was added."""
     again = current_run().attempt > 1
     say(path, current_run().attempt)
     handle = sync.map("job.square", range(later if again else first), chunk_size=1, power=1)

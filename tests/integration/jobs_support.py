@@ -1,4 +1,4 @@
-"""A stage for timelines of jobs: one connection, one worker by hand, and a check of everything that has to agree."""
+"""A stage for timelines of jobs: one connection, a worker controlled by the test, and a consistency check."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def new_run(id_: str | None = None, *, on: Sequence[Any] = (), parameters: Any =
 
 @dataclass
 class Stage:
-    """A worker that does what it is told, on a connection of its own."""
+    """A worker controlled by the test, on its own connection."""
 
     url: str
     lease: float = 600.0
@@ -71,7 +71,7 @@ class Stage:
         return self.end(claims, Stopped())
 
     def drain(self, limit: int = 1000) -> list[str]:
-        """Run everything that can run, in success; tells the order."""
+        """Run everything that can run, successfully. Return the order."""
         order = []
         while claims := self.claim(limit):
             order += [claim.run_id for claim in claims]
@@ -91,7 +91,7 @@ class Stage:
         return self.connection.execute(sql, params).fetchall()  # type: ignore[arg-type]
 
     def job(self, *tasks: NewRun, name: str = "job", **fields: Any) -> str:
-        """Make a job of these runs; their ids become the job's."""
+        """Create a job with these runs, which get ids of that job."""
         id_ = fields.pop("id", None) or new_id()
         ids = series(id_, FIRST_TASKS, len(tasks), first=True)
         new_ids = {task.id: id_ for task, id_ in zip(tasks, ids, strict=True)}
@@ -114,7 +114,7 @@ class Stage:
         return self.do(lambda: ops.add_tasks(made, by))  # type: ignore[no-any-return]
 
     def map(self, job_id: str, total: int, key: str = "map") -> str:
-        """Make a map of runs that know their number."""
+        """Create a map whose runs have their number as a parameter."""
         id_ = derived_id(job_id, key)
         head = replace(new_run(), job_id=job_id, map_id=id_)
         slices = [Slice(*canonicalize({"n": n})) for n in range(total)]
@@ -139,7 +139,7 @@ class Stage:
 
 @pytest.fixture
 def stage(database_url: str) -> Iterator[Stage]:
-    """A stage on which everything has to agree in the end."""
+    """A stage whose database must be consistent after the test."""
     stage = Stage(database_url)
     yield stage
     assert disagreements(stage.connection) == []
@@ -147,7 +147,7 @@ def stage(database_url: str) -> Iterator[Stage]:
 
 
 def disagreements(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
-    """Whatever in the database does not agree with the rows of the runs; empty if all is well."""
+    """Return everything in the database that is inconsistent with the rows of the runs."""
     found = []
     for name, query in CHECKS.items():
         found += [(name, *row) for row in connection.execute(query).fetchall()]  # type: ignore[arg-type]
@@ -156,20 +156,20 @@ def disagreements(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
 
 CHECKS = {
     "counters of a job": """
-        select jobs.id::text, jobs.total, jobs.succeeded, jobs.failed, jobs.cancelled, told.*
+        select jobs.id::text, jobs.total, jobs.succeeded, jobs.failed, jobs.cancelled, actual.*
         from holdfast.jobs cross join lateral (
             select count(*), count(*) filter (where status = 'SUCCEEDED'), count(*) filter (where status = 'FAILED'),
                    count(*) filter (where status = 'CANCELLED')
-            from holdfast.run_status where job_id = jobs.id) as told (total, succeeded, failed, cancelled)
+            from holdfast.run_status where job_id = jobs.id) as actual (total, succeeded, failed, cancelled)
         where (jobs.total, jobs.succeeded, jobs.failed, jobs.cancelled)
-           <> (told.total, told.succeeded, told.failed, told.cancelled)""",
+           <> (actual.total, actual.succeeded, actual.failed, actual.cancelled)""",
     "a job that should have ended, or should not": """
         select id::text, total, outcome from holdfast.jobs
         where total > 0 and (outcome is not null) <> not exists (
             select from holdfast.run_status where job_id = jobs.id and status in ('PENDING', 'RUNNING'))""",
     "a job that was stopped and ended otherwise": """
         select id::text, outcome, stop_outcome from holdfast.jobs where outcome <> stop_outcome""",
-    "a run that nothing keeps from starting any more": """
+    "a run that nothing prevents from starting": """
         select ended.run_id::text from holdfast.attempts as ended
         where ended.outcome = 'CANCELLED' and ended.reopened_at is null and ended.details ->> 'unreachable' is not null
           and exists (select from holdfast.dependencies where dependencies.run_id = ended.run_id)
@@ -182,18 +182,18 @@ CHECKS = {
             or exists (select from holdfast.runs join holdfast.attempts on attempts.run_id = runs.id
                        where runs.job_id = jobs.id and attempts.number >= 1))""",
     "counters of a map": """
-        select maps.id::text, maps.total, maps.open, maps.unsuccessful, told.*
+        select maps.id::text, maps.total, maps.open, maps.unsuccessful, actual.*
         from holdfast.maps cross join lateral (
             select count(*), count(*) filter (where run_status.status in ('PENDING', 'RUNNING')),
                    count(*) filter (where run_status.status in ('FAILED', 'CANCELLED'))
             from holdfast.runs join holdfast.run_status on run_status.id = runs.id
-            where runs.map_id = maps.id) as told (total, open, unsuccessful)
-        where (maps.total, maps.open, maps.unsuccessful) <> (told.total, told.open, told.unsuccessful)""",
+            where runs.map_id = maps.id) as actual (total, open, unsuccessful)
+        where (maps.total, maps.open, maps.unsuccessful) <> (actual.total, actual.open, actual.unsuccessful)""",
     "blockers of a run": """
-        select waiting.run_id::text, waiting.blockers, told.open from holdfast.waiting cross join lateral (
+        select waiting.run_id::text, waiting.blockers, actual.open from holdfast.waiting cross join lateral (
             select count(*) filter (where holdfast.ending_of(on_id) is null) as open
-            from holdfast.dependencies where dependencies.run_id = waiting.run_id) as told
-        where waiting.reason = 'dependencies' and waiting.blockers <> told.open""",
+            from holdfast.dependencies where dependencies.run_id = waiting.run_id) as actual
+        where waiting.reason = 'dependencies' and waiting.blockers <> actual.open""",
     "a run that waits in vain": """
         select waiting.run_id::text, on_id::text, policy, holdfast.ending_of(on_id)
         from holdfast.waiting join holdfast.dependencies on dependencies.run_id = waiting.run_id

@@ -1,4 +1,4 @@
-"""docs/operations.md as programs: the shell blocks of a section, run as they stand."""
+"""docs/operations.md as programs: the shell blocks of a section, run unchanged."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def section(title: str) -> str:
 
 
 def script(title: str) -> str:
-    """What a section says to type."""
+    """Return the commands in a section."""
     blocks = re.findall(r"^( *)```bash\n(.*?)^\1```", section(title), re.DOTALL | re.MULTILINE)
     assert blocks, title
     return "set -eu\n" + "".join(textwrap.dedent(block) for _, block in blocks)
 
 
 def run(title: str, directory: Path, path: Path, seconds: float = 100, **variables: str) -> str:
-    """Run the blocks of a section with these programs first on the path; they have to succeed."""
+    """Run the blocks of a section with these programs first on the path; they must succeed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     environment = kept | variables | {"PATH": f"{path}{os.pathsep}{os.environ['PATH']}"}
     (directory / "script").write_text(script(title))
     with (directory / "output").open("w+") as output:
-        # Not by a pipe: programs that a failed script leaves behind would keep it open.
+        # Not through a pipe: programs that a failed script leaves behind would keep it open.
         done = subprocess.run(
             ["bash", "-x", str(directory / "script")],
             cwd=directory,

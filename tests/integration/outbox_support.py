@@ -1,4 +1,4 @@
-"""Runs that end without a worker, a publisher to drive, and a receiver of webhooks that answers as it is told."""
+"""Runs that end without a worker, a publisher driven by the test, and a webhook receiver with programmed responses."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from holdfast.sql import ready, workers
 from holdfast.sql.subscriptions import NewSubscription
 
 
-class Floor:
-    """Where runs are made and ended, one statement after the other."""
+class OutboxStage:
+    """Creates and ends runs, one statement after the other."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
@@ -59,7 +59,7 @@ class Floor:
         assert self.do(ops.finish(self.worker, [ended]))[0].accepted
 
     def complete(self, amount: int, **options: Any) -> list[str]:
-        """Runs that are made and succeed, in this order."""
+        """Create runs that succeed, in this order."""
         made = [self.submit(**options) for _ in range(amount)]
         for run_id in made:
             self.end(run_id)
@@ -78,7 +78,7 @@ class Floor:
 
 @asynccontextmanager
 async def transacting(url: str) -> AsyncIterator[Transact]:
-    """What a publisher drives its operations with."""
+    """Yield the function with which a publisher runs its operations."""
     import asyncio
 
     lock = asyncio.Lock()
@@ -113,7 +113,7 @@ class Request(NamedTuple):
 
 
 class Receiver:
-    """Notes every request; `answers` is a list of status codes with headers to give before it says 200."""
+    """Records every request; `answers` lists the status codes and headers to return before the default of 200."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []

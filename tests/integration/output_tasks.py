@@ -1,4 +1,4 @@
-"""Tasks that print and log in every way that user code and libraries have."""
+"""Tasks that print and log in every way that user code and libraries do."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SECRETS = (
 
 @task("output.secrets", retry=ONCE)
 def secrets() -> None:
-    """Show secrets in every way, the last time as an error."""
+    """Print secrets in every way, and finally raise them in an error."""
     for text in SECRETS:
         print(text)
         logging.getLogger("shop").warning(text)
@@ -68,7 +68,7 @@ def secrets() -> None:
 
 @task("output.swap", retry=ONCE)
 def swap() -> None:
-    """Replace the streams and never put them back."""
+    """Replace the streams and never restore them."""
     sys.stdout = io.StringIO()
     sys.stderr = None  # type: ignore[assignment]
 

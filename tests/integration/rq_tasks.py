@@ -1,4 +1,4 @@
-"""Tasks that leave a trace of every execution, for workers of RQ."""
+"""Tasks that record every execution, for RQ workers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def say(path: str, text: object) -> None:
 
 @task("note")
 def note(path: str) -> int:
-    """Say that this ran, once per execution."""
+    """Append a line for each execution."""
     say(path, current_run().attempt)
     return current_run().attempt
 
 
 @task("hold_first")
 def hold_first(path: str) -> int:
-    """The first attempt stays until it is stopped or killed; later ones return."""
+    """The first attempt runs until it is stopped or killed; later ones return."""
     run = current_run()
     say(path, f"{run.attempt} {os.getpid()}")
     step = 0
@@ -36,7 +36,7 @@ def hold_first(path: str) -> int:
 
 @task("hold_until")
 def hold_until(path: str, gate: str) -> int:
-    """Stay until the gate's file is there."""
+    """Run until the gate file exists."""
     say(path, current_run().attempt)
     while not Path(gate).exists():
         current_run().check()

@@ -1,4 +1,4 @@
-"""Samples of the document that the jobs API comes from, and what they take for granted."""
+"""Samples from the document that the jobs API is based on, and the objects that they assume."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ JOB_DEFAULT_TIMEOUT=86400     # seconds (24 hours)
 
 
 class Object:
-    """What the samples take for granted: a table with an id and a count."""
+    """An object that the samples assume: a table with an id and a count."""
 
     def __init__(self, table_id: str, rows: int = 0) -> None:
         self.table_id = table_id
@@ -87,7 +87,7 @@ async def create_result_collector(job_id: str, chunks: int) -> dict[str, Any]:
 
 
 def defined(sample: str, name: str) -> Any:
-    """The function that a sample defines."""
+    """Return the function that a sample defines."""
     import holdfast.jobs as jobs
 
     names = {**vars(jobs), "Object": Object, "load_data": load_data, "get_current_job_id": get_current_job_id}

@@ -1,4 +1,4 @@
-"""Commands whose standard streams are closed do their work, and say so if they need the closed one."""
+"""Commands with closed standard streams work, or report that they need the closed stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cli(database_url: str, tmp_path: Path) -> Cli:
 
 
 def run(cli: Cli, closed: str, *arguments: str) -> Answer:
-    """Run a command with the streams closed that a shell closes with, for instance, `>&-`."""
+    """Run a command with some streams closed, as a shell does with `>&-`."""
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "holdfast", *arguments],
         cwd=cli.directory,
@@ -44,7 +44,7 @@ def test_a_closed_stream_changes_neither_the_exit_code_nor_the_other_stream(cli:
     assert without_stderr.out.splitlines()[:2] == usual.out.splitlines()[:2]
 
 
-def test_a_submit_that_needs_the_closed_stdin_says_so(cli: Cli) -> None:
+def test_submit_that_needs_the_closed_stdin_says_so(cli: Cli) -> None:
     answer = run(cli, "<&-", "submit", "mock", "-f", "-")
     assert answer.code == 2
     assert "stdin is closed; name a file" in answer.err

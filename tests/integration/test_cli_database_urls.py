@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli_support import Inside
+from tests.integration.cli_support import InProcessShell
 
 URLS = {
     "percent": "postgresql://me:hunt%zzer2@127.0.0.1:1/x",
@@ -24,22 +24,24 @@ URLS = {
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
-    return Inside(tmp_path, {}, monkeypatch, capsys)
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InProcessShell:
+    return InProcessShell(tmp_path, {}, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("command", [["runs", "list"], ["db", "url"], ["worker"], ["doctor"]])
-def test_an_empty_database_url_starts_no_embedded_server(here: Inside, command: list[str], tmp_path: Path) -> None:
-    answer = here(*command, env={"HOLDFAST_DATABASE_URL": ""})
+def test_an_empty_database_url_starts_no_embedded_server(
+    shell: InProcessShell, command: list[str], tmp_path: Path
+) -> None:
+    answer = shell(*command, env={"HOLDFAST_DATABASE_URL": ""})
     assert answer.code == 1
     assert "unset it to use the embedded server" in answer.out + answer.err
     assert not (tmp_path / ".holdfast").exists()
 
 
 @pytest.mark.parametrize("url", URLS.values(), ids=URLS)
-def test_no_part_of_a_password_is_shown_by_a_command_that_cannot_connect(here: Inside, url: str) -> None:
+def test_no_part_of_a_password_is_shown_by_a_command_that_cannot_connect(shell: InProcessShell, url: str) -> None:
     for command in (["runs", "list"], ["--traceback", "runs", "list"], ["doctor"], ["config", "show"]):
-        answer = here(*command, env={"HOLDFAST_DATABASE_URL": url})
+        answer = shell(*command, env={"HOLDFAST_DATABASE_URL": url})
         said = answer.out + answer.err
         assert "hunt" not in said
         assert "er2" not in said
@@ -58,5 +60,5 @@ def test_no_part_of_a_password_is_shown_by_a_command_that_cannot_connect(here: I
         ("postgresql://127.0.0.1:1/x?sslmod=off", 'invalid URI query parameter: "sslmod"'),
     ],
 )
-def test_an_unusable_database_url_is_explained(here: Inside, url: str, advice: str) -> None:
-    assert advice in here("runs", "list", env={"HOLDFAST_DATABASE_URL": url}).err
+def test_an_unusable_database_url_is_explained(shell: InProcessShell, url: str, advice: str) -> None:
+    assert advice in shell("runs", "list", env={"HOLDFAST_DATABASE_URL": url}).err

@@ -15,7 +15,7 @@ from holdfast.jobs.facades import Jobs
 from holdfast.ops import submit
 from holdfast.runtime.settings import Settings
 from holdfast.verbs.preparation import prepare
-from tests.integration.cli_support import Inside
+from tests.integration.cli_support import InProcessShell
 
 COMMANDS = (
     ("runs", "show", "--json"),
@@ -31,14 +31,14 @@ COMMANDS = (
 
 
 @pytest.fixture
-def here(
+def shell(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Inside:
-    return Inside(tmp_path, {"database_url": database_url}, monkeypatch, capsys)
+) -> InProcessShell:
+    return InProcessShell(tmp_path, {"database_url": database_url}, monkeypatch, capsys)
 
 
 def made_as(database_url: str, *ids: str) -> None:
-    """Make runs with these ids."""
+    """Create runs with these ids."""
     settings = Settings(database_url=database_url, doorbell="poll")
     with Client(settings) as client:
         for id_ in ids:
@@ -46,51 +46,51 @@ def made_as(database_url: str, *ids: str) -> None:
             client.perform(lambda new=new: submit(new))
 
 
-def test_every_command_accepts_a_unique_prefix_of_a_run_id(here: Inside) -> None:
-    run_id = here.submit()
+def test_every_command_accepts_a_unique_prefix_of_a_run_id(shell: InProcessShell) -> None:
+    run_id = shell.submit()
     for group, verb, *options in COMMANDS:
-        answer = here(group, verb, run_id[:18].upper(), *options)
+        answer = shell(group, verb, run_id[:18].upper(), *options)
         assert answer.code in (0, 4), answer
         if answer.out and verb in ("show", "wait"):
             assert answer.json["run_id"] == run_id
-    assert here("runs", "result", run_id[:18]).code == 8
-    assert here.ok("runs", "diff", run_id[:18], run_id.replace("-", "")[:20]).out == ""
+    assert shell("runs", "result", run_id[:18]).code == 8
+    assert shell.ok("runs", "diff", run_id[:18], run_id.replace("-", "")[:20]).out == ""
 
 
 ONE, TWO = "01900000-0000-7000-8000-00000000000a", "01900000-0000-7000-8000-00000000000b"
 
 
-def test_an_ambiguous_prefix_is_refused_with_the_candidates(database_url: str, here: Inside) -> None:
+def test_an_ambiguous_prefix_is_refused_with_the_candidates(database_url: str, shell: InProcessShell) -> None:
     made_as(database_url, ONE, TWO, "01900000-0001-7000-8000-00000000000a")
-    said = here.refused("runs", "show", ONE[:-1], code=2)
+    said = shell.refused("runs", "show", ONE[:-1], code=2)
     assert said == (
         f"{ONE[:-1]} matches more than one run: {TWO} (mock, PENDING), {ONE} (mock, PENDING); use a longer prefix"
     )
-    assert here.ok("runs", "show", "0190-0000-0001-7", "--json").json["run_id"][9:13] == "0001"
-    assert here.ok("runs", "show", ONE, "--json").json["run_id"] == ONE
+    assert shell.ok("runs", "show", "0190-0000-0001-7", "--json").json["run_id"][9:13] == "0001"
+    assert shell.ok("runs", "show", ONE, "--json").json["run_id"] == ONE
 
 
-def test_only_a_few_of_many_candidates_are_named(database_url: str, here: Inside) -> None:
+def test_only_a_few_of_many_candidates_are_named(database_url: str, shell: InProcessShell) -> None:
     made_as(database_url, *(str(UUID(int=UUID(ONE).int + number)) for number in range(12)))
-    said = here.refused("runs", "cancel", "0190", code=2)
+    said = shell.refused("runs", "cancel", "0190", code=2)
     assert len(re.findall("PENDING", said)) == prefixes.NAMED
     assert said.endswith(" and more; use a longer prefix")
 
 
 @pytest.mark.parametrize("given", ["beef", "0190", "01900000-0000-7000-8000-00000000000"])
-def test_a_prefix_of_no_run_is_not_found(here: Inside, given: str) -> None:
-    here.submit()
-    assert here.refused("runs", "show", given, code=6).startswith(f"no run id begins with {given};")
+def test_a_prefix_of_no_run_is_not_found(shell: InProcessShell, given: str) -> None:
+    shell.submit()
+    assert shell.refused("runs", "show", given, code=6).startswith(f"no run id begins with {given};")
 
 
 @pytest.mark.parametrize("given", ["abc", "nonsense", "0190 0000", ONE + "0"])
-def test_text_that_cannot_be_part_of_an_id_is_not_treated_as_a_prefix(here: Inside, given: str) -> None:
-    assert here.refused("runs", "show", given, code=6) == f"{given!r} is not the id of a run"
+def test_text_that_cannot_be_part_of_an_id_is_not_treated_as_a_prefix(shell: InProcessShell, given: str) -> None:
+    assert shell.refused("runs", "show", given, code=6) == f"{given!r} is not the id of a run"
 
 
 def test_a_short_page_does_not_make_a_prefix_unique() -> None:
     class Short:
-        """Lists one run at a time although there are more, as it may."""
+        """Lists one run at a time although there are more, as the API may."""
 
         def list(self, cursor: str, limit: int) -> list[object]:
             run = type("Run", (), {"model": "mock", "status": "PENDING"})
@@ -102,14 +102,14 @@ def test_a_short_page_does_not_make_a_prefix_unique() -> None:
         prefixes.run_id(Short(), "beef")  # type: ignore[arg-type]
 
 
-def test_jobs_and_workers_are_found_by_a_prefix_too(database_url: str, here: Inside) -> None:
+def test_jobs_and_workers_are_found_by_a_prefix_too(database_url: str, shell: InProcessShell) -> None:
     with Client(Settings(database_url=database_url, doorbell="poll")) as client:
         job = Jobs(client).create_job("one", [{"entrypoint": "mock", "kwargs": {"seconds": 0}}])
         assert prefixes.job_id(client, job.id[:18]) == job.id
-    listed = here.ok("runs", "list", "--job", job.id[:18], "--json").json["items"]
+    listed = shell.ok("runs", "list", "--job", job.id[:18], "--json").json["items"]
     assert [run["job_id"] for run in listed] == [job.id]
-    here.work()
-    (worker,) = here.ok("workers", "list", "--all", "--json").json["items"]
-    said = here.refused("workers", "drain", worker["id"][:18], code=6)
+    shell.work()
+    (worker,) = shell.ok("workers", "list", "--all", "--json").json["items"]
+    said = shell.refused("workers", "drain", worker["id"][:18], code=6)
     assert said.startswith(f"no live worker has the id {worker['id']};")
-    assert "no worker id begins with beef" in here.refused("workers", "drain", "beef", code=6)
+    assert "no worker id begins with beef" in shell.refused("workers", "drain", "beef", code=6)

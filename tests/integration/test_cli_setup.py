@@ -1,4 +1,4 @@
-"""holdfast db, config, tasks, queues, workers, and what the command itself does."""
+"""holdfast db, config, tasks, queues, workers, and general behavior of the command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast.schema import migrate
-from tests.integration.cli_support import Cli, Inside, finish
+from tests.integration.cli_support import Cli, InProcessShell, finish
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
 
@@ -23,10 +23,10 @@ def cli(database_url: str, tmp_path: Path) -> Cli:
 
 
 @pytest.fixture
-def here(
+def shell(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Inside:
-    return Inside(tmp_path, {"database_url": database_url}, monkeypatch, capsys)
+) -> InProcessShell:
+    return InProcessShell(tmp_path, {"database_url": database_url}, monkeypatch, capsys)
 
 
 def set_schema(database_url: str, number: int) -> None:
@@ -43,7 +43,7 @@ def test_help_explains_shell_completion_and_it_works(cli: Cli) -> None:
     assert cli(env=words).lines == ["plain,attempts"]
 
 
-def test_help_comes_without_the_heavy_modules(cli: Cli) -> None:
+def test_help_does_not_import_heavy_modules(cli: Cli) -> None:
     code = (
         "import sys; from holdfast.cli import main; main(['--help']);"
         "heavy = {'psycopg', 'sqlalchemy', 'alembic', 'pydantic', 'structlog', 'numpy', 'flask', 'asyncio'};"
@@ -54,99 +54,101 @@ def test_help_comes_without_the_heavy_modules(cli: Cli) -> None:
     assert "holdfast [OPTIONS] COMMAND" in done.stdout
 
 
-def test_every_command_has_help(here: Inside) -> None:
+def test_every_command_has_help(shell: InProcessShell) -> None:
     from holdfast.cli.app import COMMANDS
 
     for name in COMMANDS:
-        assert "Usage: " in here.ok(name, "--help").out
+        assert "Usage: " in shell.ok(name, "--help").out
 
 
-def test_a_mistyped_command_is_answered_with_the_near_one(here: Inside) -> None:
-    assert "Did you mean submit?" in here.refused("sumbit", code=2)
+def test_mistyped_command_gets_a_suggestion(shell: InProcessShell) -> None:
+    assert "Did you mean submit?" in shell.refused("sumbit", code=2)
 
 
-def test_an_error_is_one_line_and_a_traceback_if_asked(here: Inside) -> None:
-    assert "Traceback" in here("--traceback", "runs", "show", "x").err
-    assert "Traceback" in here("runs", "show", "x", env={"HOLDFAST_LOG_LEVEL": "debug"}).err
+def test_error_is_one_line_or_a_traceback_on_request(shell: InProcessShell) -> None:
+    assert "Traceback" in shell("--traceback", "runs", "show", "x").err
+    assert "Traceback" in shell("runs", "show", "x", env={"HOLDFAST_LOG_LEVEL": "debug"}).err
 
 
 @pytest.mark.parametrize(
-    ("env", "told"),
+    ("env", "message"),
     [
         ({"HOLDFAST_LEASE_SECOND": "3"}, "did you mean HOLDFAST_LEASE_SECONDS?"),
         ({"HOLDFAST_PORT": "eighty"}, "setting HOLDFAST_PORT cannot be 'eighty'"),
         ({"HOLDFAST_TASKS": "no.such.module"}, "the tasks of module 'no.such.module' cannot be loaded"),
-        ({"HOLDFAST_DATABASE_URL": "mysql://x/y"}, "must be the address of a PostgreSQL server"),
+        ({"HOLDFAST_DATABASE_URL": "mysql://x/y"}, "must be the URL of a PostgreSQL server"),
     ],
 )
-def test_a_wrong_setting_stops_the_start_with_one_line(here: Inside, env: dict[str, str], told: str) -> None:
-    assert told in here.refused("runs", "list", code=1, env=env)
+def test_invalid_setting_prevents_the_start_with_a_one_line_error(
+    shell: InProcessShell, env: dict[str, str], message: str
+) -> None:
+    assert message in shell.refused("runs", "list", code=1, env=env)
 
 
-def test_settings_are_shown_with_their_origin_and_without_secrets(here: Inside) -> None:
+def test_settings_are_shown_with_their_origin_and_without_secrets(shell: InProcessShell) -> None:
     secret = {"HOLDFAST_DATABASE_URL": "postgresql://me:hunter2@db/x"}
-    answer = here("config", "show", "--json", env=secret)
+    answer = shell("config", "show", "--json", env=secret)
     shown = {item["name"]: item for item in answer.json["items"]}
     assert shown["database_url"]["from"] == "environment HOLDFAST_DATABASE_URL"
     assert shown["lease_seconds"] == {"name": "lease_seconds", "value": "60.0", "from": "default"}
     assert "hunter2" not in answer.out
-    assert "hunter2" not in here("config", "show", env=secret).out
+    assert "hunter2" not in shell("config", "show", env=secret).out
 
 
 def test_the_database_is_upgraded_only_when_asked(
-    server_connection: psycopg.Connection, server_url: str, here: Inside
+    server_connection: psycopg.Connection, server_url: str, shell: InProcessShell
 ) -> None:
     name = f"holdfast_cli_{uuid4().hex}"
     server_connection.execute(f"create database {name}")
     try:
         fresh = {"HOLDFAST_DATABASE_URL": urlsplit(server_url)._replace(path=f"/{name}").geturl()}
-        assert "run: holdfast db upgrade" in here.refused("runs", "list", code=1, env=fresh)
-        assert here("db", "current", env=fresh).out == "none\n"
-        assert here("db", "upgrade", env=fresh).err.endswith("; it was empty\n")
-        assert "already" in here("db", "upgrade", env=fresh).err
-        assert here("db", "current", "--json", env=fresh).json == {
+        assert "run: holdfast db upgrade" in shell.refused("runs", "list", code=1, env=fresh)
+        assert shell("db", "current", env=fresh).out == "none\n"
+        assert shell("db", "upgrade", env=fresh).err.endswith("; it was empty\n")
+        assert "already" in shell("db", "upgrade", env=fresh).err
+        assert shell("db", "current", "--json", env=fresh).json == {
             "current": migrate.latest(),
             "latest": migrate.latest(),
         }
-        assert here("runs", "list", env=fresh).code == 0
-        assert here("db", "check", env=fresh).code == 0
+        assert shell("runs", "list", env=fresh).code == 0
+        assert shell("db", "check", env=fresh).code == 0
     finally:
         server_connection.execute(f"drop database {name} with (force)")
 
 
-def test_a_schema_that_does_not_fit_is_named(here: Inside, database_url: str) -> None:
+def test_schema_mismatch_is_reported(shell: InProcessShell, database_url: str) -> None:
     latest = int(migrate.latest())
     set_schema(database_url, latest + 1)
-    here.ok("runs", "list")
-    assert here.ok("db", "upgrade").err.endswith("nothing was changed\n")
+    shell.ok("runs", "list")
+    assert shell.ok("db", "upgrade").err.endswith("nothing was changed\n")
     set_schema(database_url, latest + 2)
-    assert "newer than this code" in here.refused("runs", "list", code=1)
-    assert "newer than this code" in here.refused("db", "upgrade", code=1)
-    assert "newer than this code" in here.refused("worker", "--until-empty", code=1)
+    assert "newer than this code" in shell.refused("runs", "list", code=1)
+    assert "newer than this code" in shell.refused("db", "upgrade", code=1)
+    assert "newer than this code" in shell.refused("worker", "--until-empty", code=1)
 
 
-def test_drift_is_reported(here: Inside, database_url: str) -> None:
-    assert here.ok("db", "check", "--json").json == {"drift": False, "items": []}
+def test_drift_is_reported(shell: InProcessShell, database_url: str) -> None:
+    assert shell.ok("db", "check", "--json").json == {"drift": False, "items": []}
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("drop index holdfast.ready_by_task")
-    drifted = here("db", "check")
+    drifted = shell("db", "check")
     assert drifted.code == 1
     assert "ready_by_task" in drifted.out
 
 
-def test_the_database_is_addressed(here: Inside, database_url: str, tmp_path: Path) -> None:
-    assert here.ok("db", "url").out.strip() == database_url
+def test_db_url_prints_the_address_of_the_database(shell: InProcessShell, database_url: str, tmp_path: Path) -> None:
+    assert shell.ok("db", "url").out.strip() == database_url
 
 
-def test_the_tasks_are_listed_and_described_without_a_database(here: Inside) -> None:
+def test_the_tasks_are_listed_and_described_without_a_database(shell: InProcessShell) -> None:
     nowhere = {"HOLDFAST_DATABASE_URL": "postgresql://127.0.0.1:1/x"}
-    listed = here("tasks", "list", "--json", env=nowhere).json["items"]
+    listed = shell("tasks", "list", "--json", env=nowhere).json["items"]
     assert {task["name"] for task in listed} >= {"mock", "baseline_forecast_v1"}
-    shown = here("tasks", "show", "mock", "--json", env=nowhere).json
+    shown = shell("tasks", "show", "mock", "--json", env=nowhere).json
     assert shown["retry"] == {"max_attempts": 3, "delays": [5.0, 20.0, 60.0], "backoff": None}
     assert shown["parameters"]["properties"]["steps"]["default"] == 10
-    assert "fail_times" in here("tasks", "show", "mock", env=nowhere).out
-    assert "registered: " in here.refused("tasks", "show", "mocc", code=2)
+    assert "fail_times" in shell("tasks", "show", "mock", env=nowhere).out
+    assert "registered: " in shell.refused("tasks", "show", "mocc", code=2)
 
 
 def test_a_module_of_the_current_directory_registers_tasks(cli: Cli) -> None:
@@ -159,43 +161,43 @@ def test_a_module_of_the_current_directory_registers_tasks(cli: Cli) -> None:
     assert cli.ok("runs", "result", run_id).out == "42\n"
 
 
-def test_a_queue_is_paused_and_resumed(here: Inside) -> None:
-    here.submit("--queue", "q")
-    here.ok("queues", "pause", "q", "--reason", "tea")
-    (queue,) = here.ok("queues", "list", "--json").json["items"]
+def test_a_queue_is_paused_and_resumed(shell: InProcessShell) -> None:
+    shell.submit("--queue", "q")
+    shell.ok("queues", "pause", "q", "--reason", "tea")
+    (queue,) = shell.ok("queues", "list", "--json").json["items"]
     assert (queue["name"], queue["ready"], queue["pause_reason"]) == ("q", 1, "tea")
     assert queue["paused_at"].endswith("Z")
-    here.ok("queues", "resume", "q")
-    assert here.ok("queues", "list").lines[1].split()[:4] == ["q", "1", "0", "0"]
+    shell.ok("queues", "resume", "q")
+    assert shell.ok("queues", "list").lines[1].split()[:4] == ["q", "1", "0", "0"]
 
 
-def test_a_worker_is_listed_and_drained(cli: Cli, here: Inside) -> None:
-    assert "no worker is alive" in here.ok("workers", "list").err
+def test_a_worker_is_listed_and_drained(cli: Cli, shell: InProcessShell) -> None:
+    assert "no worker is alive" in shell.ok("workers", "list").err
     worker = cli.start("worker", "--name", "anna", "--queues", "a,b", "--slots", "3")
     try:
         found: list[dict[str, object]] = []
         while not found:
             assert worker.poll() is None
-            found = here.ok("workers", "list", "--json").json["items"]
+            found = shell.ok("workers", "list", "--json").json["items"]
         (one,) = found
         assert (one["name"], one["queues"], one["slots"], one["status"]) == ("anna", ["a", "b"], 3, "idle")
-        here.ok("workers", "drain", str(one["id"]))
+        shell.ok("workers", "drain", str(one["id"]))
         worker.communicate(timeout=60)
         assert worker.returncode == 0
     finally:
         if worker.poll() is None:
             finish(worker)
-    assert here.ok("workers", "list", "--json").json["items"] == []
-    assert [item["name"] for item in here.ok("workers", "list", "--all", "--json").json["items"]] == ["anna"]
+    assert shell.ok("workers", "list", "--json").json["items"] == []
+    assert [item["name"] for item in shell.ok("workers", "list", "--all", "--json").json["items"]] == ["anna"]
 
 
-def test_a_worker_that_is_not_there_cannot_be_drained(here: Inside) -> None:
-    assert NOBODY in here.refused("workers", "drain", NOBODY, code=6)
-    assert here.refused("workers", "drain", "zz", code=6) == "'zz' is not the id of a worker"
+def test_unknown_worker_cannot_be_drained(shell: InProcessShell) -> None:
+    assert NOBODY in shell.refused("workers", "drain", NOBODY, code=6)
+    assert shell.refused("workers", "drain", "zz", code=6) == "'zz' is not the id of a worker"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["--executor", "magic"], 2, "'magic' is not one of"),
         (["--slots", "0"], 2, "0 is not in the range"),
@@ -204,10 +206,12 @@ def test_a_worker_that_is_not_there_cannot_be_drained(here: Inside) -> None:
         (["--tasks", "../evil"], 1, "is not a module name"),
     ],
 )
-def test_a_worker_that_cannot_start_says_why(here: Inside, arguments: list[str], code: int, told: str) -> None:
-    assert told in here.refused("worker", *arguments, code=code)
+def test_a_worker_that_cannot_start_says_why(
+    shell: InProcessShell, arguments: list[str], code: int, message: str
+) -> None:
+    assert message in shell.refused("worker", *arguments, code=code)
 
 
-def test_a_worker_without_a_database_says_so(here: Inside) -> None:
+def test_a_worker_without_a_database_says_so(shell: InProcessShell) -> None:
     away = {"HOLDFAST_DATABASE_URL": "postgresql://127.0.0.1:1/x"}
-    assert "does not respond" in here.refused("worker", code=69, env=away)
+    assert "does not respond" in shell.refused("worker", code=69, env=away)

@@ -1,4 +1,4 @@
-"""A service that is asked to stop while it still starts: it exits with 0, at once, and leaves nothing behind."""
+"""A service that is asked to stop while it is starting exits at once with code 0 and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ threading.Event().wait()
 
 @pytest.fixture
 def blocking(tmp_path: Path) -> Path:
-    """The directory of a module whose import never ends."""
+    """The directory of a module whose import never finishes."""
     directory = tmp_path / "modules"
     directory.mkdir()
     return directory
@@ -72,7 +72,7 @@ def test_sigterm_during_imports_of_another_command_exits_with_143(
 
 @contextlib.contextmanager
 def silent_server() -> Iterator[tuple[int, threading.Event]]:
-    """A port that takes connections and never says a word."""
+    """A port that accepts connections and never responds."""
     reached = threading.Event()
     held: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli_support import Cli, Inside, end, finish
+from tests.integration.cli_support import Cli, InProcessShell, end, finish
 
 
 @pytest.fixture
@@ -24,10 +24,10 @@ def cli(database_url: str, tmp_path: Path) -> Cli:
 
 
 @pytest.fixture
-def here(
+def shell(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Inside:
-    return Inside(tmp_path, {"database_url": database_url}, monkeypatch, capsys)
+) -> InProcessShell:
+    return InProcessShell(tmp_path, {"database_url": database_url}, monkeypatch, capsys)
 
 
 class Terminal:
@@ -42,15 +42,15 @@ class Terminal:
         self.seen = ""
 
     def read_until(self, text: str) -> str:
-        """Everything shown so far, once it holds this text."""
+        """Return everything shown so far, once it contains this text."""
         while text not in self.seen:
             data = os.read(self._screen, 4096)
             self.seen += data.decode()
         return self.seen
 
     def rest(self) -> str:
-        """Everything shown until the command ended."""
-        with contextlib.suppress(OSError):  # what a terminal says when its last writer is gone
+        """Return everything shown until the command ended."""
+        with contextlib.suppress(OSError):  # raised by a terminal when its last writer is gone
             while data := os.read(self._screen, 4096):
                 self.seen += data.decode()
         os.close(self._screen)
@@ -58,7 +58,7 @@ class Terminal:
         return self.seen
 
 
-def test_progress_is_one_line_that_is_redrawn(cli: Cli) -> None:
+def test_progress_is_redrawn_on_one_line(cli: Cli) -> None:
     worker = cli.start("worker", "--slots", "1")
     try:
         terminal = Terminal(cli, "submit", "mock", "-p", "seconds=1", "-p", "steps=4", "--wait")
@@ -74,7 +74,7 @@ def test_progress_is_one_line_that_is_redrawn(cli: Cli) -> None:
     assert json.loads("{" + result)["notes"] == "simulated"
 
 
-def test_why_nothing_happens_is_told_on_the_line(cli: Cli) -> None:
+def test_progress_line_explains_why_the_run_is_waiting(cli: Cli) -> None:
     terminal = Terminal(cli, "submit", "mock", "--wait", columns=120)
     terminal.read_until("no worker is alive")
     terminal.process.send_signal(signal.SIGINT)
@@ -82,8 +82,8 @@ def test_why_nothing_happens_is_told_on_the_line(cli: Cli) -> None:
     assert terminal.process.returncode == 130
 
 
-def test_a_table_fits_the_terminal_and_has_colours(cli: Cli, here: Inside) -> None:
-    here.ok("runs", "cancel", here.submit(), "--reason", "because " * 40)
+def test_a_table_fits_the_terminal_and_has_colours(cli: Cli, shell: InProcessShell) -> None:
+    shell.ok("runs", "cancel", shell.submit(), "--reason", "because " * 40)
     shown = Terminal(cli, "runs", "list", columns=150).rest()
     lines = shown.strip().splitlines()
     assert len(lines) == 2
@@ -105,27 +105,27 @@ def test_a_terminal_without_unicode_gets_ascii(cli: Cli) -> None:
     assert "\\u65e5\\u672c" in shown
 
 
-def test_what_others_submitted_cannot_steer_the_terminal(cli: Cli, here: Inside) -> None:
-    run_id = here.submit("-p", "payload:=" + json.dumps("\x1b]0;owned\x07\x9b31m"), "--tag", "\x1b[2J")
+def test_control_characters_in_a_run_do_not_reach_the_terminal(cli: Cli, shell: InProcessShell) -> None:
+    run_id = shell.submit("-p", "payload:=" + json.dumps("\x1b]0;owned\x07\x9b31m"), "--tag", "\x1b[2J")
     for arguments in (["runs", "show", run_id], ["runs", "show", run_id, "--json"], ["runs", "list"]):
         shown = Terminal(cli, *arguments, NO_COLOR="1").rest()
         assert "\x1b" not in shown
         assert "\x9b" not in shown
 
 
-def test_a_reader_that_leaves_is_no_error(cli: Cli, here: Inside) -> None:
-    here.submit()
+def test_closed_pipe_is_not_an_error(cli: Cli, shell: InProcessShell) -> None:
+    shell.submit()
     for arguments in (["runs", "list"], ["tasks", "list", "--json"], ["--help"]):
         read, write = os.pipe()
         os.close(read)
         process = cli.start(*arguments, stdout=write)
         os.close(write)
-        _, told = process.communicate(timeout=60)
-        assert (process.returncode, told) == (141, "")
+        _, message = process.communicate(timeout=60)
+        assert (process.returncode, message) == (141, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_a_command_in_good_order(cli: Cli, number: signal.Signals) -> None:
+def test_signal_ends_a_command_cleanly(cli: Cli, number: signal.Signals) -> None:
     process = cli.start("submit", "mock", "--wait", stdout=subprocess.DEVNULL)
     assert process.stderr is not None
     try:
@@ -137,7 +137,7 @@ def test_a_signal_ends_a_command_in_good_order(cli: Cli, number: signal.Signals)
     assert "Traceback" not in answer.err
 
 
-def test_a_command_that_was_started_with_nohup_outlives_its_terminal(cli: Cli) -> None:
+def test_command_started_with_nohup_outlives_its_terminal(cli: Cli) -> None:
     process = cli.start("submit", "mock", "--wait", stdout=subprocess.DEVNULL, preexec_fn=ignore_hangup)
     assert process.stderr is not None
     try:

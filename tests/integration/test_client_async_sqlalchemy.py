@@ -56,7 +56,7 @@ async def engine(request: pytest.FixtureRequest, database_url: str) -> AsyncIter
 
 @asynccontextmanager
 async def own_session(engine: AsyncEngine) -> AsyncIterator[AsyncSession]:
-    """A session of a class of the application's own, as SQLModel has one."""
+    """A session of the application's own class, such as SQLModel's."""
 
     class OwnSession(AsyncSession):
         pass
@@ -127,7 +127,7 @@ async def test_a_session_is_flushed_before_the_run_is_submitted(client: AsyncCli
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-async def test_many_runs_are_made_all_or_none_with_autocommit(
+async def test_many_runs_are_created_all_or_none_with_autocommit(
     database_url: str, client: AsyncClient, driver: str
 ) -> None:
     taken = await client.submit("mock", {"seconds": 0}, key="taken")
@@ -154,7 +154,7 @@ async def test_every_allowed_call_works_over_asyncpg(database_url: str, client: 
             owner = on if hasattr(on, name) else jobs
             return await getattr(owner, name)(*arguments, **options)
 
-        # Every kind of option, so that every form of the statements and every type of a parameter is met.
+        # Every kind of option, so that every form of the statements and every type of parameter occurs.
         first = await call("submit", "mock", {"seconds": 0, "payload": 'é"\\{'}, tags=["a b", 'c"d'], priority=-7)
         later = datetime.now(UTC) + timedelta(days=1)
         options: dict[str, Any]
@@ -242,7 +242,7 @@ async def test_every_allowed_call_works_over_asyncpg(database_url: str, client: 
     assert {name for name in offered if not name.startswith("_")} - refused - internal == done
 
 
-async def test_a_transaction_that_failed_before_raises_an_error_of_sqlalchemys(
+async def test_failed_transaction_raises_an_error_of_sqlalchemy(
     client: AsyncClient, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asyncpg, "_types", {})

@@ -1,4 +1,4 @@
-"""A client on a connection of the caller's that commits each statement, and what it does not offer there."""
+"""A client on a caller's connection that commits each statement, and the calls that it does not allow there."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ KINDS: dict[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_runs_are_made_all_or_none_on_an_autocommit_connection(
+def test_many_runs_are_created_all_or_none_on_an_autocommit_connection(
     database_url: str, client: Client, kind: str
 ) -> None:
     first = client.submit("mock", {"seconds": 0}, key="taken")
@@ -75,12 +75,12 @@ def test_many_runs_are_made_all_or_none_on_an_autocommit_connection(
         with pytest.raises(KeyReused):
             client.on(connection).submit_many(MANY)
         assert [run.id for run in client.list()] == [first.id]
-        # Without the clash they are there at once, and the connection is as it was.
+        # Without the conflict they exist at once, and the connection is unchanged.
         made = client.on(connection).submit_many([MANY[0], MANY[2]])
         assert {run.id for run in client.list()} == {first.id, *(run.id for run in made)}
 
 
-async def test_many_runs_are_made_all_or_none_on_an_asynchronous_autocommit_connection(
+async def test_many_runs_are_created_all_or_none_on_an_asynchronous_autocommit_connection(
     database_url: str, settings: Settings
 ) -> None:
     async with AsyncClient(settings) as client:
@@ -94,7 +94,7 @@ async def test_many_runs_are_made_all_or_none_on_an_asynchronous_autocommit_conn
 
 
 def looked_at(op: Op[Any], look: Callable[[], None]) -> Generator[Any, Any, Any]:
-    """An operation, with a look after each of its statements."""
+    """An operation that calls `look` after each of its statements."""
     statement = next(op)
     while True:
         rows = yield statement
@@ -111,7 +111,7 @@ _ADVISORY_LOCKS = """
 """
 
 
-def test_dedupe_holds_its_lock_to_the_end_on_an_autocommit_connection(database_url: str, settings: Settings) -> None:
+def test_dedupe_holds_its_lock_until_the_end_on_an_autocommit_connection(database_url: str, settings: Settings) -> None:
     new = prepare(settings, "mock", {"seconds": 0}, dedupe="active")
     with psycopg.connect(database_url, autocommit=True) as watching:
         held: list[int] = []
@@ -135,7 +135,7 @@ def test_dedupe_holds_its_lock_to_the_end_on_an_autocommit_connection(database_u
         assert held[-1] == 0
 
 
-def test_a_transaction_that_the_caller_began_on_an_autocommit_connection_stays_the_callers(
+def test_transaction_begun_by_the_caller_on_an_autocommit_connection_stays_open(
     database_url: str, client: Client
 ) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
@@ -172,7 +172,9 @@ def test_calls_that_are_not_allowed_in_a_transaction_are_refused(database_url: s
         assert borrowed.cancel(some_id).status == "CANCELLED"
 
 
-async def test_an_asynchronous_client_refuses_the_same(database_url: str, settings: Settings) -> None:
+async def test_asynchronous_client_refuses_calls_that_are_not_allowed_in_a_transaction(
+    database_url: str, settings: Settings
+) -> None:
     async with (
         AsyncClient(settings) as client,
         await psycopg.AsyncConnection.connect(database_url) as connection,

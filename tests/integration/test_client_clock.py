@@ -1,4 +1,4 @@
-"""A client whose clock is far off makes ids that sort with those of the others."""
+"""A client whose clock is far off generates ids that sort correctly among others."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def submit(client: Client, count: int) -> list[str]:
 
 
 def read(client: Client, ids: list[str]) -> Counter[str]:
-    """Get the runs again and again, and count the outcomes."""
+    """Read the runs repeatedly, and count the outcomes."""
     found: Counter[str] = Counter()
     for n in range(ROUNDS):
         wanted = ids[n % len(ids)]
@@ -177,7 +177,7 @@ print("done")
 
 
 @pytest.mark.parametrize("uses", ["uses", "ignores"])
-def test_parent_goes_on_after_its_child_exits_normally(database_url: str, tmp_path: Path, uses: str) -> None:
+def test_parent_continues_after_its_child_exits_normally(database_url: str, tmp_path: Path, uses: str) -> None:
     environment = {"HOLDFAST_DATABASE_URL": database_url, "HOLDFAST_ARTIFACTS": str(tmp_path)}
     done = _run(PROGRAM, uses, environment)
     assert (done.stdout, done.stderr) == ("done\n", "")

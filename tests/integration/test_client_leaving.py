@@ -27,7 +27,7 @@ def test_a_program_may_end_without_closing_its_client(database_url: str, tmp_pat
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=60, check=True
     )
-    # Whatever holds a program up at its end complains about that.
+    # Anything that delays the exit of the program would be reported here.
     assert (done.stdout, done.stderr) == ("submitted\n", "")
 
 
@@ -36,7 +36,7 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
     return Settings(database_url=database_url, artifacts=str(tmp_path))
 
 
-def test_nobody_waits_for_their_own_transaction(settings: Settings) -> None:
+def test_waiting_for_an_uncommitted_run_raises(settings: Settings) -> None:
     with Client(settings) as client, psycopg.connect(settings.database_url) as connection:
         run = client.on(connection).submit("mock", {"seconds": 0})
         with pytest.raises(BadInput, match="Commit first"):
@@ -45,7 +45,7 @@ def test_nobody_waits_for_their_own_transaction(settings: Settings) -> None:
         assert client.get(run).status == "PENDING"
 
 
-async def test_nor_awaits_it(settings: Settings) -> None:
+async def test_awaiting_an_uncommitted_run_raises(settings: Settings) -> None:
     async with AsyncClient(settings) as client:
         connection = await psycopg.AsyncConnection.connect(settings.database_url)
         async with connection:
@@ -54,7 +54,7 @@ async def test_nor_awaits_it(settings: Settings) -> None:
                 await run.wait(timeout=60)
 
 
-async def test_who_waited_in_vain_is_told_why(settings: Settings) -> None:
+async def test_wait_timeout_explains_why_the_run_is_waiting(settings: Settings) -> None:
     with Client(settings) as client, pytest.raises(WaitTimeout, match="no worker is alive"):
         client.submit("mock", {"seconds": 0}).wait(timeout=0.01)
     async with AsyncClient(settings) as client:

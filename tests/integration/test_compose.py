@@ -1,4 +1,4 @@
-"""The files for containers: no engine runs here, so their form is checked, and every command they name."""
+"""The files for containers. No engine runs here, so their syntax is checked, and every command they contain."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def services() -> dict[str, Any]:
 
 
 def variables(text: str) -> set[str]:
-    """What compose takes from the environment; `$$` is a dollar for the shell inside."""
+    """The environment variables that compose substitutes; `$$` is an escaped dollar sign."""
     return set(re.findall(r"(?<!\$)\$\{([A-Z_]+)", text))
 
 
-def test_the_compose_file_is_one() -> None:
+def test_compose_file_is_valid() -> None:
     check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(COMPOSE)]
-    told = subprocess.run(check, capture_output=True, text=True)
-    assert told.returncode == 0, told.stdout + told.stderr
+    result = subprocess.run(check, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_it_has_the_services_that_belong_together(services: dict[str, Any]) -> None:
+def test_compose_file_has_all_services(services: dict[str, Any]) -> None:
     assert set(services) == set(SERVICES)
     assert int(services["postgres"]["image"].partition(":")[2]) >= 15
     assert int(services["redis"]["image"].partition(":")[2]) >= 7
@@ -45,14 +45,14 @@ def test_it_has_the_services_that_belong_together(services: dict[str, Any]) -> N
         assert services[name]["read_only"] is True
 
 
-def test_the_example_names_every_variable_and_no_other() -> None:
+def test_example_environment_names_exactly_the_variables_used() -> None:
     example = (ROOT / ".env.example").read_text()
     named = set(re.findall(r"^([A-Z_]+)=", example, re.MULTILINE))
     assert named == variables(COMPOSE.read_text())
     assert re.search(r"^POSTGRES_PASSWORD=$", example, re.MULTILINE), "an example password is a password in use"
 
 
-def test_every_setting_in_it_is_one(services: dict[str, Any], tmp_path: Path) -> None:
+def test_every_setting_in_the_compose_file_exists(services: dict[str, Any], tmp_path: Path) -> None:
     for name in ("init", "api", "worker", "rq-worker"):
         given = {
             key: re.sub(r"\$\{[A-Z_]+(?::[-?]([^}]*))?\}", r"\1", str(value))
@@ -65,27 +65,27 @@ def test_every_setting_in_it_is_one(services: dict[str, Any], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("service", ["worker", "api"])
-def test_holdfast_has_the_command_of(service: str, services: dict[str, Any]) -> None:
+def test_command_of_the_service_exists(service: str, services: dict[str, Any]) -> None:
     (command,) = services[service]["command"]
-    told = subprocess.run([sys.executable, "-m", "holdfast", command, "--help"], capture_output=True, text=True)
-    assert told.returncode == 0, told.stderr
+    result = subprocess.run([sys.executable, "-m", "holdfast", command, "--help"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
-def test_rq_has_the_options_of_the_rq_worker(services: dict[str, Any]) -> None:
+def test_options_of_the_rq_worker_exist(services: dict[str, Any]) -> None:
     (command,) = services["rq-worker"]["command"]
     line = command.removeprefix("exec rq ").replace("$$RQ_QUEUES", "default").split()
-    told = subprocess.run([sys.executable, "-m", "rq.cli", *line, "--help"], capture_output=True, text=True)
-    assert told.returncode == 0, told.stderr
+    result = subprocess.run([sys.executable, "-m", "rq.cli", *line, "--help"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
     assert "--job-class holdfast.rq.RunJob" in command
 
 
-def test_the_image_is_not_run_by_root() -> None:
+def test_image_does_not_run_as_root() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     assert [line for line in lines if line.startswith("USER")] == ["USER 10001:10001"]
     assert all(":latest" not in line for line in lines if line.startswith("FROM"))
 
 
-def test_the_image_gets_what_the_dockerfile_copies() -> None:
+def test_files_that_the_dockerfile_copies_are_in_the_build_context() -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied: set[str] = set()
     for line in (ROOT / "Dockerfile").read_text().splitlines():

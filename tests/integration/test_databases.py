@@ -1,4 +1,4 @@
-"""The databases of tests: no test sees anything of the one before."""
+"""The databases of tests: no test sees data of an earlier one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MANY_ROWS = """
 insert into holdfast.queues (name, created_at)
 select repeat('x', 1000) || number, now() from generate_series(1, 3000) as number
 """
-# What deleting rows would leave behind for the next test, or would take long to delete.
+# Changes that deleting rows would leave behind for the next test, or that would take long to delete.
 CHANGES = [
     "create table effects (id integer)",
     "create table holdfast.effects (id integer)",
@@ -58,7 +58,7 @@ def name_of(url: str) -> str:
 
 
 def number_of(connection: psycopg.Connection, name: str) -> object:
-    """The server's number of a database, which stays when the name changes."""
+    """The OID of a database, which stays the same when it is renamed."""
     return connection.execute("select oid from pg_database where datname = %s", [name]).fetchone()
 
 

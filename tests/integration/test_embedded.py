@@ -1,4 +1,4 @@
-"""The embedded server's life: who starts it, who stops it, and what becomes of it when everyone is killed."""
+"""Lifecycle of the embedded server: who starts it, who stops it, and what happens if all users are killed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.integration.worker_support import eventually
 Spawn = Callable[..., subprocess.Popen[str]]
 
 
-def test_the_first_starts_it_the_others_attach_and_the_last_stops_it(home: Path, spawn: Spawn) -> None:
+def test_first_user_starts_the_server_and_the_last_one_stops_it(home: Path, spawn: Spawn) -> None:
     first = spawn(USER, home)
     url = line(first)
     server = postmaster(home)
     second = spawn(USER, home)
     assert line(second) == url
-    with ensure_running(home) as here:
-        assert here.url == url
+    with ensure_running(home) as own:
+        assert own.url == url
         assert postmaster(home) == server
         leave(first)
         assert execute(url, "select 1") == [(1,)]
@@ -52,7 +52,7 @@ def test_data_stays_between_runs(home: Path) -> None:
         assert execute(server.url, "table kept") == [(42,)]
 
 
-def test_it_is_durable_private_and_of_the_promised_kind(home: Path) -> None:
+def test_server_is_durable_private_and_has_the_documented_version(home: Path) -> None:
     settings = {
         "fsync": "on",
         "synchronous_commit": "on",
@@ -70,23 +70,23 @@ def test_it_is_durable_private_and_of_the_promised_kind(home: Path) -> None:
         assert execute(server.url, "select count(*) from pg_file_settings where error is not null") == [(0,)]
 
 
-def test_a_killed_server_comes_back_with_its_data(home: Path) -> None:
+def test_killed_server_is_restarted_with_its_data(home: Path) -> None:
     with ensure_running(home) as server:
         execute(server.url, "create table kept as select 42 as answer")
         os.kill(postmaster(home), signal.SIGKILL)
-        server.revive()
+        server.restart_if_dead()
         assert execute(server.url, "table kept") == [(42,)]
     assert not runs(home)
 
 
-def test_a_server_that_is_kept_up_comes_back_by_itself(home: Path) -> None:
+def test_dead_server_is_restarted_automatically(home: Path) -> None:
     with ensure_running(home) as server, contextlib.closing(psycopg.connect(server.url)) as connection:
         connection.pgconn.send_query(b"do $$ begin loop end loop; end $$")
-        server.keep_up()
+        server.restart_when_dead()
         killed = postmaster(home)
         os.kill(killed, signal.SIGKILL)
         eventually(lambda: find(Places(home)) not in (None, killed))
-        server.revive()
+        server.restart_if_dead()
         assert execute(server.url, "select 1") == [(1,)]
     assert not runs(home)
 
@@ -95,7 +95,7 @@ def test_a_busy_process_of_a_killed_server_does_not_block_the_next_one(home: Pat
     with ensure_running(home) as server, contextlib.closing(psycopg.connect(server.url)) as connection:
         connection.pgconn.send_query(b"do $$ begin loop end loop; end $$")
         os.kill(postmaster(home), signal.SIGKILL)
-        server.revive()
+        server.restart_if_dead()
         assert execute(server.url, "select 1") == [(1,)]
 
 
@@ -107,13 +107,13 @@ def test_a_server_whose_users_were_all_killed_is_used_again(home: Path, spawn: S
         user.kill()
         user.wait()
     assert runs(home)
-    with ensure_running(home) as here:
-        assert {here.url} == urls
+    with ensure_running(home) as own:
+        assert {own.url} == urls
         assert postmaster(home) == server
     assert not runs(home)
 
 
-def test_everything_killed_at_once_loses_nothing(home: Path, spawn: Spawn) -> None:
+def test_no_data_is_lost_when_server_and_users_are_killed_together(home: Path, spawn: Spawn) -> None:
     user = spawn(USER.replace("durable=False", "durable=True"), home)
     execute(line(user), "create table kept as select 42 as answer")
     parent = postmaster(home)
@@ -128,7 +128,7 @@ def test_everything_killed_at_once_loses_nothing(home: Path, spawn: Spawn) -> No
     assert not runs(home)
 
 
-def test_a_stale_process_id_in_use_by_another_program_misleads_nobody(home: Path, spawn: Spawn) -> None:
+def test_stale_process_id_that_another_program_uses_is_ignored(home: Path, spawn: Spawn) -> None:
     with ensure_running(home):
         lines = Places(home).data.joinpath("postmaster.pid").read_text().splitlines()
     stranger = spawn("input()")
@@ -140,7 +140,7 @@ def test_a_stale_process_id_in_use_by_another_program_misleads_nobody(home: Path
     assert stranger.poll() is None
 
 
-def test_an_unfinished_data_directory_is_made_anew(home: Path) -> None:
+def test_unfinished_data_directory_is_created_again(home: Path) -> None:
     leftover = Places(home).unfinished_data
     leftover.mkdir(parents=True)
     (leftover / "PG_VERSION").write_text("18\n")
@@ -149,7 +149,7 @@ def test_an_unfinished_data_directory_is_made_anew(home: Path) -> None:
     assert not leftover.exists()
 
 
-def test_a_user_that_ends_without_leaving_takes_the_server_along(home: Path, spawn: Spawn) -> None:
+def test_server_stops_when_its_last_user_exits_without_releasing_it(home: Path, spawn: Spawn) -> None:
     user = spawn(USER.replace("server.release()", "raise SystemExit"), home)
     line(user)
     user.communicate("\n")
@@ -170,7 +170,7 @@ server.release()
     assert not runs(home)
 
 
-def test_leaving_twice_is_leaving_once(home: Path) -> None:
+def test_second_release_has_no_effect(home: Path) -> None:
     first, second = ensure_running(home), ensure_running(home)
     first.release()
     first.release()
@@ -190,7 +190,7 @@ def test_a_server_left_behind_can_be_stopped(home: Path, spawn: Spawn) -> None:
 
 
 @pytest.mark.parametrize("name", ["deep" * 50, "with space", "one,two", "it's", "größe", "100%"])
-def test_any_directory_will_do(home: Path, name: str) -> None:
+def test_home_may_have_any_name(home: Path, name: str) -> None:
     home = home / name / "home"
     with ensure_running(home, durable=False) as server:
         assert execute(server.url, "select 1") == [(1,)]
@@ -199,7 +199,7 @@ def test_any_directory_will_do(home: Path, name: str) -> None:
     assert not sockets.exists() or sockets.parent == home
 
 
-def test_all_ways_to_a_directory_lead_to_one_server(home: Path, tmp_path: Path) -> None:
+def test_all_paths_to_a_directory_lead_to_the_same_server(home: Path, tmp_path: Path) -> None:
     home.mkdir(mode=0o711)
     (tmp_path / "alias").symlink_to(home)
     with ensure_running(home) as one, ensure_running(tmp_path / "alias") as other:

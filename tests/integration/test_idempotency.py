@@ -1,4 +1,4 @@
-"""Races for a key or a payload, with real threads: one run, and everybody is told the same."""
+"""Races for a key or a payload, with real threads: one run is created, and all requests get the same answer."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.timeline import new_run
 ROUNDS, AT_ONCE, CONNECTIONS = 50, 64, 16
 
 
-class Crowd:
-    """Many who ask at the same moment, over a few connections each of which is used by one at a time."""
+class ConcurrentClients:
+    """Many concurrent requests over a few connections, each of which serves one request at a time."""
 
     def __init__(self, url: str) -> None:
         self._connections = [psycopg.connect(url, autocommit=True) for _ in range(CONNECTIONS)]
         self._threads = ThreadPoolExecutor(CONNECTIONS)
 
-    def ask(self, requests: list[dict[str, Any]]) -> list[Any]:
-        """Submit all of these; what each was told, a run's id or an error."""
+    def submit_all(self, requests: list[dict[str, Any]]) -> list[Any]:
+        """Submit all requests concurrently. Return the result of each: a run's id or an error."""
         start = threading.Barrier(CONNECTIONS)
         shares = [requests[at::CONNECTIONS] for at in range(CONNECTIONS)]
 
@@ -35,8 +35,8 @@ class Crowd:
             start.wait()
             return [self._submit(connection, request) for request in share]
 
-        told = self._threads.map(several, self._connections, shares)
-        return [answer for answers in told for answer in answers]
+        results = self._threads.map(several, self._connections, shares)
+        return [answer for answers in results for answer in answers]
 
     @staticmethod
     def _submit(connection: psycopg.Connection, request: dict[str, Any]) -> Any:
@@ -53,10 +53,10 @@ class Crowd:
 
 
 @pytest.fixture
-def crowd(database_url: str) -> Iterator[Crowd]:
-    crowd = Crowd(database_url)
-    yield crowd
-    crowd.close()
+def clients(database_url: str) -> Iterator[ConcurrentClients]:
+    clients = ConcurrentClients(database_url)
+    yield clients
+    clients.close()
 
 
 def runs(url: str) -> int:
@@ -66,34 +66,42 @@ def runs(url: str) -> int:
     return int(row[0])
 
 
-def test_fifty_rounds_of_sixty_four_with_one_key_make_fifty_runs(crowd: Crowd, database_url: str) -> None:
+def test_fifty_rounds_of_sixty_four_requests_with_one_key_create_fifty_runs(
+    clients: ConcurrentClients, database_url: str
+) -> None:
     for number in range(ROUNDS):
-        told = crowd.ask([{"parameters": {"n": number}, "key": f"key {number}"}] * AT_ONCE)
-        assert len(told) == AT_ONCE
-        assert len(set(told)) == 1
+        results = clients.submit_all([{"parameters": {"n": number}, "key": f"key {number}"}] * AT_ONCE)
+        assert len(results) == AT_ONCE
+        assert len(set(results)) == 1
     assert runs(database_url) == ROUNDS
 
 
-def test_one_key_with_two_payloads_goes_to_one_of_them(crowd: Crowd, database_url: str) -> None:
+def test_concurrent_requests_with_one_key_and_two_payloads_create_one_run(
+    clients: ConcurrentClients, database_url: str
+) -> None:
     for number in range(10):
-        told = crowd.ask([{"parameters": {"n": at % 2}, "key": f"key {number}"} for at in range(AT_ONCE)])
-        refused = [answer for answer in told if isinstance(answer, KeyReused)]
-        assert len({answer for answer in told if isinstance(answer, str)}) == 1
+        results = clients.submit_all([{"parameters": {"n": at % 2}, "key": f"key {number}"} for at in range(AT_ONCE)])
+        refused = [answer for answer in results if isinstance(answer, KeyReused)]
+        assert len({answer for answer in results if isinstance(answer, str)}) == 1
         assert len(refused) == AT_ONCE // 2
         assert {error.fields for error in refused} == {("/parameters/n",)}
     assert runs(database_url) == 10
 
 
 @pytest.mark.parametrize("dedupe", ["active", timedelta(hours=1)])
-def test_dedupe_is_free_of_races(crowd: Crowd, database_url: str, dedupe: Any) -> None:
+def test_concurrent_requests_with_dedupe_create_one_run(
+    clients: ConcurrentClients, database_url: str, dedupe: Any
+) -> None:
     for number in range(10):
-        told = crowd.ask([{"parameters": {"n": number}, "dedupe": dedupe}] * AT_ONCE)
-        assert len(set(told)) == 1
+        results = clients.submit_all([{"parameters": {"n": number}, "dedupe": dedupe}] * AT_ONCE)
+        assert len(set(results)) == 1
     assert runs(database_url) == 10
 
 
-def test_an_expired_key_of_a_pruned_run_is_reused_by_one_of_several_requests(crowd: Crowd, database_url: str) -> None:
-    """While another session cleans expired keys up."""
+def test_an_expired_key_of_a_pruned_run_is_reused_by_one_of_several_requests(
+    clients: ConcurrentClients, database_url: str
+) -> None:
+    """While another session deletes expired keys."""
     for number in range(10):
         key = f"key {number}"
         with psycopg.connect(database_url, autocommit=True) as connection:
@@ -110,11 +118,11 @@ def test_an_expired_key_of_a_pruned_run_is_reused_by_one_of_several_requests(cro
             done = threading.Event()
             cleaning = threading.Thread(target=_clean, args=(database_url, done))
             cleaning.start()
-            told = crowd.ask([{"parameters": {"n": number}, "key": key}] * AT_ONCE)
+            results = clients.submit_all([{"parameters": {"n": number}, "key": key}] * AT_ONCE)
             done.set()
             cleaning.join()
-        assert len(set(told)) == 1
-        assert told[0] != old.run.id
+        assert len(set(results)) == 1
+        assert results[0] != old.run.id
         assert runs(database_url) == 1
 
 
@@ -126,8 +134,8 @@ def _clean(url: str, done: threading.Event) -> None:
             run(connection, iter(keys.expire(100)))
 
 
-def test_a_key_whose_first_user_rolls_back_goes_to_the_next(database_url: str) -> None:
-    """The second waits for the first, and is not told of a run that never came to be."""
+def test_key_of_a_rolled_back_request_is_used_by_the_next(database_url: str) -> None:
+    """The second request waits for the first, and does not return a run that was rolled back."""
     first, second = new_run(key="k"), new_run(key="k")
     with psycopg.connect(database_url) as slow, psycopg.connect(database_url, autocommit=True) as other:
         assert run(slow, ops.submit(first)).created

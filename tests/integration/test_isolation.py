@@ -2,7 +2,7 @@
 
 The snapshot is taken, another session commits something that the operation relies on, and then the operation runs.
 What others committed may be invisible to it, but a row that changed since cannot be changed or locked, and a key that
-was taken cannot be taken again: Postgres refuses with a serialization failure, and the caller starts again.
+is in use cannot be inserted again: Postgres raises a serialization failure, and the caller retries.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_a_key_used_by_a_concurrent_request_creates_no_second_run(
     assert stage.rows("select count(*) from holdfast.runs") == [(1,)]
 
 
-def test_a_run_that_exists_meanwhile_is_not_made_twice(stage: Stage, snapshot: psycopg.Connection[Any]) -> None:
+def test_run_created_in_the_meantime_is_not_created_twice(stage: Stage, snapshot: psycopg.Connection[Any]) -> None:
     new = new_run()
     refused(snapshot, lambda: stage.submit(new), lambda: ops.submit(new))
     assert stage.rows("select count(*) from holdfast.ready") == [(1,)]
@@ -77,7 +77,7 @@ def test_a_cancel_does_not_miss_a_concurrent_transition(
     refused(snapshot, moves, lambda: ops.cancel(made.run.id, "no need"))
 
 
-def test_a_cancel_of_a_running_run_does_not_miss_its_ending(stage: Stage, snapshot: psycopg.Connection[Any]) -> None:
+def test_cancel_of_a_running_run_does_not_miss_its_end(stage: Stage, snapshot: psycopg.Connection[Any]) -> None:
     (made,) = stage.submit(new_run())
     claims = stage.claim()
     refused(snapshot, lambda: stage.end(claims), lambda: ops.cancel(made.run.id, "no need"))
@@ -91,7 +91,7 @@ def test_a_run_is_reopened_once(stage: Stage, snapshot: psycopg.Connection[Any])
     assert stage.rows("select count(*) from holdfast.ready") == [(1,)]
 
 
-def test_a_dependent_does_not_wait_for_a_run_that_ended_meanwhile(
+def test_dependent_does_not_wait_for_a_run_that_ended_in_the_meantime(
     stage: Stage, snapshot: psycopg.Connection[Any]
 ) -> None:
     (made,) = stage.submit(new_run())
@@ -100,7 +100,7 @@ def test_a_dependent_does_not_wait_for_a_run_that_ended_meanwhile(
     assert stage.rows("select count(*) from holdfast.waiting") == [(0,)]
 
 
-def test_nothing_is_added_to_a_job_that_ended_meanwhile(stage: Stage, snapshot: psycopg.Connection[Any]) -> None:
+def test_nothing_is_added_to_a_job_that_ended_in_the_meantime(stage: Stage, snapshot: psycopg.Connection[Any]) -> None:
     job = stage.job(new_run())
     claims = stage.claim()
     more = new_run(derived_id(job, "more"), job_id=job)

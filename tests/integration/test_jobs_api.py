@@ -37,27 +37,27 @@ class TestRunning:
         assert job.tasks[0].result() == "c"
         assert job.tasks[3].status == "CANCELLED"
 
-    def test_tasks_grow_their_job_and_a_retry_adds_nothing_twice(self, stage: Stage) -> None:
+    def test_tasks_add_to_their_job_and_a_retry_adds_nothing_twice(self, stage: Stage) -> None:
         path = stage.file("grown")
         kwargs = {"path": str(path), "depth": 3, "fail_first": True}
         job = ended(sync.create_job("growing", [{"entrypoint": "job.grow", "kwargs": kwargs}]))
         assert (job.status, job.total_tasks) == ("SUCCEEDED", 15)
         assert sorted(lines(path)) == sorted(["3", "3"] + ["2"] * 2 + ["1"] * 4 + ["0"] * 8)
 
-    def test_children_that_come_with_the_finish(self, stage: Stage) -> None:
+    def test_children_can_be_added_when_their_parent_succeeds(self, stage: Stage) -> None:
         path = stage.file("grown")
         kwargs = {"path": str(path), "depth": 2, "when": "finish", "fail_first": True}
         job = ended(sync.create_job("growing", [{"entrypoint": "job.grow", "kwargs": kwargs}]))
         assert (job.status, job.total_tasks) == ("SUCCEEDED", 7)
 
-    def test_a_child_that_cannot_be_added_fails_its_parent_and_nobody_else(self, stage: Stage) -> None:
+    def test_child_that_cannot_be_added_fails_only_its_parent(self, stage: Stage) -> None:
         path = str(stage.file("notes"))
         tasks = [{"entrypoint": "job.note", "kwargs": {"path": path, "text": n}} for n in range(20)]
         job = ended(sync.create_job("astray", [{"entrypoint": "job.astray", "kwargs": {"path": path}}, *tasks]))
         assert (job.status, job.completed_tasks, job.failed_tasks) == ("FAILED", 20, 1)
         assert "no run or map has this id" in str(job.tasks[0].error_message)
 
-    def test_children_without_a_key_are_known_by_the_order_of_calls(self, stage: Stage) -> None:
+    def test_children_without_a_key_are_identified_by_the_order_of_calls(self, stage: Stage) -> None:
         path = stage.file("notes")
         kwargs = {"path": str(path), "children": 3}
         job = ended(sync.create_job("growing", [{"entrypoint": "job.grow_unnamed", "kwargs": kwargs}]))
@@ -112,7 +112,7 @@ class TestRunning:
         (join,) = [one for one in job.tasks if one.entrypoint == "job.total"]
         assert join.result() == {"sum": 15, "offsets": list(range(6))}
 
-    def test_maps_within_maps(self, stage: Stage) -> None:
+    def test_maps_can_be_nested(self, stage: Stage) -> None:
         path = stage.file("totals")
         handle = sync.map("job.nest", list(range(20)), chunk_size=5, path=str(path))
         job = ended(handle.job_id)
@@ -120,13 +120,13 @@ class TestRunning:
         sums = sorted(task.result()["sum"] for task in job.tasks if task.entrypoint == "job.total")
         assert (sums, lines(path)) == ([10, 35, 60, 85], ["total"] * 4)
 
-    def test_results_that_are_too_large_for_a_row_are_streamed_too(self, stage: Stage) -> None:
+    def test_results_that_are_too_large_for_a_row_can_be_collected(self, stage: Stage) -> None:
         handle = sync.map("job.large", list(range(5)), chunk_size=1)
         join = sync.collect(handle, into="job.lengths")
         ended(handle.job_id)
         assert sync.get_task(join).result() == [5, "xxxxx1", "xxxxx4", [200_001] * 5]
 
-    def test_only_what_failed_is_retried_and_then_the_join(self, stage: Stage) -> None:
+    def test_only_failed_tasks_are_retried_and_then_the_join_runs(self, stage: Stage) -> None:
         path = stage.file("flag")
         handle = sync.map("job.fail_some", list(range(60)), chunk_size=1, path=str(path), every=10)
         join = sync.collect(handle, into="job.count", path=str(path))
@@ -141,7 +141,7 @@ class TestRunning:
         assert lines(stage.file("flag.ran"))[len(before) :][-1] == "join"
         assert sorted(lines(stage.file("flag.ran"))[len(before) : -1], key=int) == [str(n) for n in range(0, 60, 10)]
 
-    def test_a_cancelled_job_stops_what_runs_and_starts_nothing(self, stage: Stage) -> None:
+    def test_cancelled_job_stops_its_running_tasks_and_starts_no_others(self, stage: Stage) -> None:
         path = stage.file("held")
         job = sync.create_job("held", [{"entrypoint": "job.hold", "kwargs": {"path": str(path)}}] * 20)
         stage.said("held", 2)
@@ -154,14 +154,14 @@ class TestRunning:
         with pytest.raises(JobEnded):
             sync.add_task_to_job(job.id, "job.note", {"path": str(path)})
 
-    def test_a_job_out_of_time_fails(self, stage: Stage) -> None:
+    def test_job_past_its_timeout_fails(self, stage: Stage) -> None:
         path = stage.file("held")
         job = sync.create_job("slow", [{"entrypoint": "job.hold", "kwargs": {"path": str(path)}}] * 3, timeout=0.5)
         job = ended(job, 30)
         assert (job.status, job.cancelled_tasks) == ("FAILED", 3)
         assert "timed out" in job.reason
 
-    def test_temporary_resources_go_when_the_job_has_ended(self, stage: Stage) -> None:
+    def test_temporary_resources_are_removed_after_the_job_has_ended(self, stage: Stage) -> None:
         file, folder, kept = stage.file("a.tmp"), stage.file("folder"), stage.file("kept.tmp")
         folder.mkdir()
         (folder / "b").touch()
@@ -180,7 +180,7 @@ class TestRunning:
         with pytest.raises(JobEnded):
             sync.remove_with_job(file, job_id=ended(job).id)
 
-    async def test_the_samples_of_the_source(self, stage: Stage) -> None:
+    async def test_samples_of_the_source_run(self, stage: Stage) -> None:
         from holdfast.jobs import (
             add_task_to_job,
             cancel_job,

@@ -1,4 +1,4 @@
-"""Datasets: cut without being read, read without the rest, and stable while others write."""
+"""Datasets: split without being read, read in parts, and stable during concurrent writes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TestPostgres:
         connection.execute("insert into shop.sales select n * 3, n / 2.0, 'n' || n from generate_series(1, 1000) as n")
         return PostgresTable(database_url, "shop.sales")
 
-    def test_parts_hold_every_row_once(self, table: PostgresTable) -> None:
+    def test_parts_contain_every_row_once(self, table: PostgresTable) -> None:
         parts = table.parts(150)
         rows = [row for part in parts for row in table.read(part)]
         assert [part.limit for part in parts] == [150] * 6 + [100]
@@ -44,13 +44,13 @@ class TestPostgres:
         assert [row["id"] for row in rows] == list(range(3, 3001, 3))
         assert rows[1]["note"] == "n2"
 
-    def test_parts_are_cut_again(self, table: PostgresTable) -> None:
+    def test_parts_can_be_split_again(self, table: PostgresTable) -> None:
         for part in table.parts(400):
             pieces = table.parts(37, part)
             assert [row for piece in pieces for row in table.read(piece)] == table.read(part)
             assert pieces[0].offset == part.offset
 
-    def test_writes_of_others_change_only_what_the_meaning_says(
+    def test_concurrent_writes_change_parts_only_as_documented(
         self, table: PostgresTable, connection: psycopg.Connection[Any]
     ) -> None:
         parts = table.parts(250)
@@ -61,7 +61,7 @@ class TestPostgres:
         assert ("inside" in found, "below" in found, "above" in found, "n2" in found) == (True, False, False, False)
         assert "read as they are then" in View(table, parts[0]).meaning
 
-    def test_any_type_of_key_will_do(self, connection: psycopg.Connection[Any], database_url: str) -> None:
+    def test_key_may_have_any_type(self, connection: psycopg.Connection[Any], database_url: str) -> None:
         connection.execute("create table things (id uuid primary key default gen_random_uuid(), name text, at date)")
         connection.execute(
             "insert into things (name, at) select chr(39) || n, '2026-01-01'::date + n % 7 "
@@ -73,7 +73,7 @@ class TestPostgres:
             assert sorted(row["name"] for row in rows) == sorted(f"'{n}" for n in range(1, 501))
             assert sum(part.limit for part in table.parts(40)) == 500
 
-    def test_equal_keys_stay_together(self, connection: psycopg.Connection[Any], database_url: str) -> None:
+    def test_equal_keys_are_in_the_same_part(self, connection: psycopg.Connection[Any], database_url: str) -> None:
         connection.execute("create table dull (id int, n int)")
         connection.execute("insert into dull select n / 10, n from generate_series(0, 99) as n")
         table = PostgresTable(database_url, "dull")
@@ -86,13 +86,13 @@ class TestPostgres:
         assert PostgresTable(database_url, "nothing").parts(10) == []
         assert View.of(PostgresTable(database_url, "nothing")).read() == []
 
-    def test_a_table_that_is_gone_is_told(self, table: PostgresTable) -> None:
+    def test_missing_table_is_reported(self, table: PostgresTable) -> None:
         parts = table.parts(10)
         table.drop()
-        with pytest.raises(DatasetChanged, match="gone"):
+        with pytest.raises(DatasetChanged, match="no longer exists"):
             table.read(parts[0])
 
-    def test_a_secret_stays_where_it_is(
+    def test_password_in_the_url_is_not_stored(
         self, table: PostgresTable, monkeypatch: pytest.MonkeyPatch, database_url: str
     ) -> None:
         monkeypatch.setenv("SHOP_URL", database_url)
@@ -126,7 +126,7 @@ class TestParquet:
             )
         return ParquetFiles(str(tmp_path)).pinned()
 
-    def test_parts_hold_every_row_once(self, files: ParquetFiles) -> None:
+    def test_parts_contain_every_row_once(self, files: ParquetFiles) -> None:
         numbers = [*range(1000), 10_000, *range(20_000, 20_437)]
         for size in (1, 99, 100, 101, 1438, 9999):
             parts = files.parts(size)
@@ -158,10 +158,10 @@ class TestParquet:
         with pytest.raises(DatasetChanged, match="has changed"):
             files.read(last)
         (tmp_path / "2.parquet").unlink()
-        with pytest.raises(DatasetChanged, match="is gone"):
+        with pytest.raises(DatasetChanged, match="can no longer be read"):
             files.read(last)
 
-    def test_columns_patterns_and_references(self, files: ParquetFiles, tmp_path: Path) -> None:
+    def test_columns_patterns_and_references_are_supported(self, files: ParquetFiles, tmp_path: Path) -> None:
         one = ParquetFiles(f"{tmp_path}/[01].parquet", columns=("t",)).pinned()
         assert len(View.of(one)) == 1001
         view = View(one, one.parts(500)[2])
@@ -186,7 +186,7 @@ class TestClickHouse:
 
         return int(json.loads((directory / ".holdfast-host").read_text())["pid"])
 
-    def test_parts_hold_every_row_once(self, table: ClickHouseTable) -> None:
+    def test_parts_contain_every_row_once(self, table: ClickHouseTable) -> None:
         parts = table.parts(150)
         assert [part.limit for part in parts] == [150] * 6 + [100]
         rows = [row for part in parts for row in table.read(part)]
@@ -196,7 +196,7 @@ class TestClickHouse:
             pieces = table.parts(40, part)
             assert [row for piece in pieces for row in table.read(piece)] == table.read(part)
 
-    def test_an_order_of_several_columns(self, directory: Path) -> None:
+    def test_table_may_be_ordered_by_several_columns(self, directory: Path) -> None:
         rows = [{"day": f"2026-01-{n % 3 + 1:02}", "n": n} for n in range(300)]
         table = ClickHouseTable.write(directory, "days", rows, order_by=("day", "n"))
         parts = table.parts(70)
@@ -207,7 +207,7 @@ class TestClickHouse:
         from holdfast.jobs.datasets import hosting
 
         parts = table.parts(250)
-        hosting.ask(str(directory), "insert into sales values (501, 'inside', 0), (99999, 'above', 0)")
+        hosting.query(str(directory), "insert into sales values (501, 'inside', 0), (99999, 'above', 0)")
         found = [row["name"] for part in parts for row in table.read(part)]
         assert len(found) == len(set(found)) == 1001
         assert "inside" in found
@@ -235,7 +235,7 @@ class TestClickHouse:
         assert table.count() == 1000
         assert self.host(directory) != first
 
-    def test_a_host_that_nobody_asks_ends_by_itself(self, table: ClickHouseTable, directory: Path) -> None:
+    def test_idle_host_exits(self, table: ClickHouseTable, directory: Path) -> None:
         host = self.host(directory)
 
         def gone() -> bool:
@@ -248,10 +248,10 @@ class TestClickHouse:
         assert not (directory / ".holdfast-host").exists()
         assert table.count() == 1000
 
-    def test_what_is_not_there_is_told(self, table: ClickHouseTable, tmp_path: Path) -> None:
+    def test_missing_directory_or_table_is_reported(self, table: ClickHouseTable, tmp_path: Path) -> None:
         part = table.parts(10)[0]
         table.drop()
-        with pytest.raises(DatasetChanged, match="is not in"):
+        with pytest.raises(DatasetChanged, match="is no longer in"):
             table.read(part)
         with pytest.raises(HoldfastError, match="no ClickHouse directory"):
             ClickHouseTable(str(tmp_path / "none"), "t", order_by="id").parts(10)

@@ -1,4 +1,4 @@
-"""Runs that wait for runs."""
+"""Runs that depend on other runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_run_starts_when_all_it_waits_for_have_succeeded(stage: Stage) -> None
     assert [claim.run_id for claim in stage.claim()] == [last.id]
 
 
-def test_a_batch_may_hold_its_own_order(stage: Stage) -> None:
+def test_runs_of_a_batch_may_depend_on_each_other(stage: Stage) -> None:
     a, b, c = new_id(), new_id(), new_id()
     stage.submit(new_run(c, on=[b]), new_run(b, on=[a]), new_run(a))
     assert stage.drain() == [a, b, c]
@@ -50,9 +50,7 @@ def test_a_batch_may_hold_its_own_order(stage: Stage) -> None:
     ],
 )
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-def test_each_policy_says_which_ending_it_waits_for(
-    stage: Stage, ending: str, policy: str, status: str, late: bool
-) -> None:
+def test_each_policy_waits_for_its_outcome(stage: Stage, ending: str, policy: str, status: str, late: bool) -> None:
     a = new_run()
     b = new_run(on=[Dependency(a.id, policy)])
     stage.submit(*([a] if late else [a, b]))
@@ -65,7 +63,7 @@ def test_each_policy_says_which_ending_it_waits_for(
         assert stage.reason(b.id).startswith(f"unreachable: {a.id} ended")
 
 
-def test_what_can_never_start_takes_along_what_waits_for_it(stage: Stage) -> None:
+def test_unreachable_run_ends_together_with_its_dependents(stage: Stage) -> None:
     a, b, c, d = (new_id() for _ in range(4))
     after_all, if_wrong = new_id(), new_id()
     stage.submit(
@@ -81,7 +79,7 @@ def test_what_can_never_start_takes_along_what_waits_for_it(stage: Stage) -> Non
     assert [claim.run_id for claim in stage.claim()] == [after_all]
 
 
-def test_a_long_chain_falls_in_one_transaction(stage: Stage) -> None:
+def test_long_chain_of_unreachable_runs_ends_in_one_transaction(stage: Stage) -> None:
     ids = [new_id() for _ in range(2000)]
     stage.submit(*(new_run(id_, on=ids[i - 1 : i]) for i, id_ in enumerate(ids)))
     stage.fail(stage.claim())
@@ -108,7 +106,7 @@ def test_cancelling_a_pending_run_decides_about_its_dependents(stage: Stage) -> 
     assert [claim.run_id for claim in stage.claim()] == [c.id]
 
 
-def test_the_loss_of_a_worker_decides_too(stage: Stage) -> None:
+def test_dependents_are_decided_when_a_lost_run_fails(stage: Stage) -> None:
     policy = '{"max_attempts": 1}'
     a = new_run(policy=policy)
     b = new_run(on=[a.id])
@@ -122,14 +120,14 @@ def test_the_loss_of_a_worker_decides_too(stage: Stage) -> None:
     assert stage.statuses(a.id, b.id) == ["FAILED", "CANCELLED"]
 
 
-def test_nobody_waits_for_a_run_that_does_not_exist(stage: Stage) -> None:
+def test_dependency_on_an_unknown_run_is_refused(stage: Stage) -> None:
     ghost = new_id()
     with pytest.raises(RunNotFound, match=ghost):
         stage.submit(new_run(on=[ghost]))
     assert stage.rows("select count(*) from holdfast.runs") == [(0,)]
 
 
-def test_time_and_dependencies_are_both_waited_for(stage: Stage) -> None:
+def test_run_waits_for_both_its_start_time_and_its_dependencies(stage: Stage) -> None:
     from datetime import timedelta
 
     a = new_run()
@@ -142,12 +140,12 @@ def test_time_and_dependencies_are_both_waited_for(stage: Stage) -> None:
     assert stage.drain() == [b.id]
 
 
-def test_wrong_counts_heal_from_the_rows(stage: Stage) -> None:
+def test_wrong_counts_are_corrected_from_the_rows(stage: Stage) -> None:
     a, x = new_run(), new_run()
     b, c = new_run(on=[a.id]), new_run(on=[x.id])
     d = new_run(on=[c.id])
     stage.submit(a, b, x, c, d)
-    # As if somebody had ended both and forgotten those who wait.
+    # As if both had ended without updating their dependents.
     ways = {a.id: Succeeded("null"), x.id: Failed(ERROR, retryable=False)}
     settlements = [settle(claim, ways[claim.run_id], 0.5) for claim in stage.claim()]
     stage.do(lambda: iter(leases.settle(stage.worker, settlements)))

@@ -1,4 +1,4 @@
-"""Jobs, as operations: they count their runs, end with the last of them, stop, and are reopened."""
+"""The operations of jobs: they count their runs, end with the last of them, are stopped and reopened."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_tasks_of_the_oldest_job_come_first_in_the_order_they_were_listed(stage:
     assert stage.drain() == [stage.tasks(young)[5], *stage.tasks(old)[:5], late, *stage.tasks(young)[:5]]
 
 
-def test_a_retried_task_keeps_the_place_of_its_job(stage: Stage) -> None:
+def test_retried_task_keeps_the_queue_position_of_its_job(stage: Stage) -> None:
     old = stage.job(new_run(policy='{"delays": [0]}'))
     claims = stage.claim()
     young = stage.job(new_run())
@@ -54,7 +54,7 @@ def test_a_retried_task_keeps_the_place_of_its_job(stage: Stage) -> None:
     assert stage.drain() == [*stage.tasks(old), *stage.tasks(young)]
 
 
-def test_a_critical_failure_reaches_the_job(stage: Stage) -> None:
+def test_failure_of_a_critical_task_fails_the_job(stage: Stage) -> None:
     job_id = stage.job(new_run(), new_run())
     a, b = stage.claim()
     stage.fail([a])
@@ -64,7 +64,7 @@ def test_a_critical_failure_reaches_the_job(stage: Stage) -> None:
     assert (job.status, job.succeeded, job.failed) == (Status.FAILED, 1, 1)
 
 
-def test_a_failure_that_is_not_critical_does_not(stage: Stage) -> None:
+def test_failure_of_a_noncritical_task_does_not_fail_the_job(stage: Stage) -> None:
     job_id = stage.job(new_run(policy='{"critical": false}'), new_run())
     a, b = stage.claim()
     stage.fail([a])
@@ -72,7 +72,7 @@ def test_a_failure_that_is_not_critical_does_not(stage: Stage) -> None:
     assert stage.get_job(job_id).status is Status.SUCCEEDED
 
 
-def test_what_only_had_no_reason_to_start_leaves_the_job_a_success(stage: Stage) -> None:
+def test_job_succeeds_although_a_task_had_no_reason_to_start(stage: Stage) -> None:
     a = new_run()
     job_id = stage.job(a, new_run(on=[Dependency(a.id, "failure")]))
     stage.drain()
@@ -80,7 +80,7 @@ def test_what_only_had_no_reason_to_start_leaves_the_job_a_success(stage: Stage)
     assert (job.status, job.succeeded, job.cancelled) == (Status.SUCCEEDED, 1, 1)
 
 
-def test_a_job_of_which_a_critical_task_was_cancelled_failed(stage: Stage) -> None:
+def test_job_fails_if_a_critical_task_was_cancelled(stage: Stage) -> None:
     job_id = stage.job(new_run(), new_run())
     stage.do(lambda: ops.cancel(stage.tasks(job_id)[0], "not this one"))
     stage.drain()
@@ -121,7 +121,7 @@ def test_a_task_adds_only_while_it_holds_its_lease(stage: Stage) -> None:
 
 
 def test_children_of_an_attempt_by_an_earlier_version_are_found_by_their_ids(stage: Stage) -> None:
-    """It knew a child by an id made of its name alone."""
+    """It derived the id of a child only from its name."""
     job_id = stage.job(new_run(policy='{"delays": [0]}'))
     (first,) = stage.claim()
     name, map_name = KnownAs(first.run_id, "key x"), KnownAs(first.run_id, "map call 2")
@@ -148,7 +148,7 @@ def test_children_of_an_attempt_by_an_earlier_version_are_found_by_their_ids(sta
     stage.drain()
 
 
-def test_children_come_with_the_finish_or_not_at_all(stage: Stage) -> None:
+def test_children_are_added_with_their_parents_success_or_not_at_all(stage: Stage) -> None:
     job_id = stage.job(new_run(), new_run())
     parent, failing = stage.claim()
     child = replace(new_run(derived_id(parent.run_id, "child")), job_id=job_id, parent_id=parent.run_id)
@@ -173,7 +173,7 @@ def test_children_of_the_last_task_keep_the_job_open(stage: Stage) -> None:
     assert stage.get_job(job_id).status is Status.SUCCEEDED
 
 
-def test_only_what_failed_is_done_again(stage: Stage) -> None:
+def test_only_failed_tasks_run_again(stage: Stage) -> None:
     a, b, c, d = (new_run() for _ in range(4))
     b, c = replace(b, depends_on=(Dependency(a.id),)), replace(c, depends_on=(Dependency(b.id),))
     job_id = stage.job(a, b, c, d)
@@ -206,7 +206,7 @@ def test_retrying_one_run_reopens_its_job_unless_that_succeeded(stage: Stage) ->
         stage.do(lambda: ops.retry(stage.tasks(lucky)[0], "me"))
 
 
-def test_retrying_one_run_of_a_cancelled_job_strands_none_of_the_others(stage: Stage) -> None:
+def test_retrying_one_run_of_a_cancelled_job_leaves_no_other_run_stuck(stage: Stage) -> None:
     a = new_run()
     job_id = stage.job(a, *(new_run() for _ in range(4)), new_run(on=[a.id]))
     first, running, *others, alone, after = stage.tasks(job_id)
@@ -222,7 +222,7 @@ def test_retrying_one_run_of_a_cancelled_job_strands_none_of_the_others(stage: S
     assert stage.get_job(job_id).status is Status.SUCCEEDED
 
 
-def test_retrying_one_run_reopens_what_it_kept_from_starting(stage: Stage) -> None:
+def test_retrying_one_run_reopens_its_unreachable_dependents(stage: Stage) -> None:
     a, b, x = new_run(), new_run(), new_run()
     c = new_run(on=[a.id])
     d = new_run(on=[c.id])
@@ -237,7 +237,7 @@ def test_retrying_one_run_reopens_what_it_kept_from_starting(stage: Stage) -> No
     assert stage.drain() == [b.id, e.id]
 
 
-def test_retrying_what_cannot_start_says_what_to_do(stage: Stage) -> None:
+def test_retrying_an_unreachable_run_is_refused_with_advice(stage: Stage) -> None:
     a = new_run()
     job_id = stage.job(a, new_run(on=[a.id]))
     stage.fail(stage.claim())
@@ -259,20 +259,20 @@ def test_a_join_runs_once_after_the_whole_map(stage: Stage) -> None:
     assert stage.get_job(job_id).status is Status.SUCCEEDED
 
 
-def test_a_join_of_nothing_runs_at_once(stage: Stage) -> None:
+def test_join_of_an_empty_map_runs_immediately(stage: Stage) -> None:
     job_id = stage.job()
     map_id = stage.map(job_id, 0)
     join = stage.add(job_id, new_run(on=[map_id]))[0].run.id
     assert stage.drain() == [join]
 
 
-def test_a_map_asked_twice_is_made_once(stage: Stage) -> None:
+def test_map_requested_twice_is_created_once(stage: Stage) -> None:
     job_id = stage.job(new_run())
     assert stage.map(job_id, 3) == stage.map(job_id, 3)
     assert stage.get_job(job_id).total == 4
 
 
-def test_a_job_retried_runs_what_failed_and_then_the_join(stage: Stage) -> None:
+def test_retried_job_runs_failed_tasks_and_then_the_join(stage: Stage) -> None:
     job_id = stage.job()
     map_id = stage.map(job_id, 1000)
     join = stage.add(job_id, new_run(on=[map_id]))[0].run.id
@@ -287,7 +287,7 @@ def test_a_job_retried_runs_what_failed_and_then_the_join(stage: Stage) -> None:
     assert (job.status, job.succeeded, job.broken) == (Status.SUCCEEDED, 1001, 0)
 
 
-def test_a_job_that_two_would_end_is_ended_and_counted_once(stage: Stage) -> None:
+def test_job_ended_by_two_concurrent_transactions_is_counted_once(stage: Stage) -> None:
     job_id = stage.job(new_run())
     stage.do(lambda: iter(jobs.hold(job_id, timedelta(hours=1))))
     stage.drain()
@@ -304,7 +304,7 @@ def test_a_job_that_two_would_end_is_ended_and_counted_once(stage: Stage) -> Non
     assert stage.rows("select sum(amount) from holdfast.tallies where kind = 'job SUCCEEDED'") == [(1,)]
 
 
-def test_the_database_holds_jobs_to_their_rules(stage: Stage) -> None:
+def test_database_refuses_invalid_changes_of_jobs(stage: Stage) -> None:
     job_id = stage.job(new_run())
     stage.drain()
     wrong = [

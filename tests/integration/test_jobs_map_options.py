@@ -1,4 +1,4 @@
-"""The options of a map are those of a task: every slice is stored with them, and starts no earlier than they say."""
+"""A map has the same options as a task: they are stored with every slice, including the start time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_slices_of_a_map_are_stored_with_every_option_of_a_task(
     with psycopg.connect(database_url) as connection:
         (task,) = connection.execute(STORED, [job.id]).fetchall()
         slices = connection.execute(STORED, [handle.job_id]).fetchall()
-    # Either the stored time or the distance from the creation is the same for both.
+    # Either the stored time or its difference from the creation time is the same for both.
     other = 5 if isinstance(run_after, datetime) else 4
     task, *slices = [one[:other] + one[other + 1 :] for one in (task, *slices)]
     assert task[4] == run_after

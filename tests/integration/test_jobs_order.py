@@ -1,4 +1,4 @@
-"""Tasks of a job are listed and run in the order in which they were made, whatever made them."""
+"""Tasks of a job are listed and run in the order of their creation, however they were created."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def jobs(stage: Stage) -> Iterator[Jobs]:
 
 
 def made(jobs: Jobs) -> tuple[str, list[str]]:
-    """A job with tasks of every kind, and their names in the order in which they were made."""
+    """A job with tasks of every kind, and their names in the order of creation."""
     leaves = [{"entrypoint": "order.leaf", "kwargs": {"name": f"first {n}"}} for n in range(3)]
     job = jobs.create_job("ordered", leaves)
     names = [f"first {n}" for n in range(3)]
@@ -70,7 +70,7 @@ def test_tasks_of_a_job_run_in_order_of_creation(stage: Stage, jobs: Jobs) -> No
     assert [name for name in ran if name not in joins] == [*(name for name in names if name not in joins), "young"]
 
 
-def test_a_thousand_slices_stay_in_order_around_what_is_added_meanwhile(jobs: Jobs) -> None:
+def test_thousand_slices_keep_their_order_among_tasks_added_later(jobs: Jobs) -> None:
     job = jobs.create_job("large", [{"entrypoint": "order.leaf", "kwargs": {"name": "first"}}])
     handle = jobs.map("order.slice", range(1000), 1, options={"job_id": job.id}, name="slice")
     jobs.add_task_to_job(job.id, "order.leaf", {"name": "last"})

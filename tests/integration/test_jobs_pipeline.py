@@ -39,16 +39,16 @@ def run(directory: Path, database_url: str, *arguments: str) -> subprocess.Compl
 
 
 def whole(artifact: dict[str, Any]) -> Path:
-    """Where an artifact is, if it is still what its run has left there."""
+    """Return the path of an artifact, if it is unchanged since its run."""
     path = Path(artifact["path"])
     assert hashlib.sha256(path.read_bytes()).hexdigest() == artifact["sha256"]
     return path
 
 
-def test_the_sweep_from_the_command_line(tmp_path: Path, database_url: str) -> None:
-    told = run(tmp_path, database_url, "--sets", str(SETS))
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "SUCCEEDED, 6 of 6 tasks" in told.stdout
+def test_sweep_runs_from_the_command_line(tmp_path: Path, database_url: str) -> None:
+    output = run(tmp_path, database_url, "--sets", str(SETS))
+    assert output.returncode == 0, output.stdout + output.stderr
+    assert "SUCCEEDED, 6 of 6 tasks" in output.stdout
 
     with Client(Settings(database_url=database_url)) as client:
         (job,) = Jobs(client).list_jobs()
@@ -66,18 +66,18 @@ def test_the_sweep_from_the_command_line(tmp_path: Path, database_url: str) -> N
         assert disagreements(connection) == []
 
 
-def test_sets_that_the_model_refuses_end_the_sweep_with_a_reason(tmp_path: Path, database_url: str) -> None:
+def test_parameter_sets_that_the_model_rejects_end_the_sweep_with_a_reason(tmp_path: Path, database_url: str) -> None:
     path = tmp_path / "sets.parquet"
     good = write_sets(path, 20).pinned()
     rows = good.read(good.parts(20)[0])
     ParquetFiles.write(path, [{**rows[0], "region": "nowhere"}, *rows[1:]])
-    told = run(tmp_path, database_url, "--input", str(path))
-    assert told.returncode == 1, told.stdout + told.stderr
-    assert "FAILED" in told.stdout
-    assert "unknown region 'nowhere'" in told.stdout
+    output = run(tmp_path, database_url, "--input", str(path))
+    assert output.returncode == 1, output.stdout + output.stderr
+    assert "FAILED" in output.stdout
+    assert "unknown region 'nowhere'" in output.stdout
 
 
-def test_a_chart_of_one_dot_and_of_none() -> None:
+def test_chart_can_have_one_point_or_none() -> None:
     for points in ([], [("a<b", 0.1, 0.2)]):
         drawing = ET.fromstring(scatter(points, x="loss & gain", y="growth"))
         assert len(drawing.findall(f"{SVG}circle")) == 2 * len(points)

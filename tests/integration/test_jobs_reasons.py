@@ -1,4 +1,4 @@
-"""What jobs and their tasks say about how they ended, and that whatever ended badly can be retried."""
+"""The reasons that jobs and their tasks give for their end, and that they can be retried unless they succeeded."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_job_that_was_cancelled_or_succeeded_does_not_name_failed_tasks(stage: S
 
 def test_job_without_tasks_ends(stage: Stage, jobs: Jobs) -> None:
     job = jobs.create_job("empty", [])
-    assert jobs.get_job(job).status == "PENDING", "whoever made it may be about to add tasks"
+    assert jobs.get_job(job).status == "PENDING", "its creator may be about to add tasks"
     stage.rows("update holdfast.jobs set held_until = holdfast.now() where held_until is not null returning id")
     stage.do(ops.end_held_jobs)
     assert jobs.get_job(job).status == "SUCCEEDED"

@@ -1,4 +1,4 @@
-"""What cannot be mapped, read whole or collected is refused with one clear error when it is asked for."""
+"""Datasets and arguments that cannot be mapped, read or collected are rejected with one clear error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Parents that are attempted again: what an earlier attempt stored is found, and whatever differs is named.
 
-A parent follows a script of calls, another one on each attempt. A join that succeeds has the results of every slice of
-its map, in every one of these jobs.
+A parent follows a script of calls, a different one on each attempt. A join that succeeds has the results of every slice
+of its map, in every one of these jobs.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Script = list[Call]
 
 
 class Stumbled(Exception):
-    """The attempt ends here."""
+    """The attempt crashes here."""
 
 
 @task("retried.follow", executor="inline", retry=AGAIN)
 def follow(scripts: list[Script]) -> str:
-    """Follow the script of this attempt; the last one from then on."""
+    """Follow the script of this attempt, or the last script."""
     handles: list[Any] = []
     for call in scripts[min(current_run().attempt, len(scripts)) - 1]:
         try:
@@ -93,7 +93,7 @@ def other_leaf(number: int) -> int:
     return number
 
 
-# What the samples are given, attempt by attempt; and after how many calls the first attempt stumbles.
+# The inputs of the samples for each attempt, and the number of calls after which the first attempt crashes.
 ROWS: list[int] = []
 CALLS: list[int] = []
 
@@ -143,7 +143,7 @@ def followed(*scripts: Script) -> Any:
 
 
 def checked(job: Any) -> Any:
-    """The job, if every join of it that succeeded had the result of every slice."""
+    """Return the job, after checking that every successful join had the result of every slice."""
     for one in job.tasks:
         if one.entrypoint == "retried.join" and one.status == "SUCCEEDED":
             of_map = one.kwargs["results"]["$results"]
@@ -354,7 +354,7 @@ def test_handle_that_is_not_the_map_is_refused(stage: Stage) -> None:
 
 @pytest.fixture
 def stumbling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the first attempt of a sample stumble after so many calls."""
+    """Make the first attempt of a sample crash after a number of calls."""
     add = jobs.add_task_to_current_job
 
     async def stumble(*args: Any, **kwargs: Any) -> str:

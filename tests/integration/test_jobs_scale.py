@@ -1,10 +1,10 @@
-"""What jobs promise in the large: kills in the middle of nested maps, retry, cancel, and the order of a random graph.
+"""Guarantees of jobs at scale: kills in the middle of nested maps, retry, cancel, and the order of a random graph.
 
-Each test is small by default and takes seconds. `JOBS_SCALE=full` makes it as large as the promise:
+Each test is small by default and takes seconds. `JOBS_SCALE=full` runs it at full size:
 
     JOBS_SCALE=full python -m pytest tests/integration/test_jobs_scale.py -s
 
-Every judgement is made from the rows of the attempts, not from what tasks say of themselves.
+All checks use the rows of the attempts, not the output of tasks.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class TestKills:
     kills = size(3, 25)
     rows_of_a_chunk = 3  # which `job.nest` maps in slices of two: two children and a join for each chunk
 
-    def test_every_chunk_counts_once_and_no_child_is_doubled(self, stage: Stage, jobs: Jobs) -> None:
+    def test_every_chunk_is_counted_once_and_no_child_is_duplicated(self, stage: Stage, jobs: Jobs) -> None:
         began = time.monotonic()
         rows = list(range(self.chunks * self.rows_of_a_chunk))
         handle = jobs.map(
@@ -108,7 +108,7 @@ class TestKills:
         chance = random.Random(SEED)
         living = [stage.start("--slots", "2") for _ in range(2)]
         total = 4 * self.chunks
-        # At these moments of its progress, in random places, something is killed: a whole worker, as a rule.
+        # At these points of its progress something is killed at random: usually a whole worker.
         for moment in sorted(chance.sample(range(total // 10, total * 8 // 10), self.kills)):
             eventually(lambda moment=moment: jobs.get_job(job_id).completed_tasks >= moment, size(60, 600))
             victim = chance.randrange(len(living))
@@ -116,7 +116,7 @@ class TestKills:
             living[victim] = stage.start("--slots", "2")
 
     def _check_rows(self, stage: Stage, map_id: str, join_id: str) -> None:
-        """One success for each run, one child of each place, and a join that began after all chunks had ended."""
+        """One success for each run, one child for each slice, and a join that began after all chunks had ended."""
         assert (
             stage.query(
                 """select run_id from holdfast.attempts group by run_id
@@ -142,10 +142,10 @@ class TestKills:
 
 
 class TestRetry:
-    tasks, every = size(100, 1000), size(15, 143)  # either way the first of every so many fails: seven
+    tasks, every = size(100, 1000), size(15, 143)  # the first of each group of this size fails: seven in both cases
 
     @pytest.mark.usefixtures("worker")
-    def test_what_failed_runs_again_and_then_the_join(self, stage: Stage, jobs: Jobs) -> None:
+    def test_failed_tasks_run_again_and_then_the_join(self, stage: Stage, jobs: Jobs) -> None:
         path = stage.file("flag")
         handle = jobs.map("job.fail_some", range(self.tasks), chunk_size=1, path=str(path), every=self.every)
         join = jobs.collect(handle, into="job.count", path=str(path))
@@ -178,7 +178,7 @@ class TestCancel:
     slots, together = size(2, 8), size(10, 400)
 
     def test_nothing_starts_after_the_acknowledgement(self, stage: Stage, jobs: Jobs) -> None:
-        """Some runs stop when asked, some never look and are killed, most have not begun."""
+        """Some runs stop when asked, some never check and are killed, and most have not begun."""
         for _ in range(2):
             stage.start("--slots", str(self.slots), "--queues", "default")
         path, deaf = str(stage.file("held")), str(stage.file("deaf"))
@@ -212,7 +212,7 @@ class TestCancel:
 
 
 class TestGraph:
-    """A random graph without circles: every edge leads back to an earlier node."""
+    """A random acyclic graph: every edge leads to an earlier node."""
 
     nodes, edges = size(120, 2500), size(480, 10_000)
 
@@ -268,7 +268,7 @@ def meets(outcome: str, on: str) -> bool:
 
 
 def policy(chance: random.Random, outcome: str) -> str:
-    """Any policy, but as a rule one that this outcome meets: else hardly a run of the graph would ever start."""
+    """Any policy, but usually one that this outcome satisfies: otherwise hardly any run of the graph would start."""
     if chance.random() < 0.03:
         return chance.choice(("success", "failure", "always"))
     return chance.choice([on for on in ("success", "failure", "always") if meets(outcome, on)])

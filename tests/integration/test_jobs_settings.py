@@ -1,4 +1,4 @@
-"""Settings of the source's environment, on workers: its sample starts one, and a worker's time limit is its own."""
+"""Settings of the source's environment: its sample starts a worker, and each worker has its own time limit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The samples of the document that the jobs API comes from run as they are written there, their imports renamed; and
-so does every block of our own page about jobs."""
+"""The samples from the document that the jobs API is based on run unchanged except for their imports, and so does every
+block of our own page about jobs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ workers = await list_workers(status="active")
 
 
 async def performed(sample: str, **names: Any) -> dict[str, Any]:
-    """What is there after the lines of a sample."""
+    """Return the variables after running a sample."""
     body = textwrap.indent(renamed(sample), "    ")
     exec(compile(f"async def main():\n{body}\n    return locals()", "sample", "exec", dont_inherit=True), names)
     found: dict[str, Any] = await names["main"]()
@@ -197,7 +197,7 @@ async def test_management_of_workers_and_health(stage: Stage) -> None:
     assert all(sync.health_check()["checks"].values())
 
 
-def test_the_settings_of_the_source_mean_the_same_here(tmp_path: Path) -> None:
+def test_settings_of_the_source_have_the_same_meaning(tmp_path: Path) -> None:
     lines = (line.partition("#")[0].strip() for line in ENVIRONMENT.splitlines())
     given = dict(line.split("=", 1) for line in lines if line)
     with pytest.raises(ConfigurationError, match="HOLDFAST_LEASE_SECONDS"):
@@ -218,10 +218,10 @@ def test_every_block_of_the_page_runs(tmp_path: Path, database_url: str) -> None
     command = [sys.executable, "-m", "holdfast", "worker", "--tasks", "flow", "--slots", "4"]
     worker = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             [sys.executable, "page.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
         )
-        assert told.returncode == 0, told.stdout + told.stderr
+        assert output.returncode == 0, output.stdout + output.stderr
         eventually(lambda: not (tmp_path / "scratch.tmp").exists())
     finally:
         worker.terminate()

@@ -1,4 +1,4 @@
-"""Jobs that are stopped: nothing of them starts any more, what is pending ends, and a retry has to wait."""
+"""Jobs that are stopped: no more of their runs start, pending runs end, and a retry has to wait."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_a_stopped_job_starts_nothing_and_ends_cancelled(stage: Stage) -> None:
     assert {stage.reason(task) for task in stage.tasks(job_id)} == {"enough"}
 
 
-def test_what_a_stop_is_about_to_end_is_held(stage: Stage) -> None:
-    """Otherwise somebody else could end it, and a retry of the job bring it back, just before it is ended."""
+def test_runs_that_a_stop_is_about_to_end_are_locked(stage: Stage) -> None:
+    """Otherwise another session could end a run, and a retry of the job reopen it, just before the stop ends it."""
     first = new_run()
     job_id = stage.job(first, new_run(on=[first.id]))
     stage.do(lambda: ops.stop_job(job_id, Status.CANCELLED, "enough"))
@@ -72,7 +72,7 @@ def test_a_job_without_tasks_stops_at_once(stage: Stage) -> None:
     assert stage.get_job(job_id).status is Status.CANCELLED
 
 
-def test_a_stop_that_was_cut_off_and_a_deadline_that_passed_are_found(stage: Stage) -> None:
+def test_interrupted_stops_and_passed_deadlines_are_found(stage: Stage) -> None:
     cut = stage.job(new_run())
     late = stage.job(new_run(), timeout=timedelta(hours=1))
     stage.job(new_run(), timeout=timedelta(hours=9))
@@ -86,7 +86,7 @@ def test_a_stop_that_was_cut_off_and_a_deadline_that_passed_are_found(stage: Sta
     assert [job.id for job in stage.do(ops.jobs_to_stop)] == [late]
 
 
-def test_a_job_out_of_time_failed(stage: Stage) -> None:
+def test_job_past_its_deadline_is_failed(stage: Stage) -> None:
     job_id = stage.job(new_run(), timeout=timedelta(hours=1))
     stage.do(lambda: ops.stop_job(job_id, Status.FAILED, "timed out"))
     while not stage.do(lambda: ops.stop_some(job_id, "timed out")).done:
@@ -126,7 +126,7 @@ def test_a_stop_that_begins_during_a_retry_wins(stage: Stage) -> None:
     assert stage.status(failed) == "FAILED"
 
 
-def test_a_stop_that_comes_late_leaves_a_retried_job_alone(stage: Stage) -> None:
+def test_late_stop_does_not_affect_a_retried_job(stage: Stage) -> None:
     job_id = stage.job(new_run(), new_run())
     stage.stop_job(job_id)
     stage.do(lambda: ops.retry_failed_tasks(job_id, "me"))

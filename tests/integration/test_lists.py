@@ -1,4 +1,4 @@
-"""Lists by every filter: they find what is there, and read few rows however many there are."""
+"""Lists by every filter: they are complete, and read few rows however many there are."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from holdfast.runtime.settings import Settings
 from holdfast.sql.statement import Rows, Statement
 from tests.explorer.wire import compiled
 
-# How many rows a plan reads depends on what deleted rows left in the tables.
+# How many rows a plan reads depends on dead rows in the tables.
 pytestmark = pytest.mark.fresh_database
 
 
 def matching(runs: list[tuple[Any, ...]], question: dict[str, Any]) -> list[str]:
-    """What a list has to find, by looking at every run."""
+    """The expected list, determined by examining every run."""
     return [
         id_
         for id_, status, queue, task, tags in runs
@@ -51,7 +51,7 @@ def test_pages_of_every_combination_of_filters_add_up_to_the_whole_list(database
 
 
 def rows_read(connection: psycopg.Connection[Any], question: dict[str, Any]) -> int:
-    """How many rows the server goes over to answer a question."""
+    """How many rows the server reads for a query."""
     total = 0
 
     def count(node: dict[str, Any]) -> int:
@@ -88,7 +88,7 @@ def test_a_list_by_one_filter_or_by_a_status_and_a_queue_reads_few_of_many_rows(
 def test_a_client_returns_an_empty_page_only_at_the_end_of_the_list(database_url: str) -> None:
     lists.fill(database_url, 60_000)
     with Client(Settings(database_url=database_url)) as client:
-        # Interleaved without an overlap: no index answers this, and one look is not enough.
+        # Interleaved without an overlap: no index finds these, and one step is not enough.
         page = client.list(queue="common", model="common", tag="common")
         seen = len(page)
         while page.next_cursor is not None:

@@ -1,4 +1,4 @@
-"""Errors that name the cause and the way out, and what a worker says first."""
+"""Errors that name the cause and the solution, and the first log lines of a worker."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_closed_asynchronous_client_says_so(database_url: str, settings:
     await client.close()
 
 
-async def test_a_closed_client_of_the_api_says_so() -> None:
+async def test_closed_http_client_says_so() -> None:
     client = HttpClient("http://127.0.0.1:1", settings=Settings())
     client.close()
     with pytest.raises(ClientClosed, match="this HttpClient is closed"):

@@ -1,4 +1,4 @@
-"""Migrations: once, in order, whoever starts them, without standing in anybody's way for long."""
+"""Migrations: applied once and in order, by any process, without blocking other sessions for long."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def test_upgrading_again_changes_nothing(empty_url: str) -> None:
         assert connection.execute("select oid, relname from pg_class order by 1").fetchall() == before
 
 
-def test_many_may_start_it_at_once(empty_url: str) -> None:
+def test_concurrent_upgrades_apply_each_migration_once(empty_url: str) -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(migrate.upgrade, [empty_url] * 4))
     with psycopg.connect(empty_url) as connection:
         assert migrate.current(connection) == migrate.latest()
 
 
-def test_each_step_is_taken_or_not_at_all(empty_url: str) -> None:
-    """A migration that fails leaves the database at the one before it."""
+def test_each_migration_is_applied_completely_or_not_at_all(empty_url: str) -> None:
+    """A failed migration leaves the database at the previous one."""
     good = Migration("0001", "good", "create table holdfast.good ()")
     bad = Migration("0002", "bad", "create table holdfast.half (); select 1 / 0")
     with pytest.raises(Exception, match="division by zero"):
@@ -75,7 +75,7 @@ def test_each_step_is_taken_or_not_at_all(empty_url: str) -> None:
 
 
 def test_migration_is_rolled_back_and_retried_until_the_table_is_free(empty_url: str) -> None:
-    """While it waits for a lock, every statement that comes after it waits as well."""
+    """While it waits for a lock, all later statements on the table wait too."""
     good = Migration("0001", "good", "create table holdfast.busy (n integer)")
     further = Migration("0002", "alter", "alter table holdfast.busy add m integer")
     alembic_run.run(empty_url, [good])
@@ -125,7 +125,7 @@ def test_a_database_whose_encoding_is_not_utf8_is_refused_by_name(server_url: st
 
 
 def test_migration_of_tables_that_statements_use_together_causes_no_deadlock(empty_url: str) -> None:
-    """Each session locks the second table first: one that got in between would hold what the migration waits for."""
+    """Each session locks the second table first: one in between would hold a lock that the migration needs."""
     good = Migration("0001", "good", "create table holdfast.a (n integer); create table holdfast.b (n integer)")
     further = Migration("0002", "alter", "alter table holdfast.a add m integer; alter table holdfast.b add m integer")
     alembic_run.run(empty_url, [good])
@@ -155,7 +155,7 @@ def test_migration_of_tables_that_statements_use_together_causes_no_deadlock(emp
 def test_migration_waits_longer_for_each_lock_after_short_waits_failed(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where some statement always holds the table, only a longer wait gets past it."""
+    """If some statement always holds the table, only a longer wait succeeds."""
     monkeypatch.setattr(alembic_run, "_QUIET_SECONDS", 0.1)
     monkeypatch.setattr(alembic_run, "_LOCK_SECONDS", (0.05, 30.0))
     good = Migration("0001", "good", "create table holdfast.busy (n integer)")

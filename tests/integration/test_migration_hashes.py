@@ -41,7 +41,7 @@ def record(url: str, number: str, sha256: str) -> None:
 
 
 def forget(url: str) -> None:
-    """Leave the database as releases before the first recorded hash left it."""
+    """Remove the recorded hashes, as in databases of early releases."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("alter table holdfast.migration drop column sha256")
 

@@ -1,4 +1,4 @@
-"""With the server's queue of notifications full, work goes on: a doorbell only shortens the wait."""
+"""Everything works while the server's notification queue is full: a doorbell only shortens the wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.integration.worker_support import Stage
 
 
 def fill(connection: psycopg.Connection) -> None:
-    """Notify until the server refuses to take more."""
+    """Send notifications until the server rejects them."""
     for n in range(1000):
         try:
             connection.execute("select pg_notify('elsewhere', repeat('x', 7000) || %s)", [str(n)])
@@ -31,7 +31,7 @@ def fill(connection: psycopg.Connection) -> None:
 
 @pytest.fixture
 def full_url(home: Path) -> Iterator[str]:
-    """A database on a server whose queue of notifications is as small as can be, and full."""
+    """A database on a server whose notification queue has the minimum size and is full."""
     with ensure_running(home, durable=False) as server, psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("alter system set max_notify_queue_pages = 64")
     with ensure_running(home, durable=False) as server:
@@ -40,7 +40,7 @@ def full_url(home: Path) -> Iterator[str]:
             psycopg.connect(server.url, autocommit=True) as listener,
             psycopg.connect(server.url, autocommit=True) as connection,
         ):
-            # Somebody listens, and is stuck in a transaction: nothing leaves the queue.
+            # A listener is stuck in a transaction, so nothing leaves the queue.
             listener.execute("listen elsewhere")
             listener.execute("begin")
             listener.execute("select 1")
@@ -56,13 +56,13 @@ def test_each_run_is_submitted_once_while_the_notification_queue_is_full(full_ur
         assert client.submit("mock", {"seconds": 0}, key="k", queue="other").id == keyed.id
         many = client.submit_many("mock", [{"seconds": 0}, {"seconds": 1}])
         assert {run.id for run in client.list()} == {first.id, keyed.id, *(run.id for run in many)}
-        # For a while the client does not even try.
-        assert not client._links.get().bell.rides("a queue that was never rung")
+        # For a while, the client does not try to send hints with statements.
+        assert not client._links.get().bell.may_send_inline("a queue that was never rung")
         assert client.cancel(first).status == "CANCELLED"
         assert client.retry(first).status == "PENDING"
 
 
-async def test_an_asynchronous_client_submits_too(full_url: str) -> None:
+async def test_asynchronous_client_submits_while_the_notification_queue_is_full(full_url: str) -> None:
     async with AsyncClient(Settings(database_url=full_url)) as client:
         run = await client.submit("mock", {"seconds": 0})
         assert run.created

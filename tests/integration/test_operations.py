@@ -1,4 +1,4 @@
-"""docs/operations.md: its commands run as they stand, and what it names is there."""
+"""docs/operations.md: its commands run unchanged, and everything that it names exists."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_commands_of_the_page_for_roles_poolers_and_backups_work(
         monkeypatch.delenv("HOLDFAST_TEST_RUN_DIRECTORY")
         monkeypatch.setenv("HOLDFAST_DATABASE_URL", restored)
         monkeypatch.chdir(tmp_path)
-        # The server of the tests does without fsync, and no worker is at work.
+        # The server of the tests runs without fsync, and there is no worker.
         wrong = {found.name for found in examine() if found.state in (State.FAIL, State.WARN)}
         assert wrong <= {"durability", "workers"}
         with psycopg.connect(restored, autocommit=True) as connection:

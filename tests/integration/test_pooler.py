@@ -116,7 +116,7 @@ def test_a_run_is_cancelled_and_retried_through_a_pooler(stage: Stage) -> None:
     stage.client.cancel(reopened)
 
 
-def test_a_killed_worker_is_survived_through_a_pooler(stage: Stage) -> None:
+def test_runs_of_a_killed_worker_are_rescued_through_a_pooler(stage: Stage) -> None:
     run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
     first = stage.start("--slots", "1")
     stage.said("started")
@@ -218,7 +218,7 @@ def test_a_listener_reports_once_that_a_pooler_does_not_forward_notifications(
         return await real(*args, **kwargs)
 
     monkeypatch.setattr(AsyncOwnConnection, "connect", connect)
-    unsubscribe = observe.subscribe(lambda _, fields: said.append(fields), lambda event: event == "listener.deaf")
+    unsubscribe = observe.subscribe(lambda _, fields: said.append(fields), lambda event: event == "listener.blocked")
 
     async def listen() -> None:
         listening = asyncio.create_task(listen_to(pooled_url).listen(lambda _: None))
@@ -237,7 +237,7 @@ def test_a_listener_reports_once_that_a_pooler_does_not_forward_notifications(
 def test_prepared_statements_can_be_enabled_for_a_pooler_that_supports_them(
     server_url: str, database_url: str, tmp_path: Path
 ) -> None:
-    """Here one server process stands for a PgBouncer that follows its clients' prepared statements."""
+    """A single server process simulates a PgBouncer that tracks its clients' prepared statements."""
     with pgbouncer(server_url, default_pool_size=1) as url:
         shared = with_database(url, str(conninfo_to_dict(database_url)["dbname"]))
         settings = Stage(database_url, tmp_path).settings

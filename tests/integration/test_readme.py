@@ -1,4 +1,4 @@
-"""The README's example does what the README says, and the page about Python what that page says."""
+"""The example of the README and the blocks of the page about Python work as documented."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def example() -> str:
     return found[1]
 
 
-def beside_a_worker(directory: Path, database_url: str, tasks: str, program: str) -> str:
-    """What a program prints while a worker executes what it submits; both have to end well."""
+def run_with_a_worker(directory: Path, database_url: str, tasks: str, program: str) -> str:
+    """Return the output of a program whose runs a worker executes; both must succeed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     env = kept | {"HOLDFAST_DATABASE_URL": database_url}
     worker = subprocess.Popen(
@@ -45,10 +45,10 @@ def beside_a_worker(directory: Path, database_url: str, tasks: str, program: str
     return asked.stdout
 
 
-def test_the_twenty_lines_run_in_two_terminals(tmp_path: Path, database_url: str) -> None:
+def test_example_runs_with_a_worker_in_another_process(tmp_path: Path, database_url: str) -> None:
     (tmp_path / "models.py").write_text(example())
-    told = beside_a_worker(tmp_path, database_url, "models", "models.py")
-    assert told.strip() == "{'level': 160.84, 'scenario': 'growth'}"
+    output = run_with_a_worker(tmp_path, database_url, "models", "models.py")
+    assert output.strip() == "{'level': 160.84, 'scenario': 'growth'}"
 
 
 def test_the_example_is_short() -> None:
@@ -59,23 +59,23 @@ def test_every_block_of_the_page_about_python_runs(tmp_path: Path, database_url:
     module, *blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     (tmp_path / "shop.py").write_text(module)
     (tmp_path / "page.py").write_text("\n".join(blocks))
-    beside_a_worker(tmp_path, database_url, "shop", "page.py")
+    run_with_a_worker(tmp_path, database_url, "shop", "page.py")
 
 
-def test_the_page_tells_every_setting_and_its_default() -> None:
-    told = dict(re.findall(rf"^\| `{PREFIX}(\w+)` \| `?(.*?)`? \|", PAGE.read_text("utf-8"), re.MULTILINE))
+def test_page_lists_every_setting_and_its_default() -> None:
+    output = dict(re.findall(rf"^\| `{PREFIX}(\w+)` \| `?(.*?)`? \|", PAGE.read_text("utf-8"), re.MULTILINE))
     known = {name.upper(): value for name, value, _ in Settings().shown()}
-    assert told.keys() == known.keys()
-    assert {name: value.removesuffix(".0").lower() for name, value in known.items()} == told
+    assert output.keys() == known.keys()
+    assert {name: value.removesuffix(".0").lower() for name, value in known.items()} == output
 
 
-def test_the_page_tells_every_exit_code() -> None:
+def test_page_lists_every_exit_code() -> None:
     (table,) = re.findall(r"\| code \| meaning \|\n(.*?)\n\n", PAGE.read_text("utf-8"), re.DOTALL)
-    told = {int(code) for codes in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE) for code in codes.split(",")}
-    assert told == exits.MEANINGS.keys()
+    output = {int(code) for codes in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE) for code in codes.split(",")}
+    assert output == exits.MEANINGS.keys()
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_are_valid() -> None:
     for page in (README, PAGE):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"

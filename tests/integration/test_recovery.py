@@ -1,4 +1,4 @@
-"""Workers that die, freeze or lose their database, and what becomes of their runs."""
+"""Workers that die, are suspended or lose their database, and what happens to their runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
 
 
 @pytest.mark.parametrize("task", ["segfault", "system_exit"])
-def test_a_crash_of_the_child_is_an_attempt(stage: Stage, task: str) -> None:
+def test_crash_of_the_child_counts_as_an_attempt(stage: Stage, task: str) -> None:
     run = stage.submit(task)
     with stage.worker():
         ended = stage.ended(run)
@@ -49,13 +49,13 @@ def test_a_crash_of_the_child_is_an_attempt(stage: Stage, task: str) -> None:
 
 
 def test_the_first_crash_is_retried_at_once(stage: Stage) -> None:
-    run = stage.submit("leave_once", code=3)  # its policy would have it wait for half a minute
+    run = stage.submit("leave_once", code=3)  # its policy would make it wait for half a minute
     with stage.worker():
         assert stage.ended(run, within=20).result() == 2
     assert stage.client.attempts(run)[0].exit_code == 3
 
 
-def test_poison_stops_at_the_end_of_its_budget_and_harms_no_other(stage: Stage) -> None:
+def test_run_that_always_crashes_fails_after_its_last_attempt_and_affects_no_other(stage: Stage) -> None:
     poison = stage.submit("leave", code=1, started=str(stage.file("started")))
     others = stage.client.submit_many("echo", [{"value": n} for n in range(50)])
     with stage.worker(slots=2):
@@ -75,7 +75,7 @@ def test_endless_recursion_is_an_error_like_any_other(stage: Stage) -> None:
     assert ended.error["class"] == "RecursionError"
 
 
-def test_a_killed_child_takes_what_it_started_with_it(stage: Stage) -> None:
+def test_processes_started_by_a_killed_child_are_killed_too(stage: Stage) -> None:
     run = stage.submit("with_child_process", started=str(stage.file("started")))
     with stage.worker():
         child, grandchild = map(int, stage.said("started")[0].split())
@@ -112,7 +112,7 @@ def test_a_killed_worker_loses_nothing(stage: Stage) -> None:
     assert stage.attempts(run) == [(1, "LOST", None, "lost"), (2, "SUCCEEDED", "SUCCEEDED", None)]
 
 
-def test_a_frozen_worker_is_fenced_and_carries_on_under_a_new_id(stage: Stage) -> None:
+def test_suspended_worker_is_fenced_and_continues_with_a_new_id(stage: Stage) -> None:
     run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
     frozen = stage.start("--slots", "1")
     stage.said("started", 1)
@@ -135,7 +135,7 @@ def test_a_frozen_worker_is_fenced_and_carries_on_under_a_new_id(stage: Stage) -
     assert stage.client.attempts(again)[0].worker_id != frozen_id
 
 
-def test_a_short_freeze_costs_nothing(stage: Stage) -> None:
+def test_short_suspension_of_a_worker_loses_nothing(stage: Stage) -> None:
     run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
     worker = stage.start("--slots", "1")
     stage.said("started")
@@ -144,7 +144,7 @@ def test_a_short_freeze_costs_nothing(stage: Stage) -> None:
     assert stage.ended(run).attempt_count == 1
 
 
-def test_a_drained_worker_hands_back_what_it_cannot_finish(stage: Stage) -> None:
+def test_drained_worker_hands_back_runs_that_it_cannot_finish(stage: Stage) -> None:
     run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
     worker = stage.start("--slots", "1")
     stage.said("started", 1)
@@ -159,7 +159,7 @@ def test_a_drained_worker_hands_back_what_it_cannot_finish(stage: Stage) -> None
     assert stage.query("select excused from holdfast.ready union all select excused from holdfast.leases") == []
 
 
-def test_being_handed_back_costs_no_budget(stage: Stage) -> None:
+def test_handed_back_run_uses_up_no_attempt(stage: Stage) -> None:
     run = stage.submit("fail", times=3)
     worker = WorkerInfo(new_id(), "host", 1, "leaving", "process", "0", 1, timedelta(seconds=60))
     with psycopg.connect(stage.url, autocommit=True) as connection:
@@ -170,7 +170,7 @@ def test_being_handed_back_costs_no_budget(stage: Stage) -> None:
         assert stage.ended(run).result() == 4
 
 
-def test_what_is_rescued_is_claimed_without_another_look(stage: Stage) -> None:
+def test_rescued_run_is_claimed_without_another_poll(stage: Stage) -> None:
     run = stage.submit("echo", value=1)
     dead = WorkerInfo(new_id(), "host", 1, "dead", "process", "0", 1, timedelta(seconds=60))
     with psycopg.connect(stage.url, autocommit=True) as connection:
@@ -199,7 +199,7 @@ def test_a_second_signal_does_not_wait_for_the_grace(stage: Stage) -> None:
     worker = stage.start("--slots", "1", grace_seconds=600, lease_seconds=1800, renew_seconds=1)
     stage.said("started", 1)
     worker.terminate()
-    # The first signal is seen as soon as the worker takes nothing more; then the second counts as one.
+    # Once the worker claims no more runs, it has seen the first signal; only then is the second one sent.
     other = stage.submit("echo")
     eventually(lambda: stage.client.get(other).status is Status.PENDING)
     worker.send_signal(signal.SIGINT)
@@ -207,7 +207,7 @@ def test_a_second_signal_does_not_wait_for_the_grace(stage: Stage) -> None:
     assert stage.attempts(run) == [(1, "CANCELLED", None, "handed-back")]
 
 
-def test_a_worker_can_be_drained_from_afar(stage: Stage) -> None:
+def test_worker_can_be_drained_remotely(stage: Stage) -> None:
     run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
     worker = stage.start("--slots", "1", grace_seconds=60)
     stage.said("started", 1)
@@ -219,7 +219,7 @@ def test_a_worker_can_be_drained_from_afar(stage: Stage) -> None:
     assert stage.client.get(later).status is Status.PENDING
 
 
-def test_cut_connections_cost_nothing_but_a_moment(stage: Stage) -> None:
+def test_lost_connections_cause_only_a_short_delay(stage: Stage) -> None:
     run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
     more = stage.client.submit_many("echo", [{"value": n} for n in range(100)])
     with stage.worker(slots=2):
@@ -239,7 +239,7 @@ def test_cut_connections_cost_nothing_but_a_moment(stage: Stage) -> None:
 
 
 def test_lease_that_its_worker_does_not_know_is_returned(stage: Stage) -> None:
-    """As after a claim whose commit was done but never answered."""
+    """As after a claim that was committed but whose response was lost."""
     with stage.worker() as worker:
         stage.ended(stage.submit("echo"))
         with psycopg.connect(stage.url) as connection:
@@ -250,7 +250,7 @@ def test_lease_that_its_worker_does_not_know_is_returned(stage: Stage) -> None:
     assert stage.attempts(ended) == [(1, "SUCCEEDED", "SUCCEEDED", None)]
 
 
-def test_without_a_database_a_worker_says_so(stage: Stage) -> None:
+def test_worker_without_a_database_reports_it(stage: Stage) -> None:
     with Runtime(stage.settings) as runtime:
         options = replace(worker_options(runtime, WorkerRequest()), database_url="postgresql://127.0.0.1:1/x")
         with pytest.raises(DatabaseUnreachable, match="does not respond"):

@@ -1,4 +1,4 @@
-"""The Redis doorbell shortens the wait, and Redis being away, frozen or lying changes nothing else."""
+"""The Redis doorbell shortens the wait; if Redis is down, suspended or sends garbage, nothing else changes."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ pytestmark = pytest.mark.redis
 WITHIN = 30.0
 
 
-class Ears:
-    """What a listener heard."""
+class ReceivedHints:
+    """The hints that a listener has received."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.hints: list[str] = []
         self._changed = asyncio.Event()
 
-    def __call__(self, said: frozenset[str]) -> None:
-        self.heard += said
+    def __call__(self, hints: frozenset[str]) -> None:
+        self.hints += hints
         self._changed.set()
 
-    async def hear(self, hint: str, ring: Callable[[], object]) -> None:
-        """Ring until it is heard."""
+    async def expect(self, hint: str, ring: Callable[[], object]) -> None:
+        """Ring until this hint is received."""
         async with asyncio.timeout(WITHIN):
-            while hint not in self.heard:
+            while hint not in self.hints:
                 await asyncio.to_thread(ring)
                 self._changed.clear()
                 with contextlib.suppress(TimeoutError):
@@ -48,32 +48,32 @@ class Ears:
 
 
 @asynccontextmanager
-async def listening(url: str) -> AsyncIterator[tuple[RedisListener, Ears]]:
-    listener, ears = RedisListener(url), Ears()
-    task = asyncio.create_task(listener.listen(ears))
+async def listening(url: str) -> AsyncIterator[tuple[RedisListener, ReceivedHints]]:
+    listener, received = RedisListener(url), ReceivedHints()
+    task = asyncio.create_task(listener.listen(received))
     try:
         await asyncio.to_thread(eventually, lambda: listener.live)
-        yield listener, ears
+        yield listener, received
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_hint_is_heard(redis_url: str) -> None:
-    async with listening(redis_url) as (_, ears):
+async def test_hint_is_received(redis_url: str) -> None:
+    async with listening(redis_url) as (_, received):
         send = RedisSend(redis_url)
-        await ears.hear("models", lambda: send(["models", "stop:x"]))
-        assert "stop:x" in ears.heard
+        await received.expect("models", lambda: send(["models", "stop:x"]))
+        assert "stop:x" in received.hints
         send.close()
 
 
-async def test_a_listener_comes_back_after_redis_does(own_redis: RedisServer) -> None:
-    async with listening(own_redis.url) as (listener, ears):
+async def test_listener_reconnects_after_a_redis_restart(own_redis: RedisServer) -> None:
+    async with listening(own_redis.url) as (listener, received):
         own_redis.kill()
         await asyncio.to_thread(eventually, lambda: not listener.live)
         own_redis.start()
         send = RedisSend(own_redis.url)
-        await ears.hear("models", lambda: send(["models"]))
+        await received.expect("models", lambda: send(["models"]))
         send.close()
 
 
@@ -85,17 +85,17 @@ async def test_a_listener_notices_that_redis_is_frozen(own_redis: RedisServer, m
         own_redis.thaw()
 
 
-async def test_whatever_is_published_is_only_a_name(redis_url: str) -> None:
-    async with listening(redis_url) as (_, ears):
+async def test_published_text_is_only_compared_with_names(redis_url: str) -> None:
+    async with listening(redis_url) as (_, received):
         with redis.Redis.from_url(redis_url) as client:
             client.publish(CHANNEL, b"\xff\x00" * 1000)
             client.publish(CHANNEL, b"")
-            await ears.hear("last", lambda: client.publish(CHANNEL, "last"))
-        assert all(isinstance(hint, str) for hint in ears.heard)
+            await received.expect("last", lambda: client.publish(CHANNEL, "last"))
+        assert all(isinstance(hint, str) for hint in received.hints)
 
 
 @pytest.mark.parametrize("state", ["killed", "frozen"])
-def test_submitting_does_not_wait_for_a_redis_that_is_away(
+def test_submit_does_not_wait_for_unreachable_redis(
     database_url: str, own_redis: RedisServer, tmp_path: Path, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (own_redis.kill if state == "killed" else own_redis.freeze)()
@@ -107,14 +107,14 @@ def test_submitting_does_not_wait_for_a_redis_that_is_away(
             runs = [client.submit("mock", {"steps": number + 1}) for number in range(20)]
             assert all(client.get(run).status == "PENDING" for run in runs)
         away = [record for record in caplog.records if "does not respond" in record.getMessage()]
-        # Once for the hints, and for rq once for the messages: a client that is told twenty times tells nobody.
+        # One warning for the hints, and with rq one for the messages: further failures are not logged.
         assert 1 <= len(away) <= 2
     if state == "frozen":
         own_redis.thaw()
 
 
 @pytest.mark.parametrize("state", [("maxmemory", "1"), ("min-replicas-to-write", "1")], ids=["full", "read-only"])
-def test_a_redis_that_takes_nothing_stops_nobody(
+def test_redis_that_rejects_writes_does_not_prevent_a_submit(
     database_url: str, own_redis: RedisServer, state: tuple[str, str]
 ) -> None:
     with redis.Redis.from_url(own_redis.url) as client:
@@ -132,7 +132,7 @@ async def test_an_asynchronous_client_rings_without_waiting(database_url: str, r
         assert looking.lrange("rq:queue:default", 0, -1) == [f"{run.id}-1".encode()]
 
 
-def test_a_bell_in_the_background_rings_everything_before_it_closes() -> None:
+def test_background_bell_sends_all_hints_before_it_closes() -> None:
     sent: list[str] = []
     bell = BackgroundBell(CoalescingBell(sent.extend))
     for number in range(50):
@@ -141,7 +141,7 @@ def test_a_bell_in_the_background_rings_everything_before_it_closes() -> None:
     assert len(sent) == 50
 
 
-def test_a_client_answers_or_fails_within_its_time(own_redis: RedisServer) -> None:
+def test_redis_client_responds_or_fails_within_its_timeout(own_redis: RedisServer) -> None:
     own_redis.freeze()
     client = open_redis(own_redis.url, seconds=0.2)
     with pytest.raises(redis.TimeoutError):
@@ -150,7 +150,7 @@ def test_a_client_answers_or_fails_within_its_time(own_redis: RedisServer) -> No
     own_redis.thaw()
 
 
-def test_settings_that_cannot_ring_stop_the_start(tmp_path: Path) -> None:
+def test_doorbell_setting_without_redis_prevents_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="HOLDFAST_REDIS_URL"):
         load({"HOLDFAST_DOORBELL": "rq"}, tmp_path)
     with pytest.raises(ConfigurationError):

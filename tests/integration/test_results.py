@@ -24,7 +24,7 @@ from tests.timeline import Timeline
 
 
 class Synced:
-    """What was flushed to disk, in order; a file that has its final name already is told so."""
+    """Records what was flushed to disk, in order, and whether the file already had its final name."""
 
     def __init__(self, final: Callable[[], bool]) -> None:
         self.paths: list[Path] = []
@@ -61,7 +61,7 @@ def timeline(database_url: str) -> Iterator[Timeline]:
 
 
 def stored(timeline: Timeline, store: ResultStore, run: str) -> str:
-    """A run with a result in the store, and a file of an attempt that was refused."""
+    """A run with a result in the store, and a file of a rejected attempt."""
     timeline.submit(id=run)
     worker = timeline.worker(run)
     claim = worker.claims(run)

@@ -1,4 +1,4 @@
-"""Ordinary `rq worker` processes execute runs: each once, under a lease, and whatever happens to Redis."""
+"""Ordinary `rq worker` processes execute runs: each once, under a lease, whatever happens to Redis."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stage(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[RqStage
     one.close()
 
 
-def test_submitting_leaves_a_message_that_holds_the_id_and_nothing_else(stage: RqStage, tmp_path: Path) -> None:
+def test_submit_sends_a_message_that_contains_only_the_id(stage: RqStage, tmp_path: Path) -> None:
     run = stage.submit("note", path=str(tmp_path / "secret"))
     assert set(stage.redis.lrange("rq:queue:default", 0, -1)) == {f"{run.id}-1".encode()}
     assert stage.message(f"{run.id}-1") == ["holdfast.rq.execute_run", None, [run.id], {}]
@@ -41,7 +41,7 @@ def test_submitting_leaves_a_message_that_holds_the_id_and_nothing_else(stage: R
     assert b"secret" not in everything
 
 
-def test_a_run_for_later_leaves_no_message_yet(stage: RqStage, tmp_path: Path) -> None:
+def test_scheduled_run_has_no_message_yet(stage: RqStage, tmp_path: Path) -> None:
     from datetime import timedelta
 
     stage.client.submit("note", {"path": str(tmp_path / "x")}, run_after=timedelta(hours=1))
@@ -49,7 +49,7 @@ def test_a_run_for_later_leaves_no_message_yet(stage: RqStage, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("options", [(), GUARDED], ids=["ordinary", "guarded"])
-def test_an_rq_worker_executes_it(stage: RqStage, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_rq_worker_executes_the_run(stage: RqStage, tmp_path: Path, options: tuple[str, ...]) -> None:
     stage.rq_worker(*options)
     run = stage.submit("note", path=str(tmp_path / "said")).wait(timeout=WITHIN)
     assert run.result() == 1
@@ -60,7 +60,7 @@ def test_an_rq_worker_executes_it(stage: RqStage, tmp_path: Path, options: tuple
     eventually(lambda: stage.redis.keys("rq:job:*") == [])
 
 
-def test_two_workers_and_double_messages_are_one_execution(stage: RqStage, tmp_path: Path) -> None:
+def test_duplicate_messages_for_two_workers_cause_one_execution(stage: RqStage, tmp_path: Path) -> None:
     runs = [stage.submit("note", path=str(tmp_path / f"said-{number}")) for number in range(3)]
     for run in runs:
         for _ in range(3):
@@ -73,19 +73,19 @@ def test_two_workers_and_double_messages_are_one_execution(stage: RqStage, tmp_p
     eventually(lambda: stage.redis.llen("rq:queue:default") == 0)
 
 
-def test_when_the_one_that_runs_it_is_killed_the_other_finishes_it(stage: RqStage, tmp_path: Path) -> None:
+def test_run_of_a_killed_work_horse_is_finished_by_another_worker(stage: RqStage, tmp_path: Path) -> None:
     stage.rq_worker()
     stage.rq_worker()
     run = stage.submit("hold_first", path=str(tmp_path / "said"))
     horse = stage.horse_of(run)
     (line,) = eventually(lambda: stage.said(tmp_path / "said"))
     stage.kill([horse])
-    eventually(lambda: not alive([int(line.split()[1])]))  # the child that ran the task went with it
+    eventually(lambda: not alive([int(line.split()[1])]))  # the child that ran the task was killed too
     assert run.wait(timeout=WITHIN).result() == 2
     assert [attempt[:2] for attempt in ended(run)] == [(1, "LOST"), (2, "SUCCEEDED")]
 
 
-def test_when_the_rq_worker_itself_is_killed_its_work_horse_goes_too(stage: RqStage, tmp_path: Path) -> None:
+def test_work_horse_of_a_killed_rq_worker_exits(stage: RqStage, tmp_path: Path) -> None:
     first = stage.rq_worker()
     run = stage.submit("hold_first", path=str(tmp_path / "said"))
     horse = stage.horse_of(run)
@@ -98,14 +98,14 @@ def test_when_the_rq_worker_itself_is_killed_its_work_horse_goes_too(stage: RqSt
     assert [attempt[:2] for attempt in ended(run)] == [(1, "LOST"), (2, "SUCCEEDED")]
 
 
-def test_a_message_that_was_flushed_is_left_again(stage: RqStage, tmp_path: Path) -> None:
+def test_flushed_message_is_sent_again(stage: RqStage, tmp_path: Path) -> None:
     run = stage.submit("note", path=str(tmp_path / "said"))
     stage.redis.flushall()
     stage.rq_worker()
     assert run.wait(timeout=WITHIN).result() == 1
 
 
-def test_flushing_while_it_runs_loses_nothing(stage: RqStage, tmp_path: Path) -> None:
+def test_flushing_redis_during_a_run_loses_nothing(stage: RqStage, tmp_path: Path) -> None:
     stage.rq_worker()
     gate = tmp_path / "gate"
     run = stage.submit("hold_until", path=str(tmp_path / "said"), gate=str(gate))
@@ -124,7 +124,7 @@ def test_a_failed_attempt_is_retried_without_any_other_worker(stage: RqStage, tm
     assert [attempt[:2] for attempt in ended(run)] == [(1, "FAILED"), (2, "SUCCEEDED")]
 
 
-def test_a_time_limit_really_ends_it(stage: RqStage, tmp_path: Path) -> None:
+def test_time_limit_ends_a_run_in_rq(stage: RqStage, tmp_path: Path) -> None:
     stage.rq_worker()
     run = stage.submit("too_long", path=str(tmp_path / "said")).wait(timeout=WITHIN)
     assert ended(run) == [(1, "FAILED", "timeout")]
@@ -140,7 +140,7 @@ def test_a_cancel_reaches_the_work_horse(stage: RqStage, tmp_path: Path) -> None
         run.result()
 
 
-def test_a_run_reopened_by_a_person_has_a_message_again(stage: RqStage, tmp_path: Path) -> None:
+def test_reopened_run_gets_a_message_again(stage: RqStage, tmp_path: Path) -> None:
     run = stage.submit("note", path=str(tmp_path / "said"))
     run.cancel()
     stage.redis.flushall()
@@ -149,7 +149,7 @@ def test_a_run_reopened_by_a_person_has_a_message_again(stage: RqStage, tmp_path
     assert run.wait(timeout=WITHIN).result() == 1
 
 
-def test_redis_killed_changes_only_when(database_url: str, own_redis: RedisServer, tmp_path: Path) -> None:
+def test_redis_outage_only_delays_runs(database_url: str, own_redis: RedisServer, tmp_path: Path) -> None:
     stage = RqStage(database_url, own_redis.url, tmp_path)
     try:
         own_redis.kill()
@@ -162,7 +162,7 @@ def test_redis_killed_changes_only_when(database_url: str, own_redis: RedisServe
         stage.close()
 
 
-def test_a_work_horse_goes_on_when_its_worker_gave_up_for_want_of_redis(
+def test_work_horse_continues_when_its_worker_gave_up_because_redis_is_down(
     database_url: str, own_redis: RedisServer, tmp_path: Path
 ) -> None:
     stage = RqStage(database_url, own_redis.url, tmp_path)
@@ -200,7 +200,7 @@ def test_ringing_again_is_rare_and_bounded(stage: RqStage, tmp_path: Path) -> No
         slow.close()
 
 
-def test_messages_that_no_worker_takes_do_not_pile_up(stage: RqStage) -> None:
+def test_unprocessed_messages_do_not_accumulate(stage: RqStage) -> None:
     ringer = RunRinger(stage.redis_url, again_after=3600.0)
     try:
         stage.redis.rpush("rq:queue:full", *range(10_000))
@@ -211,20 +211,22 @@ def test_messages_that_no_worker_takes_do_not_pile_up(stage: RqStage) -> None:
         ringer.close()
 
 
-def test_a_worker_of_rq_that_does_not_fork_keeps_its_signals(stage: RqStage, tmp_path: Path) -> None:
+def test_rq_worker_that_does_not_fork_keeps_its_signal_handlers(stage: RqStage, tmp_path: Path) -> None:
     worker = stage.rq_worker(*ORDINARY, "--worker-class", "rq.SimpleWorker")
     gate = tmp_path / "gate"
     run = stage.submit("hold_until", path=str(tmp_path / "said"), gate=str(gate))
     eventually(lambda: stage.said(tmp_path / "said"))
     worker.terminate()
     (name,) = stage.redis.smembers("rq:workers")
-    eventually(lambda: stage.redis.hget(name, "shutdown_requested_date"))  # RQ was told, and lets the run end
+    eventually(
+        lambda: stage.redis.hget(name, "shutdown_requested_date")
+    )  # RQ has received the signal, and lets the run end
     gate.touch()
     assert worker.wait(timeout=WITHIN) == 0
     assert run.refresh().result() == 1
 
 
-def test_a_sweep_does_not_need_redis_to_answer(stage: RqStage) -> None:
+def test_sweep_works_while_redis_does_not_respond(stage: RqStage) -> None:
     nowhere = RunRinger("redis://127.0.0.1:1/0", again_after=1.0)
     assert Sweeper(partial(OwnConnection.connect, stage.database_url, session=SWEEP), nowhere).try_sweep() == 0
     assert nowhere.ring([Ring("00000000-0000-7000-8000-000000000000", 1, "default")]) == 0
@@ -239,7 +241,7 @@ def test_anything_but_an_id_is_refused(stage: RqStage, monkeypatch: pytest.Monke
     assert stage.client.workers() == []
 
 
-def test_an_id_that_no_run_has_leaves_no_trace(stage: RqStage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_id_of_an_unknown_run_has_no_effect(stage: RqStage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.enter(monkeypatch)
     execute_run("01890000-0000-7000-8000-000000000000")
     assert stage.client.workers() == []

@@ -1,4 +1,4 @@
-"""Whoever can write to Redis can make nothing run, break nothing, and learn nothing."""
+"""An attacker who can write to Redis can run nothing, break nothing, and learn nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def stage(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[RqStage
 
 
 class Payload:
-    """Unpickling this makes a file."""
+    """Unpickling this creates a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class Payload:
 
 
 def plant(stage: RqStage, job_id: str, data: bytes, **fields: Any) -> None:
-    """Put a message into the queue as an intruder would."""
+    """Put a message into the queue as an attacker would."""
     shape = {"status": "queued", "origin": "default", "timeout": 180, "data": data, **fields}
     stage.redis.hset(f"rq:job:{job_id}", mapping=shape)
     stage.redis.rpush("rq:queue:default", job_id)
@@ -51,7 +51,7 @@ def call(function: str, *args: Any, **kwargs: Any) -> bytes:
 
 
 def drained(stage: RqStage) -> None:
-    """Return when everything that was planted has been looked at, and the worker still works."""
+    """Return when all planted messages have been processed, and check that the worker still works."""
     run = stage.submit("note", path=str(stage.directory / "after"))
     assert run.wait(timeout=WITHIN).result() == 1
     eventually(lambda: stage.redis.llen("rq:queue:default") == 0)
@@ -94,7 +94,7 @@ def test_no_other_function_callback_or_url_is_called(stage: RqStage, tmp_path: P
     assert stage.said(tmp_path / "said") == ["1"]
 
 
-def test_what_cannot_be_read_does_not_end_the_worker(stage: RqStage, tmp_path: Path) -> None:
+def test_unreadable_message_does_not_stop_the_worker(stage: RqStage, tmp_path: Path) -> None:
     plant(stage, "a", b"\x00\xff\xfe")
     plant(stage, "b", zlib.compress(b"[" * 100_000))
     plant(stage, "c", zlib.compress(b"null"))
@@ -108,7 +108,7 @@ def test_what_cannot_be_read_does_not_end_the_worker(stage: RqStage, tmp_path: P
 
 
 def test_old_messages_in_any_order_do_nothing(stage: RqStage, tmp_path: Path) -> None:
-    """Messages for attempts that are over, for attempts to come, and for runs that ended."""
+    """Messages for past and future attempts, and for ended runs."""
     stage.rq_worker(*GUARDED)
     done = stage.submit("note", path=str(tmp_path / "done")).wait(timeout=WITHIN)
     cancelled = stage.submit("note", path=str(tmp_path / "cancelled"))

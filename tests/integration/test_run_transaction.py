@@ -1,4 +1,4 @@
-"""The commit of a run's own transaction ends in time, whatever is in its way."""
+"""The commit of a run's own transaction ends in time, whatever blocks it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def success(stage: Stage) -> Settlement:
 
 
 def committed(transaction: RunTransaction, settlement: Settlement) -> BaseException | bool:
-    """What a commit returns or raises. It is waited for in a thread, which a commit without limit would not end."""
+    """Return what a commit returns or raises. It runs in a thread, because a commit without a limit would never end."""
     found: list[BaseException | bool] = []
 
     def commit() -> None:

@@ -22,8 +22,8 @@ def _clock(connection: psycopg.Connection) -> tuple[str, str, str, str]:
     return row
 
 
-def test_the_clock_is_the_expected_one(database_url: str) -> None:
-    """No setting, no table: whoever could set one could forge the age of a lease."""
+def test_clock_function_has_the_expected_definition(database_url: str) -> None:
+    """It reads no setting and no table: a role that could change one could forge the age of a lease."""
     with psycopg.connect(database_url) as connection:
         assert _clock(connection) == ("RETURN statement_timestamp()", "s", "s", "sql")
     assert clock.PRODUCTION.strip() in migrations()[0].sql
@@ -39,7 +39,7 @@ def test_every_statement_has_one_time_and_the_next_a_later_one(database_url: str
     assert second[0] > first[1], "in one transaction: a lease granted after a long wait must not be old already"
 
 
-def test_a_test_can_turn_it(database_url: str) -> None:
+def test_tests_can_replace_the_clock(database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         clock.install(connection)
         clock.install(connection)

@@ -1,4 +1,4 @@
-"""What the migrations make is written down, and a database that differs says where."""
+"""The schema that the migrations create is stored as text, and differences in a database are reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def programs_for(server_url: str) -> Path:
     return known[major]()
 
 
-def test_the_schema_is_written_down(database_url: str) -> None:
+def test_schema_matches_the_stored_description(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         assert schema_check.describe(connection) == schema_check.expected(), "run: make schema"
 
@@ -154,7 +154,7 @@ def test_drift_is_named(database_url: str, change: str, expected: str) -> None:
     assert any(line.startswith(expected) for line in found), found
 
 
-def test_a_month_that_comes_or_goes_is_no_drift(database_url: str) -> None:
+def test_new_or_dropped_month_is_not_drift(database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("select holdfast.make_partitions(now() + interval '1 year')")
     assert schema_check.check(database_url) == []

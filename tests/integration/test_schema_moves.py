@@ -1,4 +1,4 @@
-"""The database refuses every move that is not listed, also to those who write their own SQL."""
+"""The database refuses every transition that is not listed, even in hand-written SQL."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REOPEN = """with back as (update holdfast.attempts set reopened_at = now(), reop
 
 
 def _by_hand() -> dict[tuple[Status, Status], list[str]]:
-    """For every pair of statuses, ways in which somebody might try to get from one to the other."""
+    """For every pair of statuses, SQL statements that try to get from one to the other."""
     to: dict[Status, Callable[[int], list[str]]] = {
         Status.PENDING: lambda n: [QUEUE.format(n=n), WAIT.format(n=n)],
         Status.RUNNING: lambda n: [LEASE.format(n=n)],
@@ -42,7 +42,7 @@ def _by_hand() -> dict[tuple[Status, Status], list[str]]:
         Status.FAILED: lambda n: [FAIL.format(n=n), FAIL_UNTRIED.format(n=0)],
         Status.CANCELLED: lambda n: [STOP.format(n=n), WITHDRAW.format(n=0)],
     }
-    # How a run can be made to leave: not at all, or in the very statement that puts it elsewhere.
+    # How a run leaves its table: not at all, or in the same statement that inserts it elsewhere.
     leave = {Status.PENDING: ["", UNQUEUE], Status.RUNNING: ["", UNLEASE]}
     number = {Status.PENDING: (1, 2), Status.RUNNING: (1, 2)}
     attempts = {
@@ -56,14 +56,14 @@ def _by_hand() -> dict[tuple[Status, Status], list[str]]:
     for (old, new), ways in attempts.items():
         if old.final and new.final:
             ways.append(rewrite.format(s=new, r="'1'" if new is Status.SUCCEEDED else "null"))
-    # To put a waiting run back, or a queued run off, is no move; to change its number on the way is one.
+    # Moving a run between waiting and ready is allowed; changing its number at the same time is not.
     attempts[Status.PENDING, Status.PENDING].remove(UNQUEUE + WAIT.format(n=1))
     return attempts
 
 
 BY_HAND = _by_hand()
 
-# Moves that are listed, by a way that skips what makes them safe.
+# Listed transitions, without the steps that make them safe.
 SHORTCUTS: dict[Status, list[str]] = {
     Status.PENDING: [
         LEASE.format(n=1),
@@ -72,6 +72,9 @@ SHORTCUTS: dict[Status, list[str]] = {
         UNQUEUE + STOP.format(n=1),
     ],
     Status.RUNNING: [
+        QUEUE.format(n=1),
+        QUEUE.format(n=2),
+        WAIT.format(n=2),
         UNLEASE + QUEUE.format(n=2),
         UNLEASE + WAIT.format(n=1),
         UNLEASE + WAIT.format(n=2),
@@ -83,7 +86,7 @@ SHORTCUTS: dict[Status, list[str]] = {
     Status.CANCELLED: [QUEUE.format(n=2), WAIT.format(n=2), REOPEN + "select 1"],
 }
 
-# To be nowhere at all.
+# Not being in any table.
 VANISH = {
     Status.PENDING: ["delete from holdfast.ready where run_id = %(run)s"],
     Status.RUNNING: ["delete from holdfast.leases where run_id = %(run)s"],
@@ -98,7 +101,7 @@ REFUSALS = (psycopg.errors.CheckViolation, psycopg.errors.UniqueViolation)
 
 
 def bring(timeline: Timeline, status: Status) -> str:
-    """A run in this status, brought there by the operations."""
+    """Return a run that operations have brought into this status."""
     run = timeline.submit()
     timeline.worker("a")
     if status is Status.CANCELLED:
@@ -115,7 +118,7 @@ def bring(timeline: Timeline, status: Status) -> str:
 
 
 def refused(timeline: Timeline, connection: psycopg.Connection, run: str, ways: list[str]) -> None:
-    """Every one of these is refused, and leaves the run as it was."""
+    """Check that each statement is refused, and leaves the run unchanged."""
     before = (timeline.get(run), timeline.events(run))
     for sql in ways:
         try:
@@ -157,11 +160,11 @@ def test_shortcuts_are_refused(timeline: Timeline, connection: psycopg.Connectio
 
 
 @pytest.mark.parametrize("old", Status)
-def test_no_run_vanishes(timeline: Timeline, connection: psycopg.Connection, old: Status) -> None:
+def test_run_cannot_be_removed_from_its_tables(timeline: Timeline, connection: psycopg.Connection, old: Status) -> None:
     refused(timeline, connection, bring(timeline, old), VANISH[old])
 
 
-def test_a_run_that_waits_is_held_to_the_same(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_waiting_run_is_subject_to_the_same_rules(timeline: Timeline, connection: psycopg.Connection) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")
     worker.fails(worker.claims(run))
@@ -181,7 +184,7 @@ def test_a_run_that_waits_is_held_to_the_same(timeline: Timeline, connection: ps
     worker.claims(run)
 
 
-def test_a_partition_is_no_way_around(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_partition_does_not_bypass_the_rules(timeline: Timeline, connection: psycopg.Connection) -> None:
     row = connection.execute("select holdfast.now()").fetchone()
     assert row is not None
     month = f"{row[0]:%Y_%m}"
@@ -227,9 +230,7 @@ def test_a_lease_is_refused_for_a_worker_that_expires_while_the_statement_waits(
     refused(timeline, connection, run, [slowly])
 
 
-def test_a_claim_that_was_not_begun_goes_back_under_its_number(
-    timeline: Timeline, connection: psycopg.Connection
-) -> None:
+def test_released_claim_keeps_its_attempt_number(timeline: Timeline, connection: psycopg.Connection) -> None:
     run = bring(timeline, Status.RUNNING)
     connection.execute(UNLEASE + QUEUE.format(n=1), {"run": run})
     assert timeline.status(run) == Status.PENDING

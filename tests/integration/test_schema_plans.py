@@ -1,10 +1,10 @@
-"""No statement both waits for rows that others change and prunes partitions afterwards.
+"""No statement both waits for rows that other transactions change and prunes partitions afterwards.
 
 In PostgreSQL 18, before the fix of its EvalPlanQual, such a statement reads freed memory: when a row that it locks was
-changed by somebody else, it is looked at again by a second executor, which takes over the state of every run-time
-pruning of the statement. That executor is gone when the last row is locked, and its memory with it; whoever prunes
-later may end the whole server, or look into the wrong month. Which of the two happens, and whether anything does, is a
-matter of luck, so this looks at the plans instead.
+changed by another transaction, a second executor checks it again, and takes over the state of every run-time pruning of
+the statement. When the last row is locked, that executor and its memory are gone; later pruning may crash the whole
+server, or read the wrong month. Whether and which of these happens is a matter of luck, so this test examines the plans
+instead.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tests.integration.test_schema_statements import STATEMENTS, described, vari
 
 __all__ = ["described"]
 
-# With these off, as workers have most of them, every join with a partitioned table asks it row by row, which is when it
-# is pruned at run time.
+# With these off, as most of them are in workers, every join with a partitioned table queries it row by row, which is
+# when it is pruned at run time.
 OTHER_WAYS = ("hashjoin", "mergejoin", "seqscan", "bitmapscan", "material", "memoize", "sort", "hashagg")
 TOKEN = re.compile(r'[{}()]|"(?:[^"\\]|\\.)*"|(?:\\.|[^\s{}()"\\])+')
 CHANGES = ("2", "4", "5")  # update, delete, merge
@@ -77,7 +77,7 @@ def pruned_at_run_time(plan: Node) -> dict[str, bool]:
 
 
 def locks(plan: Node, never_changed: str) -> bool:
-    """Whether rows are locked that others may change."""
+    """Whether rows are locked that other transactions may change."""
     (tables,) = plan[":rtable"]
     marks = [mark for node, _ in nodes(plan) if kind(node) == "LOCKROWS" for mark in node[":rowMarks"][0]]
     locked = {tables[int(mark[":rti"][0]) - 1][":relid"][0] for mark in marks if mark[":markType"][0] in LOCKED}
@@ -85,7 +85,7 @@ def locks(plan: Node, never_changed: str) -> bool:
 
 
 def meets_again(node: Node) -> bool:
-    """Whether this looks again at a row that somebody else has changed."""
+    """Whether this node rechecks a row that another transaction has changed."""
     return kind(node) == "LOCKROWS" or (kind(node) == "MODIFYTABLE" and node[":operation"][0] in CHANGES)
 
 
@@ -109,11 +109,11 @@ def faults(plan: Node, never_changed: str) -> set[str]:
 
 
 class Plans:
-    """What the server says of the plans it makes for one connection."""
+    """The plans that the server logs for one connection."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         if connection.info.server_version < 180000:
-            pytest.skip("before 18 each executor prunes with a state of its own")
+            pytest.skip("before 18 each executor prunes with its own state")
         self._said: list[str] = []
         (row,) = connection.execute("select 'holdfast.ready'::regclass::oid::text").fetchall()
         self._never_changed = row[0]  # a trigger refuses updates of it
@@ -125,7 +125,7 @@ class Plans:
         connection.execute("set debug_print_plan = on")
 
     def take(self) -> list[set[str]]:
-        """The faults of each plan since the last time."""
+        """The faults of each plan since the last call."""
         said, self._said[:] = list(self._said), []
         plans = [parse(text) for text in said if text.startswith("{PLANNEDSTMT")]
         return [faults(plan, self._never_changed) for plan in plans]
@@ -138,7 +138,9 @@ def planned(described: psycopg.Connection) -> Iterator[Plans]:
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_it_never_prunes_with_what_a_lock_left_behind(described: psycopg.Connection, planned: Plans, name: str) -> None:
+def test_statement_never_prunes_with_state_left_by_a_lock(
+    described: psycopg.Connection, planned: Plans, name: str
+) -> None:
     for statement in variants(name):
         text = compiled(statement.sql)[0].decode()
         planned.take()
@@ -148,7 +150,7 @@ def test_it_never_prunes_with_what_a_lock_left_behind(described: psycopg.Connect
         assert not any(found)
 
 
-def test_nor_does_anything_that_statements_set_off(database_url: str) -> None:
+def test_operations_and_triggers_never_prune_with_state_left_by_a_lock(database_url: str) -> None:
     stage = Stage(database_url)
     try:
         planned = Plans(stage.connection)
@@ -176,7 +178,7 @@ OFFENDER = """
 """
 
 
-def test_an_offender_is_noticed(described: psycopg.Connection, planned: Plans) -> None:
+def test_unsafe_plan_is_detected(described: psycopg.Connection, planned: Plans) -> None:
     planned.take()
     described.execute(f"explain {OFFENDER}")
     assert planned.take() == [{"locks rows, and prunes with what that left behind"}]

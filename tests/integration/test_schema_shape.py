@@ -1,4 +1,4 @@
-"""What a row may look like, and that what was written is never rewritten."""
+"""Constraints on rows, and that stored rows are never rewritten."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ KEY = "insert into holdfast.idempotency_keys (scope, key, run_id, payload_hash, 
         f", status, outcome, reopened_at, reopened_by) values (1, {FACTS}, %(run)s, 'CANCELLED', null, now(), 'me')",
     ],
 )
-def test_an_attempt_that_makes_no_sense_is_refused(
-    timeline: Timeline, connection: psycopg.Connection, row: str
-) -> None:
+def test_inconsistent_attempt_is_refused(timeline: Timeline, connection: psycopg.Connection, row: str) -> None:
     run = bring(timeline, Status.RUNNING)
     refused(timeline, connection, run, [ATTEMPT + row])
 
@@ -76,7 +74,7 @@ def test_an_ended_attempt_is_never_rewritten(
     )
 
 
-def test_a_reopening_is_never_taken_back(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_reopening_cannot_be_undone(timeline: Timeline, connection: psycopg.Connection) -> None:
     run = bring(timeline, Status.FAILED)
     timeline.retry(run)
     refused(
@@ -104,7 +102,7 @@ def test_a_run_is_never_rewritten(timeline: Timeline, connection: psycopg.Connec
     )
 
 
-def test_a_lease_never_changes_hands(timeline: Timeline, connection: psycopg.Connection) -> None:
+def test_lease_cannot_be_rewritten(timeline: Timeline, connection: psycopg.Connection) -> None:
     run = bring(timeline, Status.RUNNING)
     timeline.cancel(run)
     refused(

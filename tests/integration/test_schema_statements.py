@@ -24,7 +24,7 @@ from tests.explorer.wire import compiled
 
 ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 HEX = "ab" * 32
-# Names whose texts have a form of their own.
+# Parameters whose text must have a certain format.
 TEXTS = {
     "payload_hash": HEX,
     "sha256": HEX,
@@ -38,7 +38,7 @@ TEXTS = {
 
 
 def statements() -> Iterator[tuple[str, Callable[..., Statement[Any]]]]:
-    """The functions of the package that make a statement."""
+    """The functions of the package that return a statement."""
     for module_info in pkgutil.iter_modules(holdfast.sql.__path__):
         module = importlib.import_module(f"holdfast.sql.{module_info.name}")
         for name, function in inspect.getmembers(module, inspect.isfunction):
@@ -50,12 +50,12 @@ def statements() -> Iterator[tuple[str, Callable[..., Statement[Any]]]]:
 STATEMENTS = dict(statements())
 
 
-# These are only for runs that ask for nothing special.
+# These are only for runs without special options.
 SPARSE = {"submissions.insert_batch", "submissions.insert_one"}
 
 
 def sample(kind: Any, name: str, *, sparse: bool = False) -> Any:
-    """A value of this type, good enough to build a statement from; with nothing in it that need not be if sparse."""
+    """A value of this type from which a statement can be built; with only the required parts if sparse."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return sample(next(one for one in inner if one is not type(None)), name, sparse=sparse)
@@ -118,7 +118,7 @@ def _named(parameters: Mapping[str, inspect.Parameter], given: Mapping[str, Any]
 
 
 class Watched(tuple[Any, ...]):
-    """A row that knows which of its columns were looked at."""
+    """A row that records which of its columns were read."""
 
     seen: set[int]
 
@@ -175,7 +175,7 @@ JSON_TEXT = (
 
 
 def unread(statement: Statement[Any], columns: Sequence[tuple[str, str]]) -> list[str]:
-    """The columns that the decoder never looks at, whatever the row says."""
+    """The columns that the decoder never reads, whatever the row contains."""
     seen: set[int] = set()
     for truth in (True, False):
         values = [

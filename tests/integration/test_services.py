@@ -1,4 +1,4 @@
-"""What a worker does for all besides its runs: it publishes, and it rings for RQ; a sweeper does only that."""
+"""What a worker does besides executing runs: it publishes, and rings for RQ; a sweeper does only the latter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions rely on nothing that they did not set: not on the role, the database, or a connection that was idle."""
+"""Sessions rely only on settings that they set themselves, not on the role, the database or an idle connection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.worker.database import Database, Unavailable
 from tests.integration.wire import Wire
 from tests.integration.worker_support import Stage, eventually
 
-# What a role, a database or a server may say, and our statements are not written for.
+# Settings of a role, database or server that our statements are not written for.
 HOSTILE = {
     "default_transaction_isolation": "repeatable read",
     "default_transaction_read_only": "on",
@@ -75,7 +75,7 @@ def test_a_session_overrides_the_settings_of_the_database(hostile_url: str, sess
         OwnConnection.connect(hostile_url, session=session) as connection,
         psycopg.connect(hostile_url, autocommit=True) as plain,
     ):
-        # Both sides through the server, which writes 2000ms as 2s.
+        # Both values are formatted by the server, which writes 2000ms as 2s.
         for name, value in session.settings(connection.info.server_version).items():
             plain.execute("select set_config(%s, %s, false)", [name, value])
         names = [*session.settings(connection.info.server_version), "transaction_isolation", "transaction_read_only"]
@@ -118,7 +118,7 @@ def test_runs_are_submitted_performed_and_read_on_a_hostile_database(hostile_url
 def test_a_tasks_own_transaction_keeps_the_settings_of_its_role(
     hostile_url: str, server_connection: psycopg.Connection
 ) -> None:
-    """The task's statements may rely on the role's search path. Only the isolation is ours."""
+    """The task's statements may rely on the role's search path. Only the isolation level is ours."""
     from holdfast.worker.transactions import open_transaction
 
     transaction = open_transaction(hostile_url, "w")
@@ -145,14 +145,14 @@ def client(database_url: str, tmp_path: Path) -> Iterator[Client]:
 
 
 def fill(client: Client, connections: int) -> None:
-    """Have the pool open so many connections, and rest them."""
+    """Make the pool open this many connections, and return them."""
     taken = [client._links.get().pool.getconn() for _ in range(connections)]
     for connection in taken:
         client._links.get().pool.putconn(connection)
 
 
 def terminate_all(database_url: str) -> None:
-    """What a restart of the server does to the connections of a pool."""
+    """Terminate the connections of a pool, as a restart of the server does."""
     with psycopg.connect(database_url, autocommit=True) as connection:
         find = """
             from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
@@ -230,7 +230,7 @@ def backends(connection: psycopg.Connection) -> int:
     return found.fetchone()[0]  # type: ignore[index]
 
 
-async def test_a_statement_that_is_given_up_ends_on_the_server_too(database_url: str) -> None:
+async def test_timed_out_statement_is_cancelled_on_the_server(database_url: str) -> None:
     database = Database(database_url, "worker", patience=500.0)
     with psycopg.connect(database_url, autocommit=True) as connection:
         work = asyncio.create_task(database.transact(sleeping))

@@ -1,4 +1,4 @@
-"""A standby answers and takes no writes: nothing is ready on it, and every error says so."""
+"""A standby responds but accepts no writes: nothing is ready on it, and every error says so."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_client_of_a_standby_reads_and_is_refused_writes_with_the_reason(stand
             client.submit("mock", {"seconds": 0})
 
 
-def test_a_worker_on_a_standby_says_that_the_database_takes_no_writes(standby: Postgres, tmp_path: Path) -> None:
+def test_worker_on_a_standby_says_that_the_database_accepts_no_writes(standby: Postgres, tmp_path: Path) -> None:
     said = Cli(tmp_path, database_url=standby.url)("worker", "--until-empty")
     assert said.code == 69
     assert NO_WRITES in said.err

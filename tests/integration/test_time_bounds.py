@@ -1,4 +1,4 @@
-"""Times that cannot be represented everywhere are refused; where they are stored already, everything can be read."""
+"""Times that cannot be represented everywhere are rejected; runs that already have such a time can still be read."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ STORED = ["infinity", "-infinity", "20000-01-01", "0044-03-15 BC"]
 
 @pytest.fixture(params=STORED)
 def strange(request: pytest.FixtureRequest, database_url: str, client: Client) -> str:
-    """The id of a run with a time that Python has no word for; another one with a time like others is there as well."""
+    """The id of a run with a time that Python cannot represent. Another run has an ordinary time."""
     ready, waits = client.submit(noop, {"n": 1}), client.submit(noop, {"n": 2}, run_after=timedelta(hours=1))
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("set session_replication_role = replica")
@@ -173,7 +173,9 @@ def test_queues_with_a_strange_time_are_listed(client: Client, strange: str, dat
         assert driver.run(connection, iter(figures.stuck()))
 
 
-def test_a_strange_time_keeps_no_other_run_from_being_promoted(client: Client, strange: str, database_url: str) -> None:
+def test_strange_time_does_not_prevent_other_runs_from_being_promoted(
+    client: Client, strange: str, database_url: str
+) -> None:
     due = client.submit(noop, {"n": 4}, run_after=timedelta(hours=1))
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("update holdfast.waiting set due_at = now() where run_id = %s", [due.id])
@@ -181,7 +183,7 @@ def test_a_strange_time_keeps_no_other_run_from_being_promoted(client: Client, s
         assert connection.execute("select from holdfast.ready where run_id = %s", [due.id]).rowcount == 1
 
 
-def test_the_page_of_runs_with_a_strange_time_answers(settings: Settings, strange: str) -> None:
+def test_page_of_runs_shows_a_strange_time(settings: Settings, strange: str) -> None:
     app = create_app(settings)
     try:
         for path in ("/runs", f"/runs/{strange}", f"/runs/{strange}/why", "/queues", "/metrics"):

@@ -1,4 +1,4 @@
-"""holdfast up: everything is started, started again, and stopped, and nothing is left."""
+"""holdfast up: everything is started, restarted and stopped, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECONDS = 60.0
 
 
 def eventually(look: Callable[[], T]) -> T:
-    """What `look` sees once it sees anything."""
+    """Return the result of `look` as soon as it is true."""
     ends = time.monotonic() + SECONDS
     while not (seen := look()):
         assert time.monotonic() < ends, "it did not come"
@@ -34,7 +34,7 @@ def eventually(look: Callable[[], T]) -> T:
 
 
 class Up:
-    """`holdfast up` and its family."""
+    """`holdfast up` and its child processes."""
 
     def __init__(self, cli: Cli, *arguments: str) -> None:
         self.cli = cli
@@ -83,7 +83,7 @@ def up() -> Iterator[Callable[..., Up]]:
             one.process.stderr.close()
 
 
-def test_runs_are_executed_and_a_killed_worker_is_started_again(
+def test_runs_are_executed_and_a_killed_worker_is_restarted(
     database_url: str, tmp_path: Path, up: Callable[..., Up]
 ) -> None:
     cli = Cli(tmp_path, database_url=database_url, lease_seconds="3")
@@ -95,12 +95,12 @@ def test_runs_are_executed_and_a_killed_worker_is_started_again(
     assert second["pid"] != first["pid"]
     assert cli.ok("submit", "mock", "-p", "seconds=0", "--wait").json["notes"] == "simulated"
     assert running.end(signal.SIGTERM) == 0
-    # The killed worker is listed until its lease has passed; the one that was stopped has left.
+    # The killed worker is listed until its lease has expired; the stopped one has deregistered.
     listed = cli.ok("workers", "list", "--json").json["items"]
     assert second["id"] not in [one["id"] for one in listed]
 
 
-def test_the_api_is_up_too_and_comes_back_on_its_port(database_url: str, tmp_path: Path, up: Callable[..., Up]) -> None:
+def test_api_is_restarted_on_its_port(database_url: str, tmp_path: Path, up: Callable[..., Up]) -> None:
     cli = Cli(tmp_path, database_url=database_url, port="0")
     running = up(cli, "--slots", "1")
     eventually(lambda: running.request("/livez"))
@@ -113,7 +113,7 @@ def test_the_api_is_up_too_and_comes_back_on_its_port(database_url: str, tmp_pat
     assert running.end(signal.SIGINT) == 0
 
 
-def test_the_modules_it_is_told_are_known_to_workers_and_the_api(
+def test_task_modules_are_passed_to_workers_and_the_api(
     database_url: str, tmp_path: Path, up: Callable[..., Up]
 ) -> None:
     (tmp_path / "mine.py").write_text(
@@ -127,7 +127,7 @@ def test_the_modules_it_is_told_are_known_to_workers_and_the_api(
     assert running.request(f"/runs/{run['run_id']}/result") == 42
 
 
-def test_a_port_that_is_taken_is_told_at_once(database_url: str, tmp_path: Path) -> None:
+def test_port_in_use_is_reported_immediately(database_url: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         cli = Cli(tmp_path, database_url=database_url, port=str(taken.getsockname()[1]))
         answer = cli("up")
@@ -135,9 +135,7 @@ def test_a_port_that_is_taken_is_told_at_once(database_url: str, tmp_path: Path)
     assert "Set HOLDFAST_HOST and HOLDFAST_PORT" in answer.err.splitlines()[-1]
 
 
-def test_the_embedded_server_stays_while_it_is_up_and_goes_with_it(
-    home: Path, tmp_path: Path, up: Callable[..., Up]
-) -> None:
+def test_embedded_server_runs_as_long_as_up_does(home: Path, tmp_path: Path, up: Callable[..., Up]) -> None:
     cli = Cli(tmp_path, home=str(home), port="0")
     running = up(cli, "--slots", "1")
     places = Places(home)
@@ -150,7 +148,7 @@ def test_the_embedded_server_stays_while_it_is_up_and_goes_with_it(
     assert cli.ok("runs", "show", run_id, "--json").json["status"] == "SUCCEEDED"
 
 
-def test_what_it_started_stops_even_if_it_is_killed(home: Path, tmp_path: Path, up: Callable[..., Up]) -> None:
+def test_processes_of_a_killed_up_stop(home: Path, tmp_path: Path, up: Callable[..., Up]) -> None:
     cli = Cli(tmp_path, home=str(home), lease_seconds="3", port="0")
     running = up(cli, "--slots", "1")
     eventually(running.workers)
@@ -163,11 +161,11 @@ def test_what_it_started_stops_even_if_it_is_killed(home: Path, tmp_path: Path, 
     eventually(lambda: not is_held(Places(home).server_lock))
 
 
-def test_a_worker_whose_parent_is_gone_before_it_looks_ends_too(database_url: str, tmp_path: Path) -> None:
+def test_worker_whose_parent_is_already_gone_exits(database_url: str, tmp_path: Path) -> None:
     answer = Cli(tmp_path, database_url=database_url)("worker", "--with-parent", "1")
     assert answer.code in (0, 143), answer
 
 
-def test_without_a_usable_database_it_does_not_start(tmp_path: Path) -> None:
+def test_up_does_not_start_without_a_usable_database(tmp_path: Path) -> None:
     away = Cli(tmp_path, database_url="postgresql://127.0.0.1:1/x")
     assert "does not respond" in away.refused("up", code=69)

@@ -1,4 +1,4 @@
-"""Webhooks: signed, bounded, in order, retried, and never a way into the network that Holdfast stands in."""
+"""Webhooks: signed, bounded, in order, retried, and never a way into Holdfast's network."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from holdfast.outbox.publisher import Publisher
 from holdfast.outbox.responses import SCHEDULE, Answer, delay_of, retry_after_of
 from holdfast.runtime.settings import Settings
 from holdfast.testing import clock
-from tests.integration.outbox_support import Floor, Receiver, Request, publish, receiving
+from tests.integration.outbox_support import OutboxStage, Receiver, Request, publish, receiving
 
 SECRET = signing.new_secret()
 
 
 @pytest.fixture
-def floor(database_url: str) -> Iterator[Floor]:
+def outbox(database_url: str) -> Iterator[OutboxStage]:
     with psycopg.connect(database_url, autocommit=True) as connection:
         clock.install(connection)
-        yield Floor(connection)
+        yield OutboxStage(connection)
 
 
 @pytest.fixture
@@ -49,10 +49,10 @@ async def sent(settings: Settings) -> int:
     return await publish(settings.database_url, Publisher(settings))
 
 
-def log(floor: Floor) -> list[tuple[Any, ...]]:
+def log(outbox: OutboxStage) -> list[tuple[Any, ...]]:
     return [
         (d.status, d.attempts, d.response_code)
-        for d in reversed(floor.do(ops.outbox.list_deliveries(None, None, None, 50)))
+        for d in reversed(outbox.do(ops.outbox.list_deliveries(None, None, None, 50)))
     ]
 
 
@@ -60,9 +60,11 @@ def verified(request: Request, secret: str = SECRET) -> Any:
     return Webhook(secret).verify(request.body, request.headers)
 
 
-async def test_others_can_read_and_verify_it(floor: Floor, receiver: Receiver, settings: Settings) -> None:
-    floor.subscribe("hook", "webhook", receiver.url, SECRET)
-    (run_id,) = floor.complete(1, tags=("a",), traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+async def test_receiver_can_parse_and_verify_a_webhook(
+    outbox: OutboxStage, receiver: Receiver, settings: Settings
+) -> None:
+    outbox.subscribe("hook", "webhook", receiver.url, SECRET)
+    (run_id,) = outbox.complete(1, tags=("a",), traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     assert await sent(settings) == 1
     (request,) = receiver.requests
     assert request.path == "/hook"
@@ -84,130 +86,136 @@ async def test_others_can_read_and_verify_it(floor: Floor, receiver: Receiver, s
         "mock",
     )
     assert (data["attempt"], data["tags"]) == (1, ["a"])
-    assert log(floor) == [("DELIVERED", 1, 200)]
+    assert log(outbox) == [("DELIVERED", 1, 200)]
 
 
-async def test_what_follows_waits_for_what_failed(floor: Floor, receiver: Receiver, settings: Settings) -> None:
-    floor.subscribe("hook", "webhook", receiver.url, SECRET)
-    ended = floor.complete(3)
+async def test_later_deliveries_wait_for_a_failed_one(
+    outbox: OutboxStage, receiver: Receiver, settings: Settings
+) -> None:
+    outbox.subscribe("hook", "webhook", receiver.url, SECRET)
+    ended = outbox.complete(3)
     receiver.answers = [(500, {}), (503, {})]
     for expected in (0, 0):
         assert await sent(settings) == expected
         assert {request.run_id for request in receiver.requests} == {ended[0]}
-        clock.move(floor.connection, timedelta(minutes=10))
+        clock.move(outbox.connection, timedelta(minutes=10))
     assert await sent(settings) == 3
     assert [request.run_id for request in receiver.requests] == [ended[0], ended[0], *ended]
     assert len({request.headers["webhook-id"] for request in receiver.requests}) == 3
-    assert log(floor) == [("DELIVERED", 3, 200), ("DELIVERED", 1, 200), ("DELIVERED", 1, 200)]
+    assert log(outbox) == [("DELIVERED", 3, 200), ("DELIVERED", 1, 200), ("DELIVERED", 1, 200)]
 
 
-async def test_a_failing_receiver_keeps_only_its_own_waiting(
-    floor: Floor, receiver: Receiver, settings: Settings
+async def test_failing_receiver_delays_only_its_own_subscription(
+    outbox: OutboxStage, receiver: Receiver, settings: Settings
 ) -> None:
-    floor.subscribe("bad", "webhook", receiver.url, SECRET)
+    outbox.subscribe("bad", "webhook", receiver.url, SECRET)
     with receiving() as other:
-        floor.subscribe("good", "webhook", other.url, SECRET)
+        outbox.subscribe("good", "webhook", other.url, SECRET)
         receiver.answers = [(500, {})]
-        ended = floor.complete(2)
+        ended = outbox.complete(2)
         assert await sent(settings) == 2
         assert [request.run_id for request in other.requests] == ended
 
 
-async def test_a_redirect_is_not_followed(floor: Floor, receiver: Receiver, settings: Settings) -> None:
+async def test_a_redirect_is_not_followed(outbox: OutboxStage, receiver: Receiver, settings: Settings) -> None:
     with receiving() as elsewhere:
-        floor.subscribe("hook", "webhook", receiver.url, SECRET)
+        outbox.subscribe("hook", "webhook", receiver.url, SECRET)
         receiver.answers = [(302, {"location": elsewhere.url}), (307, {"location": elsewhere.url})]
-        floor.complete(1)
+        outbox.complete(1)
         assert await sent(settings) == 0
         assert elsewhere.requests == []
-        assert log(floor) == [("PENDING", 1, 302)]
+        assert log(outbox) == [("PENDING", 1, 302)]
 
 
-async def test_gone_pauses_the_subscription_and_loses_nothing(
-    floor: Floor, receiver: Receiver, settings: Settings
+async def test_status_gone_pauses_the_subscription_and_loses_nothing(
+    outbox: OutboxStage, receiver: Receiver, settings: Settings
 ) -> None:
-    floor.subscribe("hook", "webhook", receiver.url, SECRET)
+    outbox.subscribe("hook", "webhook", receiver.url, SECRET)
     receiver.answers = [(410, {})]
-    ended = floor.complete(2)
+    ended = outbox.complete(2)
     assert await sent(settings) == 0
-    (state,) = floor.do(ops.outbox.list_subscriptions())
+    (state,) = outbox.do(ops.outbox.list_subscriptions())
     assert state.subscription.paused_at is not None
     assert state.subscription.pause_reason == "the receiver responded with 410 Gone"
     assert state.pending == 2
-    clock.move(floor.connection, timedelta(days=1))
+    clock.move(outbox.connection, timedelta(days=1))
     assert await sent(settings) == 0
     assert len(receiver.requests) == 1
-    floor.do(ops.outbox.resume_subscription("hook"))
+    outbox.do(ops.outbox.resume_subscription("hook"))
     assert await sent(settings) == 2
     assert [request.run_id for request in receiver.requests] == [ended[0], *ended]
 
 
-async def test_retry_after_is_honoured(floor: Floor, receiver: Receiver, settings: Settings) -> None:
-    floor.subscribe("hook", "webhook", receiver.url, SECRET)
+async def test_retry_after_is_honoured(outbox: OutboxStage, receiver: Receiver, settings: Settings) -> None:
+    outbox.subscribe("hook", "webhook", receiver.url, SECRET)
     receiver.answers = [(429, {"retry-after": "3600"})]
-    floor.complete(1)
+    outbox.complete(1)
     assert await sent(settings) == 0
-    (delivery,) = floor.do(ops.outbox.list_deliveries("hook", "PENDING", None, 10))
+    (delivery,) = outbox.do(ops.outbox.list_deliveries("hook", "PENDING", None, 10))
     assert delivery.due_at - delivery.tried_at == timedelta(hours=1)
-    clock.move(floor.connection, timedelta(minutes=59))
+    clock.move(outbox.connection, timedelta(minutes=59))
     assert await sent(settings) == 0
-    clock.move(floor.connection, timedelta(minutes=2))
+    clock.move(outbox.connection, timedelta(minutes=2))
     assert await sent(settings) == 1
 
 
-async def test_after_the_last_try_the_subscription_waits_for_a_person(
-    floor: Floor, receiver: Receiver, settings: Settings
+async def test_subscription_is_paused_after_the_last_attempt(
+    outbox: OutboxStage, receiver: Receiver, settings: Settings
 ) -> None:
-    floor.subscribe("hook", "webhook", receiver.url, SECRET)
-    ended = floor.complete(2)
+    outbox.subscribe("hook", "webhook", receiver.url, SECRET)
+    ended = outbox.complete(2)
     receiver.answers = [(500, {})] * (len(SCHEDULE) + 1)
     for _ in range(len(SCHEDULE) + 1):
         assert await sent(settings) == 0
-        clock.move(floor.connection, timedelta(days=1.2))
-    (state,) = floor.do(ops.outbox.list_subscriptions())
+        clock.move(outbox.connection, timedelta(days=1.2))
+    (state,) = outbox.do(ops.outbox.list_subscriptions())
     assert f"failed {len(SCHEDULE) + 1} times" in state.subscription.pause_reason
-    assert log(floor) == [("FAILED", len(SCHEDULE) + 1, 500), ("PENDING", 0, None)]
-    floor.do(ops.outbox.resume_subscription("hook"))
+    assert log(outbox) == [("FAILED", len(SCHEDULE) + 1, 500), ("PENDING", 0, None)]
+    outbox.do(ops.outbox.resume_subscription("hook"))
     assert await sent(settings) == 1
     assert receiver.requests[-1].run_id == ended[1]
 
 
-async def test_a_delivery_can_be_made_again(floor: Floor, receiver: Receiver, settings: Settings) -> None:
-    floor.subscribe("hook", "webhook", receiver.url, SECRET)
-    floor.complete(1)
+async def test_delivery_can_be_repeated_on_request(outbox: OutboxStage, receiver: Receiver, settings: Settings) -> None:
+    outbox.subscribe("hook", "webhook", receiver.url, SECRET)
+    outbox.complete(1)
     assert await sent(settings) == 1
-    (delivery,) = floor.do(ops.outbox.list_deliveries("hook", None, None, 10))
-    floor.do(ops.outbox.redeliver(delivery.id))
+    (delivery,) = outbox.do(ops.outbox.list_deliveries("hook", None, None, 10))
+    outbox.do(ops.outbox.redeliver(delivery.id))
     assert await sent(settings) == 1
     first, second = receiver.requests
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
     assert json.loads(first.body) == json.loads(second.body)
     with pytest.raises(SubscriptionNotFound):
-        floor.do(ops.outbox.redeliver(delivery.id + 1))
+        outbox.do(ops.outbox.redeliver(delivery.id + 1))
 
 
-async def test_while_a_secret_is_replaced_both_verify(floor: Floor, receiver: Receiver, settings: Settings) -> None:
-    floor.subscribe("hook", "webhook", receiver.url, SECRET)
+async def test_both_secrets_verify_while_one_is_replaced(
+    outbox: OutboxStage, receiver: Receiver, settings: Settings
+) -> None:
+    outbox.subscribe("hook", "webhook", receiver.url, SECRET)
     newer = signing.new_secret()
-    floor.do(ops.outbox.rotate_secret("hook", newer))
-    floor.complete(1)
+    outbox.do(ops.outbox.rotate_secret("hook", newer))
+    outbox.complete(1)
     assert await sent(settings) == 1
     for secret in (SECRET, newer):
         verified(receiver.requests[0], secret)
 
 
-async def test_a_receiver_that_never_answers_is_left(floor: Floor, receiver: Receiver, database_url: str) -> None:
+async def test_receiver_that_never_responds_times_out(
+    outbox: OutboxStage, receiver: Receiver, database_url: str
+) -> None:
     impatient = Settings(database_url=database_url, webhook_allow_private=True, webhook_seconds=0.2)
     receiver.hang.clear()
-    floor.subscribe("hook", "webhook", receiver.url, SECRET)
-    floor.complete(1)
+    outbox.subscribe("hook", "webhook", receiver.url, SECRET)
+    outbox.complete(1)
     assert await sent(impatient) == 0
-    (delivery,) = floor.do(ops.outbox.list_deliveries("hook", "PENDING", None, 10))
+    (delivery,) = outbox.do(ops.outbox.list_deliveries("hook", "PENDING", None, 10))
     assert delivery.response_code is None
     assert delivery.error
 
 
-async def test_a_receiver_that_drips_is_left_too(floor: Floor, database_url: str) -> None:
+async def test_receiver_that_responds_byte_by_byte_times_out(outbox: OutboxStage, database_url: str) -> None:
     impatient = Settings(database_url=database_url, webhook_allow_private=True, webhook_seconds=0.5)
     listening = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
@@ -226,18 +234,18 @@ async def test_a_receiver_that_drips_is_left_too(floor: Floor, database_url: str
 
     thread = threading.Thread(target=drip)
     thread.start()
-    floor.subscribe("hook", "webhook", f"http://127.0.0.1:{listening.getsockname()[1]}/", SECRET)
-    floor.complete(1)
+    outbox.subscribe("hook", "webhook", f"http://127.0.0.1:{listening.getsockname()[1]}/", SECRET)
+    outbox.complete(1)
     assert await sent(impatient) == 0
     over.set()
     thread.join()
     listening.close()
-    (delivery,) = floor.do(ops.outbox.list_deliveries("hook", "PENDING", None, 10))
+    (delivery,) = outbox.do(ops.outbox.list_deliveries("hook", "PENDING", None, 10))
     assert "within 0.5 s" in delivery.error
 
 
-async def test_what_nobody_can_read_is_not_written_down(floor: Floor, settings: Settings) -> None:
-    """The database refuses a NUL: the try would not be counted, and the event sent again without end."""
+async def test_unprintable_response_is_stored_without_nul(outbox: OutboxStage, settings: Settings) -> None:
+    """The database rejects NUL: the attempt would not be counted, and the event would be sent again forever."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def answer() -> None:
@@ -248,38 +256,38 @@ async def test_what_nobody_can_read_is_not_written_down(floor: Floor, settings: 
 
     thread = threading.Thread(target=answer)
     thread.start()
-    floor.subscribe("hook", "webhook", f"http://127.0.0.1:{listening.getsockname()[1]}/", SECRET)
-    floor.complete(1)
+    outbox.subscribe("hook", "webhook", f"http://127.0.0.1:{listening.getsockname()[1]}/", SECRET)
+    outbox.complete(1)
     assert await sent(settings) == 0
     thread.join()
     listening.close()
-    (delivery,) = floor.do(ops.outbox.list_deliveries("hook", "PENDING", None, 10))
+    (delivery,) = outbox.do(ops.outbox.list_deliveries("hook", "PENDING", None, 10))
     assert (delivery.attempts, delivery.error) == (1, "responded with 500 Not   [31mtoday")
 
 
 async def test_a_private_address_is_refused_when_it_is_called(
-    floor: Floor, receiver: Receiver, database_url: str, monkeypatch: pytest.MonkeyPatch
+    outbox: OutboxStage, receiver: Receiver, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that led to a public address when it was subscribed leads inside now."""
+    """A name that resolved to a public address when it was subscribed now resolves to a private one."""
     inside = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("169.254.169.254", 443))]
     outside = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.216.34", 443))]
-    floor.subscribe("hook", "webhook", "https://hooks.example/x", SECRET)
-    floor.complete(1)
+    outbox.subscribe("hook", "webhook", "https://hooks.example/x", SECRET)
+    outbox.complete(1)
     tried = []
     monkeypatch.setattr(socket, "create_connection", lambda address, *_: tried.append(address))
     for answer in (inside, outside + inside):
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, answer=answer, **__: answer)
         assert await sent(Settings(database_url=database_url)) == 0
-        clock.move(floor.connection, timedelta(hours=1))
+        clock.move(outbox.connection, timedelta(hours=1))
     assert tried == []
-    (delivery,) = floor.do(ops.outbox.list_deliveries("hook", "PENDING", None, 10))
+    (delivery,) = outbox.do(ops.outbox.list_deliveries("hook", "PENDING", None, 10))
     assert "169.254.169.254, which is not a public address" in delivery.error
 
 
-async def test_only_the_address_that_was_looked_at_is_called(
-    floor: Floor, database_url: str, monkeypatch: pytest.MonkeyPatch
+async def test_only_the_checked_address_is_called(
+    outbox: OutboxStage, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name answers with another address each time it is asked: it is asked once."""
+    """The name resolves to another address each time, so it is resolved only once."""
     asked: list[str] = []
     tried: list[Any] = []
 
@@ -292,8 +300,8 @@ async def test_only_the_address_that_was_looked_at_is_called(
         tried.append(address)
         raise ConnectionRefusedError(f"{address} refused")
 
-    floor.subscribe("hook", "webhook", "https://hooks.example/x", SECRET)
-    floor.complete(1)
+    outbox.subscribe("hook", "webhook", "https://hooks.example/x", SECRET)
+    outbox.complete(1)
     monkeypatch.setattr(socket, "getaddrinfo", rebinding)
     monkeypatch.setattr(socket, "create_connection", refuse)
     assert await sent(Settings(database_url=database_url)) == 0
@@ -309,12 +317,12 @@ async def test_only_the_address_that_was_looked_at_is_called(
         "2002:7f00:1::", "64:ff9b::7f00:1", "fec0::1", "::127.0.0.1", "::10.0.0.1", "::ffff:0:127.0.0.1",
     ],
 )  # fmt: skip
-def test_addresses_that_are_not_public(address: str) -> None:
+def test_private_address_is_not_public(address: str) -> None:
     assert not addresses.is_public(address)
 
 
 @pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946", "64:ff9b::5db8:d822"])
-def test_addresses_that_are_public(address: str) -> None:
+def test_public_address_is_public(address: str) -> None:
     assert addresses.is_public(address)
 
 
@@ -326,13 +334,13 @@ def test_addresses_that_are_public(address: str) -> None:
         "https://hooks.example/\r\nx: y", "hooks.example", "https://hooks.example:0/",
     ],
 )  # fmt: skip
-def test_urls_that_are_refused(url: str) -> None:
+def test_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(BadInput):
         addresses.endpoint_of(url, allow_private=False)
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "whsec_!!!!", "plain" * 8])
-def test_secrets_that_are_refused(secret: str) -> None:
+def test_invalid_secret_is_refused(secret: str) -> None:
     with pytest.raises(BadInput):
         signing.check_secret(secret)
 

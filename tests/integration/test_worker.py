@@ -1,4 +1,4 @@
-"""What becomes of a run in a worker, whatever its task does."""
+"""How a worker handles runs, whatever their tasks do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_run_succeeds_and_its_result_comes_back_equal(stage: Stage, executor: str) -> None:
+def test_run_succeeds_and_its_result_is_returned_unchanged(stage: Stage, executor: str) -> None:
     value = {"ünï": [1, 2.5, None, True, "\U0001f40b"], "big": 2**63}
     run = stage.submit("echo", value=value)
     with stage.worker(executor):
@@ -42,7 +42,7 @@ def test_a_run_succeeds_and_its_result_comes_back_equal(stage: Stage, executor: 
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_run_knows_itself(stage: Stage, executor: str) -> None:
+def test_task_can_read_its_run(stage: Stage, executor: str) -> None:
     run = stage.submit("about", x=3)
     with stage.worker(executor):
         result = stage.ended(run).result()
@@ -68,7 +68,7 @@ def test_a_failure_is_retried_after_its_delay(stage: Stage, executor: str) -> No
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_the_budget_ends(stage: Stage, executor: str) -> None:
+def test_run_fails_after_its_last_attempt(stage: Stage, executor: str) -> None:
     run = stage.submit("fail", times=99)
     with stage.worker(executor):
         ended = stage.ended(run)
@@ -79,7 +79,7 @@ def test_the_budget_ends(stage: Stage, executor: str) -> None:
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("task", ["fatal", "denied"])
-def test_what_cannot_work_is_not_retried(stage: Stage, task: str, executor: str) -> None:
+def test_fatal_errors_are_not_retried(stage: Stage, task: str, executor: str) -> None:
     run = stage.submit(task)
     with stage.worker(executor):
         assert stage.ended(run).status is Status.FAILED
@@ -87,7 +87,7 @@ def test_what_cannot_work_is_not_retried(stage: Stage, task: str, executor: str)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_an_error_of_any_kind_can_be_kept(stage: Stage, executor: str) -> None:
+def test_any_error_can_be_stored(stage: Stage, executor: str) -> None:
     run = stage.submit("nasty")
     with stage.worker(executor):
         stage.ended(run)
@@ -100,7 +100,7 @@ def test_an_error_of_any_kind_can_be_kept(stage: Stage, executor: str) -> None:
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("what", ["nan", "nul", "surrogate", "object"])
-def test_a_result_that_cannot_be_kept_fails_the_run_clearly(stage: Stage, what: str, executor: str) -> None:
+def test_result_that_cannot_be_stored_fails_the_run_with_a_clear_error(stage: Stage, what: str, executor: str) -> None:
     run = stage.submit("returns", what=what)
     with stage.worker(executor):
         ended = stage.ended(run)
@@ -110,7 +110,9 @@ def test_a_result_that_cannot_be_kept_fails_the_run_clearly(stage: Stage, what: 
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_result_past_the_limit_fails_the_run_clearly(database_url: str, tmp_path: Path, executor: str) -> None:
+def test_result_above_the_size_limit_fails_the_run_with_a_clear_error(
+    database_url: str, tmp_path: Path, executor: str
+) -> None:
     stage = Stage(database_url, tmp_path, max_result_bytes=1000)
     run = stage.submit("returns", what="large", size=1001)
     with stage.worker(executor):
@@ -121,7 +123,7 @@ def test_a_result_past_the_limit_fails_the_run_clearly(database_url: str, tmp_pa
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_large_result_is_kept_as_a_file(stage: Stage, executor: str) -> None:
+def test_large_result_is_stored_as_a_file(stage: Stage, executor: str) -> None:
     run = stage.submit("returns", what="large", size=100_000)
     with stage.worker(executor):
         ended = stage.ended(run)
@@ -145,7 +147,7 @@ def test_a_full_disk_is_a_failure_that_is_retried(stage: Stage, executor: str) -
 
 
 @pytest.mark.parametrize("executor", ["process", "inline"])
-def test_an_unknown_task_is_left_to_others_and_never_an_import(stage: Stage, executor: str) -> None:
+def test_unknown_task_is_left_to_other_workers_and_never_imported(stage: Stage, executor: str) -> None:
     run = as_stored(stage, "echo", {}, task="antigravity.fly", policy='{"max_attempts": 1}')
     with stage.worker(executor):
         stage.ended(stage.submit("echo", value=1))
@@ -156,7 +158,7 @@ def test_an_unknown_task_is_left_to_others_and_never_an_import(stage: Stage, exe
     assert "antigravity" not in sys.modules
 
 
-def test_worker_leaves_when_only_tasks_of_other_workers_are_left(stage: Stage) -> None:
+def test_worker_with_until_empty_exits_when_only_runs_of_other_tasks_are_left(stage: Stage) -> None:
     run = as_stored(stage, "echo", {}, task="antigravity.fly")
     worker = stage.start("--until-empty")
     assert worker.wait(DEADLINE) == 0
@@ -187,8 +189,8 @@ def test_a_running_run_is_cancelled_whatever_it_does(stage: Stage, task: str, ex
         ended.result()
 
 
-def test_code_that_is_made_to_stop_can_clean_up(database_url: str, tmp_path: Path) -> None:
-    # With as much time between being asked and being killed as users have.
+def test_interrupted_code_can_clean_up(database_url: str, tmp_path: Path) -> None:
+    # With the default time between the request to stop and the kill.
     with closing(Stage(database_url, tmp_path, grace_seconds=10.0)) as stage:
         run = stage.submit("tidy", started=str(stage.file("started")), cleaned=str(stage.file("cleaned")))
         with stage.worker():
@@ -209,7 +211,7 @@ def test_a_coroutine_is_cancelled(stage: Stage, executor: str) -> None:
 
 
 @pytest.mark.parametrize("task", ["hang", "spin", "deaf"])
-def test_a_time_limit_is_kept_whatever_runs(stage: Stage, task: str) -> None:
+def test_time_limit_is_enforced_for_any_code(stage: Stage, task: str) -> None:
     run = limited(stage, task, started=str(stage.file("started")))
     with stage.worker():
         ended = stage.ended(run)
@@ -232,7 +234,7 @@ def test_a_time_limit_can_be_extended(stage: Stage, executor: str) -> None:
     with stage.worker(executor, slots=2):
         stage.said("extended")
         if executor == "process":
-            stage.ended(long_enough)  # the same limit has passed for the other one, twice
+            stage.ended(long_enough)  # twice the same limit has passed for the other run
         stage.file("go").touch()
         assert stage.ended(run).result() == "in time"
 
@@ -249,7 +251,7 @@ def limited(stage: Stage, task: str, **parameters: str) -> Run:
     return as_stored(stage, task, parameters, policy='{"max_attempts": 2, "delays": [0.05], "timeout": 0.2}')
 
 
-def test_what_user_code_prints_disturbs_nothing(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_user_code_does_not_disturb_the_worker(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
     run = stage.submit("prints")
     with stage.worker():
         assert stage.ended(run).result() == "printed"
@@ -262,7 +264,7 @@ def test_coroutines_run_at_the_same_time(stage: Stage) -> None:
         assert [stage.ended(run).result() for run in runs] == [3, 3, 3]
 
 
-def test_a_task_that_says_inline_runs_in_the_worker(stage: Stage) -> None:
+def test_inline_task_runs_in_the_worker_process(stage: Stage) -> None:
     run = stage.submit("inline_echo", value=1)
     with stage.worker("process"):
         assert stage.ended(run).result() == [1, "holdfast-inline"]
@@ -270,7 +272,7 @@ def test_a_task_that_says_inline_runs_in_the_worker(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_many_runs_of_many_queues_are_all_done_once(stage: Stage, executor: str) -> None:
+def test_many_runs_of_many_queues_are_each_executed_once(stage: Stage, executor: str) -> None:
     runs = []
     for queue in ("a", "b", "c"):
         runs += stage.client.submit_many("echo", [{"value": n} for n in range(200)], queue=queue)
@@ -289,13 +291,13 @@ def test_a_worker_takes_only_from_its_queues(stage: Stage) -> None:
     assert stage.client.get(other).status is Status.PENDING
 
 
-def test_a_run_is_claimed_when_its_time_comes(stage: Stage) -> None:
+def test_run_is_claimed_when_it_is_due(stage: Stage) -> None:
     with stage.worker():
         run = stage.client.submit("echo", {"value": 1}, run_after=timedelta(seconds=0.3))
         assert stage.ended(run).result() == 1
 
 
-def test_an_empty_worker_may_leave(stage: Stage) -> None:
+def test_worker_with_until_empty_exits_when_there_are_no_runs(stage: Stage) -> None:
     runs = stage.client.submit_many("fail", [{"times": 1}] * 5)
     with stage.worker(until_empty=True) as worker:
         eventually(lambda: stage.query("select count(*) from holdfast.workers where stopped_at is not null")[0][0])

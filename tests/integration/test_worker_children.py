@@ -31,7 +31,7 @@ def done(stage: Stage, task: str) -> int:
     return int(count)
 
 
-def test_tiny_runs_are_moved_from_behind_a_long_one(stage: Stage) -> None:
+def test_tiny_runs_waiting_behind_a_long_run_are_moved(stage: Stage) -> None:
     with stage.worker(slots=2):
         stage.client.submit_many("moody", [{"value": n} for n in range(300)])
         eventually(lambda: done(stage, "moody") == 300)
@@ -44,7 +44,7 @@ def test_tiny_runs_are_moved_from_behind_a_long_one(stage: Stage) -> None:
     assert stage.client.get(long).attempt_count == 1
 
 
-def test_a_crash_in_the_midst_of_tiny_runs_costs_only_its_own_attempt(stage: Stage) -> None:
+def test_crash_among_tiny_runs_affects_only_its_own_attempt(stage: Stage) -> None:
     with stage.worker(slots=1):
         stage.client.submit_many("echo", [{"value": n} for n in range(300)])
         eventually(lambda: done(stage, "echo") == 300)
@@ -73,14 +73,14 @@ def test_a_child_that_cannot_be_started_is_started_later(stage: Stage, monkeypat
     assert len(refused) == 2
 
 
-def test_a_child_is_replaced_after_so_many_runs(stage: Stage) -> None:
+def test_child_is_replaced_after_its_maximum_number_of_runs(stage: Stage) -> None:
     executor = ProcessExecutor(slots=1, limits=ChildLimits(runs=5))
     with stage.worker(executor=executor):
         pids = [stage.ended(stage.submit("pid")).result() for _ in range(12)]
     assert len(set(pids)) > 1
 
 
-def test_a_worker_counts_what_it_did(stage: Stage) -> None:
+def test_worker_counts_its_runs(stage: Stage) -> None:
     with stage.worker("inline"):
         good = stage.submit("echo")
         bad = stage.submit("fatal")
@@ -106,7 +106,7 @@ def test_ring_reaches_the_worker_without_a_poll(stage: Stage) -> None:
             assert stage.ended(stage.submit("echo", value=number)).result() == number
 
 
-def test_listener_that_was_cut_off_receives_again(stage: Stage, database_url: str) -> None:
+def test_disconnected_listener_receives_hints_again(stage: Stage, database_url: str) -> None:
     wire = Wire(database_url)
     listener = listen_to(wire.url)
     with stage.worker(poll_every_listening=1e6, poll_every=1e6, rescue_every=1e6, lease=1e7, listener=listener):

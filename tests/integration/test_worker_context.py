@@ -22,13 +22,13 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
     stage.close()
 
 
-def test_outside_of_a_run_there_is_none() -> None:
+def test_current_run_outside_of_a_run_raises() -> None:
     with pytest.raises(HoldfastError, match="outside of a run"):
         current_run()
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_step_is_done_once_over_all_attempts(stage: Stage, executor: str) -> None:
+def test_step_is_executed_once_across_all_attempts(stage: Stage, executor: str) -> None:
     run = stage.submit("stepping", calls=str(stage.file("calls")), fail_times=2)
     with stage.worker(executor):
         assert stage.ended(run).result() == [{"pair": [1, 2], "attempt": 1}, 3]
@@ -52,7 +52,7 @@ def test_a_step_may_be_a_coroutine(stage: Stage, executor: str) -> None:
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("size", [0, 100_000])
-def test_what_a_run_writes_commits_with_its_success(stage: Stage, executor: str, size: int) -> None:
+def test_writes_of_a_run_commit_with_its_success(stage: Stage, executor: str, size: int) -> None:
     stage.query("create table effects (attempt integer)")
     run = stage.submit("writing", table="effects", fail_times=1, size=size)
     with stage.worker(executor):
@@ -63,7 +63,7 @@ def test_what_a_run_writes_commits_with_its_success(stage: Stage, executor: str,
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_what_a_cancelled_run_wrote_is_undone(stage: Stage, executor: str) -> None:
+def test_writes_of_a_cancelled_run_are_rolled_back(stage: Stage, executor: str) -> None:
     stage.query("create table effects (attempt integer)")
     run = stage.submit("writing", table="effects", wait=str(stage.file("go")), started=str(stage.file("started")))
     with stage.worker(executor):
@@ -75,7 +75,7 @@ def test_what_a_cancelled_run_wrote_is_undone(stage: Stage, executor: str) -> No
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_what_a_fenced_run_wrote_is_undone(stage: Stage, executor: str) -> None:
+def test_writes_of_a_fenced_run_are_rolled_back(stage: Stage, executor: str) -> None:
     stage.query("create table effects (attempt integer)")
     run = stage.submit("writing", table="effects", wait=str(stage.file("go")), started=str(stage.file("started")))
     with stage.worker(executor):
@@ -107,7 +107,7 @@ def test_a_retried_parent_finds_its_children(stage: Stage, executor: str) -> Non
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_the_last_progress_and_the_log_are_kept(stage: Stage, executor: str) -> None:
+def test_last_progress_and_the_log_are_stored(stage: Stage, executor: str) -> None:
     run = stage.submit("logging")
     with stage.worker(executor):
         ended = stage.ended(run)
@@ -116,7 +116,7 @@ def test_the_last_progress_and_the_log_are_kept(stage: Stage, executor: str) -> 
     assert lines == [(1, "info", "first line"), (1, "warning", "NUL \\0 here")]
 
 
-def test_progress_is_seen_while_the_run_goes_on(stage: Stage) -> None:
+def test_progress_is_visible_while_the_run_continues(stage: Stage) -> None:
     run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
     with stage.worker():
         eventually(lambda: (stage.client.get(run).progress or {}).get("done", 0) > 1)

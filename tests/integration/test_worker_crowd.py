@@ -26,7 +26,7 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.fixture
 def overlapping(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many results each overlapping round trip carried."""
+    """The number of results in each overlapping round trip."""
     carried: list[int] = []
     overlap = Exchange._overlap
 
@@ -41,7 +41,7 @@ def overlapping(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def all_ended_once(stage: Stage) -> None:
-    """Every run succeeded with its own result, under one ending, and nothing is left anywhere."""
+    """Every run succeeded once with its own result, and no rows are left over."""
     assert stage.query("select count(*) from holdfast.ready")[0][0] == 0
     assert stage.query("select count(*) from holdfast.leases")[0][0] == 0
     ended, right = stage.query(
@@ -65,7 +65,7 @@ def test_overlapping_round_trips_end_every_run_once(stage: Stage, overlapping: l
     assert overlapping, "no overlapping round trip was made"
 
 
-def test_lost_connection_during_overlapping_round_trips_loses_and_doubles_nothing(
+def test_lost_connection_during_overlapping_round_trips_neither_loses_nor_duplicates_runs(
     stage: Stage, wire: Wire, overlapping: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.worker.round_trips.REST", 0.0)
@@ -104,6 +104,6 @@ def test_notes_are_written_before_the_result_of_their_run(stage: Stage) -> None:
     stage.client.submit_many("talks", [{"value": n} for n in range(1_000)])
     with stage.worker("inline"):
         eventually(lambda: left(stage) == 0)
-    told = stage.query("select count(*), count(distinct run_id) from holdfast.logs")
-    assert told == [(1_000, 1_000)]
+    counts = stage.query("select count(*), count(distinct run_id) from holdfast.logs")
+    assert counts == [(1_000, 1_000)]
     assert stage.query("select count(*) from holdfast.attempts where progress ->> 'done' = '1'") == [(1_000,)]

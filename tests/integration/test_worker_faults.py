@@ -1,4 +1,4 @@
-"""Errors of the server are not errors of a run: each is tried again, whatever statement it meets."""
+"""Server errors are not errors of a run: every statement is retried after one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from holdfast.domain.states import Status
 from tests.integration.worker_support import Stage, eventually
 
-# One of every class that a server may answer with although nothing is wrong with what was sent.
+# One of each class of errors that are not caused by the statement.
 STATES = {
     "08006": "connection failure",
     "25006": "read-only transaction",
@@ -27,7 +27,7 @@ STATES = {
     "0A000": "changed plan",
     "XX000": "internal error",
 }
-# Which table and command the statements of a worker write first: register and renew, claim, settle, retry, count.
+# The table and command that a worker's statements use first: register and renew, claim, settle, retry, count.
 WRITES = {
     "workers": "insert or update",
     "ready": "insert or delete",
@@ -58,7 +58,7 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
 
 
 def inject(stage: Stage, state: str, tables: dict[str, str], most: int, spared: int = 3) -> None:
-    """Let the statements on these tables fail, but for every third, until there were `most` of them."""
+    """Make statements on these tables fail, except every third, up to `most` times."""
     with psycopg.connect(stage.url, autocommit=True) as connection:
         connection.execute(INJECT.replace("%%", "%").format(state=state, most=most, spared=spared))
         for table, commands in tables.items():
@@ -66,7 +66,7 @@ def inject(stage: Stage, state: str, tables: dict[str, str], most: int, spared: 
 
 
 @pytest.mark.parametrize("state", STATES, ids=STATES.values())
-def test_an_error_of_the_server_fails_no_run(stage: Stage, state: str) -> None:
+def test_server_error_does_not_fail_a_run(stage: Stage, state: str) -> None:
     runs = [stage.submit("echo", value=n) for n in range(20)]
     again = [stage.submit("fail", times=1) for _ in range(3)]
     with stage.worker():
@@ -80,7 +80,7 @@ def test_an_error_of_the_server_fails_no_run(stage: Stage, state: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["25006", "40001", "53300", "57P01"])
-def test_registering_again_survives_errors_of_the_server(stage: Stage, state: str) -> None:
+def test_worker_registers_again_despite_server_errors(stage: Stage, state: str) -> None:
     """A worker that lost its lease in a failover longer than the lease starts over as soon as it can."""
     with stage.worker() as worker:
         stage.ended(stage.submit("echo", value=1))
@@ -92,7 +92,7 @@ def test_registering_again_survives_errors_of_the_server(stage: Stage, state: st
 
 
 @pytest.mark.parametrize("state", ["25006", "55P03", "XX000"])
-def test_a_rescue_survives_errors_of_the_server(stage: Stage, state: str) -> None:
+def test_rescue_succeeds_despite_server_errors(stage: Stage, state: str) -> None:
     run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("gate")))
     process = stage.start()
     stage.said("started")
@@ -105,7 +105,7 @@ def test_a_rescue_survives_errors_of_the_server(stage: Stage, state: str) -> Non
 
 
 def test_only_a_value_that_cannot_be_stored_fails_its_run(stage: Stage) -> None:
-    """One result that the server refuses for its value, among others that it takes."""
+    """One result that the server rejects because of its value, among others that it accepts."""
     with psycopg.connect(stage.url, autocommit=True) as connection:
         connection.execute(
             """
@@ -130,8 +130,8 @@ UNREADABLE = ['{"backoff": "linear"}', '{"max_attempts": "many"}', '{"delays": {
 
 
 @pytest.mark.parametrize("policy", UNREADABLE)
-def test_an_unreadable_policy_strands_nothing(stage: Stage, policy: str) -> None:
-    """As a newer version might have written it: the default policy holds, and the neighbours never notice."""
+def test_unreadable_policy_leaves_no_run_stuck(stage: Stage, policy: str) -> None:
+    """As a newer version might have written it: the default policy applies, and other runs are not affected."""
     odd = stage.submit("fail", times=1)
     others = [stage.submit("echo", value=n) for n in range(5)]
     with psycopg.connect(stage.url, autocommit=True) as connection:

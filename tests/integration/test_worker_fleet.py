@@ -1,4 +1,4 @@
-"""Workers that know different tasks share a queue: each claims what it can run, and nothing is handed back."""
+"""Workers with different tasks share a queue: each claims only what it can run, and nothing is handed back."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_worker_without_the_executor_of_a_task_leaves_its_runs_to_others(stage: 
         assert stage.ended(left).result() == 1
 
 
-def test_claims_that_find_no_slot_leave_no_attempt(stage: Stage) -> None:
+def test_claims_without_a_free_slot_leave_no_attempt(stage: Stage) -> None:
     """Short runs make a worker claim ahead; a long one among them sends the others back."""
     for number in range(200):
         stage.submit("echo", value=number)

@@ -1,4 +1,4 @@
-"""What a worker costs that has nothing to do. Statements are counted on the wire, per look."""
+"""The cost of an idle worker. Statements are counted on the wire, per poll."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.worker.upkeep import ONLY_WHEN_CALLED, Upkeep, every
 from tests.integration.wire import Wire
 from tests.integration.worker_support import DEADLINE, Stage, eventually
 
-LOOKS = 20
+POLLS = 20
 
 
 @pytest.fixture
@@ -26,40 +26,40 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
 
 
 def seen(wire: Wire) -> list[str]:
-    """What the worker sent to claim, to settle and to look. A prepared statement is as good as any other."""
+    """The statements that the worker sent to claim, to settle and to poll, prepared or not."""
     return ["commit" if one.lower() == "commit" else "statement" for one in wire.statements("holdfast worker")]
 
 
 def quiet(stage: Stage, wire: Wire) -> int:
-    """Have runs done until every statement is prepared; returns how many statements were sent so far."""
+    """Execute runs until every statement is prepared. Return how many statements were sent so far."""
     for run in stage.client.submit_many("echo", [{}] * 50):
         stage.ended(run)
     return len(seen(wire))
 
 
-def test_a_polling_worker_sends_one_statement_per_look(stage: Stage, wire: Wire) -> None:
-    """With a look per second, and five statements per minute to renew and to look for orphans, that is about one."""
+def test_polling_worker_sends_one_statement_per_poll(stage: Stage, wire: Wire) -> None:
+    """With one poll per second, and five statements per minute to renew and find orphans, that is about one."""
     with stage.worker("inline", database_url=wire.url, listener=PollListener(), poll_every=0.05):
         before = quiet(stage, wire)
-        eventually(lambda: len(seen(wire)) >= before + LOOKS)
+        eventually(lambda: len(seen(wire)) >= before + POLLS)
         looks = seen(wire)[before:]
     assert looks[-10:] == ["statement"] * 10
 
 
-def test_a_listening_worker_looks_in_one_transaction(stage: Stage, wire: Wire) -> None:
-    """Six statements every eight seconds: begin, look, look for a run it was given, for orphans, for chores, commit."""
+def test_listening_worker_polls_in_one_transaction(stage: Stage, wire: Wire) -> None:
+    """Six statements every eight seconds: begin, poll, find handed-over runs, orphans and due services, commit."""
     changes = {"poll_every_listening": 0.05, "rescue_every": 0.05}
     with stage.worker("inline", database_url=wire.url, listener=listen_to(wire.url), **changes) as worker:
         eventually(lambda: worker.options.listener.live)
         before = quiet(stage, wire)
-        eventually(lambda: seen(wire)[before:].count("commit") >= LOOKS)
+        eventually(lambda: seen(wire)[before:].count("commit") >= POLLS)
         looks = seen(wire)[before:]
     last = len(looks) - looks[::-1].index("commit")
     assert looks[last - 12 : last] == ["statement", "statement", "statement", "statement", "statement", "commit"] * 2
 
 
 def test_idle_worker_runs_a_service_when_its_due_statement_says(stage: Stage) -> None:
-    """Neither the pace of the service nor a look of the worker would run it during this test."""
+    """Neither the interval of the service nor a poll of the worker would run it during this test."""
     runs = threading.Semaphore(0)
 
     async def fire(upkeep: Upkeep) -> None:

@@ -10,13 +10,14 @@ from pathlib import Path
 from time import monotonic
 
 import psycopg
+import pytest
 
 from holdfast import ops
 from holdfast.assembly.worker import WorkerRequest, worker_options
 from holdfast.domain.execution import Ended, ExecutorContext
 from holdfast.domain.states import Status
 from holdfast.domain.tasks import registry
-from holdfast.domain.values import Renewal
+from holdfast.domain.values import Renewal, Settlement
 from holdfast.drivers import psycopg as driver
 from holdfast.executors.process import ProcessExecutor
 from holdfast.runtime.runtime import Runtime
@@ -24,6 +25,7 @@ from holdfast.sql import ready
 from holdfast.sql import workers as workers_sql
 from holdfast.worker.database import Unavailable
 from holdfast.worker.renewal import RenewalThread
+from holdfast.worker.result_writer import ResultWriter
 from holdfast.worker.session import WorkerSession
 from holdfast.worker.supervisor import Worker
 from tests.integration.wire import Wire
@@ -47,10 +49,10 @@ class Observed(ProcessExecutor):
         await super().open(context._replace(report=report))
 
 
-def test_a_worker_whose_renewal_was_answered_late_stops_its_runs_while_the_lease_holds(
+def test_worker_whose_renewal_was_answered_late_stops_its_runs_before_the_lease_expires(
     database_url: str, tmp_path: Path
 ) -> None:
-    """The lease counts from when the renewal was sent; by the time of the answer, part of it has passed."""
+    """The lease counts from when the renewal was sent; when the response arrives, part of it has passed."""
     stage = Stage(database_url, tmp_path, lease_seconds=6.0, renew_seconds=2.0)
     renewals: list[Renewal] = []
     held_at_the_end: list[bool] = []
@@ -71,7 +73,7 @@ def test_a_worker_whose_renewal_was_answered_late_stops_its_runs_while_the_lease
         renewal = RenewalThread(options, session, registered=registered, renewed=renewals.append, fence=fence)
         _lock(neighbour, session.id)
         renewal.start()
-        # For longer than the margin, and for less than the renewal waits for an answer.
+        # Longer than the margin, and shorter than a renewal waits for a response.
         eventually(lambda: stage.query(_WAITED_FOR_LONG)[0][0])
         neighbour.commit()
         eventually(lambda: renewals)
@@ -83,7 +85,7 @@ def test_a_worker_whose_renewal_was_answered_late_stops_its_runs_while_the_lease
     stage.close()
 
 
-def test_a_claim_whose_answer_is_on_its_way_is_not_handed_back(database_url: str, tmp_path: Path) -> None:
+def test_claim_whose_response_is_in_transit_is_not_handed_back(database_url: str, tmp_path: Path) -> None:
     stage = Stage(database_url, tmp_path, lease_seconds=12.0, renew_seconds=2.0)
     executor = Observed()
     with stage.worker(executor) as worker, psycopg.connect(database_url) as connection:
@@ -106,7 +108,7 @@ def test_a_claim_whose_answer_is_on_its_way_is_not_handed_back(database_url: str
     stage.close()
 
 
-def test_a_lease_that_a_worker_never_learns_of_goes_to_others(database_url: str, tmp_path: Path) -> None:
+def test_lease_unknown_to_its_worker_is_returned_to_the_queue(database_url: str, tmp_path: Path) -> None:
     stage = Stage(database_url, tmp_path, lease_seconds=60.0, renew_seconds=0.2)
     with stage.worker(slots=1) as worker:
         stage.ended(stage.submit("echo"))
@@ -118,7 +120,7 @@ def test_a_lease_that_a_worker_never_learns_of_goes_to_others(database_url: str,
 
 
 async def connected(worker: Worker) -> None:
-    """Wait until the worker has a connection: then the first thing that it writes is not lost."""
+    """Wait until the worker is connected, so that its first write is not lost."""
     for _ in range(200):
         with suppress(Unavailable):
             return await worker._database.transact(lambda: iter(ready.ring([])))
@@ -126,10 +128,8 @@ async def connected(worker: Worker) -> None:
     raise AssertionError("the worker did not get a connection")
 
 
-def test_a_worker_that_leaves_reports_what_has_ended_before_it_leaves(
-    database_url: str, tmp_path: Path, wire: Wire
-) -> None:
-    """The database comes back at the last moment, after the grace and before the worker has left."""
+def test_stopping_worker_reports_ended_runs_before_it_exits(database_url: str, tmp_path: Path, wire: Wire) -> None:
+    """The database becomes reachable at the last moment, after the grace period and before the worker exits."""
 
     class Leaving(Observed):
         async def close(self) -> None:
@@ -152,7 +152,43 @@ def test_a_worker_that_leaves_reports_what_has_ended_before_it_leaves(
     stage.close()
 
 
-def test_a_worker_that_has_left_holds_nothing_and_is_known_to_be_gone(database_url: str, tmp_path: Path) -> None:
+def test_deferred_result_is_written_by_a_worker_that_leaves_although_its_last_check_was_interrupted(
+    database_url: str, tmp_path: Path, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database stops responding while a user's transaction blocks the result, and both come to an end."""
+
+    class Leaving(Observed):
+        async def close(self) -> None:
+            wire.cut()
+            wire.mend()
+            user.commit()
+            await connected(workers[0])
+            await super().close()
+
+    find_free, checking = ResultWriter.find_free, threading.Event()
+
+    async def check(self: ResultWriter, settlements: Sequence[Settlement], *, again: bool = False) -> list[Settlement]:
+        if again and not checking.is_set():
+            wire.swallow()
+            checking.set()
+        return await find_free(self, settlements, again=again)
+
+    monkeypatch.setattr(ResultWriter, "find_free", check)
+    stage = Stage(database_url, tmp_path, lease_seconds=60.0, renew_seconds=0.2, grace_seconds=0.5)
+    run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")), report=False)
+    workers: list[Worker] = []
+    with psycopg.connect(database_url) as user, stage.worker(Leaving(), database_url=wire.url) as worker:
+        workers.append(worker)
+        stage.said("started")
+        stage.client.on(user).submit("echo", {}, depends_on=[run.id])
+        stage.file("go").touch()
+        assert checking.wait(30)
+    assert (stage.client.get(run).status, stage.client.get(run).attempt_count) == (Status.SUCCEEDED, 1)
+    assert stage.event_types(run) == ["SUBMITTED", "CLAIMED", "SUCCEEDED"]
+    stage.close()
+
+
+def test_stopped_worker_holds_no_leases_and_is_marked_as_stopped(database_url: str, tmp_path: Path) -> None:
     stage = Stage(database_url, tmp_path, lease_seconds=60.0, renew_seconds=0.2, grace_seconds=0.2)
     run = stage.submit("patient", started=str(stage.file("started")), until=str(stage.file("go")))
     with stage.worker(slots=1):
@@ -172,5 +208,5 @@ _WAITED_FOR_LONG = """
 
 
 def _lock(connection: psycopg.Connection, worker_id: str) -> None:
-    """Keep the worker's row, so that its renewals wait."""
+    """Lock the worker's row, so that its renewals wait."""
     connection.execute("select from holdfast.workers where id = %s for update", [worker_id])

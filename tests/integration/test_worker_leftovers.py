@@ -1,4 +1,4 @@
-"""What a task started ends with its attempt's process, and with its worker, whichever way these end."""
+"""Processes started by a task end with its attempt's process and with its worker, however these end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker among transactions of users: what they hold locked holds up nothing else."""
+"""Workers and users' transactions: rows that these have locked delay nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from holdfast.domain.values import AttemptRef, NewRun
 from holdfast.drivers import psycopg as driver
 from holdfast.ops.create import FIRST_TASKS
 from holdfast.sql import leases
+from holdfast.sql.statement import Op
 from holdfast.worker.result_writer import ResultWriter
+from holdfast.worker.round_trips import Answer, ExchangeRequest, exchange
 from tests.integration.worker_support import Stage, eventually
 from tests.timeline import new_run
 
@@ -105,20 +107,21 @@ def test_a_worker_that_stops_while_its_job_is_locked_leaves_the_run_to_other_wor
 ) -> None:
     job_id, (held,) = make_job(stage, {"value": 3})
     driver.run(user, ops.add_tasks([add_task(job_id)], None))
-    with stage.worker():
+    with stage.worker() as worker:
         eventually(lambda: stage.client.get(held).status is Status.RUNNING)
+        eventually(lambda: worker._exchange.pending.deferred.locked)
     user.commit()
     with stage.worker():
         assert stage.ended(stage.client.get(held)).result() == 3
-    # It had run: that its result could not be written is no reason to take it for one that was never begun.
+    # The run was executed: although its result could not be written, it must not count as never started.
     assert [(number, status) for number, status, *_ in stage.attempts(stage.client.get(held))] == [
         (1, "LOST"),
         (2, "SUCCEEDED"),
     ]
 
 
-def test_a_run_that_never_ran_does_not_end_failed(stage: Stage, user: psycopg.Connection) -> None:
-    """A worker that leaves while its claim is under way must not leave a lease behind that costs the only attempt."""
+def test_run_that_never_started_does_not_fail(stage: Stage, user: psycopg.Connection) -> None:
+    """A worker that stops during a claim must not leave a lease behind that uses up the only attempt."""
     runs = [stage.client.submit("only_attempt", {"marks": str(stage.file("marks"))}, dedupe="off") for _ in range(3)]
     user.execute("lock table holdfast.leases in exclusive mode")
     with stage.worker():
@@ -149,12 +152,12 @@ def test_a_rescue_does_not_wait_for_locks_of_a_user(stage: Stage, user: psycopg.
 
 
 def depend_in_a_chain(stage: Stage, on: str) -> str:
-    """Two runs, the second waiting for the first, which waits for this one; tells the id of the second."""
+    """Submit a run that waits for `on`, and one that waits for that run. Return the id of the second."""
     first = stage.client.submit("echo", {"value": "first"}, depends_on=[on])
     return stage.client.submit("echo", {"value": "second"}, depends_on=[first.id]).id
 
 
-def test_a_failure_whose_distant_dependent_is_locked_holds_up_no_result_of_its_batch(
+def test_failure_with_a_locked_indirect_dependent_does_not_delay_its_batch(
     stage: Stage, user: psycopg.Connection
 ) -> None:
     failing = stage.submit("failing_meeting", room="locked", others=6)
@@ -168,7 +171,7 @@ def test_a_failure_whose_distant_dependent_is_locked_holds_up_no_result_of_its_b
     assert stage.client.get(failing).attempt_count == 1
 
 
-def test_a_rescue_whose_distant_dependent_is_locked_holds_up_no_other_rescue(
+def test_rescue_with_a_locked_indirect_dependent_does_not_delay_other_rescues(
     stage: Stage, user: psycopg.Connection
 ) -> None:
     started, gate = stage.file("started"), stage.file("gate")
@@ -191,7 +194,7 @@ def test_log_lines_of_a_batch_that_met_a_lock_are_kept(stage: Stage, user: psyco
     gate = stage.file("gate")
     job_id, ids = make_job(stage, *[{"value": n, "until": str(gate)} for n in range(4)], task="talks")
     with stage.worker(slots=5):
-        # From now on, and for half a second, lines go together with results.
+        # For the next half second, lines are sent together with results.
         stage.ended(stage.submit("talks", value=4))
         driver.run(user, ops.add_tasks([add_task(job_id)], None))
         gate.touch()
@@ -201,7 +204,7 @@ def test_log_lines_of_a_batch_that_met_a_lock_are_kept(stage: Stage, user: psyco
     assert [stage.client.get(id_).progress for id_ in ids] == [{"done": 1, "total": 1}] * 4
 
 
-def test_progress_of_a_run_whose_lease_is_locked_is_written_later_and_waits_for_nothing(
+def test_progress_of_a_run_with_a_locked_lease_is_written_later_without_waiting(
     stage: Stage, user: psycopg.Connection
 ) -> None:
     started, gate = stage.file("started"), stage.file("gate")
@@ -219,7 +222,7 @@ def test_progress_of_a_run_whose_lease_is_locked_is_written_later_and_waits_for_
         assert [stage.ended(run).attempt_count for run in runs] == [1, 1]
 
 
-def test_results_that_meet_the_same_locked_dependent_are_deferred_without_waiting_for_it_again(
+def test_results_with_the_same_locked_dependent_are_deferred_without_waiting_again(
     stage: Stage, user: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     met = []
@@ -240,10 +243,34 @@ def test_results_that_meet_the_same_locked_dependent_are_deferred_without_waitin
     assert len(met) <= 2
 
 
-def test_a_worker_that_cannot_renew_fails_no_run_but_the_one_it_was_performing(
+def test_results_are_written_with_a_short_lock_timeout_while_another_result_is_blocked(
+    stage: Stage, user: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[bool] = []
+
+    def record(request: ExchangeRequest) -> Op[Answer]:
+        if request.settlements:
+            sent.append(request.briefly)
+        return exchange(request)
+
+    monkeypatch.setattr("holdfast.worker.exchange.exchange", record)
+    gate = stage.file("gate")
+    run = stage.submit("moody", value=1, until=str(gate))
+    with stage.worker() as worker:
+        stage.worker_of(run)
+        user.execute("select from holdfast.leases where run_id = %s for update", [run.id])
+        gate.touch()
+        eventually(lambda: worker._exchange.pending.deferred.locked)
+        assert stage.ended(stage.submit("echo")).status is Status.SUCCEEDED
+        assert sent[-1]
+        user.commit()
+        assert stage.ended(run).attempt_count == 1
+
+
+def test_worker_that_cannot_renew_loses_only_the_run_it_was_performing(
     database_url: str, tmp_path: Path, user: psycopg.Connection
 ) -> None:
-    """It stops before its lease passes. What waits for its child has not begun, and what has just ended has ended."""
+    """It stops before its lease expires. Runs that wait for its child have not begun, and results are not lost."""
     stage = Stage(database_url, tmp_path, lease_seconds=1.5, renew_seconds=0.3)
     try:
         stage.client.submit_many("short_only_attempt", [{"marks": str(stage.file("marks"))}] * 1000, dedupe="off")

@@ -1,4 +1,4 @@
-"""What tasks and libraries print and log comes out of the worker's log, and each line names its run."""
+"""Output of tasks and libraries appears in the worker's log, and each line names its run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.integration.worker_support import Stage
 
 TASKS = "tests.integration.output_tasks"
 
-# What passes Python's own streams by. It is named after the run that is at work when it is read.
+# Output that bypasses Python's streams. It is attributed to the run that is executed when it is read.
 RAW = ("started", "written")
 
 Line = dict[str, Any]
@@ -28,13 +28,13 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
 
 
 def work(stage: Stage, *arguments: str, **settings: Any) -> str:
-    """The whole output of a worker that does all there is to do."""
+    """The complete output of a worker that runs until there are no more runs."""
     worker = stage.start("--until-empty", "--slots", "1", *arguments, **settings)
     assert worker.wait(20) == 0
     return stage.file("worker-0.log").read_text()
 
 
-def said_by(lines: list[Line], run: Run) -> dict[str, Line]:
+def lines_of(lines: list[Line], run: Run) -> dict[str, Line]:
     return {line["message"]: line for line in lines if line.get("run_id") == run.id and "message" in line}
 
 
@@ -46,7 +46,7 @@ def test_each_line_of_a_task_is_json_with_its_run_attempt_and_level(stage: Stage
     runs = [stage.submit("output.everything", word=word) for word in ("one", "two")]
     lines = parsed(work(stage))
     for run, word in zip(runs, ("one", "two"), strict=True):
-        said = said_by(lines, run)
+        said = lines_of(lines, run)
         assert {line["attempt_count"] for line in said.values()} == {1}
         levels = {message.removesuffix(f" {word}"): line["level"] for message, line in said.items()}
         warned = [message for message in levels if "UserWarning: doubtful" in message]
@@ -61,16 +61,16 @@ def test_each_line_of_a_task_is_json_with_its_run_attempt_and_level(stage: Stage
         assert said[f"printed {word}"]["task"] == "output.everything"
 
 
-def test_what_native_code_and_other_programs_write_is_json_with_the_run(stage: Stage) -> None:
+def test_output_of_native_code_and_other_programs_is_json_with_the_run(stage: Stage) -> None:
     run = stage.submit("output.everything", word="one")
-    said = said_by(parsed(work(stage)), run)
+    said = lines_of(parsed(work(stage)), run)
     for name in RAW:
         assert (said[f"{name} one"]["event"], said[f"{name} one"]["attempt_count"]) == ("run.printed", 1)
 
 
 def test_an_inline_task_is_logged_with_its_run(stage: Stage) -> None:
     run = stage.submit("output.inline", word="here")
-    said = said_by(parsed(work(stage)), run)
+    said = lines_of(parsed(work(stage)), run)
     assert {message: line["event"] for message, line in said.items()} == {
         "printed here": "run.printed",
         "informed here": "run.logged",
@@ -117,19 +117,19 @@ def test_secrets_in_json_dicts_and_headers_are_masked_in_the_log_and_in_the_reco
     assert "********" in str(stage.client.get(run).last_error)
 
 
-def test_streams_that_a_task_replaced_are_there_again_for_the_next_run(stage: Stage) -> None:
+def test_streams_replaced_by_a_task_are_restored_for_the_next_run(stage: Stage) -> None:
     stage.submit("output.swap")
     run = stage.submit("output.everything", word="next")
-    assert {"printed next", "to stderr next", "informed next"} <= said_by(parsed(work(stage)), run).keys()
+    assert {"printed next", "to stderr next", "informed next"} <= lines_of(parsed(work(stage)), run).keys()
 
 
-def test_the_last_words_of_a_crash_are_kept(stage: Stage) -> None:
+def test_output_before_a_crash_is_kept(stage: Stage) -> None:
     run = stage.submit("output.crash")
-    said = said_by(parsed(work(stage)), run)
+    said = lines_of(parsed(work(stage)), run)
     assert {"about to crash", "Fatal Python error: Aborted"} <= said.keys()
 
 
-def test_pretty_lines_name_the_run_too(stage: Stage) -> None:
+def test_pretty_log_lines_name_the_run(stage: Stage) -> None:
     run = stage.submit("output.everything", word="one")
     output = work(stage, log_format="pretty")
     for message in ("printed one", "informed one", "warned one"):
@@ -146,5 +146,5 @@ def test_a_log_format_configured_by_the_user_is_kept(
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     run = stage.submit("output.everything", word="one")
-    said = said_by(parsed(work(stage, tasks=f"{TASKS},own_logging")), run)
+    said = lines_of(parsed(work(stage, tasks=f"{TASKS},own_logging")), run)
     assert said["mine: informed one"]["event"] == "run.printed"

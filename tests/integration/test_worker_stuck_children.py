@@ -27,7 +27,7 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
 
 
 def warm_up(stage: Stage, task: str) -> None:
-    """Let the worker learn that this task is tiny, so that it gives many of its runs to a child at once."""
+    """Let the worker learn that this task is tiny, so that it assigns many of its runs to a child at once."""
     for run in stage.client.submit_many(task, [{"value": n} for n in range(300)]):
         stage.ended(run)
 
@@ -41,7 +41,7 @@ def test_a_run_given_to_a_stopped_child_is_performed_by_another(stage: Stage) ->
     assert unharmed(stage, [run])
 
 
-def test_runs_given_to_a_stopped_child_by_the_frame_are_performed_by_another(stage: Stage) -> None:
+def test_batch_of_runs_given_to_a_stopped_child_is_performed_by_another(stage: Stage) -> None:
     with stage.worker(executor=ProcessExecutor(slots=1, limits=IMPATIENT)):
         warm_up(stage, "echo")
         child = stage.ended(stage.submit("pid")).result()
@@ -85,7 +85,7 @@ def test_a_run_that_holds_the_interpreter_does_not_delay_tiny_runs(stage: Stage)
         assert not stage.client.get(long).status.final
         stage.file("go").touch()
         child = stage.ended(long).result()
-        # It may still hold a run that was taken from it, and gets no others.
+        # It may still have a run that was taken from it, and gets no more.
         assert child not in [stage.ended(stage.submit("pid")).result() for _ in range(4)]
     assert unharmed(stage, [long, *tiny])
 
@@ -98,7 +98,7 @@ def test_a_cancelled_run_that_a_stopped_child_never_began_ends_cancelled(stage: 
         eventually(lambda: run.id in worker._exchange.session.held)
         run.cancel()
         assert stage.ended(run).status == "CANCELLED"
-        assert stage.ended(stage.submit("echo", value=1)).result() == 1  # the one slot was not given to it again
+        assert stage.ended(stage.submit("echo", value=1)).result() == 1  # the only slot was not assigned to it again
     assert not stage.file("started").exists()
 
 

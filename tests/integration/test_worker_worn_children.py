@@ -1,4 +1,4 @@
-"""A child that its runs have worn out is replaced before the next ones suffer from it."""
+"""A child whose resources its runs have used up is replaced before later runs are affected."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_runs_after_one_that_leaked_descriptors_do_not_fail(stage: Stage) -> Non
     assert poisoned not in [run.result() for run in innocent]
 
 
-def test_of_tiny_runs_in_a_poisoned_child_only_the_first_fails(stage: Stage) -> None:
+def test_at_most_one_of_many_tiny_runs_fails_in_a_child_without_descriptors(stage: Stage) -> None:
     with stage.worker(slots=1):
         for run in stage.client.submit_many("opens_files", [{}] * 300):
             stage.ended(run)
@@ -64,7 +64,7 @@ def test_processes_that_a_failed_run_left_are_ended(stage: Stage) -> None:
         stage.ended(run)
 
 
-def test_a_child_that_has_grown_is_replaced(stage: Stage) -> None:
+def test_child_that_uses_too_much_memory_is_replaced(stage: Stage) -> None:
     with stage.worker(executor=ProcessExecutor(slots=1, limits=ChildLimits(memory=30_000_000))):
         first = stage.ended(stage.submit("hoards", size=40_000_000)).result()
         eventually(lambda: stage.ended(stage.submit("pid")).result() != first)

@@ -1,4 +1,4 @@
-"""A wire between a worker and its database that can be cut, and that can swallow what is sent through it."""
+"""A proxy between a worker and its database that can cut connections or silently drop data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Wire:
-    """Listens on a port of its own and passes everything on to the database, until it is told otherwise."""
+    """Listens on its own port and forwards everything to the database, until it is cut."""
 
     def __init__(self, database_url: str) -> None:
         parts = urlsplit(database_url)
@@ -31,13 +31,13 @@ class Wire:
         threading.Thread(target=self._accept, name="test-wire", daemon=True).start()
 
     def cut(self) -> None:
-        """Break every connection and let no new one through."""
+        """Close all connections and refuse new ones."""
         self._whole.clear()
         for one in list(self._pairs):
             _end(one)
 
     def swallow(self) -> None:
-        """Let nothing through any more, in either direction, without a word to anyone."""
+        """Silently drop all data in both directions."""
         self._swallowing = True
 
     def mend(self) -> None:
@@ -45,7 +45,7 @@ class Wire:
         self._whole.set()
 
     def statements(self, name: str) -> list[str]:
-        """What was executed so far on connections with this application_name."""
+        """The statements executed so far on connections with this application_name."""
         return [statement for sender, statement in list(self._statements) if sender == name]
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Wire:
 
 
 class Statements:
-    """Finds in what a client sends each statement that it has executed."""
+    """Extracts the executed statements from the data that a client sends."""
 
     def __init__(self) -> None:
         self._data = bytearray()

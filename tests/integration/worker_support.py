@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def eventually(look: Callable[[], T], within: float = DEADLINE) -> T:
-    """What `look` returns, as soon as that is true."""
+    """Return the result of `look` as soon as it is true."""
     ends = time.monotonic() + within
     while True:
         found = look()
@@ -45,7 +45,7 @@ def eventually(look: Callable[[], T], within: float = DEADLINE) -> T:
 
 
 class Stage:
-    """A database, a client on it, a directory, and workers as the test wants them."""
+    """A database, a client, a directory, and workers."""
 
     def __init__(self, database_url: str, directory: Path, **settings: Any) -> None:
         self.url = database_url
@@ -77,7 +77,7 @@ class Stage:
         return self.client.submit(task, parameters)
 
     def said(self, name: str, lines: int = 1) -> list[str]:
-        """The lines that runs left in this file, once there are so many."""
+        """The lines that runs have written to this file, once there are this many."""
         path = self.file(name)
         return eventually(
             lambda: found if path.exists() and len(found := path.read_text().splitlines()) >= lines else None
@@ -99,7 +99,7 @@ class Stage:
 
     @contextmanager
     def worker(self, executor: str | Executor = "process", slots: int = 2, **changes: Any) -> Iterator[Worker]:
-        """A worker in a thread of its own, stopped at the end."""
+        """A worker in a separate thread, stopped at the end."""
         with Runtime(self.settings) as runtime:
             name = executor if isinstance(executor, str) else executor.name
             options = worker_options(runtime, WorkerRequest(slots=slots, executor=name))
@@ -162,7 +162,7 @@ class Stage:
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill a worker and all its children at the same instant, as a machine that fails does."""
+    """Kill a worker and all its children at the same instant, as a machine failure does."""
     members = family(process.pid)
     for member in members:
         os.kill(member, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Tasks that do to a worker what tasks do: finish, fail, hang, crash, and take their process with them."""
+"""Tasks that finish, fail, hang, crash, or kill their process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUICK = Retry(max_attempts=3, delays=(0.05,))
 
 
 def say(path: str, text: Any) -> None:
-    """Leave a line that the test can see, whatever happens to this process next."""
+    """Append a line that the test can read, whatever happens to this process next."""
     with Path(path).open("a") as file:
         file.write(f"{text}\n")
 
@@ -91,14 +91,14 @@ def nasty() -> None:
 
 @task("hang", retry=QUICK)
 def hang(started: str) -> None:
-    """Wait for ever in Python, without a look at anything."""
+    """Wait forever in Python, without checking for a request to stop."""
     say(started, os.getpid())
     threading.Event().wait()
 
 
 @task("spin", retry=QUICK)
 def spin(started: str) -> None:
-    """Hold the interpreter in C: no signal handler and no other thread gets a turn."""
+    """Hold the GIL in C, so that no signal handler and no other thread runs."""
     say(started, os.getpid())
     sum(range(10**15))
 
@@ -113,7 +113,7 @@ def deaf(started: str) -> None:
 
 @task("patient", retry=QUICK)
 def patient(started: str, until: str | None = None, report: bool = True) -> str:
-    """Work until a file is there, telling progress, which is where a cancel is noticed."""
+    """Work until a file exists, reporting progress, which raises if the run is cancelled."""
     run = current_run()
     say(started, f"{run.attempt} {os.getpid()}")
     done = 0
@@ -127,7 +127,7 @@ def patient(started: str, until: str | None = None, report: bool = True) -> str:
 
 @task("tidy", retry=QUICK)
 def tidy(started: str, cleaned: str) -> None:
-    """Never looks whether it is to stop, and cleans up when it is made to."""
+    """Never check for a request to stop, and clean up when interrupted."""
     say(started, os.getpid())
     try:
         while True:
@@ -270,7 +270,7 @@ _meetings: dict[str, asyncio.Barrier] = {}
 
 @task("meeting", retry=QUICK, executor="inline")
 async def meeting(room: str, others: int) -> int:
-    """Returns only when so many are there at the same time."""
+    """Return only when this many runs are executed at the same time."""
     await _meetings.setdefault(room, asyncio.Barrier(others)).wait()
     return others
 
@@ -295,7 +295,7 @@ async def async_steps(value: int) -> Any:
 
 @task("waiting_step", retry=QUICK)
 def waiting_step(started: str, go: str) -> str:
-    """Asks for a step once a file is there."""
+    """Request a step once a file exists."""
     say(started, "waiting")
     while not Path(go).exists():
         threading.Event().wait(0.01)
@@ -305,7 +305,7 @@ def waiting_step(started: str, go: str) -> str:
 
 @task("moody", retry=QUICK)
 def moody(value: int, until: str | None = None) -> int:
-    """Tiny as a rule."""
+    """Usually tiny."""
     while until is not None and not Path(until).exists():
         threading.Event().wait(0.01)
     return value
@@ -318,7 +318,7 @@ def pid() -> int:
 
 @task("failing_meeting", retry=Retry(max_attempts=1), executor="inline")
 async def failing_meeting(room: str, others: int) -> int:
-    """Fails when so many are there at the same time."""
+    """Fail once this many runs are executed at the same time."""
     await _meetings.setdefault(room, asyncio.Barrier(others)).wait()
     raise Fatal("this meeting failed")
 

@@ -1,4 +1,4 @@
-"""A cluster that does as the test says, in place of Ray: for what a real one does at no chosen moment."""
+"""A fake cluster controlled by the test, for events that a real one cannot produce at a chosen moment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.executors.ray_pool import Shape
 
 
 class FakeCluster:
-    """Collects what its actors are given. Each exchange waits for an answer of the test: messages, or an error."""
+    """Records what its actors receive. Each exchange waits for a response from the test: messages, or an error."""
 
     address = "127.0.0.1:1"
 
@@ -23,7 +23,7 @@ class FakeCluster:
         self.shapes: list[Shape] = []
         self.closed = False
 
-    async def start(self, name: str, shape: Shape, place: ExecutorContext, owner: str) -> dict[str, str] | None:
+    async def start(self, name: str, shape: Shape, context: ExecutorContext, owner: str) -> dict[str, str] | None:
         self.shapes.append(shape)
         return {"ray_actor_id": "actor", "ray_node_id": "node"}
 
@@ -40,10 +40,10 @@ class FakeCluster:
         self.given += messages_of(data)
 
     def kill(self, name: str) -> None:
-        """The test says when an exchange fails."""
+        """Do nothing: the test decides when an exchange fails."""
 
     def kill_all(self) -> None:
-        """The same."""
+        """Do nothing, like `kill`."""
 
     async def answers(self) -> bool:
         return True
@@ -53,7 +53,7 @@ class FakeCluster:
 
 
 def context_of(reported: list[Ended]) -> ExecutorContext:
-    """What an executor gets from a worker that only collects reports."""
+    """The context of a worker that only collects reports."""
     services: Any = None
     store: Any = None
     return ExecutorContext(services, reported.extend, store, Limits(grace=0.1), "", (), "")

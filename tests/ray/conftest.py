@@ -1,4 +1,4 @@
-"""One Ray head for all tests of a process, and one database that its jobs find in their environment."""
+"""One Ray head for all tests of a process, and one database, whose URL is in the environment of its jobs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.ray.head import Head
 from tests.ray.stage import RayStage
 from tests.ray.stand_in import StandIn
 
-# Short enough for a lease to pass within a test, and long enough for a busy machine to renew it.
+# Short enough for a lease to expire within a test, and long enough to be renewed on a busy machine.
 LEASE_SECONDS, RENEW_SECONDS = 30.0, 5.0
 GRACE_SECONDS = 2.0
-# Fixtures that may start the Ray that all tests share.
+# Fixtures that may start the Ray cluster that all tests share.
 SHARED_RAY = {"ray_head", "jobs_stage", "shared_stage"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests on the shared Ray in one process, so that there is one Ray, and let the others run meanwhile."""
+    """Keep the tests that share a Ray cluster in one process, so that only one is started."""
     for item in items:
         if SHARED_RAY.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group("ray"))
@@ -38,7 +38,7 @@ def ray_database_url(server_url: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def node_settings(ray_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What jobs and actors find in the environment of their node."""
+    """The environment of the nodes, for jobs and actors."""
     return {
         "HOLDFAST_DATABASE_URL": ray_database_url,
         "HOLDFAST_TASKS": "tests.ray.tasks,tests.ray.run_tasks",
@@ -88,7 +88,7 @@ def jobs_stage(
 def quick_stage(
     stand_in: StandIn, node_settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[RayStage]:
-    """A stage for jobs on the stand-in alone, for what test_runs.py shows on Ray itself."""
+    """A stage for jobs on the stand-in only, for behavior that test_runs.py tests on Ray itself."""
     use_token(monkeypatch, stand_in)
     stage = RayStage(stand_in, node_settings, tmp_path)
     yield stage

@@ -1,4 +1,4 @@
-"""The Ray of the tests: a head on loopback, whose parts can be frozen and killed, and to which nodes can be added."""
+"""The Ray cluster of the tests: a head on loopback whose parts can be suspended and killed, and nodes can be added."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Head(LocalRay):
         )
 
     def signal_gcs(self, number: signal.Signals) -> None:
-        """Freeze the GCS, the part of the head that every node depends on, or let it go on."""
+        """Suspend the GCS, the part of the head that every node depends on, or resume it."""
         for member in session_of(self.process.pid):
             with suppress(OSError):
                 if "gcs_server" in Path(f"/proc/{member}/cmdline").read_text("utf-8"):

@@ -1,4 +1,4 @@
-"""Tasks of the runs that have to end in the same way on every executor."""
+"""Tasks of runs that must end in the same way on every executor."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def too_slow() -> None:
 
 @task("same.wait", retry=ONCE)
 def wait(path: str) -> None:
-    """Begin, and go on until asked to stop."""
+    """Run until asked to stop."""
     leave(path, "began")
     while True:
         current_run().check()
@@ -67,7 +67,7 @@ def wait(path: str) -> None:
 
 @task("same.deaf", retry=ONCE)
 def deaf(path: str, release: str) -> str:
-    """Begin, and ignore every request until a file is there."""
+    """Ignore every request to stop until a file exists."""
     leave(path, "began")
     while not Path(release).exists():
         time.sleep(0.02)
@@ -96,7 +96,7 @@ def steps(path: str) -> list[str]:
 
 @task("same.own_transaction", retry=TWICE)
 def own_transaction() -> str:
-    """Write a row in the run's own transaction; the row of the first attempt is undone."""
+    """Write a row in the run's own transaction; the row of the first attempt is rolled back."""
     run = current_run()
     with run.transaction() as connection:
         connection.execute("insert into ray_effects (run_id, attempt) values (%s, %s)", [run.id, run.attempt])

@@ -1,6 +1,6 @@
-"""A second node of a Ray on loopback: `python -m tests.ray.second_node GCS_ADDRESS TEMP_DIR`.
+"""A second node of a Ray cluster on loopback: `python -m tests.ray.second_node GCS_ADDRESS TEMP_DIR`.
 
-`ray start --address` is refused on loopback, so the node is made as Ray's own tests make it (`ray.cluster_utils`).
+`ray start --address` is refused on loopback, so the node is started as in Ray's own tests (`ray.cluster_utils`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workers that submit to Ray, as processes of the test, and a client that sees what comes of it."""
+"""Workers that submit to Ray, as processes of the test, and a client to read the results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE = 240.0
 
 
 class RayStage:
-    """A client, a queue of its own, and workers, whose runs the nodes of a Ray may execute.
+    """A client, a separate queue, and workers whose runs the nodes of a Ray cluster may execute.
 
     `node` are the settings in the environment of the nodes, which workers and client share.
     """
@@ -79,7 +79,7 @@ class RayStage:
         return {"HOLDFAST_RAY_ADDRESS": self.head.address if executor == "ray_job" else self.head.gcs_address}
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """End a worker at once, with all that it started on this machine."""
+        """Kill a worker and everything that it started on this machine."""
         members = family(process.pid)
         for member in members:
             with suppress(ProcessLookupError):
@@ -88,7 +88,7 @@ class RayStage:
         eventually(lambda: not alive(members))
 
     def ended(self, run: Run, within: float = PATIENCE) -> str:
-        """How the run ended, once it has."""
+        """Wait until the run has ended. Return its status."""
         return str(eventually(lambda: run.refresh().status.final and run.record.status, within))
 
     def story(self, run: Run) -> list[str]:

@@ -1,8 +1,8 @@
 """A stand-in for Ray's job server: the same HTTP interface, jobs as processes of this machine.
 
-It starts in milliseconds and does what Ray does for a job that runs: start the entrypoint in a shell, tell its status
-and exit code, stop its process group. Jobs can be held back, forgotten as after a restart of the head, and the server
-can be silent.
+It starts in milliseconds and does what Ray does for a job: start the entrypoint in a shell, report its status and exit
+code, and stop its process group. Jobs can be held back or forgotten, as after a restart of the head, and the server can
+stop responding.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class StandIn:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                told = json.loads(body) if body else {}
-                self._answer(*stand_in.post(self.path, told) if self._known() else (401, "no token"))
+                request = json.loads(body) if body else {}
+                self._answer(*stand_in.post(self.path, request) if self._known() else (401, "no token"))
 
             def _known(self) -> bool:
                 return self.headers.get("Authorization") == f"Bearer {TOKEN}"
@@ -62,7 +62,7 @@ class StandIn:
                 self.wfile.write(data)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-                """Be quiet."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -89,7 +89,7 @@ class StandIn:
                 job["status"] = "SUCCEEDED" if process.returncode == 0 else "FAILED"
             return 200, dict(job)
 
-    def post(self, path: str, told: dict[str, Any]) -> tuple[int, Any]:
+    def post(self, path: str, request: dict[str, Any]) -> tuple[int, Any]:
         with self._lock:
             if path.endswith("/stop"):
                 submission_id = path.split("/")[3]
@@ -99,11 +99,11 @@ class StandIn:
                     os.killpg(process.pid, signal.SIGTERM)
                     threading.Timer(KILL_AFTER, kill_session, [process]).start()
                 return 200, {"stopped": True}
-            submission_id = told["submission_id"]
+            submission_id = request["submission_id"]
             if submission_id in self._jobs:
                 return 500, f"Job with submission_id {submission_id} already exists."
-            self.submissions.append(told)
-            self._jobs[submission_id] = {"status": "PENDING", "entrypoint": told["entrypoint"]}
+            self.submissions.append(request)
+            self._jobs[submission_id] = {"status": "PENDING", "entrypoint": request["entrypoint"]}
             if not self.holding:
                 self._begin(submission_id)
             return 200, {"submission_id": submission_id}
@@ -126,14 +126,14 @@ class StandIn:
         return self._logs / submission_id
 
     def freeze_jobs(self) -> list[subprocess.Popen[bytes]]:
-        """Let the processes of all jobs hang."""
+        """Suspend the processes of all jobs."""
         for process in self._processes.values():
             for member in session_of(process.pid):
                 os.kill(member, signal.SIGSTOP)
         return list(self._processes.values())
 
     def release(self) -> None:
-        """Start what was held back."""
+        """Start the jobs that were held back."""
         with self._lock:
             self.holding = False
             for submission_id, job in self._jobs.items():
@@ -141,7 +141,7 @@ class StandIn:
                     self._begin(submission_id)
 
     def forget(self) -> None:
-        """Know no job any more, as after a restart of the head."""
+        """Forget all jobs, as after a restart of the head."""
         with self._lock:
             self._jobs.clear()
 

@@ -1,4 +1,4 @@
-"""What runs on Ray in tests. Each leaves a line in a file for each time its body runs."""
+"""Tasks that run on Ray in tests. Each appends a line to a file whenever it runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 from holdfast import Retry, current_run, task
 
+STEP = 32 * 1024 * 1024
+
 
 def leave(path: str, line: str) -> None:
     with Path(path).open("a", encoding="utf-8") as file:
@@ -17,7 +19,7 @@ def leave(path: str, line: str) -> None:
 
 @task("ray.note")
 def note(path: str, text: str) -> dict[str, object]:
-    """Say so in a file, and where."""
+    """Append a line, and return where this runs."""
     leave(path, text)
     run = current_run()
     return {"text": text, "attempt": run.attempt, "pid": os.getpid()}
@@ -25,7 +27,7 @@ def note(path: str, text: str) -> dict[str, object]:
 
 @task("ray.wait", retry=Retry(max_attempts=2, delays=(0.0,)), timeout=timedelta(minutes=5))
 def wait(path: str, until: str) -> str:
-    """Begin, and go on until a file is there."""
+    """Run until a file exists."""
     leave(path, f"attempt {current_run().attempt}")
     print(f"printed by attempt {current_run().attempt}")
     while not Path(until).exists():
@@ -46,16 +48,27 @@ def break_once(path: str) -> str:
 
 @task("ray.die_once", retry=Retry(max_attempts=2, delays=(0.0,)))
 def die_once(path: str) -> str:
-    """Take the process along, the first time."""
+    """Kill the process, the first time."""
     leave(path, f"attempt {current_run().attempt}")
     if current_run().attempt == 1:
         os._exit(9)
     return "alive"
 
 
+@task("ray.grow_once", retry=Retry(max_attempts=3, delays=(0.0,)))
+def grow_once(path: str, most: int) -> str:
+    """Take more and more memory, up to so many bytes, the first time."""
+    leave(path, f"attempt {current_run().attempt}")
+    taken: list[bytes] = []
+    while current_run().attempt == 1 and len(taken) * STEP < most:
+        taken.append(b"x" * STEP)
+        time.sleep(0.02)
+    return f"{len(taken)} steps"
+
+
 @task("ray.on_second", retry=Retry(max_attempts=2, delays=(0.0,)), resources={"cpu": 1, "custom": {"second": 1}})
 def on_second(path: str, until: str) -> str:
-    """Wait as `ray.wait` does, on the second node alone."""
+    """Like `ray.wait`, but only on the second node."""
     leave(path, f"attempt {current_run().attempt}")
     while not Path(until).exists():
         current_run().check()

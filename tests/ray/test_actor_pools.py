@@ -1,4 +1,4 @@
-"""The executor of actors on a cluster that does as the test says: deaths in batches, shapes, and calls that hang."""
+"""The executor ray_core on a fake cluster: actors that die with batches, shapes, and calls that hang."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Play:
         await until(lambda: self.executor.room() > 0)
 
     async def perform(self, *claims: Claim, elapsed: float = 0.0001) -> None:
-        """Have these runs succeed, in this time each."""
+        """Let these runs succeed, each in this time."""
         self.executor.give("worker", claims)
         for claim in claims:
             ended = ["ended", claim.run_id, claim.number, sent_outcome(Succeeded("1", None, elapsed))]
@@ -71,7 +71,7 @@ async def play() -> Any:
     assert play.cluster.closed
 
 
-async def test_a_run_whose_actor_ran_out_of_memory_is_lost_and_says_so(play: Play) -> None:
+async def test_run_whose_actor_ran_out_of_memory_is_lost_with_that_error(play: Play) -> None:
     play.executor.give("worker", [claim_of("a")])
     play.cluster.answers_of_actors.put_nowait(OOM)
     await until(lambda: play.reported)
@@ -84,7 +84,7 @@ async def test_a_run_whose_actor_ran_out_of_memory_is_lost_and_says_so(play: Pla
     )
 
 
-async def test_the_runs_of_a_batch_are_handed_back_when_its_actor_dies_and_then_given_alone(play: Play) -> None:
+async def test_batch_of_a_dead_actor_is_handed_back_and_its_runs_are_then_assigned_alone(play: Play) -> None:
     await play.perform(claim_of("first"))
     play.executor.give("worker", [claim_of("a"), claim_of("b"), claim_of("c")])
     await until(lambda: len(play.begun()) == 4)
@@ -101,6 +101,17 @@ async def test_the_runs_of_a_batch_are_handed_back_when_its_actor_dies_and_then_
     assert isinstance(play.reported[-1].outcome, Failed)
 
 
+async def test_an_actor_has_its_next_batch_while_it_executes_one_and_no_third(play: Play) -> None:
+    await play.perform(claim_of("first"), elapsed=0.01)
+    names = [f"run-{number}" for number in range(18)]
+    play.executor.give("worker", [claim_of(name) for name in names[:6]])
+    await until(lambda: len(play.begun()) == 7)
+    play.executor.give("worker", [claim_of(name) for name in names[6:12]])
+    assert play.begun() == ["first", *names[:12]]
+    play.executor.give("worker", [claim_of(name) for name in names[12:]])
+    assert play.begun() == ["first", *names[:12]]
+
+
 async def test_runs_behind_one_that_takes_long_are_withdrawn(play: Play) -> None:
     await play.perform(claim_of("first"))
     play.executor.give("worker", [claim_of("long"), claim_of("short")])
@@ -108,6 +119,17 @@ async def test_runs_behind_one_that_takes_long_are_withdrawn(play: Play) -> None
     play.cluster.answers_of_actors.put_nowait([["ended", "short", 1, sent_outcome(NotBegun())]])
     await until(lambda: play.reported)
     assert play.reported == [Ended(play.reported[0].claim, NotBegun())]
+
+
+async def test_runs_of_a_later_batch_are_withdrawn_as_well(play: Play) -> None:
+    await play.perform(claim_of("first"))
+    for batch in ("one", "two"):
+        play.cluster.given.clear()
+        play.executor.give("worker", [claim_of(f"long {batch}"), claim_of(f"short {batch}")])
+        await until(lambda: ["withdraw"] in play.cluster.given)
+        ended = [["ended", f"{length} {batch}", 1, sent_outcome(NotBegun())] for length in ("short", "long")]
+        play.cluster.answers_of_actors.put_nowait(ended)
+        await until(lambda: not play.executor._pools[PLAIN].held)
 
 
 async def test_a_task_with_resources_gets_an_actor_of_that_shape(play: Play) -> None:
@@ -134,7 +156,7 @@ HANGING = "import sys; sys.stdin.read()"
 
 @pytest.mark.parametrize("when", ["while it connects", "when it is connected"])
 async def test_an_executor_ends_within_seconds_if_its_driver_hangs(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that reads and never answers, as one does whose calls to Ray hang."""
+    """A driver that reads and never responds, as if its calls to Ray hang."""
     real, started = asyncio.create_subprocess_exec, []
 
     async def start(*command: str, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The parts of a Ray die: the runs that were there are LOST, cost an attempt, are retried, and end."""
+"""Parts of a Ray cluster die: their attempts are LOST and count, and the runs are retried and end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_run_is_lost_with_its_node_and_retried_on_the_next(stage: RayStage) ->
 
 @pytest.fixture
 def own_head(node_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Head]]:
-    """A head for this test alone, which it may kill and replace."""
+    """A head for this test only, which it may kill and replace."""
     heads = [new_head(node_settings)]
     use_token(monkeypatch, heads[0])
     yield heads
@@ -77,7 +77,7 @@ def test_a_worker_survives_its_head_and_retries_the_lost_run_on_the_next(
         stage.file("go").touch()
         assert stage.ended(run) == "SUCCEEDED"
         assert worker.poll() is None
-        # A head that hangs does not keep the worker from stopping.
+        # A head that hangs does not prevent the worker from stopping.
         own_head[1].signal_gcs(signal.SIGSTOP)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0
@@ -108,7 +108,7 @@ def test_a_job_that_the_restarted_head_does_not_know_is_lost_and_submitted_again
         stage.close()
 
 
-def test_a_job_that_dies_after_it_took_its_run_over_is_lost_when_its_lease_has_passed(
+def test_attempt_of_a_dead_job_is_lost_when_its_lease_has_expired(
     node_settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = {**node_settings, **SHORT}

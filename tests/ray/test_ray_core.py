@@ -1,4 +1,4 @@
-"""Runs in actors on Ray: the worker keeps the leases and settles, the actors execute."""
+"""Runs in Ray actors: the worker holds the leases and settles, the actors execute."""
 
 from __future__ import annotations
 

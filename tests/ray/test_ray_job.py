@@ -1,4 +1,4 @@
-"""Runs as Ray jobs: the job takes the lease over, so the worker that submitted it may die."""
+"""Runs as Ray jobs: the job takes over the lease, so the worker that submitted it may die."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.ray.stage import PATIENCE, RayStage
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
 
-def test_a_run_is_executed_by_a_job_that_takes_it_over(quick_stage: RayStage) -> None:
+def test_run_is_executed_by_a_job_that_takes_it_over(quick_stage: RayStage) -> None:
     run = quick_stage.submit("ray.note", path=str(quick_stage.file("note")), text="hello")
     quick_stage.worker("ray_job")
     assert quick_stage.ended(run) == "SUCCEEDED"
@@ -25,7 +25,7 @@ def test_a_run_is_executed_by_a_job_that_takes_it_over(quick_stage: RayStage) ->
     assert attempt.claimed_by not in (None, attempt.worker_id)
 
 
-def test_a_run_goes_on_when_the_worker_that_submitted_it_is_killed(jobs_stage: RayStage) -> None:
+def test_run_continues_when_the_worker_that_submitted_it_is_killed(jobs_stage: RayStage) -> None:
     run = jobs_stage.submit("ray.wait", path=str(jobs_stage.file("began")), until=str(jobs_stage.file("go")))
     worker = jobs_stage.worker("ray_job")
     eventually(lambda: jobs_stage.lines("began"), PATIENCE)

@@ -1,4 +1,4 @@
-"""Any worker looks after the jobs of all: it copies their logs, stops those that hang, and those whose time is over."""
+"""Every worker supervises all jobs: it copies their logs, and stops jobs that hang or whose attempt has ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.ray.stand_in import StandIn
 
 pytestmark = pytest.mark.timeout(300)
 
-# Longer than it takes until the next worker looks after a job.
+# Longer than it takes until another worker checks a job.
 SHORT = {"HOLDFAST_LEASE_SECONDS": "12", "HOLDFAST_RENEW_SECONDS": "3", "HOLDFAST_GRACE_SECONDS": "2"}
 
 
@@ -38,7 +38,7 @@ def alone(
 
 
 def begun_without_its_worker(stage: RayStage) -> Run:
-    """A run whose job goes on after the worker that submitted it was killed."""
+    """A run whose job continues after the worker that submitted it was killed."""
     run = stage.submit("ray.wait", path=str(stage.file("began")), until=str(stage.file("go")))
     worker = stage.worker("ray_job")
     eventually(lambda: stage.lines("began"), PATIENCE)
@@ -86,10 +86,10 @@ def test_another_worker_stops_a_job_that_still_waits_when_its_attempt_was_lost(a
     assert alone.lines("began") == ["attempt 2"]
 
 
-def test_what_ray_says_about_a_job_that_died_is_in_the_log_of_its_run(alone: RayStage, ray: StandIn) -> None:
+def test_state_of_a_dead_job_in_ray_is_in_the_log_of_its_run(alone: RayStage, ray: StandIn) -> None:
     run = begun_without_its_worker(alone)
     alone.worker("ray_job")
-    eventually(lambda: alone.client.logs(run), PATIENCE)  # the worker looks after the job before its lease expires
+    eventually(lambda: alone.client.logs(run), PATIENCE)  # the worker checks the job before its lease expires
     ray.kill_jobs()
     found = eventually(
         lambda: [line for line in alone.client.logs(run) if "is gone: Ray says FAILED" in line.message], PATIENCE

@@ -79,7 +79,7 @@ def test_a_run_that_ignores_a_cancel_is_killed_and_the_next_one_runs(runs: RaySt
     assert runs.ended(runs.submit("same.succeed", text="after")) == "SUCCEEDED"
 
 
-def test_progress_is_visible_while_the_run_goes_on(runs: RayStage) -> None:
+def test_progress_is_visible_while_the_run_is_executed(runs: RayStage) -> None:
     run = runs.submit("same.progress", release=str(runs.file("release")))
     seen = eventually(lambda: run.refresh().record.progress, PATIENCE)
     assert seen == {"done": 1, "total": 4, "unit": "steps", "stage": "begun"}
@@ -88,14 +88,14 @@ def test_progress_is_visible_while_the_run_goes_on(runs: RayStage) -> None:
     assert run.record.progress == {"done": 4, "total": 4, "unit": "steps", "stage": "ended"}
 
 
-def test_a_step_is_done_once_over_all_attempts(runs: RayStage) -> None:
+def test_step_is_executed_once_across_all_attempts(runs: RayStage) -> None:
     run = runs.submit("same.steps", path=str(runs.file("steps")))
     assert runs.ended(run) == "SUCCEEDED"
     assert run.result() == ["of attempt 1", "of attempt 2"]
     assert runs.lines("steps") == ["first", "second"]
 
 
-def test_what_is_written_in_the_own_transaction_commits_with_the_success_only(runs: RayStage) -> None:
+def test_writes_in_the_runs_own_transaction_commit_only_with_its_success(runs: RayStage) -> None:
     with psycopg.connect(runs.database_url, autocommit=True) as connection:
         connection.execute("create table if not exists ray_effects (run_id uuid, attempt integer)")
         run = runs.submit("same.own_transaction")

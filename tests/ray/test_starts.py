@@ -1,4 +1,4 @@
-"""Entrypoints that start twice, late, or after their attempt was lost get nothing that another process has."""
+"""Entrypoints that start twice, late, or after their attempt was lost do not get a lease that another process has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def register(connection: OwnConnection) -> str:
     return worker.id
 
 
-def test_of_200_starts_of_20_attempts_one_each_is_admitted_and_every_other_is_recorded(database_url: str) -> None:
+def test_at_most_one_start_of_each_attempt_is_admitted_and_the_others_are_recorded(database_url: str) -> None:
     with OwnConnection.connect(database_url, session=CLIENT) as connection:
         for number in range(RUNS):
             driver.run(connection, ops.submit(new_run({"n": number})))
@@ -54,7 +54,7 @@ def test_of_200_starts_of_20_attempts_one_each_is_admitted_and_every_other_is_re
 
 
 def _lose(connection: OwnConnection, claims: list[Claim]) -> None:
-    """Let these attempts end as those of a dead worker do, while their worker lives on for the others."""
+    """End these attempts like those of a dead worker, while their worker stays alive for the others."""
     taker = register(connection)
     for claim in claims:
         holder = connection.execute("select worker_id::text from holdfast.leases where run_id = %s", [claim.run_id])

@@ -1,4 +1,4 @@
-"""`holdfast up --executor ray_core`: a Ray of its own, on loopback, which ends with it."""
+"""`holdfast up --executor ray_core`: starts its own Ray cluster on loopback, and stops it at the end."""
 
 from __future__ import annotations
 

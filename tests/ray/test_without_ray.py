@@ -1,4 +1,4 @@
-"""Workers whose Ray is not there, or must not be used: they say so, and fail no runs."""
+"""Workers whose Ray cluster is unreachable or must not be used: they report it, and fail no runs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ DISABLED = {"RAY_AUTH_MODE": "disabled"}
 
 @pytest.fixture
 def nowhere(node_settings: dict[str, str], tmp_path: Path) -> Iterator[RayStage]:
-    """A stage without any Ray."""
+    """A stage without a Ray cluster."""
     stage = RayStage(None, node_settings, tmp_path)
     yield stage
     stage.close()
 
 
 @pytest.mark.parametrize(("executor", "address"), [("ray_core", "127.0.0.1:1"), ("ray_job", "http://127.0.0.1:1")])
-def test_a_worker_without_its_ray_leaves_runs_alone_and_why_and_doctor_say_so(
+def test_worker_without_its_ray_claims_nothing_and_why_and_doctor_report_it(
     nowhere: RayStage, executor: str, address: str
 ) -> None:
     run = nowhere.submit("ray.note", path=str(nowhere.file("note")), text="never")
@@ -58,7 +58,7 @@ def test_a_worker_does_not_start_with_an_address_that_must_not_be_used(
     assert "Traceback" not in refused.stderr
 
 
-def test_without_the_extra_a_worker_says_in_one_line_what_to_install(
+def test_worker_without_the_extra_says_in_one_line_what_to_install(
     node_settings: dict[str, str], tmp_path: Path
 ) -> None:
     hidden = tmp_path / "ray.py"

@@ -1,6 +1,6 @@
-"""A user's program that makes every public call, for type checkers: `make check` has mypy and pyright read it strictly.
+"""A user's program that makes every public call: `make check` runs mypy and pyright on it in strict mode.
 
-It is never run. Every line with an ignore is a mistake that both checkers have to find.
+It is never run. Every line with an ignore is a mistake that both checkers must find.
 """
 
 from __future__ import annotations

@@ -4,18 +4,17 @@ with
         insert into holdfast.runs (id, created_at, payload_hash, task, parent_id, priority, queue, parameters,
                                    policy, tags, child_key, concurrency_key, submitted_by, traceparent,
                                    deduplicates)
-select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,
+values (%(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,
                %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s, %(parameters)s::json, %(policy)s::json,
                %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
-
-        returning id, created_at, run_after, priority, queue, task
+)
     ), queued as (
         insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
-        select id, created_at, 1, -priority, queue, task from made
+        values (%(run_id)s::uuid, holdfast.now(), 1, -(%(priority)s::smallint), %(queue)s, %(task)s)
     ), counted as (
-        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+        insert into holdfast.tallies (task, kind, amount) values (%(task)s, 'created', 1)
     )
-    select created_at, run_after, null from made
+    select holdfast.now(), null::timestamptz, null
 
 -- one run, handed over or ringing
 with
@@ -44,18 +43,17 @@ with
         insert into holdfast.runs (id, created_at, payload_hash, task, parent_id, priority, queue, parameters,
                                    policy, tags, child_key, concurrency_key, submitted_by, traceparent,
                                    deduplicates)
-select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,
+values (%(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,
                %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s, %(parameters)s::json, %(policy)s::json,
                %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
-
-        returning id, created_at, run_after, priority, queue, task
+)
     ), queued as (
         insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
-        select id, created_at, 1, -priority, queue, task from made
+        values (%(run_id)s::uuid, holdfast.now(), 1, -(%(priority)s::smallint), %(queue)s, %(task)s)
     ), counted as (
-        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+        insert into holdfast.tallies (task, kind, amount) values (%(task)s, 'created', 1)
     )
-    select created_at, run_after, null, pg_notify('holdfast', queue) from made
+    select holdfast.now(), null::timestamptz, null, pg_notify('holdfast', %(queue)s)
 
 -- a batch
 with made as (

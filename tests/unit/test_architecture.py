@@ -31,7 +31,7 @@ def test_every_named_folder_exists() -> None:
     assert [name for name in named if not (PACKAGE / name).exists() and not (ROOT / name).exists()] == []
 
 
-def test_the_glossary_is_short() -> None:
+def test_glossary_has_few_terms() -> None:
     terms = re.findall(r"^\| ([a-z ]+) \|", _section("Glossary"), re.MULTILINE)[1:]
     assert terms == sorted(terms)
     assert len(terms) <= TERMS_AT_MOST

@@ -68,7 +68,7 @@ def test_goal_is_compared_with_the_median_of_the_rounds() -> None:
     assert len(lines({})) == len(LINES)
 
 
-def test_a_goal_that_was_met_and_is_not_is_found() -> None:
+def test_goal_that_is_no_longer_met_is_found() -> None:
     page = markdown(
         [line("drain", "PGQueuer", met=True), line("drain", "the fastest peer (a)", met=True), line("bulk")]
     )
@@ -92,14 +92,14 @@ def test_each_checkout_is_measured_in_its_own_database(lab: Lab) -> None:
     here.close()
 
 
-def test_worker_with_all_tasks_hands_nothing_back(lab: Lab) -> None:
+def test_worker_with_all_tasks_hands_back_no_runs(lab: Lab) -> None:
     worker = mixed_fleet.KnowsAll(lab, "inline")
     sample = mixed_fleet.measured(worker, runs=20)
     assert (sample["handed_back"], sample["attempts"]) == (0, 1)
     worker.close()
 
 
-def test_runs_end_while_no_transaction_holds_anything(lab: Lab) -> None:
+def test_runs_end_without_open_transactions(lab: Lab) -> None:
     worker = user_locks.Worker(lab)
     assert user_locks.measured(worker, 1.0, holding=False)["rate"] > 0
     worker.close()

@@ -1,4 +1,4 @@
-"""The look at a value in C and the one in Python lead to the same text, hash and refusal.
+"""The checks in C and in Python lead to the same text, hash and errors.
 
     python -m tests.unit.test_canonical_native 1000000
 
@@ -54,7 +54,7 @@ LETTERS = 'abcxyz "\\/\u00e9\u2028\ufb33\U0001f600'
 
 
 def generated(dice: random.Random, depth: int = 0) -> Any:
-    """Return a value as users submit them, with something odd in it now and then."""
+    """Return a typical value, with an unusual part now and then."""
     kind = dice.random()
     if kind < 0.02:
         return dice.choice(ODD)
@@ -80,7 +80,7 @@ def nested(depth: int) -> Any:
 
 
 def outcome(value: Any, look: Callable[[Any, int], bool]) -> Any:
-    """Return the text and hash of a value with this look, or what is refused about it."""
+    """Return the text and hash of a value according to this check, or its problems."""
     before, canonical.is_plain = canonical.is_plain, look
     try:
         return canonical.canonicalize(value)

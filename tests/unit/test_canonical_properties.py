@@ -60,7 +60,7 @@ def test_every_double_is_written_as_the_reference_does(value: float) -> None:
 
 @many
 @given(values)
-def test_what_is_written_is_read_back_to_the_same_text_and_hash(value: Any) -> None:
+def test_written_text_is_read_back_with_the_same_text_and_hash(value: Any) -> None:
     written = canonicalize(value)
     for again in (parse(written[0]), parse(written[0].encode()), json.loads(written[0])):
         assert canonicalize(again) == written
@@ -69,7 +69,7 @@ def test_what_is_written_is_read_back_to_the_same_text_and_hash(value: Any) -> N
 
 @many
 @given(values)
-def test_any_way_to_write_a_value_is_read_as_that_value(value: Any) -> None:
+def test_every_notation_of_a_value_is_read_as_the_same_value(value: Any) -> None:
     expected = canonicalize(value)
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1), orjson.dumps(value)):
         assert canonicalize(parse(text)) == expected

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.domain.execution import ChildLimits
 from holdfast.executors import child_usage as wear_module
-from holdfast.executors.child_usage import COUNT_EVERY, WEIGH_EVERY, ChildUsage, is_exhaustion
+from holdfast.executors.child_usage import CHECK_COUNTS_EVERY, CHECK_MEMORY_EVERY, ChildUsage, is_exhaustion
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_an_error_that_is_its_own_cause_is_examined_once() -> None:
     assert not is_exhaustion(error)
 
 
-def test_a_child_is_replaced_after_a_run_that_ran_out_of_memory() -> None:
+def test_child_is_replaced_after_a_run_that_ran_out_of_memory() -> None:
     usage = ChildUsage(ChildLimits())
     usage.failed(MemoryError())
     assert "memory" in (usage.check(monotonic()) or "")
@@ -78,7 +78,7 @@ def test_descriptors_are_counted_periodically() -> None:
         for _ in range(11):
             stack.enter_context(Path(os.devnull).open())
         assert usage.check(now) is None
-        assert "descriptors" in (usage.check(now + 2 * COUNT_EVERY) or "")
+        assert "descriptors" in (usage.check(now + 2 * CHECK_COUNTS_EVERY) or "")
 
 
 def test_descriptors_are_counted_at_once_after_a_failure() -> None:
@@ -92,12 +92,12 @@ def test_descriptors_are_counted_at_once_after_a_failure() -> None:
 
 def test_age_and_memory_are_checked_every_second() -> None:
     now = monotonic()
-    assert "older" in (ChildUsage(ChildLimits(age=0.5)).check(now + 2 * WEIGH_EVERY) or "")
-    assert ChildUsage(ChildLimits(age=60)).check(now + 2 * WEIGH_EVERY) is None
+    assert "older" in (ChildUsage(ChildLimits(age=0.5)).check(now + 2 * CHECK_MEMORY_EVERY) or "")
+    assert ChildUsage(ChildLimits(age=60)).check(now + 2 * CHECK_MEMORY_EVERY) is None
     usage = ChildUsage(ChildLimits(memory=10_000_000))
     kept = b"x" * 40_000_000
-    assert usage.check(now + WEIGH_EVERY / 2) is None
-    assert "memory" in (usage.check(now + 3 * WEIGH_EVERY) or "")
+    assert usage.check(now + CHECK_MEMORY_EVERY / 2) is None
+    assert "memory" in (usage.check(now + 3 * CHECK_MEMORY_EVERY) or "")
     assert kept
 
 
@@ -107,7 +107,7 @@ def test_a_thread_left_by_a_failed_run_is_suspicious_and_one_from_before_is_not(
     thread = threading.Thread(target=done.wait)
     try:
         thread.start()
-        assert usage.check(monotonic() + COUNT_EVERY) is None
+        assert usage.check(monotonic() + CHECK_COUNTS_EVERY) is None
         usage.failed(ValueError("ordinary"))
         assert usage.check(monotonic()) is None
         thread_of_this_run = threading.Thread(target=done.wait)

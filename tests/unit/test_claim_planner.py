@@ -33,7 +33,7 @@ def planned(planner: ClaimPlanner, at: float = NOW) -> ExchangeRequest:
     return request
 
 
-def test_look_that_finds_nothing_leaves_the_planner_idle(planner: ClaimPlanner) -> None:
+def test_planner_is_idle_after_a_claim_that_finds_nothing(planner: ClaimPlanner) -> None:
     request = planned(planner)
     planner.learn(request, Answer(queues=[]), NOW, planner.news)
     assert planner.idle(NOW)
@@ -41,7 +41,7 @@ def test_look_that_finds_nothing_leaves_the_planner_idle(planner: ClaimPlanner) 
 
 
 @pytest.mark.parametrize(("until_empty", "wait"), [(False, 8.0), (True, 1.0)])
-def test_worker_that_leaves_when_all_is_done_looks_often(planner: ClaimPlanner, until_empty: bool, wait: float) -> None:
+def test_worker_that_runs_until_empty_polls_often(planner: ClaimPlanner, until_empty: bool, wait: float) -> None:
     planner._options.until_empty = until_empty  # type: ignore[misc]
     planner.learn(planned(planner), Answer(queues=[]), NOW, planner.news)
     assert planner.wait(NOW, 0) == pytest.approx(wait)

@@ -7,7 +7,7 @@ from math import inf
 from holdfast.domain.states import AttemptStatus
 from holdfast.domain.values import AttemptRef, Settlement
 from holdfast.sql.locks import Blocked
-from holdfast.worker.results import Deferred
+from holdfast.worker.results import CHECKED_BATCHES, Deferred
 
 JOBS = {"a1": "a", "a2": "a", "b1": "b"}
 
@@ -32,6 +32,27 @@ def test_a_lock_that_is_not_on_a_job_defers_no_result_but_is_checked_for() -> No
     assert deferred.elsewhere
 
 
+def test_results_are_checked_before_writing_until_several_batches_met_no_lock() -> None:
+    deferred = Deferred()
+    deferred.add_locked([result("a1")], [Blocked("a1", "a", False)])
+    for _ in range(CHECKED_BATCHES - 1):
+        deferred.found_free()
+    assert deferred.elsewhere
+    deferred.found_free()
+    assert not deferred.elsewhere
+    assert [one.ref.run_id for one in deferred.everything()] == ["a1"]
+
+
+def test_a_result_that_is_blocked_again_causes_no_more_checks() -> None:
+    deferred = Deferred()
+    deferred.add_locked([result("a1")], [Blocked("a1", "a", False)])
+    for _ in range(CHECKED_BATCHES):
+        deferred.found_free()
+    deferred.take()
+    deferred.add_locked([result("a1")], [Blocked("a1", "a", False)], again=True)
+    assert not deferred.elsewhere
+
+
 def test_results_taken_for_another_check_defer_no_other_results() -> None:
     deferred = Deferred()
     deferred.add_locked([result("a1")], [Blocked("a1", "a", True), Blocked("b1", "b", False)])
@@ -42,5 +63,4 @@ def test_results_taken_for_another_check_defer_no_other_results() -> None:
     assert [one.ref.run_id for one in (*locked, *unexplained, *refused)] == ["a1", "b1", "alone"]
     assert len(deferred) == 0
     assert deferred.due_at == inf
-    assert not deferred.elsewhere
     assert deferred.keep_back([result("a2")], JOBS.get) == [result("a2")]

@@ -16,7 +16,7 @@ def test_environment_has_versions_of_python_platform_and_packages() -> None:
     assert found["packages"]["orjson"] == version("orjson")
 
 
-def test_code_version_depends_on_the_sources_of_the_task_modules_alone() -> None:
+def test_code_version_depends_only_on_the_sources_of_the_task_modules() -> None:
     mock = describe_environment(["holdfast.tasks.mock"])["code_version"]
     both = describe_environment(["holdfast.tasks.mock", "holdfast.tasks.forecast"])["code_version"]
     again = describe_environment(["holdfast.tasks.forecast", "holdfast.tasks.mock", "holdfast.tasks.mock"])

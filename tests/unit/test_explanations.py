@@ -37,12 +37,12 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
     "one dependency": (
         "dependencies",
         {"count": 1, "waits_for": [FIRST]},
-        "waiting for 1 other to end: 1 (load, RUNNING)",
+        "waiting for 1 dependency to end: 1 (load, RUNNING)",
     ),
     "more dependencies than are named": (
         "dependencies",
         {"count": 2, "waits_for": [FIRST]},
-        "waiting for 2 others to end: 1 (load, RUNNING), ...",
+        "waiting for 2 dependencies to end: 1 (load, RUNNING), ...",
     ),
     "retry": ("retry", {"due_at": AT}, f"waiting for the next attempt at {WRITTEN}"),
     "scheduled": ("scheduled", {"due_at": AT}, f"scheduled to start at {WRITTEN}"),
@@ -54,7 +54,12 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
     "no worker for the queue": (
         "no-worker-for-queue",
         {"queue": "a", "workers": 3},
-        "none of 3 live workers serves queue a",
+        "none of the 3 live workers serves queue a",
+    ),
+    "the only worker does not serve the queue": (
+        "no-worker-for-queue",
+        {"queue": "a", "workers": 1},
+        "the only live worker does not serve queue a",
     ),
     "no worker for the task": (
         "no-worker-for-task",
@@ -79,6 +84,7 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"queue": "a", "ahead": 1000, "or_more": True},
         "1000 or more ready runs of queue a are ahead of it",
     ),
+    "behind one": ("behind", {"queue": "a", "ahead": 1, "or_more": False}, "1 ready run of queue a is ahead of it"),
 }
 
 

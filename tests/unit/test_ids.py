@@ -35,7 +35,7 @@ def test_an_id_is_a_version_7_uuid_of_now() -> None:
     assert before <= made.int >> 80 <= after + 1
 
 
-def test_ids_rise_and_never_repeat() -> None:
+def test_ids_ascend_and_never_repeat() -> None:
     made = [new_id() for _ in range(1000)] + new_ids(5000) + [new_id()]
     assert made == sorted(made)
     assert len(set(made)) == len(made)
@@ -73,7 +73,7 @@ def test_derived_id_with_a_given_time_has_that_time_and_depends_on_the_names() -
     assert one == derived_id("nightly report", "2031-05-06", at=at.astimezone(timezone(timedelta(hours=5))))
 
 
-def test_derived_id_refuses_a_time_that_an_id_cannot_hold() -> None:
+def test_derived_id_rejects_a_time_that_an_id_cannot_represent() -> None:
     with pytest.raises(ValueError, match="from 1970"):
         derived_id("schedule", "one", at=datetime(1969, 12, 31, tzinfo=UTC))
 
@@ -87,7 +87,7 @@ def test_derived_id_is_deterministic() -> None:
     assert (child.version, child.int >> 80) == (7, UUID(parent).int >> 80), "it lies in the same month"
 
 
-def test_placed_ids_sort_by_their_places_after_the_first_ones() -> None:
+def test_placed_ids_sort_by_position_after_the_first_ids() -> None:
     job = new_id()
     places = [0, 1, 2, 255, (1 << 17) - 1, 1 << 17, LAST_PLACE]
     made = [placed_id(job, place, "x") for place in places]
@@ -100,7 +100,7 @@ def test_placed_ids_sort_by_their_places_after_the_first_ones() -> None:
     assert place_of(placed_id(job, LAST_PLACE + 5, "x")) == LAST_PLACE
 
 
-def test_maps_are_given_ids_whose_slices_come_one_after_the_other() -> None:
+def test_ids_of_maps_keep_their_slices_in_consecutive_order() -> None:
     job, place = new_id(), -1
     for number in range(200):
         slices = slice_ids(map_id_after(place, job, f"{number}"), 3)
@@ -123,7 +123,7 @@ def test_other_texts_are_not_ids(text: object) -> None:
 
 
 @given(st.text(max_size=40))
-def test_any_text_can_be_parsed_as_an_id_or_not(text: str) -> None:
+def test_parsing_any_text_as_an_id_returns_an_id_or_none(text: str) -> None:
     found = parse_id(text)
     assert found is None or found == text.lower()
 
@@ -139,7 +139,7 @@ def unlearned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("unlearned")
 @pytest.mark.parametrize("off", [YEAR, -YEAR])
-def test_a_clock_that_is_a_year_off_makes_ids_of_the_learned_time(off: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_that_is_a_year_off_gives_ids_with_the_learned_time(off: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real = time.time_ns
     monkeypatch.setattr(ids.time, "time_ns", lambda: real() + off)
     early = new_id()
@@ -151,7 +151,7 @@ def test_a_clock_that_is_a_year_off_makes_ids_of_the_learned_time(off: int, monk
 
 
 @pytest.mark.usefixtures("unlearned")
-def test_a_clock_that_is_set_later_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setting_the_clock_later_does_not_affect_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     real = time.time_ns
     ids.learn_time(real())
     before = new_id()
@@ -162,7 +162,7 @@ def test_a_clock_that_is_set_later_does_not_matter(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("unlearned")
-def test_a_clock_that_is_right_is_used_as_it_is() -> None:
+def test_correct_clock_is_used_unchanged() -> None:
     ids.learn_time(time.time_ns() - 1_000_000_000)
     before = time.time_ns() // 1_000_000
     assert before <= UUID(new_id()).int >> 80

@@ -1,4 +1,4 @@
-"""Requests to end an attempt: their reason decides what the task gets raised and how the attempt ends."""
+"""Requests to end an attempt: their reason decides which exception the task gets and how the attempt ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_reason_of_a_request_decides_how_the_attempt_ends(
         context.check()
 
 
-def test_first_request_to_end_an_attempt_decides() -> None:
+def test_first_request_to_end_an_attempt_wins() -> None:
     context = RunContext(None, Assignment("run", 1, "task", {}, "", None, None))  # type: ignore[arg-type]
     context.ask_to_stop(CANCEL)
     context.ask_to_stop(out_of_time(1))

@@ -63,7 +63,7 @@ Line = dict[str, Any]
         ('{"a":"redis://cache:6379/0","b":"me@x.org"}', '{"a":"redis://cache:6379/0","b":"me@x.org"}'),
     ],
 )
-def test_passwords_and_tokens_are_hidden_and_the_rest_stays(text: str, masked: str) -> None:
+def test_passwords_and_tokens_are_masked_and_other_text_is_kept(text: str, masked: str) -> None:
     assert mask_secrets(text) == masked
 
 
@@ -76,7 +76,7 @@ def test_passwords_and_tokens_are_hidden_and_the_rest_stays(text: str, masked: s
         *("://a:b", "://h:8/", "http://h:8/", "secret:", "unexpected ", "bru'", "password=b"),
     ],
 )
-def test_secrets_are_looked_for_in_a_time_that_grows_with_the_text(unit: str) -> None:
+def test_masking_takes_linear_time(unit: str) -> None:
     """A line of a million characters once blocked its process for hours."""
     text = f"://{unit * (1_000_000 // len(unit))}="
     for end in ("", "@", '"@'):
@@ -84,7 +84,7 @@ def test_secrets_are_looked_for_in_a_time_that_grows_with_the_text(unit: str) ->
 
 
 @pytest.mark.timeout(8)
-def test_a_line_of_many_small_pieces_costs_no_more_than_its_length() -> None:
+def test_line_of_many_small_pieces_is_written_in_linear_time() -> None:
     with captured() as lines:
         for _ in range(1_000_000):
             sys.stdout.write(".")
@@ -93,12 +93,12 @@ def test_a_line_of_many_small_pieces_costs_no_more_than_its_length() -> None:
     assert sum(line["message"].count(".") for line in lines) > 900_000
 
 
-def test_a_difference_of_a_child_shows_no_secret() -> None:
+def test_difference_of_a_child_shows_no_secret() -> None:
     before, after = ({"kwargs": {"n": n, "api_token": word}} for n, word in ((1, "hunter2"), (2, "swordfish")))
     assert diff(before, after) == ["/kwargs/api_token: another value", "/kwargs/n: stored 1, requested 2"]
 
 
-def test_the_stored_error_hides_what_the_log_hides() -> None:
+def test_stored_error_masks_the_same_secrets_as_the_log() -> None:
     try:
         raise ValueError("postgresql://me:hunter2@db/x")
     except ValueError as error:
@@ -123,7 +123,7 @@ def messages(lines: list[Line]) -> list[str]:
     return [line["message"] for line in lines]
 
 
-def test_a_line_is_written_when_it_is_complete_or_its_run_is_over() -> None:
+def test_line_is_written_when_it_is_complete_or_its_run_ends() -> None:
     with captured() as lines:
         print("one", "two")
         print("three", end="")
@@ -143,7 +143,7 @@ def test_threads_do_not_mix_their_lines() -> None:
     assert messages(lines) == ["theirs", "mine too"]
 
 
-def test_the_steps_of_a_progress_bar_are_one_line() -> None:
+def test_steps_of_a_progress_bar_become_one_line() -> None:
     with captured() as lines:
         for step in range(1000):
             sys.stderr.write(f"\r{step} of 1000")
@@ -158,7 +158,7 @@ def test_a_very_long_line_is_split() -> None:
     assert [len(message) for message in messages(lines)] == [LONGEST, LONGEST, 5]
 
 
-def test_bytes_and_control_characters_are_made_readable() -> None:
+def test_bytes_and_control_characters_are_escaped() -> None:
     with captured() as lines:
         sys.stdout.buffer.write(b"caf\xc3\xa9 \xff\n")
         print("\x1b[2Jgone\udc80")
@@ -207,7 +207,7 @@ def test_workers_of_up_get_consecutive_ports() -> None:
     assert _health_port(Settings(worker_port=0), 2)[1] == "0"
 
 
-def test_a_line_is_written_whole_to_a_descriptor_that_does_not_block() -> None:
+def test_line_is_written_completely_to_a_non_blocking_descriptor() -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     read: list[bytes] = []

@@ -23,7 +23,7 @@ def test_listed_folder_or_file_exists(name: str) -> None:
     assert (ROOT / name).exists()
 
 
-def test_part_of_each_process_begins_with_long_tests() -> None:
+def test_each_process_begins_with_long_tests() -> None:
     found = order([*SHORT, THIRD, SECOND, FIRST], 2)
     assert found == [FIRST, THIRD, *SHORT[:3], SECOND, *SHORT[3:]]
 

@@ -46,7 +46,7 @@ def test_a_private_address_is_accepted_without_a_token(address: str) -> None:
 
 
 @pytest.mark.usefixtures("no_token")
-def test_whether_there_is_a_token_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whether_there_is_a_token_must_be_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_AUTH_MODE")
     for find, address in ((job_server, PRIVATE[0]), (gcs, "127.0.0.1:6379")):
         with pytest.raises(ValueError, match="RAY_AUTH_MODE"):
@@ -75,18 +75,18 @@ def test_each_executor_finds_its_address_among_those_of_a_cluster() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1:6379", "ray://head:10001", "file:///etc/passwd"])
-def test_an_address_that_is_not_of_a_job_server_is_refused(address: str) -> None:
+def test_address_that_is_not_a_job_server_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="HOLDFAST_RAY_ADDRESS"):
         job_server([address])
 
 
 @pytest.mark.parametrize("address", ["", "http://127.0.0.1:8265", "ray://head:10001", "head"])
-def test_an_address_that_is_not_of_a_gcs_is_refused(address: str) -> None:
+def test_address_that_is_not_a_gcs_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="HOLDFAST_RAY_ADDRESS"):
         gcs([address])
 
 
-def test_a_ray_that_is_too_old_is_refused() -> None:
+def test_ray_version_that_is_too_old_is_refused() -> None:
     require_version("2.60.0")
     require_version("3.0.0.dev0")
     with pytest.raises(RayTooOld, match="too old"):
@@ -109,13 +109,13 @@ def test_clusters_have_names() -> None:
         settings.ray_addresses("tpu")
 
 
-def test_the_attempt_of_a_job_is_found_by_its_id() -> None:
+def test_attempt_is_found_by_its_job_id() -> None:
     ref = AttemptRef("01a1ea1e-f904-75fa-9dac-8109f302dc6c", 3)
     assert attempt_of(submission_id(ref, "01a1ea1f-42a6-7728-88a3-0f2dabcc4ac8")) == ref
     assert attempt_of("raysubmit_abc") is None
 
 
-def test_resources_are_given_in_the_words_of_ray() -> None:
+def test_resources_are_translated_to_ray_options() -> None:
     needs: dict[str, Any] = {"cpu": 2, "gpu": 1, "memory": "4GiB", "custom": {"tpu": 1}}
     assert of_job(needs) == {
         "entrypoint_num_cpus": 2,
@@ -127,20 +127,20 @@ def test_resources_are_given_in_the_words_of_ray() -> None:
     assert (of_job(None), of_actor(None)) == ({}, {"num_cpus": 0})
 
 
-def test_memory_that_cannot_be_read_is_refused() -> None:
+def test_invalid_memory_size_is_refused() -> None:
     assert memory_bytes(1000) == 1000
     with pytest.raises(ValueError, match="4GiB"):
         memory_bytes("4 gigs")
 
 
-def test_a_claim_that_was_given_back_and_claimed_again_gets_another_job() -> None:
+def test_released_run_that_is_claimed_again_gets_another_job_id() -> None:
     ref = AttemptRef("01a1ea1e-f904-75fa-9dac-8109f302dc6c", 1)
     first, second = "01a1ea1f-42a6-7728-88a3-0f2dabcc4ac8", "01a1ea1f-42a6-7728-88a3-55c164b22588"
     assert submission_id(ref, first) != submission_id(ref, second)
     assert submission_id(ref, first) == submission_id(ref, first)
 
 
-def test_a_claim_comes_back_as_it_was_sent() -> None:
+def test_claim_survives_a_round_trip() -> None:
     (sent,) = messages_of(frame([sent_claim(CLAIM)]))
     assert received_claim(sent) == CLAIM
 
@@ -159,6 +159,6 @@ def test_a_claim_comes_back_as_it_was_sent() -> None:
         Settled(2.0),
     ],
 )
-def test_an_outcome_comes_back_as_it_was_sent(outcome: Outcome | Settled) -> None:
+def test_outcome_survives_a_round_trip(outcome: Outcome | Settled) -> None:
     (sent,) = messages_of(frame([sent_outcome(outcome)]))
     assert received_outcome(sent) == outcome

@@ -117,7 +117,7 @@ def test_address_is_built_from_its_parts(tmp_path: Path, parts: dict[str, str], 
         ({"HOLDFAST_DOORBELL": "gong"}, "must be one of auto, poll, listen, redis, rq"),
         ({"HOLDFAST_RENEW_SECONDS": "30"}, "set HOLDFAST_RENEW_SECONDS to a third of HOLDFAST_LEASE_SECONDS or less"),
         ({"HOLDFAST_PAGE": "500"}, "HOLDFAST_PAGE (500) exceeds HOLDFAST_MAX_PAGE (200)"),
-        ({"DATABASE_URL": "sqlite:///db.sqlite3"}, "must be the address of a PostgreSQL server"),
+        ({"DATABASE_URL": "sqlite:///db.sqlite3"}, "must be the URL of a PostgreSQL server"),
     ],
 )
 def test_invalid_value_is_rejected_by_name(tmp_path: Path, environment: dict[str, str], message: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-# What pip prints, and how its environment fills; each step is taken when the test has seen the one before.
+# Prints what pip prints, and installs packages; each step waits until the test has seen the one before.
 PIP = """
 import pathlib, sys, time
 
@@ -59,7 +59,7 @@ def command(venv: Path, code: int = 0) -> list[str]:
     return [sys.executable, "-c", FOLLOW, str(ROOT / "tools" / "setup.py"), str(venv), PIP, str(code)]
 
 
-def test_a_terminal_sees_what_is_collected_and_installed(tmp_path: Path) -> None:
+def test_terminal_shows_what_is_collected_and_installed(tmp_path: Path) -> None:
     screen, inside = pty.openpty()
     process = subprocess.Popen(command(tmp_path), stderr=inside, stdout=subprocess.DEVNULL)
     os.close(inside)
@@ -68,7 +68,7 @@ def test_a_terminal_sees_what_is_collected_and_installed(tmp_path: Path) -> None
         while expected not in shown:
             shown += os.read(screen, 4096).decode()
         (tmp_path / step).touch()
-    with contextlib.suppress(OSError):  # what a terminal says when its last writer is gone
+    with contextlib.suppress(OSError):  # raised by a terminal when its last writer is gone
         while data := os.read(screen, 4096):
             shown += data.decode()
     os.close(screen)

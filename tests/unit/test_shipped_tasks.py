@@ -165,7 +165,7 @@ class TestForecast:
         assert perform(forecast, {**REQUEST, "seed": 1}) != first
         assert perform(forecast, {**REQUEST, "region": "US"})["seed"] != first["seed"]
 
-    def test_it_follows_its_assumptions(self) -> None:
+    def test_forecast_follows_its_assumptions(self) -> None:
         def growth(scenario: str) -> float:
             request = {"scenario": scenario, "horizon_months": 12, "region": "CA", "paths": 50_000}
             return float(perform(forecast, request)["expected_growth"])

@@ -16,7 +16,7 @@ from holdfast.jobs import AsyncJobs, Jobs
 
 PROGRAM = Path(__file__).parents[1] / "typing" / "program.py"
 CLIENTS = (Client, AsyncClient, HttpClient, AsyncHttpClient, Jobs, AsyncJobs, Run)
-# For our own modules: what carries an operation, and what a handle reads through.
+# Not for users: the methods that run operations, and those that handles use.
 INTERNAL = {
     "execute",
     "perform",
@@ -43,7 +43,7 @@ def public_calls() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 @pytest.mark.parametrize(("name", "call"), [pytest.param(*one, id=one[0]) for one in public_calls()])
-def test_a_public_call_names_its_parameters_and_says_what_it_does(name: str, call: Callable[..., Any]) -> None:
+def test_public_call_has_named_parameters_and_a_docstring(name: str, call: Callable[..., Any]) -> None:
     parameters = [one for one in inspect.signature(call).parameters.values() if one.name != "self"]
     assert not parameters or any(map(is_named, parameters)), inspect.signature(call)
     assert call.__doc__ or name.startswith("Run.") or name.endswith(".close"), f"{name} has no docstring"
@@ -53,7 +53,7 @@ def is_named(parameter: inspect.Parameter) -> bool:
     return parameter.kind not in ANYTHING or str(parameter.annotation).startswith("Unpack[")
 
 
-def test_the_typed_program_makes_every_public_call_of_the_clients() -> None:
+def test_typed_program_makes_every_public_client_call() -> None:
     text = PROGRAM.read_text()
     kinds = {kind.__name__ for kind in CLIENTS}
     found = (name.partition(".") for name, _ in public_calls())

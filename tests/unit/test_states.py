@@ -56,5 +56,5 @@ def test_attempts_end_once() -> None:
         assert (old, new) in ATTEMPT_MOVES
 
 
-def test_statuses_are_what_is_written_to_the_database() -> None:
+def test_statuses_match_the_database_values() -> None:
     assert [str(status) for status in Status] == ["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]

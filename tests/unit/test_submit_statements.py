@@ -1,4 +1,4 @@
-"""The statements of a submit are composed of parts. Each composed form is kept as text, to be read whole.
+"""The statements of a submit are composed from parts. Each composed form is stored as text, so that it can be read.
 
 After a change: python -m tests.unit.test_submit_statements
 """
@@ -19,7 +19,7 @@ KEPT = Path(__file__).with_name("submit_statements.sql")
 ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 PLAIN = NewRun(ID, "work", "{}", "ab" * 32)
 PAYLOAD = Payload(ID, "{}", "ab" * 32)
-# Those that are not due at once, or not on their own.
+# Runs that are not due immediately, or that belong to a job or have dependencies.
 OTHERS = {
     "of a start time": replace(PLAIN, run_after=timedelta(minutes=1)),
     "of a job": replace(PLAIN, job_id=ID),
@@ -52,11 +52,11 @@ def text() -> str:
     return "\n\n".join(f"-- {name}\n{statement.sql.strip()}" for name, statement in forms()) + "\n"
 
 
-def test_composed_statements_are_those_kept_as_text() -> None:
+def test_composed_statements_match_the_stored_text() -> None:
     assert text() == KEPT.read_text("utf-8"), "write it anew: python -m tests.unit.test_submit_statements"
 
 
-def test_lone_run_is_written_by_the_same_statement_however_it_is_submitted() -> None:
+def test_single_run_is_written_by_the_same_statement_however_it_is_submitted() -> None:
     assert submissions.insert([PLAIN]).sql == submissions.insert_one(PLAIN, PAYLOAD).sql
     assert submissions.insert([replace(PLAIN, ring=True)]).sql == submissions.insert_one(PLAIN, PAYLOAD, ring=True).sql
 

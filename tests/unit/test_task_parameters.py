@@ -44,7 +44,7 @@ class Point:
 
 
 def untyped(a, b=1):  # type: ignore[no-untyped-def]
-    """Has names only."""
+    """Has no annotations."""
 
 
 @pytest.mark.parametrize("fn", [greet, untyped])
@@ -52,7 +52,7 @@ def untyped(a, b=1):  # type: ignore[no-untyped-def]
     "given",
     [{}, {"name": "Bo"}, {"name": 1}, {"name": "Bo", "times": True}, {"a": 1}, {"a": 1, "b": None}, {"a": 1, "c": 2}],
 )
-def test_quick_test_accepts_exactly_what_the_check_accepts(fn: Callable[..., Any], given: dict[str, Any]) -> None:
+def test_fast_check_accepts_exactly_what_the_full_check_accepts(fn: Callable[..., Any], given: dict[str, Any]) -> None:
     task = task_of(fn)
     text = canonicalize(given)[0]
     if task.parameters.fit(given, text):
@@ -61,9 +61,9 @@ def test_quick_test_accepts_exactly_what_the_check_accepts(fn: Callable[..., Any
         assert problems(task, given)
 
 
-def test_quick_test_leaves_references_to_the_check() -> None:
+def test_fast_check_leaves_references_to_the_full_check() -> None:
     def sliced(view: int) -> None:
-        """Gets a view, whose type is checked when it is opened."""
+        """Receives a view, whose type is checked when it is opened."""
 
     task, given = task_of(sliced), {"view": {"$view": {}}}
     assert not task.parameters.fit(given, canonicalize(given)[0])
@@ -118,7 +118,7 @@ class TestCheck:
         for value in bad:
             assert {pointer.split("/")[1] for pointer in problems(checked, {"value": value})} == {"value"}
 
-    def test_pointers_lead_to_the_spot(self) -> None:
+    def test_pointers_name_the_exact_location(self) -> None:
         def fn(points: list[Point], choice: int | list[bool], by_name: dict[str, Point]) -> None: ...
 
         parameters = {
@@ -132,41 +132,41 @@ class TestCheck:
         assert "/choice/1" in found
         assert all(not pointer.endswith(("int", "bool")) for pointer in found)
 
-    def test_a_default_of_none_admits_null(self) -> None:
+    def test_default_of_none_allows_null(self) -> None:
         def fn(note: str = None) -> None: ...  # noqa: RUF013
 
         task_of(fn).check({"note": None})
         assert problems(task_of(fn), {"note": 1})
 
-    def test_any_further_names_go_to_kwargs(self) -> None:
+    def test_other_names_are_passed_as_kwargs(self) -> None:
         def fn(a: int, **rest: Any) -> None: ...
 
         task_of(fn).check({"a": 1, "b": 2})
         assert problems(task_of(fn), {"b": 2}) == {"/a": "missing"}
 
-    def test_without_annotations_only_names_count(self) -> None:
+    def test_without_annotations_only_names_are_checked(self) -> None:
         def fn(a, *, b=None): ...
 
         task_of(fn).check({"a": object})
         assert problems(task_of(fn), {"b": 1, "c": 1}) == {"/a": "missing", "/c": "unknown parameter"}
 
-    def test_names_that_pydantic_keeps_for_itself(self) -> None:
+    def test_names_reserved_by_pydantic_are_accepted(self) -> None:
         def fn(schema: str, model_config: int, copy: bool, _private: int) -> None: ...
 
         fine = {"schema": "x", "model_config": 1, "copy": True, "_private": 1}
         task_of(fn).check(fine)
         assert list(problems(task_of(fn), {**fine, "_private": "1"})) == ["/_private"]
 
-    def test_the_canonical_text_may_be_handed_in(self) -> None:
+    def test_canonical_text_may_be_passed(self) -> None:
         with pytest.raises(BadParameters):
             task_of(greet).check({"name": 1}, '{"name":1}')
 
-    def test_a_return_type_that_only_a_checker_knows(self) -> None:
+    def test_unresolvable_return_annotation_is_ignored(self) -> None:
         def fn(a: int) -> Nowhere: ...  # type: ignore[name-defined]  # noqa: F821
 
         assert problems(task_of(fn), {"a": "1"})
 
-    def test_callables_of_other_kinds(self) -> None:
+    def test_callable_objects_and_partials_are_accepted(self) -> None:
         class Adder:
             def __call__(self, a: int, b: date) -> Any:
                 return a, b
@@ -179,7 +179,7 @@ class TestCheck:
             assert task_of(fn).call({"a": 1, "b": "2026-01-05"}) == (1, date(2026, 1, 5))
         assert task_of(functools.partial(later, a=1)).is_async
 
-    def test_a_type_that_json_cannot_hold(self) -> None:
+    def test_type_that_json_cannot_represent_is_rejected(self) -> None:
         class Odd: ...
 
         def fn(x: Any) -> None: ...
@@ -188,7 +188,7 @@ class TestCheck:
         with pytest.raises(ConfigurationError, match=r"under_test.*JSON"):
             task_of(fn).check({"x": 1})
 
-    def test_ignored_fields_may_be_sent_to_a_function_that_does_not_take_them(self) -> None:
+    def test_ignored_fields_may_be_sent_to_a_function_that_does_not_accept_them(self) -> None:
         noted = task_of(greet, ignore_in_hash=("requested_at", "client.name"))
         sent = {"name": "you", "requested_at": "now", "client": {"name": "x"}}
         noted.check(sent)
@@ -219,14 +219,14 @@ class TestBind:
         ],
         ids=str,
     )
-    def test_plain_types_are_handed_on_unchanged(self, hint: Any) -> None:
+    def test_plain_types_are_passed_unchanged(self, hint: Any) -> None:
         def fn(value: Any) -> None: ...
 
         fn.__annotations__ = {"value": hint}
         parameters = {"value": object()}
         assert task_of(fn).bind(parameters) is parameters
 
-    def test_others_are_converted(self) -> None:
+    def test_other_types_are_converted(self) -> None:
         def fn(on: date, at: Point, which: Colour, pair: tuple[int, int], plain: str, late: date | None = None) -> Any:
             return on, at, which, pair, plain, late
 

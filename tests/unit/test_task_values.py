@@ -264,7 +264,7 @@ def test_all_parameters_are_named_at_once() -> None:
     assert [problem.pointer for problem in caught.value.problems] == ["/parameters/a", "/parameters/b"]
 
 
-def test_the_client_of_the_api_sends_the_same_text() -> None:
+def test_http_client_sends_the_same_text() -> None:
     at = NOON.astimezone(BERLIN)
     sent = orjson.loads(submit_request(task_of(datetime), {"value": at}).body or b"")
     assert sent["parameters"] == orjson.loads(stored(datetime, at)[0])
@@ -272,7 +272,7 @@ def test_the_client_of_the_api_sends_the_same_text() -> None:
         submit_request(task_of(str), {"value": at})
 
 
-def test_ignored_paths_lead_into_what_was_encoded() -> None:
+def test_ignored_paths_apply_to_encoded_values() -> None:
     def fn(order: Order): ...
 
     made: Task = Registry().task("under_test", ignore_in_hash=["order.at"])(fn)

@@ -61,7 +61,7 @@ class TestDecorator:
         assert (made.ignore_in_hash, made.dedupe, made.executor, made.tags) == ((), "off", None, ())
         assert not made.is_async
 
-    def test_it_is_still_called_like_the_function(self, registry: Registry) -> None:
+    def test_task_can_be_called_like_the_function(self, registry: Registry) -> None:
         made = registry.task(greet)
         assert made("you", times=2) == "hello you hello you"
         assert (made.__name__, made.__doc__, made.__module__) == ("greet", "Say hello.", __name__)
@@ -141,7 +141,7 @@ class TestRegistry:
             registry.task("same")(other)
         assert registry.get("same").fn is greet
 
-    def test_two_local_functions_of_one_name_are_two(self, registry: Registry) -> None:
+    def test_two_local_functions_with_the_same_name_differ(self, registry: Registry) -> None:
         @registry.task("same")
         def local() -> None: ...
 

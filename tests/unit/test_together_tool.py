@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TOOL = Path(__file__).parents[2] / "tools" / "together"
-# Each command makes a file and waits for the other's. From then on it may be interrupted.
+# Each command creates a file and waits for the other's; then it may be interrupted.
 MEETING = """
 import pathlib, signal, time
 

@@ -70,7 +70,7 @@ def test_the_text_of_a_view_is_canonical(offset: int, limit: int) -> None:
         assert canonicalize(json.loads(text))[1] == sha256(text.encode()).hexdigest()
 
 
-def test_a_dataset_comes_back_from_its_reference() -> None:
+def test_dataset_is_restored_from_its_reference() -> None:
     table = PostgresTable("postgresql://x", "s.t", key="k", columns=("a", "b"))
     assert dataset_of(_travelled(table.reference())) == table
     view = View(table, Part(5, 6, {"from": "1", "before": "7"}))
@@ -87,7 +87,7 @@ def test_only_whole_references_are_opened() -> None:
 
 
 @given(st.integers(0, 300))
-def test_series_rise_and_stay_with_their_origin(count: int) -> None:
+def test_series_ascend_and_keep_the_time_of_their_origin(count: int) -> None:
     origin = new_id()
     ids, first = series(origin, "chunks", count), series(origin, "tasks", count, first=True)
     assert ids == sorted(set(ids))
@@ -97,7 +97,7 @@ def test_series_rise_and_stay_with_their_origin(count: int) -> None:
     assert not set(ids) & set(series(origin, "other", count))
 
 
-def test_a_series_has_an_end() -> None:
+def test_series_has_a_maximum_length() -> None:
     with pytest.raises(ValueError, match="at most"):
         series(new_id(), "x", 1 << 25)
 

@@ -56,7 +56,7 @@ def test_claim_that_another_process_has_taken_over_is_forgotten_and_not_settled(
     assert results.session.counts() == (0, 0)
 
 
-def test_frames_come_together_from_any_pieces() -> None:
+def test_frames_are_assembled_from_any_pieces() -> None:
     messages = [["runs", "ü", 0, [[1, 2]]], ["stop"]]
     stream = frame(messages) + frame([["withdraw"]])
     for size in (1, 3, 7, len(stream)):
@@ -65,7 +65,7 @@ def test_frames_come_together_from_any_pieces() -> None:
         assert [message for piece in pieces for message in unframer.feed(piece)] == [*messages, ["withdraw"]]
 
 
-def test_shared_state_is_seen_by_all_processes_that_map_it() -> None:
+def test_shared_state_is_visible_to_all_processes_that_map_it() -> None:
     descriptor, ours = make_shared_state()
     theirs = SharedState(descriptor)
     os.close(descriptor)
@@ -79,7 +79,7 @@ def test_shared_state_is_seen_by_all_processes_that_map_it() -> None:
     assert (ours.get(), ours.runner) == ((7, 1.5), 4711)
 
 
-def test_a_run_that_was_revoked_does_not_begin() -> None:
+def test_revoked_run_does_not_begin() -> None:
     descriptor, ours = make_shared_state()
     theirs = SharedState(descriptor)
     os.close(descriptor)
@@ -109,15 +109,15 @@ def test_unsent_results_of_a_dead_process_are_found() -> None:
     theirs.close()
 
 
-def test_long_runs_are_not_claimed_ahead_and_tiny_ones_by_the_hundred() -> None:
+def test_long_runs_are_not_claimed_ahead_and_tiny_runs_are_claimed_by_the_hundred() -> None:
     pace = Pace(most=500)
     assert pace.wanted(4) == 4
-    pace.saw(10, 10 * 0.00001)
+    pace.record(10, 10 * 0.00001)
     assert pace.wanted(4) == 500
-    pace.saw(1, 2.0)
+    pace.record(1, 2.0)
     assert pace.wanted(4) == 4
     for _ in range(30):
-        pace.saw(10, 10 * 0.00001)
+        pace.record(10, 10 * 0.00001)
     assert pace.wanted(4) == 500
 
 
@@ -140,7 +140,7 @@ class Rude(Exception):
         raise RuntimeError("not even this")
 
 
-def test_an_error_whose_message_fails_is_described_all_the_same() -> None:
+def test_error_whose_message_raises_is_still_described() -> None:
     described = describe(Rude())
     assert described["class"].endswith("Rude")
     assert described["message"] == "(the message could not be read: RuntimeError)"
@@ -176,7 +176,7 @@ def test_events_reach_their_subscribers() -> None:
     assert seen[2][1]["error"] == "ValueError: bad"
 
 
-def test_a_log_line_is_json_on_one_line_and_quiet_events_are_left_out() -> None:
+def test_log_line_is_json_on_one_line_and_debug_events_are_left_out() -> None:
     stream = io.StringIO()
     stop = configure_logging(json=True, stream=stream)
     emit(

@@ -18,7 +18,7 @@ def queues(picker: Picker) -> list[str]:
     return [position.queue for position in picker.positions()]
 
 
-def test_each_claim_begins_with_another_queue() -> None:
+def test_each_claim_begins_with_the_next_queue() -> None:
     picker = Picker(["a", "b", "c"])
     assert [queues(picker)[0] for _ in range(6)] == ["b", "c", "a", "b", "c", "a"]
     assert sorted(queues(picker)) == ["a", "b", "c"]
@@ -31,7 +31,7 @@ def test_a_full_claim_is_continued_where_it_stopped() -> None:
     assert picker.positions() == [Position("a", -5, "2030-01-01 00:00:00+00:00", last.run_id)]
 
 
-def test_a_short_claim_starts_over_and_is_worth_another_if_it_did_not_begin_at_the_start() -> None:
+def test_short_claim_resets_the_position_and_is_repeated_if_it_did_not_begin_at_the_start() -> None:
     picker = Picker(["a"])
     assert not picker.took(picker.positions(), [claim("a")], 2)
     assert picker.took(picker.positions(), [claim("a")] * 2, 2)

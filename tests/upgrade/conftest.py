@@ -1,4 +1,4 @@
-"""A database at the schema of the release before, and both releases to use it."""
+"""A database with the schema of the previous release, and both releases to use it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def this_source(tmp_path_factory: pytest.TempPathFactory, previous_source: Relea
 
 @pytest.fixture
 def before(previous_source: Release) -> Iterator[Release]:
-    """The release before this one."""
+    """The previous release."""
     release = Release(previous_source.name, previous_source.source)
     yield release
     release.close()
@@ -46,7 +46,7 @@ def name_of(url: str) -> str:
 def landed_template(
     server_url: str, previous_source: Release, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The name of a database that the release before has made, with a table for the effects of tasks."""
+    """The name of a database that the previous release has created, with a table for the effects of tasks."""
     with scratch(server_url) as url:
         previous_source.ok(url, tmp_path_factory.mktemp("landed"), "holdfast", "db", "upgrade")
         with psycopg.connect(url) as connection:

@@ -14,7 +14,7 @@ QUICK = Retry(max_attempts=3, delays=(0.05,))
 
 @task("fleet.work", retry=QUICK)
 def work(n: int, fail_times: int = 0) -> int:
-    """Leave a row in the run's own transaction: one for each run that succeeds, however often it was attempted."""
+    """Write a row in the run's own transaction: one for each successful run, however often it was attempted."""
     run = current_run()
     with run.transaction() as connection:
         connection.execute("insert into effects (run_id, attempt) values (%s, %s)", [run.id, run.attempt])
@@ -33,7 +33,7 @@ def later(n: int) -> int:
 
 @task("fleet.gate", retry=QUICK)
 def gate(opened: str, started: str | None = None) -> int:
-    """Runs until a file is there."""
+    """Run until a file exists."""
     run = current_run()
     if started is not None:
         Path(started).touch()
@@ -45,7 +45,7 @@ def gate(opened: str, started: str | None = None) -> int:
 
 @task("fleet.square", retry=QUICK)
 def square(view: View, opened: str | None = None) -> int:
-    """Squares numbers; those above 20 only once a file is there."""
+    """Square numbers; those above 20 only once a file exists."""
     numbers = list(view.read())
     while opened is not None and max(numbers) > 20 and not Path(opened).exists():
         threading.Event().wait(0.02)

@@ -1,4 +1,4 @@
-"""A client under load, run by either release: submits until a file is there, and notes what was acknowledged.
+"""A client under load, run by either release: submits until a file exists, and notes what was acknowledged.
 
 python -m tests.upgrade.load NOTES STOP
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from holdfast import Client
 from holdfast.jobs import sync
 
-# It keeps about so many runs ahead of the workers.
+# It keeps a backlog of about this many runs.
 BACKLOG = 40
 
 

@@ -1,7 +1,7 @@
-"""Two releases of Holdfast on one database: the one that landed before, and this one.
+"""Two releases of Holdfast on one database: the previous one, and this one.
 
-The code of the release before is taken from git, so these tests need a clone with its history. What the migration of
-this release changes is made to include the busiest tables.
+The code of the previous release is taken from git, so these tests need a clone with its history. The migration of this
+release is extended to change the busiest tables.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.integration.worker_support import eventually
 
 ROOT = Path(__file__).parents[2]
 
-# The newest commit of the release before this one. At a release it moves on, in the commit that freezes the migrations.
+# The newest commit of the previous release. Update it at each release, in the commit that freezes the migrations.
 PREVIOUS = "93897d9a436f26fe2ae4923bc5106712f0b69a92"
 
 TASKS = "tests.upgrade.fleet_tasks"
 
-# Expand only, as docs/decisions/0009 asks: the release before has to work on it.
+# Expand only, as docs/decisions/0009 requires: the previous release must work on it.
 STAND_IN = """
 alter table holdfast.runs add column stand_in text;
 alter table holdfast.ready add column stand_in text;
@@ -74,7 +74,7 @@ class Release:
         return {
             **outside,
             "PYTHONPATH": f"{self.source}{os.pathsep}{ROOT}",
-            # The release before leaves JIT on: on a stock server each of its statements is compiled, for seconds.
+            # The previous release leaves JIT on: on a stock server each statement is compiled, which takes seconds.
             "PGOPTIONS": "-c jit=off",
             **{f"HOLDFAST_{name.upper()}": str(value) for name, value in given.items()},
         }
@@ -91,7 +91,7 @@ class Release:
         )
 
     def ok(self, url: str, directory: Path, *arguments: str) -> str:
-        """The output of a program that has to succeed."""
+        """The output of a program that must succeed."""
         done = self.call(url, directory, *arguments)
         assert done.returncode == 0, done
         return done.stdout
@@ -123,7 +123,7 @@ class Release:
 
 
 def previous(directory: Path) -> Release:
-    """The release before this one, as it landed."""
+    """The previous release, as it was released."""
     archive = subprocess.run(["git", "archive", PREVIOUS, "src"], cwd=ROOT, capture_output=True)
     if archive.returncode != 0:
         raise RuntimeError(
@@ -136,7 +136,7 @@ def previous(directory: Path) -> Release:
 
 
 def this(directory: Path, before: Release) -> Release:
-    """This release, whose new migration also changes the busiest tables; it gets one if it has none of its own."""
+    """This release, whose new migration also changes the busiest tables; one is added if it has none."""
     shutil.copytree(ROOT / "src", directory / "src", ignore=shutil.ignore_patterns("__pycache__"))
     release = Release("this", directory / "src")
     migrations = release.source / "holdfast" / "sql" / "migrations"

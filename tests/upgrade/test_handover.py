@@ -1,4 +1,4 @@
-"""What one release has begun, the other finishes: before and after the upgrade, in both directions."""
+"""Runs begun by one release are finished by the other: before and after the upgrade, in both directions."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def begin(release: Release, url: str, directory: Path) -> Records:
 
 
 def finish(release: Release, records: Records, directory: Path) -> None:
-    """Let a worker of this release finish everything, and look at how it ended."""
+    """Let a worker of this release finish everything, and check the results."""
     release.start(
         records.url, directory, "holdfast", "worker", "--queues", "default,unserved,doomed,once", "--slots", "4"
     )

@@ -1,4 +1,4 @@
-"""The rolling upgrade of docs/operations.md, by its own commands, from the release before to this one."""
+"""The rolling upgrade of docs/operations.md, with its own commands, from the previous release to this one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def test_two_workers_are_upgraded_one_by_one_while_runs_are_executed(
     landed_url: str, before: Release, tmp_path: Path
 ) -> None:
     with psycopg.connect(landed_url) as connection:
-        connection.execute("drop table effects")  # of other tests, in our schema because the role is called like it
-    # As it is released: the page ends with a check of the schema, which would find what tests add to it.
+        connection.execute(
+            "drop table effects"
+        )  # created for other tests; it is in our schema because the role has the same name
+    # Without the tests' additions to the schema, which the check at the end of the page would report.
     after = Release("this", ROOT / "src")
     old, new = command(tmp_path, before), command(tmp_path, after)
     run("Upgrades", tmp_path, tmp_path, OWNER_URL=landed_url, OLD=str(old), NEW=str(new))

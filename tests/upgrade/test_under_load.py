@@ -1,4 +1,4 @@
-"""An upgrade of the database while a fleet of the release before works on it."""
+"""An upgrade of the database while workers of the previous release use it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WITHIN = 120.0
 
 
 class Fleet:
-    """What clients have noted, and what the database says about it."""
+    """The notes of the clients, and the corresponding rows in the database."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self.url = url
@@ -44,7 +44,7 @@ class Fleet:
         return int(self.query("select count(*) from holdfast.attempts where outcome is not null")[0][0])
 
     def let_pass(self, release: Release, runs: int = 60) -> None:
-        """Wait until clients of this release have submitted so many more runs, and so many more have ended."""
+        """Wait until clients of this release have submitted this many more runs, and as many have ended."""
         submitted, ended = len(self.noted(release, "run")) + runs, self.ended() + runs
         eventually(lambda: len(self.noted(release, "run")) >= submitted and self.ended() >= ended, WITHIN)
 
@@ -60,7 +60,7 @@ def test_upgrade_under_load_loses_and_duplicates_no_run(
 
     done = after.call(landed_url, tmp_path, "holdfast", "db", "upgrade")
     assert done.returncode == 0, done
-    assert f"at schema {after.schema}; it was at {before.schema}" in done.stderr
+    assert f"at schema {after.schema}; it was at schema {before.schema}" in done.stderr
     fleet.let_pass(before)
 
     fleet.worker(after)

@@ -1,4 +1,4 @@
-"""A worker of one run: it gets hold of a single run, executes it in a child process, settles it and leaves.
+"""A worker for one run: it acquires a single run, executes it in a child process, settles it and exits.
 
 An RQ work-horse and a Ray job are such workers. They differ only in how they get their run: one claims it by its id,
 the other takes it over from the worker that submitted the job.
@@ -20,16 +20,16 @@ Acquire = Callable[[str], Op[Claim | None]]
 
 
 class OneChild(ProcessExecutor):
-    """A process executor for one run, which waits for its child: no other worker would begin the run earlier."""
+    """A process executor for one run. It waits for its child, because no other worker would begin the run earlier."""
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
         return super().take_back() if waiting_for == 0.0 else []
 
 
 class OneRunWorker(Worker):
-    """A worker for one run. It has everything that another worker has, but looks for nothing else.
+    """A worker for one run. It has everything that other workers have, but does not poll for more runs.
 
-    `acquire` is given the worker's id and gets the run, or None if it cannot be had.
+    `acquire` is called with the worker's id and returns the run, or None if it is not available.
     """
 
     def __init__(self, options: WorkerOptions, acquire: Acquire) -> None:

@@ -1,4 +1,4 @@
-"""The executors on Ray, made from the settings."""
+"""The executors on Ray, built from the settings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.executors.ray_addresses import gcs, job_server
 from holdfast.runtime.settings import Settings
 
 RAY_JOB_SLOTS = 8
-"""How many jobs of a worker may be on Ray at once, if it is not said."""
+"""The default number of concurrent Ray jobs of a worker."""
 
 
 def open_ray_job(settings: Settings, slots: int | None, cluster: str | None) -> Executor:
-    """The executor of jobs. It needs no Ray in this process: jobs are submitted over HTTP."""
+    """The executor ray_job. It does not need the Ray package: jobs are submitted over HTTP."""
     from holdfast.executors.ray_job import RayJobExecutor
     from holdfast.executors.ray_jobs_api import RayJobs
 

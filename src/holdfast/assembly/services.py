@@ -43,7 +43,7 @@ def services(runtime: Runtime) -> tuple[Service, ...]:
     return tuple(made)
 
 
-# Pace in seconds, pace while the worker is idle, and what is done.
+# The interval in seconds, the interval while the worker is idle, and the function.
 JOB_SERVICES: list[tuple[float, float, Callable[[], Procedure[int]]]] = [
     (2.0, ONLY_WHEN_CALLED, jobs.stop_overdue_jobs),
     (2.0, ONLY_WHEN_CALLED, jobs.end_held_jobs),

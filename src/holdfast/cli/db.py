@@ -32,14 +32,17 @@ def upgrade() -> None:
         migrate.upgrade(runtime.database_url, on_wait=output.note)
         with connect(runtime.database_url) as connection:
             after = migrate.current(connection)
-    was = "empty" if before is None else f"at {before}"
-    output.note(f"the database is at schema {after}" + (" already" if after == before else f"; it was {was}"))
+    if after == before:
+        output.note(f"the database is already at schema {after}")
+    else:
+        was = "empty" if before is None else f"at schema {before}"
+        output.note(f"the database is at schema {after}; it was {was}")
 
 
 @db.command()
 @json_option
 def current(as_json: bool) -> None:
-    """Print the number of the database's schema."""
+    """Print the version of the database's schema."""
     from holdfast.runtime.runtime import Runtime, connect
     from holdfast.schema import migrate
 
@@ -67,7 +70,7 @@ def check(as_json: bool) -> int:
     else:
         for one in found:
             output.data(str(one))
-        output.note(f"{len(found)} differences" if found else "no drift")
+        output.note(f"{len(found)} differences" if found else "no differences")
     return exits.ERROR if found else exits.OK
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 )
 @json_option
 def doctor(purpose: str, as_json: bool) -> int:
-    """Check the settings, the machine, the database and the work, and report how to fix problems."""
+    """Check the settings, the machine, the database, the queues and the workers, and report how to fix problems."""
     from holdfast.doctor import State, examine
 
     found = []

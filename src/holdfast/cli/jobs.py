@@ -45,8 +45,8 @@ JOBS: list[Column[Job]] = [
 
 
 @jobs.command("list")
-@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only jobs in this status.")
-@click.option("--name", help="Only jobs of this name.")
+@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only jobs with this status.")
+@click.option("--name", help="Only jobs with this name.")
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Maximum number of items.")
 @click.option("--cursor", metavar="JOB_ID", help="Continue after this job.")
 @json_option

@@ -28,7 +28,7 @@ class TerminalNarrator:
         self._frame = 0
         self._redraws = output.is_coloured(sys.stdout)
         unicode = output.is_unicode()
-        self._marks = {True: "✓" if unicode else "ok", False: "✗" if unicode else "NOT KEPT"}
+        self._marks = {True: "✓" if unicode else "ok", False: "✗" if unicode else "FAILED"}
         self._dot = "·" if unicode else "-"
 
     def opening(self) -> None:

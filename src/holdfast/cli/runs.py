@@ -50,7 +50,7 @@ RUNS: list[Column[Run]] = [
 
 
 @runs.command("list")
-@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only runs in this status.")
+@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only runs with this status.")
 @click.option("--model", "--task", help="Only runs of this task.")
 @click.option("--queue", help="Only runs of this queue.")
 @click.option("--tag", help="Only runs with this tag.")
@@ -123,7 +123,7 @@ def _shown(run: Run, names: Mapping[str, str]) -> list[tuple[str, object]]:
 
 @runs.command()
 @click.argument("run_id")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, which a result always is.")
+@click.option("--json", "as_json", is_flag=True, help="Has no effect: a result is always printed as JSON.")
 def result(run_id: str, as_json: bool) -> None:
     """Print the result of a run that succeeded."""
     with open_client() as client:

@@ -55,7 +55,7 @@ def open_only_database() -> Iterator[Client]:
     if given or (settings.url and not settings.database_url):
         raise click.UsageError(
             f"this command needs the database, and cannot use the API at {given or settings.url}; "
-            "run it where the database is, with HOLDFAST_DATABASE_URL and without --url"
+            "run it where the database can be reached, with HOLDFAST_DATABASE_URL and without --url"
         )
     with open_database() as client:
         yield client

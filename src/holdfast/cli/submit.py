@@ -38,7 +38,7 @@ from holdfast.cli.session import json_option, open_client
     type=values.dedupe,
     help="Whether to return an existing run with the same payload: active, off, or a maximum age such as 10m.",
 )
-@click.option("--concurrency-key", help="Stored with the run, for limits.")
+@click.option("--concurrency-key", help="Stored with the run; it does not limit anything yet.")
 @click.option("--tag", "tags", multiple=True, help="A tag. May be repeated.")
 @click.option("--wait", is_flag=True, help="Wait until the run ends, with progress on stderr and the result on stdout.")
 @click.option(
@@ -63,7 +63,7 @@ def submit(
     holdfast submit baseline_forecast_v1 -f parameters.json --key report-42
     """
     if timeout is not None and not wait:
-        raise click.UsageError("--timeout needs --wait")
+        raise click.UsageError("--timeout requires --wait")
     parameters = values.parameters(pairs, file.read() if file else None)
     given = {name: value for name, value in options.items() if value is not None}
     with open_client() as client:

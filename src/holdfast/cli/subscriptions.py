@@ -64,7 +64,7 @@ def list_subscriptions(as_json: bool) -> None:
 @subscriptions.command()
 @click.argument("name")
 @click.option("--webhook", metavar="URL", help="Post events to this URL, signed according to Standard Webhooks.")
-@click.option("--stream", metavar="KEY", help="Add events to this stream in the Redis of HOLDFAST_REDIS_URL.")
+@click.option("--stream", metavar="KEY", help="Add events to this stream, in the Redis at HOLDFAST_REDIS_URL.")
 @click.option(
     "--secret-file", type=values.InputFile(), help="File with the webhook's whsec_... secret. Default: generate one."
 )
@@ -136,7 +136,7 @@ def deliveries(name: str | None, status: str | None, limit: int, as_json: bool) 
 @subscriptions.command()
 @click.argument("delivery", type=int)
 def redeliver(delivery: int) -> None:
-    """Deliver number DELIVERY again."""
+    """Send delivery number DELIVERY again."""
     with open_only_database() as client:
         client.redeliver(delivery)
     output.note(f"delivery {delivery} is due now")

@@ -108,9 +108,9 @@ def show(name: str, as_json: bool) -> None:
             ("priority", task.priority),
             ("timeout", output.duration(task.timeout.total_seconds()) if task.timeout else "none"),
             ("attempts", retry["max_attempts"]),
-            ("rests between", retry["backoff"] or ", ".join(f"{delay:g} s" for delay in retry["delays"])),
+            ("delays", retry["backoff"] or ", ".join(f"{delay:g} s" for delay in retry["delays"])),
             ("dedupe", shown["dedupe"]),
-            ("not in the hash", ", ".join(task.ignore_in_hash) or None),
+            ("ignored in hash", ", ".join(task.ignore_in_hash) or None),
         ]
     )
     output.data("")

@@ -70,7 +70,7 @@ def up(
         output.note(f"try       {called()} submit mock -p seconds=2 --wait")
         if url:
             output.note(f"          curl -s {url}/runs -H 'Content-Type: application/json' -d '{REQUEST}'")
-        output.note("Ctrl-C stops everything; runs continue at the next start")
+        output.note("Ctrl-C stops everything; unfinished runs continue at the next start")
         output.note("")
         keep_running(programs, grace=settings.grace_seconds + 15, tell=output.note)
     output.note("stopped")
@@ -92,7 +92,7 @@ def _ray(settings: Settings, database_url: str, *, wanted: bool) -> Iterator[Non
         "HOLDFAST_TASKS": ",".join(settings.tasks),
         "HOLDFAST_ARTIFACTS": artifacts if "://" in artifacts else str(Path(artifacts).absolute()),
     }
-    output.note("Ray       starts, which takes 10 to 30 s")
+    output.note("Ray       starting, which takes 10 to 30 s")
     ray = started(lambda: LocalRay(environment, cpus=processors()))
     try:
         output.note(f"Ray       {ray.address}  (with a token, on this machine only)")

@@ -98,7 +98,7 @@ def _pair(pair: str) -> tuple[str, Any]:
     exact = name.endswith(":")
     name = name.removesuffix(":")
     if not equals or not name:
-        raise click.UsageError(f"-p {_short(pair)} is not key=value")
+        raise click.UsageError(f"-p {_short(pair)} must have the form key=value")
     try:
         return name, parse(text)
     except NotCanonical as error:

@@ -1,4 +1,4 @@
-"""Clients on the database: submit runs, wait for them, steer them; blocking and asynchronous."""
+"""Clients on the database: submit runs, wait for them and control them; blocking and asynchronous."""
 
 from holdfast.client.asynchronous import AsyncClient
 from holdfast.client.blocking import Client

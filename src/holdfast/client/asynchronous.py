@@ -40,13 +40,13 @@ T = TypeVar("T")
 
 
 class AsyncDatabaseClient(AsyncDatabaseCalls):
-    """Performs the plans of verbs, with the connection and the doorbell that a subclass supplies."""
+    """Executes verbs, with the connection and the doorbell of a subclass."""
 
     runtime: Runtime
     caller: Caller
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
-        """Drive an operation on a connection."""
+        """Run an operation on a connection."""
         raise NotImplementedError
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
@@ -117,13 +117,13 @@ class AsyncClient(AsyncDatabaseClient):
         self._bell = self.runtime.open_bell(self._send, waiting=False)
 
     async def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
-        """Drive an operation on a connection of the pool, again if the connection is lost.
+        """Run an operation on a connection from the pool, and retry it if the connection is lost.
 
         A submit is also repeated, without its notification, if the server's notification queue is full.
         """
         await self.open()
         if isinstance(make_op, Submitting):
-            make_op.rings = self._bell.rides(make_op.head.queue)
+            make_op.rings = self._bell.may_send_inline(make_op.head.queue)
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
                 async with fresh_async(self._pool) as connection:
@@ -133,7 +133,7 @@ class AsyncClient(AsyncDatabaseClient):
                         raise grants.denied(connection, error) from error
             except (*REFUSED, PoolTimeout) as error:
                 if left and isinstance(error, psycopg.errors.ProgramLimitExceeded) and mute(make_op):
-                    self._bell.suspend_riding()
+                    self._bell.suspend_inline()
                 elif left and is_lost(error) and not isinstance(error, PoolTimeout | ReadTimeout):
                     await self._pool.drain()
                 else:
@@ -163,7 +163,7 @@ class AsyncClient(AsyncDatabaseClient):
         self._bell.ring(hints, runs)
 
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        """Ring soon, and again: the caller has yet to commit what the hints are about."""
+        """Ring soon, repeatedly: the caller has not committed yet."""
         self._bell.ring_later(hints, runs)
 
     def _send(self, hints: Iterable[str]) -> None:

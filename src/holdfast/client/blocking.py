@@ -41,13 +41,13 @@ TRIES = 3
 
 
 class DatabaseClient(DatabaseCalls):
-    """Performs the plans of verbs, with the connection and the doorbell that a subclass supplies."""
+    """Executes verbs, with the connection and the doorbell of a subclass."""
 
     runtime: Runtime
     caller: Caller
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
-        """Drive an operation on a connection."""
+        """Run an operation on a connection."""
         raise NotImplementedError
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
@@ -114,12 +114,12 @@ class Client(DatabaseClient):
             open=True,
             name="holdfast",
         )
-        # A program that ends without closing its client is not held up by the threads of the pool.
+        # The threads of the pool do not delay the exit of a program that does not close its client.
         weakref.finalize(self, pool.close)
         return _Links(pool, self.runtime.open_bell(self._notify))
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
-        """Drive an operation on a connection of the pool, again if the connection is lost.
+        """Run an operation on a connection from the pool, and retry it if the connection is lost.
 
         A submit is also repeated, without its notification, if the server's notification queue is full: Postgres queues
         the notification at the commit, so a full queue rolls back the whole submit.
@@ -128,7 +128,7 @@ class Client(DatabaseClient):
             raise ClientClosed("Client")
         pool, bell = self._links.get()
         if isinstance(make_op, Submitting):
-            make_op.rings = bell.rides(make_op.head.queue)
+            make_op.rings = bell.may_send_inline(make_op.head.queue)
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
                 with fresh(pool) as connection:
@@ -138,7 +138,7 @@ class Client(DatabaseClient):
                         raise grants.denied(connection, error) from error
             except (*REFUSED, PoolTimeout) as error:
                 if left and isinstance(error, psycopg.errors.ProgramLimitExceeded) and mute(make_op):
-                    bell.suspend_riding()
+                    bell.suspend_inline()
                 elif left and is_lost(error) and not isinstance(error, PoolTimeout | ReadTimeout):
                     pool.drain()
                 else:
@@ -149,7 +149,7 @@ class Client(DatabaseClient):
         self._links.get().bell.ring(hints, runs)
 
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        """Ring soon, and again: the caller has yet to commit what the hints are about."""
+        """Ring soon, repeatedly: the caller has not committed yet."""
         self._links.get().bell.ring_later(hints, runs)
 
     def _notify(self, hints: Iterable[str]) -> None:
@@ -221,5 +221,5 @@ class BorrowedClient(DatabaseClient):
         return result
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        # The commit is the caller's and may come at any time, so the bell is rung a little later, more than once.
+        # The caller may commit at any time, so the bell rings a little later, more than once.
         self._owner.ring_later(hints, runs)

@@ -37,13 +37,13 @@ def driver_for(connection: Any) -> Callable[[Any, Op[Any]], Any]:
 
         return django.run
     raise ConfigurationError(
-        "Client.on() accepts a connection of psycopg, SQLAlchemy or Django, or a SQLAlchemy session, not "
+        "Client.on() accepts a psycopg, SQLAlchemy or Django connection, or a SQLAlchemy session, not "
         + _described(connection, "; use an AsyncClient for that" if _is_awaited(connection) else "")
     )
 
 
 def async_driver_for(connection: Any) -> Callable[[Any, Op[Any]], Awaitable[Any]]:
-    """The same for connections whose statements are awaited. Django has none: its transactions belong to a thread."""
+    """The same for asynchronous connections. Django has none: its transactions belong to a thread."""
     if isinstance(connection, psycopg.AsyncConnection):
         return async_driver.run
     if _is_sqlalchemy(connection) and _is_awaited(connection):
@@ -71,7 +71,7 @@ def _is_sqlalchemy(connection: object) -> bool:
 
 
 def _is_django(connection: object) -> bool:
-    """Whether it is one of `django.db.connections`, or `django.db.connection`, which stands for the default one."""
+    """Whether it is one of `django.db.connections`, or `django.db.connection`, a proxy for the default one."""
     return _is_of(connection, "django") and hasattr(connection, "in_atomic_block")
 
 

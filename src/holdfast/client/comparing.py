@@ -1,4 +1,4 @@
-"""Comparing two runs: where their requests, their policies and their results differ."""
+"""Comparing two runs: the differences of their requests, policies and results."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _described(client: Calls, run_id: str) -> dict[str, Any]:
 
 
 def _at(value: Any, pointer: str) -> tuple[bool, Any]:
-    """What is found at a JSON Pointer, if anything is."""
+    """The value at a JSON Pointer, if there is one."""
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and name in value:

@@ -1,4 +1,4 @@
-"""Clients that all code of a process shares: one for each database, opened once, and closed when the process ends."""
+"""Clients shared by all code of a process: one per database, opened once and closed when the process ends."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def payload_hash(run: Run) -> Check:
     found = {canonicalize(run.parameters)[1], canonicalize(run.parameters, ignored)[1]}
     if run.payload_hash in found:
         return Check("payload hash", True, run.payload_hash)
-    detail = f"stored {run.payload_hash}, the parameters have {', '.join(sorted(found))}"
+    detail = f"the stored hash is {run.payload_hash}, that of the parameters is {' or '.join(sorted(found))}"
     if task is None:
         detail += f"; task {run.model} is not registered here, so its `ignore_in_hash` is not known"
     return Check("payload hash", False, detail)
@@ -68,17 +68,17 @@ def folded(run: Run, events: Sequence[EventRecord]) -> Check:
             return Check("events", False, f"event {event.seq} is not a legal transition: {at} to {event.to_status}")
         at = event.to_status
     if at != run.status:
-        return Check("events", False, f"they lead to {at}, but the run is {run.status}")
+        return Check("events", False, f"the events lead to {at}, but the run is {run.status}")
     return Check("events", True, f"{len(events)} events lead to {at}")
 
 
 def in_order(events: Sequence[EventRecord]) -> Check:
-    """Whether events are numbered without a gap and never go back in time.
+    """Whether events are numbered without gaps and their times never decrease.
 
-    The times are those that users see, which follow the order; `timed` compares those that are stored.
+    These are the times that users see, which follow the order; `timed` compares the stored times.
     """
     if [event.seq for event in events] != list(range(1, len(events) + 1)):
-        return Check("order", False, "the numbers of the events have a gap")
+        return Check("order", False, "there is a gap in the numbers of the events")
     backward = [b.seq for a, b in pairwise(events) if b.at < a.at]
     if backward:
         return Check("order", False, f"event {backward[0]} is earlier than the one before it")
@@ -92,7 +92,7 @@ def timed(created_at: datetime, attempts: Sequence[AttemptRecord]) -> Check:
         known = [at for at in times if at is not None]
         if known != sorted(known):
             return Check("times", False, f"the times of attempt {attempt.number} are out of order: {_written(known)}")
-    return Check("times", True, "each attempt was claimed, started and ended in this order")
+    return Check("times", True, "each attempt was claimed, started and ended in that order")
 
 
 def _written(times: Sequence[datetime]) -> str:
@@ -103,8 +103,8 @@ def contiguous(run: Run, attempts: Sequence[AttemptRecord]) -> Check:
     """Whether attempts are numbered 1, 2, … up to the run's count."""
     numbers = [attempt.number for attempt in attempts]
     if numbers != list(range(1, run.attempt_count + 1)):
-        return Check("attempts", False, f"the run counts {run.attempt_count}, there are {numbers}")
-    return Check("attempts", True, f"{len(numbers)}, without a gap")
+        return Check("attempts", False, f"the run counts {run.attempt_count} attempts, but those stored are {numbers}")
+    return Check("attempts", True, f"{len(numbers)}, numbered without gaps")
 
 
 def ended_once(run: Run, attempts: Sequence[AttemptRecord]) -> Check:

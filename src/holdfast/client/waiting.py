@@ -27,6 +27,6 @@ def timed_out(run_id: str, timeout: float | None, why: str | None = None) -> Wai
 
 def in_transaction(what: str) -> BadInput:
     return BadInput(
-        f"cannot wait for {what} in your transaction: it may be part of the transaction and then starts only after the "
-        "commit. Commit first, then wait on the client itself"
+        f"cannot wait for {what} in your transaction: it may be part of the transaction, and then it starts only after "
+        "the commit. Commit first, then wait on the client itself"
     )

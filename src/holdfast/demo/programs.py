@@ -46,7 +46,7 @@ class DemoProgram:
         return self.process.pid
 
     def kill(self) -> list[int]:
-        """Kill the process and all its children with SIGKILL, as a machine that crashes would."""
+        """Kill the process and all its children with SIGKILL, as a machine failure would."""
         members = kill_family(self.pid)
         self.seen.update(members)
         self.process.wait()

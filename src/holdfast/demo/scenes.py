@@ -20,7 +20,7 @@ TAKEN_OVER_WITHIN = LEASE_SECONDS + 6.0
 
 def forecast(stage: Stage) -> None:
     """A run that succeeds.
-    A forecast of three years by Monte-Carlo simulation, as any program would submit it.
+    A three-year forecast by Monte Carlo simulation, submitted as any program would submit it.
     """
     client, narrator = stage.client, stage.narrator
     run = client.submit(
@@ -39,13 +39,13 @@ def forecast(stage: Stage) -> None:
 def _summary(result: dict[str, Any]) -> str:
     end = result["terminal"]
     return (
-        f"from 100 to {end['p50']:.1f} in the median, {end['p05']:.1f} to {end['p95']:.1f} in nine of ten cases; "
-        f"a decline has probability {result['probability_of_decline']:.0%}"
+        f"the median moves from 100 to {end['p50']:.1f}; nine of ten cases end between {end['p05']:.1f} and "
+        f"{end['p95']:.1f}; the probability of a decline is {result['probability_of_decline']:.0%}"
     )
 
 
 def failure(stage: Stage) -> None:
-    """A run that fails once and is retried, and a request that comes twice.
+    """A run that fails once and is retried, and a request that is sent twice.
     The mock model is set to fail its first attempt. The run then waits in the database, not in a worker.
     """
     client, narrator = stage.client, stage.narrator
@@ -73,9 +73,11 @@ def _same_request_twice(stage: Stage) -> None:
     try:
         client.submit("mock", parameters | {"seconds": 9}, key="report-42")
     except KeyReused as refusal:
-        narrator.promise("/parameters/seconds" in refusal.fields, f"another payload is rejected: {refusal.fields[0]}")
+        narrator.promise(
+            "/parameters/seconds" in refusal.fields, f"a different payload is rejected: {refusal.fields[0]}"
+        )
     else:
-        narrator.promise(False, "another payload with the same key is rejected")
+        narrator.promise(False, "a different payload with the same key is rejected")
     stage.until(first, lambda run: run.status.final, name="the run of report-42")
     made = [run for run in client.list(tag="demo") if run.model == "mock" and run.parameters == parameters]
     narrator.promise(len(made) == 1 and made[0].attempt_count == 1, "there is one such run, and it was executed once")
@@ -111,8 +113,8 @@ def fan_out(stage: Stage) -> None:
 
 
 def killed(stage: Stage) -> None:
-    """A worker that is killed half-way.
-    kill -9 ends a worker and its children during a run. The lease expires, and the other worker executes the run.
+    """A worker that is killed halfway through a run.
+    kill -9 ends a worker and its child processes. The lease expires, and the other worker executes the run.
     """
     client, narrator = stage.client, stage.narrator
     run = client.submit("mock", {"seconds": 3, "steps": 30}, tags=["demo"])
@@ -120,7 +122,9 @@ def killed(stage: Stage) -> None:
     victim = stage.worker_of(run)
     members = victim.kill()
     at = time.monotonic()
-    narrator.say(f"kill -9 of worker {victim.name}: {len(members)} processes are gone, the lease remains")
+    narrator.say(
+        f"worker {victim.name} was killed with kill -9: {len(members)} processes are gone, but the lease remains"
+    )
     run = stage.until(run, lambda run: run.attempt_count == 2, TAKEN_OVER_WITHIN + 10)
     took = time.monotonic() - at
     narrator.promise(took <= TAKEN_OVER_WITHIN, f"taken over {took:.1f} s after the kill")

@@ -1,4 +1,4 @@
-"""The stage: a server, two workers and an API in a directory of their own, all removed at the end."""
+"""The stage: a server, two workers and an API in a separate directory, all removed at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.jobs import Job, Jobs
 
 TIMEOUT = 30.0
-# The first actors of a Ray take a while.
+# The first actors of a Ray cluster take a while to start.
 RAY_TIMEOUT = 120.0
 ASK_EVERY = 0.1
 WORKERS = ("anna", "ben")
@@ -110,7 +110,7 @@ class Stage:
             time.sleep(ASK_EVERY)
 
     def _start_ray(self) -> None:
-        """Start a Ray whose nodes have the settings of the demo."""
+        """Start a Ray cluster whose nodes have the settings of the demo."""
         from holdfast.raycore.local import LocalRay, started
 
         began = time.monotonic()
@@ -118,7 +118,7 @@ class Stage:
         ray = started(lambda: LocalRay(node, cpus=2))
         self._stack.callback(ray.close)
         self._ray_settings = ray.settings
-        self.narrator.say(f"a separate Ray cluster on {ray.address}, {time.monotonic() - began:.1f} s")
+        self.narrator.say(f"a separate Ray cluster at {ray.address}, started in {time.monotonic() - began:.1f} s")
 
     def _start_programs(self) -> None:
         began = time.monotonic()
@@ -136,7 +136,9 @@ class Stage:
                     )
             time.sleep(ASK_EVERY)
         names = " and ".join(f"{name} (process {self.programs[name].pid})" for name in WORKERS)
-        self.narrator.say(f"two workers, {names}, with leases of {LEASE_SECONDS:g} s, {time.monotonic() - began:.1f} s")
+        self.narrator.say(
+            f"two workers, {names}, with leases of {LEASE_SECONDS:g} s, started in {time.monotonic() - began:.1f} s"
+        )
 
     def _is_ready(self) -> bool:
         there = {worker.name for worker in self.database.workers() if worker.status == "idle"}
@@ -153,7 +155,7 @@ class Stage:
             return self.database
         from holdfast.http_client import HttpClient
 
-        self.narrator.say(f"the API on {url}, where runs are submitted and queried")
+        self.narrator.say(f"the API at {url}, where runs are submitted and queried")
         return self._stack.enter_context(HttpClient(url, settings=self.database.settings))
 
     def _close_programs(self) -> None:

@@ -1,4 +1,4 @@
-"""Holdfast in Django's admin: runs with their attempts, workers, queues. What changes a run is an operation."""
+"""Holdfast in Django's admin: runs with their attempts, workers, queues. Runs are changed only by operations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT_ONCE = 1000
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
-    """Nothing is added, changed or deleted by a form."""
+    """Forms cannot add, change or delete anything."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -124,7 +124,7 @@ class RunAdmin(ReadOnlyAdmin):
         self._each(request, queryset, "open again", retry_on)
 
     def _each(self, request: HttpRequest, queryset: Any, done: str, act: Callable[[str, str, str], Any]) -> None:
-        """Do this to each run, in a transaction of its own: one that cannot be changed keeps no other from it."""
+        """Apply an action to each run in a separate transaction, so that one failure does not affect the other runs."""
         ids = [str(pk) for pk in queryset.order_by("-id").values_list("pk", flat=True)[:AT_ONCE]]
         count = 0
         for run_id in ids:
@@ -146,7 +146,7 @@ class WorkerAdmin(ReadOnlyAdmin):
 
 @admin.register(Queue)
 class QueueAdmin(ReadOnlyAdmin):
-    """A page of its own: queues have runs, and can be paused, without a row of their own."""
+    """A custom page, because a queue needs no row to have runs or to be paused."""
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("holdfast.pause_queue"))
@@ -207,7 +207,7 @@ def _error(run: Any, attempt: Any) -> str:
 
 
 def masked(value: Any) -> Any:
-    """The same value without what is named like a secret."""
+    """The value with members masked whose names look like secrets."""
     if isinstance(value, dict):
         return {key: HIDDEN if is_secret(key) else masked(one) for key, one in value.items()}
     if isinstance(value, list):

@@ -1,9 +1,9 @@
-"""`task_finished`, sent by the worker once the end of a run is committed, however it ended.
+"""`task_finished`, which the worker sends once a run has ended in any way and that is committed.
 
-The process that runs the function cannot know whether its report will be accepted or the task tried again, and it may
-be killed before it reports. So the worker sends the signal, from a thread, once the database has accepted the end of
-the run. Each end that a worker writes is announced once. The end of a run whose worker was lost is announced by the
-worker that found it. Nothing is announced if the worker dies between the commit and the signal.
+The process that runs the function cannot know whether its result will be accepted or the task retried, and it may be
+killed before it reports. So the worker sends the signal, from a thread, once the database has accepted the end of the
+run. Each end that a worker writes is announced once. If a worker was lost, the worker that rescues its run announces
+the end. Nothing is announced if the worker dies between the commit and the signal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.django.results import STATUSES, make_result
 from holdfast.domain.states import Status
 from holdfast.observe import subscribe
 
-# Runs that end in a child process, in the worker itself, and those whose worker was lost.
+# For runs that end in a child process, in the worker itself, and for runs whose worker was lost.
 EVENTS = ("run.settled", "run.settled_inline", "run.lost")
 FINAL = {str(status): status for status in (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED)}
 LAST_SECONDS = 10.0
@@ -31,7 +31,7 @@ logger = logging.getLogger("holdfast.django")
 
 
 class TaskFailed(Exception):
-    """Stands for the exception of a task that failed in another process, so that Django's log shows it."""
+    """Replaces the exception of a task that failed in another process, so that Django's log shows it."""
 
 
 class End(NamedTuple):
@@ -43,7 +43,7 @@ class End(NamedTuple):
 
 
 class Announcer:
-    """Takes events from the worker's loop without waiting, and sends the signals from its own thread."""
+    """Receives events from the worker's loop without blocking it, and sends the signals from its own thread."""
 
     def __init__(self) -> None:
         self._ends: queue.SimpleQueue[End | None] = queue.SimpleQueue()
@@ -60,7 +60,7 @@ class Announcer:
             self._thread.start()
 
     def close(self) -> None:
-        """Send what is left, within limits."""
+        """Send the remaining signals, for a limited time."""
         if self._thread is not None:
             self._ends.put(None)
             self._thread.join(LAST_SECONDS)
@@ -71,7 +71,7 @@ class Announcer:
             try:
                 announce(end)
             except Exception:
-                logger.exception("task_finished of run %s could not be sent", end.run_id)
+                logger.exception("the signal task_finished of run %s could not be sent", end.run_id)
             finally:
                 close_old_connections()
         connections.close_all()
@@ -92,7 +92,7 @@ def announce(end: End) -> None:
     try:
         raise TaskFailed(result.errors[-1].traceback if result.errors else end.error)
     except TaskFailed:
-        # Django's receiver writes the exception that is being handled.
+        # Django's receiver logs the exception that is being handled.
         task_finished.send_robust(sender=type(backend), task_result=result)
 
 
@@ -100,7 +100,7 @@ _announcer: Announcer | None = None
 
 
 def start() -> None:
-    """Announce what this process settles from now on."""
+    """Announce runs that this process settles from now on."""
     global _announcer
     if _announcer is None:
         _announcer = Announcer()

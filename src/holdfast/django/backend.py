@@ -30,7 +30,7 @@ from holdfast.sql.task_results import TaskResultRecord
 
 @dataclass(frozen=True)
 class Submission:
-    """A checked call of a task, and the run that it will make."""
+    """A checked call of a task, and the run that it will create."""
 
     task: Any
     arguments: Arguments
@@ -50,7 +50,7 @@ class HoldfastBackend(BaseTaskBackend):
         return databases.chosen_alias(self.options)
 
     def validate_task(self, task: Any) -> None:
-        """Django calls this wherever a task is declared: what is valid can be run by the workers of this process."""
+        """Django calls this wherever a task is declared. A valid task is registered, so that workers can run it."""
         super().validate_task(task)
         register(task, self.options)
 
@@ -64,7 +64,7 @@ class HoldfastBackend(BaseTaskBackend):
         return result
 
     async def aenqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The same; the arguments are checked here, and only the SQL runs in the thread that has the connection."""
+        """Like `enqueue`. The arguments are checked here; only the SQL runs in the thread that has the connection."""
         submission = self.prepare(task, args, kwargs)
         submitted = await sync_to_async(self.write, thread_sensitive=True)(submission)
         if not submitted.created:
@@ -120,15 +120,15 @@ class HoldfastBackend(BaseTaskBackend):
     def write(self, submission: Submission) -> Submitted:
         """Write one run, and wake workers once it is committed."""
         database, new = self.database, submission.new
-        rings = new.run_after is None and databases.rides(database, new.queue)
+        rings = new.run_after is None and databases.may_send_inline(database, new.queue)
         payload = Payload(new.id, new.parameters, new.payload_hash)
         try:
             submitted: Submitted = databases.run(database, ops.submit_one(new, payload, ring=rings, again=False))
         except OperationalError as error:
-            # The server's notification queue is full, so the whole statement was rolled back.
+            # The server's notification queue is full, and the whole statement was rolled back.
             if not (rings and isinstance(error.__cause__, ProgramLimitExceeded)):
                 raise
-            databases.links(database).bell.suspend_riding()
+            databases.links(database).bell.suspend_inline()
             submitted = databases.run(database, ops.submit_one(new, payload, again=False))
         if submitted.created and not submitted.rung:
             databases.ring(database, [new.queue], [submitted.run])
@@ -143,7 +143,7 @@ class HoldfastBackend(BaseTaskBackend):
         return submitted
 
     def result_of(self, submission: Submission, submitted: Submitted) -> Any:
-        """What `enqueue` returns: the run that was made, or the one that the same request had made before."""
+        """The result of `enqueue`: for the new run, or for the one that the same request created before."""
         if not submitted.created:
             return self.get_result(submitted.run.id)
         return make_result(

@@ -56,11 +56,11 @@ def cancel(result: Any, *, backend: str | None = None, reason: str = "cancelled 
 
 
 def cancel_on(database: str, run_id: str, reason: str, backend: HoldfastBackend | None = None) -> RunRecord:
-    """The same for a run of this database."""
+    """Cancel a run in this database; see `cancel`."""
     run: RunRecord
     run, ended = databases.run(database, ops.cancellation(run_id, reason))
     if ended:
-        # No worker has it, so no worker will announce its end.
+        # No worker holds the run, so no worker will announce its end.
         databases.after_commit(database, partial(_announce, backend or _of_database(database), run_id))
     elif run.lease_owner is not None:
         databases.ring(database, [f"stop:{run.lease_owner}"])
@@ -74,7 +74,7 @@ def retry(result: Any, *, backend: str | None = None, by: str = "Django") -> Run
 
 
 def retry_on(database: str, run_id: str, by: str) -> RunRecord:
-    """The same for a run of this database."""
+    """Reopen a run in this database; see `retry`."""
     run: RunRecord = databases.run(database, ops.retry(run_id, by))
     databases.ring(database, [run.queue], [run])
     return run
@@ -110,18 +110,18 @@ def _find(result: Any, backend: str | None) -> tuple[HoldfastBackend, str]:
 def _backend(alias: str) -> HoldfastBackend:
     found = task_backends[alias]
     if not isinstance(found, HoldfastBackend):
-        raise BadInput(f"the backend {alias!r} in TASKS is {type(found).__name__}, not Holdfast's")
+        raise BadInput(f"the backend {alias!r} in TASKS is a {type(found).__name__}, not a Holdfast backend")
     return found
 
 
 def _of_database(database: str) -> HoldfastBackend | None:
-    """A backend that keeps its runs in this database."""
+    """A backend that stores its runs in this database."""
     ours = (one for one in task_backends.all() if isinstance(one, HoldfastBackend))
     return next((one for one in ours if one.database == database), None)
 
 
 def _announce(backend: HoldfastBackend | None, run_id: str) -> None:
-    # A run that was submitted in another way than by Django has no result to announce.
+    # A run that was not submitted through Django has no result to announce.
     with suppress(TaskResultDoesNotExist):
         if backend is not None:
             task_finished.send_robust(sender=type(backend), task_result=backend.get_result(run_id))

@@ -1,4 +1,4 @@
-"""What `manage.py check` says about a backend."""
+"""The checks of a backend for `manage.py check`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_backend(backend: Any) -> Iterator[Any]:
     where = f"TASKS[{backend.alias!r}]"
     if not apps.is_installed("holdfast.django"):
         yield checks.Error(
-            f"{where} uses Holdfast, which is not installed as an app.",
+            f"{where} uses Holdfast, but its app is not installed.",
             hint='Add "holdfast.django" to INSTALLED_APPS and run manage.py migrate.',
             id="holdfast.E001",
         )
@@ -46,7 +46,7 @@ def _database(backend: Any, where: str) -> Iterator[Any]:
     elif connections[alias].vendor != "postgresql":
         yield checks.Error(
             f"{where} uses the database {alias!r}, which is {connections[alias].vendor}.",
-            hint='Holdfast needs PostgreSQL. Name such a database in OPTIONS: {"DATABASE": alias}.',
+            hint='Holdfast needs PostgreSQL. Name a PostgreSQL database in OPTIONS: {"DATABASE": alias}.',
             id="holdfast.E004",
         )
 

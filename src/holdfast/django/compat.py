@@ -1,4 +1,4 @@
-"""Django's Tasks framework: part of Django from 6.0 on, the package `django-tasks` before."""
+"""Django's Tasks framework: part of Django since 6.0, and the package `django-tasks` for earlier versions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ else:
     from django_tasks.utils import normalize_json
 
     def _exception(*names: str) -> Any:
-        """Its newest releases have Django's names of the exceptions; those before have longer ones."""
+        """The newest releases of `django-tasks` use Django's names for the exceptions; older ones have longer names."""
         found = [getattr(exceptions, name, None) or getattr(django_tasks, name, None) for name in names]
         return next(one for one in found if one is not None)
 

@@ -1,4 +1,4 @@
-"""Where Holdfast's tables are: one of Django's databases, with what a process needs to use it."""
+"""The Django database with Holdfast's tables, and what a process needs to use it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from holdfast.sql import ready
 from holdfast.sql.statement import Op
 
 APP_LABEL = "holdfast"
-# A hint that no statement takes along needs a connection of its own: in a burst of runs only the last one does.
+# How long a hint waits for a statement that can send it. Otherwise it needs a connection, so a burst of runs sends one.
 LAST_HINT = 0.03
-# What Django passes to psycopg and libpq does not know.
+# Parameters that Django passes to psycopg and that libpq does not know.
 _NOT_LIBPQ = ("context", "cursor_factory", "prepare_threshold", "row_factory", "autocommit", "isolation_level")
 
 
 @lru_cache(maxsize=1)
 def settings() -> Settings:
-    """Holdfast's settings: environment and `holdfast.toml`. The database is Django's, whatever they say."""
+    """Holdfast's settings: environment and `holdfast.toml`. The database is always Django's."""
     return load()
 
 
 def chosen_alias(options: Mapping[str, Any]) -> str:
-    """The database of a backend: its option DATABASE, else the router's choice for our models."""
+    """The database of a backend: its option DATABASE, or else the router's choice for our models."""
     given = options.get("DATABASE")
     if given is not None:
         return str(given)
@@ -48,7 +48,7 @@ def chosen_alias(options: Mapping[str, Any]) -> str:
 
 
 def url_of(alias: str) -> str:
-    """How libpq reaches this database."""
+    """The URL by which libpq can connect to this database."""
     connection = connections[alias]
     if connection.vendor != "postgresql":
         raise ImproperlyConfigured(
@@ -63,7 +63,7 @@ def url_of(alias: str) -> str:
 
 
 def as_url(given: Mapping[str, Any]) -> str:
-    """The parameters of libpq as a URL, which logs can show without its password."""
+    """Return libpq's parameters as a URL, whose password can be masked in logs."""
     names = ("user", "password", "host", "port", "dbname")
     user, password, host, port, name = (quote(str(given.get(key, "")), safe="") for key in names)
     account = f"{user}:{password}" if password else user
@@ -87,7 +87,7 @@ _opened: dict[tuple[int, str, str], Links] = {}
 
 
 def links(alias: str) -> Links:
-    """Opened once per process and database; a forked process opens its own."""
+    """Return this process's links to a database, opening them on first use, and again after a fork."""
     key = (os.getpid(), alias, str(connections[alias].settings_dict["NAME"]))
     return _opened.get(key) or _opened.setdefault(key, _open(alias))
 
@@ -96,15 +96,15 @@ def _open(alias: str) -> Links:
     runtime = Runtime(replace(settings(), database_url=url_of(alias)), check=False)
     notify = partial(_notify, alias)
     if settings().doorbell in ("auto", "listen"):
-        return Links(runtime, CoalescingBell(notify, riding=True, pause=LAST_HINT))
+        return Links(runtime, CoalescingBell(notify, inline=True, pause=LAST_HINT))
     return Links(runtime, runtime.open_bell(notify, waiting=False))
 
 
-def rides(alias: str, queue: str) -> bool:
-    """Whether the statement that makes a run is to wake the workers itself. In a transaction it never does."""
+def may_send_inline(alias: str, queue: str) -> bool:
+    """Whether the statement that creates a run should itself wake workers; never in a transaction."""
     connection = connections[alias]
     alone = not connection.in_atomic_block and connection.get_autocommit()
-    return alone and links(alias).bell.rides(queue)
+    return alone and links(alias).bell.may_send_inline(queue)
 
 
 def ring(alias: str, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
@@ -127,7 +127,7 @@ def after_commit(alias: str, then: Callable[[], object]) -> bool:
 
 
 def _notify(alias: str, hints: Iterable[str]) -> None:
-    """Send hints through Postgres. A thread that has no connection of its own closes the one that it opens for this."""
+    """Send hints through Postgres. If this thread had no connection, the one opened for this is closed again."""
     connection = connections[alias]
     borrowed = connection.connection is not None
     try:

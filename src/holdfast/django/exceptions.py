@@ -1,4 +1,4 @@
-"""What `TaskResult.errors` names when a task did not raise anything itself."""
+"""Exceptions in `TaskResult.errors` for attempts in which the task itself raised nothing."""
 
 from __future__ import annotations
 

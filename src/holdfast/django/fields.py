@@ -1,4 +1,4 @@
-"""Columns of types that Django's own fields do not read, and what makes a model read-only."""
+"""Fields for column types that Django's own fields cannot read, and the base of read-only models."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class TextList(models.Field):
 
 
 class ReadOnlyError(TypeError):
-    """Holdfast's tables change through its operations only."""
+    """Holdfast's tables are changed only through its operations."""
 
 
 def refuse(*args: Any, **kwargs: Any) -> NoReturn:
     raise ReadOnlyError(
-        "Holdfast's tables are read-only for the ORM: use holdfast.django.cancel, retry, and the tasks' enqueue"
+        "Holdfast's models are read-only: use a task's enqueue(), holdfast.django.cancel() or holdfast.django.retry()"
     )
 
 

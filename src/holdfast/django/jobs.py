@@ -19,14 +19,14 @@ from holdfast.django.payloads import encoded
 def client(backend: str = "default") -> Client:
     """The blocking client of this process for the database of a backend in TASKS.
 
-    It has connections of its own. `client().on(connection)` makes the same calls on Django's, in its transaction.
+    It has its own connections. `client().on(connection)` makes the same calls on Django's connection and transaction.
     """
     alias = databases.chosen_alias(task_backends[backend].options)
     return client_for(replace(databases.settings(), database_url=databases.url_of(alias)))
 
 
 def job_task(task: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """A call of a Django task as one of a job's tasks. Add `key`, `depends_on` and other members of a job's task."""
+    """Return a call of a Django task as a task of a job. Add `key`, `depends_on` and other members as needed."""
     arguments = encoded(args, kwargs)
     later = {} if task.run_after is None else {"run_after": task.run_after}
     return {

@@ -1,7 +1,7 @@
 """A change list of runs that stays fast with millions of them.
 
-The ids of a page are found first, newest first, and the runs are then read by key. What is counted is bounded, filters
-offer what is configured instead of looking for distinct values, and a filter by status starts where those runs are.
+The ids of a page are found first, newest first, and the runs are then read by key. Counting is bounded, filters offer
+the configured values instead of querying for distinct ones, and the filter by status reads the table of that status.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from holdfast.domain.tasks import registry
 from holdfast.sql import runs as runs_sql
 from holdfast.sql.statement import Op
 
-# So many rows are counted, and found by status, at most.
+# The maximum number of rows that are counted, or found by status.
 MOST = 1_000
-_PLACES = {
+_LIVE = {
     "PENDING": """
         (select run_id from holdfast.ready order by run_id desc limit %s)
         union all (select run_id from holdfast.waiting order by run_id desc limit %s)""",
@@ -76,9 +76,9 @@ class StatusFilter(admin.SimpleListFilter):
 
     def queryset(self, request: Any, queryset: Any) -> Any:
         chosen = self.value()
-        if chosen in _PLACES:
-            places = _PLACES[chosen]
-            return queryset.filter(id__in=RawSQL(places, (MOST,) * places.count("%s")))  # noqa: S611 - constants
+        if chosen in _LIVE:
+            sql = _LIVE[chosen]
+            return queryset.filter(id__in=RawSQL(sql, (MOST,) * sql.count("%s")))  # noqa: S611 - constants
         return queryset if chosen is None else queryset.filter(id__in=RawSQL(_ENDED, (chosen, MOST)))  # noqa: S611
 
 
@@ -91,7 +91,7 @@ class QueueFilter(admin.SimpleListFilter):
         return [(name, name) for name in sorted(names)]
 
     def queryset(self, request: Any, queryset: Any) -> Any:
-        return queryset.filter(Exact(in_bytes("queue"), self.value())) if self.value() else queryset
+        return queryset.filter(Exact(bytewise("queue"), self.value())) if self.value() else queryset
 
 
 class TaskFilter(admin.SimpleListFilter):
@@ -102,16 +102,16 @@ class TaskFilter(admin.SimpleListFilter):
         return [(name, name) for name in registry.names() if django_task(name) is not None]
 
     def queryset(self, request: Any, queryset: Any) -> Any:
-        return queryset.filter(Exact(in_bytes("task"), self.value())) if self.value() else queryset
+        return queryset.filter(Exact(bytewise("task"), self.value())) if self.value() else queryset
 
 
-def in_bytes(name: str) -> Any:
-    """A column compared byte by byte: the indexes of runs by queue and by task are in that order."""
+def bytewise(name: str) -> Any:
+    """Compare a column byte by byte, which is the order of the indexes by queue and by task."""
     return Collate(name, "C")
 
 
 def begins_with(queryset: Any, name: str, text: str) -> Any:
-    """Those whose column begins with this text: a range of the index."""
+    """Filter by the beginning of a column, which is a range of its index."""
     after = text[:-1] + chr(ord(text[-1]) + 1)
-    column = in_bytes(name)
+    column = bytewise(name)
     return queryset.filter(GreaterThanOrEqual(column, text), LessThan(column, after))

@@ -26,7 +26,7 @@ def upgrade_to(number: str) -> Any:
 
 
 def used_aliases() -> set[str]:
-    """The databases of all backends of ours; the router's choice if TASKS does not name one yet."""
+    """The databases of all Holdfast backends; the router's choice if TASKS names none yet."""
     from holdfast.django.backend import HoldfastBackend
 
     ours = [one for one in task_backends.all() if isinstance(one, HoldfastBackend)]
@@ -34,7 +34,7 @@ def used_aliases() -> set[str]:
 
 
 def apply(url: str, number: str) -> None:
-    """Run the SQL files up to this number. A database that is there already must have been made by the same files."""
+    """Run the SQL files up to this number. An existing schema must have been created by the same files."""
     own = [one for one in migrate.migrations() if one.number <= number]
     with OwnConnection.connect(url, session=sessions.CLIENT) as connection:
         at = migrate.applied(connection)

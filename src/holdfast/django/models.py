@@ -1,4 +1,4 @@
-"""Holdfast's tables as models, to be read: filtered, joined, shown in the admin. They have no state of their own."""
+"""Holdfast's tables as read-only models, for queries, joins and the admin. Django does not manage the tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.django.fields import ReadOnlyModel, StoredJSON, TextList
 
 
 class Run(ReadOnlyModel):
-    """One call of a task, with where it stands now. `id` is the id of its TaskResult."""
+    """One call of a task, with its current status. `id` is the id of its TaskResult."""
 
     id = models.UUIDField(primary_key=True)
     task = models.TextField()
@@ -161,7 +161,7 @@ class Job(ReadOnlyModel):
 
 
 class Event(ReadOnlyModel):
-    """What happened to a run, where no other row records it."""
+    """Something that happened to a run and that no other row records."""
 
     pk = models.CompositePrimaryKey("run", "at", "type")
     run = models.ForeignKey(Run, models.DO_NOTHING, related_name="events", db_constraint=False)

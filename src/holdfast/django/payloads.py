@@ -1,6 +1,6 @@
 """Arguments of a task as the parameters of a run: checked strictly, before any SQL.
 
-A value that Postgres refused inside the caller's transaction would spoil that transaction.
+If Postgres rejected a value, it would abort the caller's transaction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.domain.errors import NotCanonical
 
 
 class Arguments(NamedTuple):
-    """Arguments as they come back out of the database, the text that is stored, and its hash."""
+    """Arguments as they will be read back from the database, the stored text, and its hash."""
 
     args: list[Any]
     kwargs: dict[str, Any]
@@ -25,7 +25,7 @@ class Arguments(NamedTuple):
 
 
 def encoded(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
-    """Raise TypeError, as Django's backends do, for what JSON or Postgres cannot hold."""
+    """Raise TypeError, as Django's backends do, for values that JSON or Postgres cannot store."""
     try:
         given = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs))}
         canonical, payload_hash = canonicalize(given)
@@ -39,9 +39,9 @@ def encoded(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
 
 
 def _text(given: Any) -> str | None:
-    """The text that is stored. Unlike the canonical one it keeps 1.0 a float, and keyword arguments in their order.
+    """The text to store. Unlike the canonical text, it keeps 1.0 a float, and keyword arguments in their order.
 
-    None for the few values that only the canonical text can hold, such as 10**21.
+    None for the few values that only the canonical text can represent, such as 10**21.
     """
     try:
         return orjson.dumps(given, default=float).decode()

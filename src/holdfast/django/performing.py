@@ -1,7 +1,7 @@
-"""Inside a worker: the function of a Django task is called with what was enqueued.
+"""Inside a worker: call the function of a Django task with the enqueued arguments.
 
-`task_started` is sent here, in the process that runs the function, once for each attempt. Django's connections are
-closed before and after when they are stale, as they are around a request.
+`task_started` is sent here, in the process that runs the function, once per attempt. Stale database connections of
+Django are closed before and after each call, as they are around a request.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from holdfast.django.results import make_result
 from holdfast.domain.context import RunContext, current_run
 from holdfast.domain.tasks import registry
 
-# The worker's command leaves these for its child processes: the name of its backend, and the names of the databases by
-# alias, which in a test run are not those of the settings.
+# The worker command sets these for its child processes: the name of its backend, and the database names by alias, which
+# differ from the settings in a test run.
 BACKEND_VARIABLE = "DJANGO_HOLDFAST_BACKEND"
 DATABASES_VARIABLE = "DJANGO_HOLDFAST_DATABASES"
 _SIGNATURE = inspect.Signature([inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in ("args", "kwargs")])
 
 
 class _Exited(Exception):
-    """What a task that exits raises instead: it ends the run, and not the process."""
+    """Raised in place of SystemExit, so that a task that exits ends its run and not the process."""
 
 
-# Its name in `TaskResult.errors`.
+# The name of the class in `TaskResult.errors`.
 _Exited.__module__, _Exited.__qualname__ = "builtins", "SystemExit"
 
 
@@ -41,14 +41,14 @@ def performer(task: Any) -> Callable[..., Any]:
     perform: Any = _asynchronous(task) if iscoroutinefunction(task.func) else _blocking(task)
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(perform, name, getattr(task.func, name, None))
-    # `__wrapped__` says where the function is; without its own signature it would also be checked by that.
+    # `__wrapped__` shows where the function is defined. The explicit signature keeps it from being used for checks too.
     perform.__wrapped__, perform.__signature__, perform.django_task = task.func, _SIGNATURE, task
     made: Callable[..., Any] = perform
     return made
 
 
 def django_task(name: str) -> Any:
-    """The Django task that is registered under this name; None if that is another kind of task."""
+    """The Django task that is registered under this name; None for other kinds of tasks."""
     found = registry.find(name)
     return getattr(found.fn, "django_task", None) if found is not None else None
 
@@ -110,7 +110,7 @@ def _result_without_query(task: Any, run: RunContext, args: list[Any], kwargs: d
 
 
 def backend_alias(task: Any) -> str:
-    """The backend that this process works for; outside of its own worker, the one that the task is declared with."""
+    """The backend that this process works for; outside of a worker, the backend that the task declares."""
     return os.environ.get(BACKEND_VARIABLE) or str(task.backend)
 
 

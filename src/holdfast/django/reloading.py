@@ -1,7 +1,7 @@
-"""`--reload`: a worker that starts again when source code changes.
+"""`--reload`: restart the worker when source code changes.
 
-An outer process starts the worker again each time it exits with Django's code for a reload. The worker itself keeps its
-main thread, which signals need, and watches files in another.
+An outer process restarts the worker each time it exits with Django's exit code for a reload. The worker runs in its
+main thread, as signal handling requires, and watches files in another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RELOAD = 3
 
 
 def supervise_reloads() -> bool:
-    """In the outer process: run the worker until it ends for another reason than a reload, and return False.
+    """In the outer process, run the worker until it ends for a reason other than a reload, and return False.
 
     In the worker itself, return True.
     """
@@ -43,7 +43,7 @@ def supervise_reloads() -> bool:
 
 @contextmanager
 def stop_on_change(enabled: bool) -> Iterator[None]:
-    """Stop this process as SIGTERM does when a file changes, and then exit with the code for a reload."""
+    """When a file changes, stop this process as SIGTERM does, and exit with the code for a reload."""
     if not enabled:
         yield
         return

@@ -29,13 +29,13 @@ STATUSES = {
 
 
 def is_task_run(record: TaskResultRecord) -> bool:
-    """Whether this is a run of a Django task, and not of a task that was submitted in another way."""
+    """Whether this is a run of a Django task, and was not submitted in another way."""
     given = record.parameters
     return isinstance(given, dict) and given.keys() == {"args", "kwargs"}
 
 
 def task_result(record: TaskResultRecord, alias: str, value: bytes | None) -> Any:
-    """The result as Django knows it; `value` is the JSON text of what the task returned, if it did."""
+    """Django's TaskResult for a run; `value` is the JSON text of the return value, if the task succeeded."""
     backend = record.backend or alias
     result = make_result(
         restored_task(record, backend),
@@ -56,7 +56,7 @@ def task_result(record: TaskResultRecord, alias: str, value: bytes | None) -> An
 
 
 def make_result(task: Any, **values: Any) -> Any:
-    """A TaskResult; what is not given has not happened yet."""
+    """A TaskResult. Values that are not given say that something has not happened yet."""
     blank: dict[str, Any] = {
         "enqueued_at": None,
         "started_at": None,
@@ -69,7 +69,7 @@ def make_result(task: Any, **values: Any) -> Any:
 
 
 def restored_task(record: TaskResultRecord, backend: str) -> Any:
-    """The task as it was enqueued. It is not validated: its queue, or the function itself, may be gone by now."""
+    """The task as it was enqueued. It is not validated: its queue or function may no longer exist."""
     return unchecked(
         find_task(record.task),
         priority=record.priority,
@@ -80,10 +80,10 @@ def restored_task(record: TaskResultRecord, backend: str) -> Any:
 
 
 def find_task(path: str) -> Any:
-    """The task at a stored path; one that cannot be called if there is none any more.
+    """The task at a stored path, or a placeholder that cannot be called if it no longer exists.
 
-    Only modules of installed apps, and those that are loaded anyway, are looked into, and nothing but a task is
-    accepted: no stored text makes another module be imported, or another object run.
+    Only modules of installed apps and modules that are already loaded are searched, and only tasks are accepted: stored
+    text can neither import another module nor run another object.
     """
     try:
         found = import_string(path) if _is_known(path.rpartition(".")[0]) else None
@@ -108,7 +108,7 @@ def unchecked(task: Any, **changes: Any) -> Any:
 
 
 def missing_task(path: str) -> Any:
-    """A task whose function is not there any more. It has its name, and raises when it is called."""
+    """A placeholder for a task whose function no longer exists. It has the task's name, and raises when called."""
     from holdfast.django.tasks import HoldfastTask
 
     module, _, name = path.rpartition(".")
@@ -147,7 +147,7 @@ def _synthetic_error(error: type[BaseException], message: str) -> Any:
 
 
 def importable(name: str) -> str:
-    """The path of an exception class as it is stored: builtins and Holdfast's own have no module there."""
+    """The import path of a stored exception class; builtins and Holdfast's own are stored without a module."""
     if "." in name:
         return name
     for module in (builtins, known_errors, exceptions):

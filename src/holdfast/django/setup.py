@@ -1,6 +1,6 @@
 """The task module of a Django site: importing it sets Django up and registers the tasks of all installed apps.
 
-Workers import it in each of their processes: `manage.py holdfast_worker` does, and so does
+Workers import it in each of their processes, both with `manage.py holdfast_worker` and with
 `holdfast worker --tasks holdfast.django.setup` with DJANGO_SETTINGS_MODULE in the environment.
 """
 

@@ -1,4 +1,4 @@
-"""`--max-tasks`: a worker that ends after so many tasks, to be started again by its supervisor."""
+"""`--max-tasks`: stop the worker after a number of tasks, so that its supervisor restarts it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNTED = tuple(event for event in EVENTS if event != "run.lost")
 
 @contextmanager
 def stop_after(most: int | None) -> Iterator[None]:
-    """Stop this process as SIGTERM does once so many attempts have ended. What has been claimed by then still runs."""
+    """Stop this process as SIGTERM does once `most` attempts have ended. Runs claimed by then are still executed."""
     left = most
 
     def count(event: str, fields: dict[str, Any]) -> None:

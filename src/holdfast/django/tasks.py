@@ -1,7 +1,7 @@
-"""Django's tasks, known to Holdfast: each function that is a task of our backend is registered under its path.
+"""Registering Django's tasks with Holdfast: each task of our backend is registered under the path of its function.
 
-Only what is registered can run, and nothing is registered but by the decorator in a module that was imported: a path
-that comes from outside is never imported.
+Only registered tasks can run, and only the decorator in an imported module registers them: a path that comes from
+outside is never imported.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from holdfast.domain.policies import Retry
 from holdfast.domain.tasks import Task as RegisteredTask
 from holdfast.domain.tasks import registry
 
-# The errors of a task end it, as with Django's other backends. What the task did not cause (its process was killed,
-# its worker was lost) is tried again.
+# An exception in a task fails its run, as with Django's other backends. Failures that the task did not cause (its
+# process was killed, its worker was lost) are retried.
 ONLY_AFTER_CRASHES = Retry(max_attempts=3, no_retry_on=(BaseException,))
 OPTIONS = ("retry", "timeout", "executor", "resources", "dedupe", "concurrency_key")
 
@@ -54,7 +54,7 @@ class HoldfastTask(Task):
 
 
 def plain(task: HoldfastTask, changes: Mapping[str, Any]) -> Any:
-    """The same task for a backend that is not ours, and does not know our options."""
+    """The same task for another backend, which does not know Holdfast's options."""
     django = ("func", "priority", "queue_name", "run_after", "backend", "takes_context")
     kept = {name: getattr(task, name) for name in django} | dict(changes)
     return task_backends[kept["backend"]].task_class(**{name: kept[name] for name in django})
@@ -94,12 +94,12 @@ def task(
 
 
 def option(task: Any, name: str) -> Any:
-    """An option of a task; None if it was declared through a backend that is not ours, and so has none."""
+    """An option of a task; None if the task was declared with another backend, and so has no such options."""
     return getattr(task, name, None)
 
 
 def policy_of(task: Any, options: Mapping[str, Any]) -> Retry:
-    """When a run of this task is tried again: its own policy, else its queue's, else its backend's."""
+    """The retry policy of a task: its own, or else its queue's, or else its backend's."""
     for given in (option(task, "retry"), options.get("QUEUE_RETRY", {}).get(task.queue_name), options.get("RETRY")):
         if given is not None:
             return given if isinstance(given, Retry) else Retry(**given)
@@ -114,7 +114,7 @@ def timeout_of(task: Any, options: Mapping[str, Any]) -> timedelta | None:
 
 
 def register(task: Any, options: Mapping[str, Any]) -> None:
-    """Let workers run this task. The first registration stays: `using()` makes another task of the same function."""
+    """Register a task, so that workers can run it. The first one is kept: `using()` creates copies of a task."""
     from holdfast.django.performing import performer
 
     name = task.module_path

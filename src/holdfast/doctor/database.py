@@ -110,7 +110,7 @@ def clock(target: Target) -> Finding:
         return fail("clock", detail, "set this machine's clock: ids of new runs would belong to the wrong month")
     if abs(apart) > CLOCK_WARN:
         return warn("clock", detail, "synchronize this machine's clock (NTP)")
-    return ok("clock", "agrees with the database's" if abs(apart) < 0.1 else detail)
+    return ok("clock", "agrees with the database's clock" if abs(apart) < 0.1 else detail)
 
 
 def pooler(target: Target) -> Finding:
@@ -143,9 +143,9 @@ def doorbell(target: Target) -> Finding:
             return warn("doorbell", "the server's notification queue is full: runs start at the next poll", fix)
         received = list(listening.notifies(timeout=RING_SECONDS, stop_after=1))
     if received:
-        return ok("doorbell", f"{target.settings.doorbell}: a NOTIFY arrives")
+        return ok("doorbell", f"{target.settings.doorbell}: a test NOTIFY arrived")
     fix = "connect without a transaction pooler, or set HOLDFAST_DOORBELL=poll"
-    return warn("doorbell", f"a NOTIFY did not arrive within {RING_SECONDS:g} s: runs start at the next poll", fix)
+    return warn("doorbell", f"a test NOTIFY did not arrive within {RING_SECONDS:g} s: runs start at the next poll", fix)
 
 
 def drift(target: Target) -> Finding:

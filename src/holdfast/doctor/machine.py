@@ -60,7 +60,7 @@ def artifacts(settings: Settings) -> Finding:
         for made in missing:
             with suppress(OSError):
                 made.rmdir()
-    return _room("artifacts", f"{place} can be written", free, MORE_ROOM)
+    return _room("artifacts", f"{place} is writable", free, MORE_ROOM)
 
 
 def _room(name: str, detail: str, free: int, fix: str) -> Finding:
@@ -78,7 +78,7 @@ def _object_store(location: str) -> Finding:
         store.get(store.put(PROBE, 0, b"null"))
     except Exception as error:  # noqa: BLE001 - each object store has its own errors
         return fail("artifacts", f"{location}: {error}", "check HOLDFAST_ARTIFACTS and the store's credentials")
-    return ok("artifacts", f"{location} can be written and read")
+    return ok("artifacts", f"{location} is readable and writable")
 
 
 def redis(settings: Settings) -> Finding:
@@ -99,7 +99,7 @@ def redis(settings: Settings) -> Finding:
             connection.ping()
     except (client.RedisError, ValueError) as error:
         return fail("redis", f"{shown}: {error}", "check HOLDFAST_REDIS_URL and that the server is running")
-    return ok("redis", f"{shown} answers")
+    return ok("redis", f"{shown} responds")
 
 
 def embedded(settings: Settings) -> Finding:
@@ -108,7 +108,7 @@ def embedded(settings: Settings) -> Finding:
     from holdfast.runtime.settings import masked
 
     if settings.database_url is not None:
-        shown = masked(settings.database_url) or "an empty address"
+        shown = masked(settings.database_url) or "an empty URL"
         return ok("embedded server", f"not used: {shown} is configured")
     places = Places(Path(settings.home).resolve())
     try:

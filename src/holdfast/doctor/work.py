@@ -34,7 +34,7 @@ def partitions(target: Target) -> Finding:
     if found and found.strays:
         fix = "find the client whose clock is wrong; workers remove these runs after the retention period"
         return warn("partitions", "the default partition contains runs whose ids belong to no month", fix)
-    return ok("partitions", "created for this and the next month, no run outside them")
+    return ok("partitions", "they exist for this month and the next, and contain every run")
 
 
 def vacuum(target: Target) -> Finding:
@@ -57,7 +57,7 @@ def dead_rows(target: Target) -> Finding:
         )
         fix = f"check that autovacuum runs, or run: vacuum holdfast.{worst[0].table}"
         return warn("dead rows", detail, fix)
-    return ok("dead rows", "few in the tables of the hot path")
+    return ok("dead rows", "few in the tables that every run passes through")
 
 
 def idle_look(target: Target) -> Finding:
@@ -70,7 +70,7 @@ def idle_look(target: Target) -> Finding:
     if seconds <= SLOW_LOOK_SECONDS:
         return ok("idle poll", detail)
     jit = " and jit is on: set jit = off" if row == ("on",) and not connection.pooled else ""
-    fix = "look for a long transaction that keeps dead rows, run: vacuum holdfast.ready, holdfast.waiting"
+    fix = "look for a long transaction that keeps dead rows, or run: vacuum holdfast.ready, holdfast.waiting"
     return warn("idle poll", f"{detail}, which is slow{jit}", fix)
 
 
@@ -83,7 +83,7 @@ def _timed(connection: OwnConnection) -> float:
 def workers(target: Target) -> Finding:
     found = [worker for worker in target.query(workers_sql.listing()) if worker.status != "stopped"]
     if not found:
-        return warn("workers", "none is running, so no run starts", "start one: holdfast worker")
+        return warn("workers", "none is running, so no runs start", "start one: holdfast worker")
     away = target.query(workers_sql.away())
     if away:
         named = "; ".join(f"{one.name} ({one.executor}): {one.why}" for one in away)
@@ -121,17 +121,17 @@ def queues(target: Target) -> Finding:
     paused = [one.queue for one in found if one.paused]
     if paused:
         fix = f"to start them: holdfast queues resume {paused[0]}"
-        return warn("queues", f"runs wait in paused queues: {', '.join(paused)}", fix)
-    return ok("queues", f"{sum(one.ready for one in found)} ready runs, each queue served")
+        return warn("queues", f"runs are waiting in paused queues: {', '.join(paused)}", fix)
+    return ok("queues", f"{sum(one.ready for one in found)} ready runs, and every queue is served")
 
 
 def stuck(target: Target) -> Finding:
     found = target.query(figures.stuck())
     if found and found.expired and found.expired_seconds > LATE_SECONDS:
-        detail = f"{found.expired} runs hold expired leases, for up to {found.expired_seconds:.0f} s"
+        detail = f"runs with an expired lease: {found.expired}, for up to {found.expired_seconds:.0f} s"
         return fail("stuck runs", detail, "start a worker: workers rescue such runs")
     if found and found.overdue and found.overdue_seconds > LATE_SECONDS:
-        detail = f"{found.overdue} runs are due and not queued, for up to {found.overdue_seconds:.0f} s"
+        detail = f"runs that are due but not queued: {found.overdue}, for up to {found.overdue_seconds:.0f} s"
         return fail("stuck runs", detail, "start a worker: workers queue due runs")
     return ok("stuck runs", "none")
 

@@ -120,7 +120,7 @@ def task_document(task: Task) -> dict[str, Any]:
 
 
 def summary_document(tasks: Iterable[TaskSummary]) -> dict[str, Any]:
-    """The counts of each task, and their sums."""
+    """The counts of each task, and the totals."""
     shown = [_summary(task) for task in tasks]
     return {"items": shown, "total": {name: sum(document[name] for document in shown) for name in COUNTED}}
 

@@ -1,4 +1,4 @@
-"""Documents of the API, read back into the records that clients return."""
+"""Parse documents of the API into the records that clients return."""
 
 from __future__ import annotations
 

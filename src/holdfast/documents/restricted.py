@@ -1,6 +1,6 @@
-"""Documents for a token that may change runs but not read them: what it sent and what came of it, nothing else.
+"""Documents for a token that may change runs but not read them. They show only what the caller sent, and the outcome.
 
-The documents keep their form, so that a client reads them as any other. What may not be shown is empty.
+The documents have their usual fields, so that clients can parse them as usual. Fields that may not be shown are empty.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ UNTOUCHED: dict[str, Any] = {
 
 
 def restricted_run_document(run: RunRecord) -> dict[str, Any]:
-    """A run that the caller has changed. The caller named the run by its id, and learns its status."""
+    """A run that the caller has changed: only the id, which the caller sent, and the status."""
     return run_document(RunRecord(run.id, "", run.status, {}, NO_PARAMETERS_HASH, "", 0, run.created_at))
 
 
 def added_run_document(run: RunRecord, tags: Sequence[str]) -> dict[str, Any]:
-    """A task that the caller has added to a job. It may have been there before, and is shown as it was made."""
+    """A task that the caller has added to a job. It may have existed before, and is shown as it was created."""
     made = RunRecord(
         run.id,
         run.task,

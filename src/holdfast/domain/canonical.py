@@ -1,15 +1,15 @@
 """Canonical JSON (RFC 8785): one text and one hash for every JSON value, and a clear error for everything else.
 
-Two values that mean the same have the same text: keys are sorted by UTF-16 units, there is no white space, and
-a number is written as ECMAScript writes a double. There is one extension: integers of 64 bits (-2^63 ... 2^64-1) are
-exact, and a whole double in that range is that integer, so 9007199254740993 and ...992 stay two values.
+Equal values have the same text: keys are sorted by UTF-16 units, there is no white space, and
+a number is written as ECMAScript writes a double. There is one extension: 64-bit integers (-2^63 ... 2^64-1) are exact,
+and a whole double in that range is that integer, so 9007199254740993 and ...992 are different values.
 
 Beyond that range only doubles exist. ECMAScript writes those below 1e21 without an exponent, so an integer beyond
-the range is accepted if it has exactly the digits of a double, and refused as too large otherwise: text that was
-written can always be read back to the same text.
+the range is accepted if it has exactly the digits of a double, and is rejected as too large otherwise: canonical
+text can always be parsed and written again unchanged.
 
-Accepted are dict, list, tuple, str, int, float, bool, None and their subclasses (an enum that is a str or an int,
-numpy's float64, an OrderedDict), each taken as the plain value it holds. Every other type is refused.
+dict, list, tuple, str, int, float, bool, None and their subclasses (an enum that is a str or an int, numpy's float64,
+an OrderedDict) are accepted, and treated as the plain values they represent. All other types are rejected.
 
 orjson writes the text. Its output differs for non-finite, whole, huge or tiny floats, NUL, keys beyond U+FFFF and
 types that it converts by itself; a fast check detects these, and a slower, exact path handles them.
@@ -41,8 +41,8 @@ _ASTRAL_LEADS = b"\xf0\xf1\xf2\xf3\xf4"
 def canonicalize(parameters: Any, ignore: Sequence[str] = ()) -> tuple[str, str]:
     """Return the canonical text of a JSON value, and the SHA-256 (hex) of that text without the ignored fields.
 
-    `ignore` holds dotted paths: `"client.name"` leaves out the member `name` of the object under `client`.
-    A path that leads nowhere changes nothing. Raises NotCanonical with a JSON Pointer for each problem.
+    `ignore` contains dotted paths: `"client.name"` leaves out the member `name` of the object under `client`.
+    Paths that do not exist have no effect. Raises NotCanonical with a JSON Pointer for each problem.
     """
     text, tree, option = _encode(parameters)
     kept = without(tree, ignore) if ignore else tree
@@ -56,7 +56,7 @@ def check(value: Any, max_depth: int = MAX_DEPTH) -> None:
 
 
 def without(tree: Any, paths: Iterable[str]) -> Any:
-    """Return the tree without the members at these dotted paths; the very same tree if there are none."""
+    """Return the tree without the members at these dotted paths; the same object if there are none."""
     for path in paths:
         tree = _without(tree, path.split("."))
     return tree
@@ -95,7 +95,7 @@ def is_plain_in_python(value: Any, room: int) -> bool:
     for item in value.values() if kind is dict else value:
         kind = type(item)
         if kind is float:
-            # Written out for both signs: there are many of them, and calling abs() would take as long as all the rest.
+            # Both signs are compared explicitly: calling abs() for each number would double the time.
             if not ((1e-5 <= item < 1e16 or -1e16 < item <= -1e-5) and item % 1):
                 return False
         elif kind not in _LEAVES and not is_plain_in_python(item, room - 1):
@@ -106,14 +106,14 @@ def is_plain_in_python(value: Any, room: int) -> bool:
 is_plain: Callable[[Any, int], bool]
 try:
     from holdfast.domain import _plain  # the same rules in C
-except ImportError:  # there was no compiler where this package was built
+except ImportError:  # this package was built without a compiler
     is_plain = is_plain_in_python
 else:
     is_plain = _plain.is_plain
 
 
 def _with_exact_numbers(value: Any, room: int) -> Any:
-    """Return a copy with the floats replaced that orjson would write differently; raise TypeError for other types."""
+    """Return a copy with the floats replaced that orjson would format differently; raise TypeError for other types."""
     kind = type(value)
     if kind in _LEAVES:
         return value
@@ -128,7 +128,7 @@ def _with_exact_numbers(value: Any, room: int) -> Any:
 
 
 def _number(value: float) -> float | orjson.Fragment:
-    """Return what orjson writes as the canonical text of a double; raise ValueError if it is not finite."""
+    """Return a value that orjson writes as the canonical text of a double; raise ValueError if it is not finite."""
     if value % 1 and 1e-5 <= abs(value) < 1e16:
         return value
     if value.is_integer() and INTEGERS[0] <= value <= INTEGERS[1]:
@@ -239,7 +239,7 @@ class _Exact:
         return {name: members[name] for name in order}
 
     def key(self, key: Any) -> str | None:
-        """Return the key as a plain str; a bad one is reported at its object, since no pointer could hold it."""
+        """Return the key as a plain str; an invalid key is reported at its object, since no pointer can contain it."""
         if type(key) is str and key.isascii() and "\0" not in key:
             return key
         if not isinstance(key, str):
@@ -303,7 +303,7 @@ def written_as_double(value: int) -> bool:
 
 
 def number_text(value: float) -> str:
-    """Write a finite double as ECMAScript does: Python finds the same digits, but places the point otherwise."""
+    """Write a finite double as ECMAScript does: Python produces the same digits, but formats them differently."""
     digits, _, exponent = repr(value).partition("e")
     if not exponent:
         return digits.removesuffix(".0") if value else "0"

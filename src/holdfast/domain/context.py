@@ -1,4 +1,4 @@
-"""What a task sees of its run: `current_run()` inside a task."""
+"""The run as its task sees it: `current_run()` inside a task."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEVELS = ("debug", "info", "warning", "error")
 LISTED = 20
 
 
-# What a task that has to stop gets raised, by the reason of the request.
+# The exception that is raised in a task that has to stop, by the reason of the request.
 _STOPS: dict[ReasonCode, type[HoldfastError]] = {
     ReasonCode.CANCELLED: RunCancelled,
     ReasonCode.TIMEOUT: RunTimedOut,
@@ -48,17 +48,17 @@ class OwnTransaction(Protocol):
     connection: Any
 
     def block(self) -> Any:
-        """A context manager: what is written in it is undone if it is left by an exception."""
+        """A context manager that rolls back what was written in it if it exits with an exception."""
 
     def commit(self, settlement: Settlement) -> bool:
-        """Settle the run's success and commit, or undo everything and return False if the run may not succeed."""
+        """Settle the run as succeeded and commit, or roll back and return False if it may not succeed."""
 
     def rollback(self) -> None:
-        """Undo everything."""
+        """Roll back the transaction."""
 
 
 class Link(Protocol):
-    """How a context reaches its worker. Each executor has its own."""
+    """How a run context communicates with its worker. Each executor has its own implementation."""
 
     @property
     def database_url(self) -> str: ...
@@ -86,7 +86,7 @@ class Link(Protocol):
 
 
 class Assignment(NamedTuple):
-    """What an executor needs of a claim to perform it. Only first attempts have a `lag`."""
+    """The part of a claim that an executor needs to perform it. Only first attempts have a `lag`."""
 
     run_id: str
     number: int
@@ -100,7 +100,7 @@ class Assignment(NamedTuple):
 class RunContext:
     """The run that the calling code belongs to.
 
-    `id` identifies the run and stays the same over its attempts; `attempt` counts them from 1. `token` is the same
+    `id` identifies the run and stays the same across its attempts; `attempt` counts them from 1. `token` is the same
     number, used as a fencing token: it increases with every attempt, so pass it to systems that can reject older
     writers.
     """
@@ -152,7 +152,7 @@ class RunContext:
 
     @property
     def cancelled(self) -> bool:
-        """True once the run was asked to stop. Code that never calls `progress` should check this regularly."""
+        """True once the run has been asked to stop. Code that never calls `progress` should check this regularly."""
         return self.stop_reason is not None
 
     def check(self) -> None:
@@ -259,7 +259,7 @@ class RunContext:
                 return self.link.submit(self.ref, name, known.encode(given), asked)
 
     def child_name(self, key: str | None) -> str:
-        """What a child is called under this run, the same for every attempt: its key, else the order of the calls."""
+        """The name of a child within this run, the same for every attempt: its key, or else the order of the calls."""
         self._calls += 1
         return f"key {key}" if key is not None else f"call {self._calls}"
 

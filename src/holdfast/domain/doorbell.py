@@ -11,14 +11,14 @@ HANDED = "handed:"
 
 
 class Address(NamedTuple):
-    """Where a worker alone is notified: a channel, and the server process of the connection that listens to it."""
+    """The address of a single worker: a channel, and the server process of the connection that listens to it."""
 
     channel: str
     listener: int
 
 
 class Listener(Protocol):
-    """Receives hints. The worker finds by polling what the listener misses."""
+    """Receives hints. The worker polls for whatever the listener misses."""
 
     live: bool
     """False while no hint can arrive; the worker then polls more often."""

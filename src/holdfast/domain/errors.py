@@ -98,8 +98,8 @@ class KeyReused(HoldfastError):
     def __init__(self, key: str, run_id: Any, fields: Sequence[str] = (), *, job_id: Any = None) -> None:
         created = f"run {run_id}" if job_id is None else f"job {job_id}"
         super().__init__(
-            f"idempotency key {key!r} was used before for {created} with a different request"
-            f"{'; differing: ' if fields else ''}{', '.join(fields)}. Use a new key for a new request."
+            f"idempotency key {key!r} was already used for a different request, which created {created}"
+            f"{'; fields that differ: ' if fields else ''}{', '.join(fields)}. Use a new key for a new request."
         )
         self.key = key
         self.run_id = run_id
@@ -168,8 +168,8 @@ class JobEnded(HoldfastError):
 
 
 REMEDY = (
-    "Nothing was changed. Make the task request the same on every attempt (`current_run().step` stores a decision for "
-    "later attempts), use another key, or create a new job."
+    "Nothing was changed. Make the task request the same children on every attempt (`current_run().step` stores a "
+    "decision for later attempts), use a different key, or create a new job."
 )
 
 

@@ -1,9 +1,9 @@
 """The interface between a worker and its executors.
 
 A worker has one or more executors by name, and a task chooses one of them. The worker gives an executor claims; the
-executor performs them and reports an outcome for each, never an exception. What user code requests while it runs is
-answered by the worker's attempt services. An executor knows nothing of SQL, and the worker knows nothing of processes,
-pipes or clusters.
+executor performs them and reports an outcome for each, never an exception. The worker's
+attempt services answer the requests of running user code. Executors do not use SQL, and the worker does not deal with
+processes, pipes or clusters.
 
 To add an executor, implement `Executor`, add its factory to `assembly.worker.EXECUTORS` and its name to
 `domain.tasks.ExecutorName`. An executor that starts a process elsewhere may leave the rest of the attempt to that
@@ -27,7 +27,7 @@ from holdfast.domain.values import AttemptRef, Claim, StoredResult
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The run's own transaction committed its success: nothing is left to write."""
+    """The run's own transaction has committed its success, so nothing is left to write."""
 
     elapsed: float = 0.0
 
@@ -40,7 +40,7 @@ class TakenOver:
 
 
 class Ended(NamedTuple):
-    """One claim and how it ended here."""
+    """A claim and how it ended in this executor."""
 
     claim: Claim
     outcome: Outcome | Settled | TakenOver
@@ -54,7 +54,7 @@ StoreResult = Callable[[str, int, bytes], StoredResult]
 
 
 class AttemptServices(Protocol):
-    """What a running attempt may request of its worker. The notes never wait; the other calls return or raise."""
+    """What a running attempt may request from its worker. The `note_` calls never wait; the others return or raise."""
 
     def note_progress(self, ref: AttemptRef, report: str) -> None: ...
 
@@ -63,29 +63,29 @@ class AttemptServices(Protocol):
     async def find_step(self, ref: AttemptRef, name: str) -> str | None: ...
 
     async def record_step(self, ref: AttemptRef, name: str, result: str) -> None:
-        """Store the result of a step. Raise LeaseLost if the attempt does not hold its lease any more."""
+        """Store the result of a step. Raise LeaseLost if the attempt no longer holds its lease."""
 
     async def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
         """Create a child run and return its id. Raise ChildDiffers if the name refers to a different child."""
 
     async def stored_children(self, ref: AttemptRef) -> dict[str, str]:
-        """Return what the attempts of the run have added, by name, each with a short description."""
+        """Return the children that the attempts of the run have added, by name, each with a short description."""
 
     async def describe(self, ref: AttemptRef, details: Mapping[str, Any]) -> None:
         """Record where the attempt is executed. Raise LeaseLost if the attempt no longer holds its lease."""
 
     async def still_held(self, refs: Sequence[AttemptRef]) -> set[AttemptRef]:
-        """Return those of these attempts whose leases this worker still holds; the others were taken over or ended.
+        """Return the attempts whose leases this worker still holds; the others were taken over or have ended.
 
-        Raise DatabaseUnreachable if that is not known now.
+        Raise DatabaseUnreachable if this cannot be determined now.
         """
 
 
 class RemoteAttempt(NamedTuple):
     """An attempt that a Ray job executes.
 
-    `log_copied` says how much of the job's log has been copied, `cancelled_for` how many seconds ago the run was
-    cancelled, and `node_id` where the job is, if that is known.
+    `log_copied` is how much of the job's log has been copied, `cancelled_for` the seconds since the run was cancelled,
+    and `node_id` the node of the job, if known.
     """
 
     ref: AttemptRef
@@ -96,29 +96,29 @@ class RemoteAttempt(NamedTuple):
 
 
 class RemoteAttempts(Protocol):
-    """Attempts of all workers that Ray jobs execute. The calls raise DatabaseUnreachable.
+    """The attempts of all workers that are executed as Ray jobs. The calls raise DatabaseUnreachable.
 
-    They are found by what the executor ray_job writes to `details` (`sql.remote_attempts`); an executor of another
-    kind needs statements of its own.
+    They are found by the `details` that the executor ray_job writes (`sql.remote_attempts`); another executor needs its
+    own statements.
     """
 
     async def look_after(self, address: str, every: float) -> list[RemoteAttempt]:
-        """Return attempts at this address that no worker has looked at for so many seconds, and note that one does."""
+        """Return attempts at this address that no worker has checked for `every` seconds, and mark them as checked."""
 
     async def note(
         self, attempt: RemoteAttempt, copied: int, lines: Sequence[tuple[str, str]], details: Mapping[str, Any]
     ) -> bool:
-        """Add lines to the log and note how much is `copied`. False if the attempt ended, or another worker did it."""
+        """Add lines to the log and record how much was `copied`. False if the attempt ended or another did so."""
 
     async def over(self, refs: Sequence[AttemptRef]) -> set[AttemptRef]:
-        """Return those of these attempts that have ended. Attempts of runs that are not known here are left out."""
+        """Return the attempts that have ended. Attempts of unknown runs are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The maximum size of a result, the maximum size that is stored in the row, and how long stopping may take.
 
-    `timeout` is the time limit, in seconds, of runs that have none of their own.
+    `timeout` is the default time limit in seconds, for runs without one.
     """
 
     inline_result_bytes: int = 65536
@@ -131,8 +131,8 @@ class Limits:
 class ChildLimits:
     """When a child process is replaced.
 
-    After so many runs, when it has so much more memory (bytes) or so many more open descriptors than at its start, when
-    it is so old (seconds; None for any age), and when it does not begin a run within `begin` seconds.
+    After this number of runs, when it has this much more memory (bytes) or this many more open descriptors than at its
+    start, at this age (seconds; None for no limit), and when it does not begin a run within `begin` seconds.
     """
 
     runs: int = 100_000
@@ -142,8 +142,8 @@ class ChildLimits:
     begin: float = 10.0
 
 
-def _not_noted(why: str | None) -> None:
-    """For executors without a worker that could note it."""
+def _ignore_away(why: str | None) -> None:
+    """The default for executors that are not opened by a worker."""
 
 
 class ExecutorContext(NamedTuple):
@@ -151,8 +151,8 @@ class ExecutorContext(NamedTuple):
 
     `transactions` names the function that opens the run's own transaction, as `module:function`; its arguments are the
     database's URL and the worker's id. It is a name because child processes have to find the function too.
-    `remote_attempts` is None where no attempts of other workers can be seen. `note_away` is called with the reason
-    when the executor does not reach its cluster, and with None when it does again.
+    `remote_attempts` is None if attempts of other workers are not accessible. `note_away` is called with the reason
+    when the executor cannot reach its cluster, and with None when it can again.
     """
 
     attempt_services: AttemptServices
@@ -163,7 +163,7 @@ class ExecutorContext(NamedTuple):
     task_modules: tuple[str, ...]
     transactions: str
     remote_attempts: RemoteAttempts | None = None
-    note_away: Callable[[str | None], None] = _not_noted
+    note_away: Callable[[str | None], None] = _ignore_away
 
 
 def transactions_of(name: str) -> Callable[[str, str], OwnTransaction]:
@@ -185,15 +185,15 @@ class Executor(Protocol):
         """Perform these claims as soon as possible, and report each exactly once."""
 
     def room(self) -> int:
-        """Return how many more claims make sense now: the free slots, and more if runs are tiny."""
+        """Return how many more runs to claim now: the free slots, and more if runs are tiny."""
 
     def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
-        """Ask the code of this attempt to stop, and make it stop if it does not. Report it as `stopped_by` says."""
+        """Ask the code of this attempt to stop, and make it stop if it does not. Report what `stopped_by` returns."""
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
         """Return claims that have waited this long and have not begun; the executor forgets them.
 
-        With 0, no more runs begin at all; claims that are found not to have begun later are reported as NotBegun.
+        With 0, no more runs begin; claims that turn out later not to have begun are reported as NotBegun.
         """
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""The sentence for each reason that `why` gives: a reason is a code with fields, and is rendered where it is shown."""
+"""The sentence for each reason that `why` returns: a reason is a code with fields, rendered where it is shown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def describe(code: str, fields: Fields) -> str | None:
         case "no-worker":
             return "no worker is alive; start one with: holdfast worker"
         case "no-worker-for-queue":
-            return f"none of {fields['workers']} live workers serves queue {fields['queue']}"
+            count = fields["workers"]
+            who = "the only live worker does not serve" if count == 1 else f"none of the {count} live workers serves"
+            return f"{who} queue {fields['queue']}"
         case "no-worker-for-task":
             return f"no live worker of queue {fields['queue']} has the task {fields['task']} registered"
         case "no-worker-for-executor":
@@ -49,6 +51,8 @@ def describe(code: str, fields: Fields) -> str | None:
         case "executor-away":
             return f"the workers that could claim it cannot reach their cluster: {fields['why']}"
         case "behind":
+            if fields["ahead"] == 1 and not fields["or_more"]:
+                return f"1 ready run of queue {fields['queue']} is ahead of it"
             amount = f"{fields['ahead']}{' or more' if fields['or_more'] else ''}"
             return f"{amount} ready runs of queue {fields['queue']} are ahead of it"
         case "busy":
@@ -63,4 +67,4 @@ def _dependencies(fields: Fields) -> str:
     count, named = fields["count"], fields["waits_for"]
     listed = ", ".join(f"{one['id']} ({one['what']}, {one['status']})" for one in named)
     more = ", ..." if count > len(named) else ""
-    return f"waiting for {count} other{'s' if count != 1 else ''} to end: {listed}{more}"
+    return f"waiting for {count} dependenc{'ies' if count != 1 else 'y'} to end: {listed}{more}"

@@ -2,7 +2,7 @@
 
 A client generates the id before it sends the request, so that it can safely repeat a request whose response was lost.
 Its clock may be years off. A process that has read the database's time (`learn_time`) uses that time instead if the two
-differ much, and measures the time since then with a clock that cannot be set.
+differ by much, and measures the time since then with a clock that cannot be set.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 _lock = threading.Lock()
 _last = 0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The digit of the variant (binary 10xx) for a digit of noise.
+# The hex digit with the UUID variant (binary 10xx) for each random digit.
 _VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 
 
@@ -93,10 +93,10 @@ def new_ids(count: int) -> list[str]:
 
 
 def derived_id(origin: str, name: str, *, at: datetime | None = None) -> str:
-    """Return the id that `name` always has under `origin`: creating something twice under it creates one thing.
+    """Return the id that `name` always has under `origin`, so that creating something twice creates it once.
 
-    The id has the time of the origin, which then has to be an id, or the time `at`, rounded down to milliseconds. Give
-    the same time each time: it is part of the id.
+    The id contains the time of the origin, which must then be an id, or the time `at`, rounded down to milliseconds.
+    Always pass the same time: it is part of the id.
     """
     digest = hashlib.sha256(f"{origin}/{name}".encode()).hexdigest()
     milliseconds = uuid.UUID(origin).int >> 80 if at is None else _milliseconds(at)

@@ -12,7 +12,7 @@ from holdfast.domain.values import KnownAs
 
 
 class Ended(NamedTuple):
-    """That a run or a map ended, and who counts it. `unreachable`: because of what it depended on."""
+    """A run or map that has ended, and what counts it. `unreachable` if its dependencies kept it from starting."""
 
     id: str
     outcome: str

@@ -15,7 +15,7 @@ _BARE = r"""[^\s&,;'")\]}]+"""
 
 # password=..., "secret": ..., token: ... in a DSN, an address, JSON, a dict or a message; and the header Authorization,
 # whose value is two words, the first of which may be shown if it is the name of a scheme. No part of the pattern begins
-# with a repetition, and a match consumes all that it has looked at, so that the time grows with the length of the text.
+# with a repetition, and a match consumes everything it has examined, so that the time is linear in the text's length.
 _PAIR = re.compile(
     rf"""((?:(?<!unexpected[ ]){_SECRET}|(authorization))\\*["']?[^\S\n]*(?:=>?|:)[^\S\n]*)"""
     rf"""(?:{_QUOTED}|(?(2)((?:Bearer|Basic|Digest|Token|Negotiate)[ ]+)?{_BARE}(?(3)|(?:[ ]+{_BARE})?)|{_BARE}))""",
@@ -23,7 +23,7 @@ _PAIR = re.compile(
 )
 _ADDRESS = re.compile(r"(?<=://)\S+")
 _PASSWORD = re.compile(r"[^/:@?#]*:")
-# A port, in the address of a website and in one that ends before the next @.
+# A port: in the address of a website, or in an address that ends before the next @.
 _WEB_PORT = re.compile(r"[^/:@?#]*:\d+[/?#]")
 _PORT = re.compile(r"""[^/:@?#]*:\d+(?:/[^@"'<>]*)?["'<>]""")
 _TOKEN = re.compile(r"\bhf_[0-9A-Za-z_]{20,}")  # a Holdfast token

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-# By parameter: the key of its reference and the function that opens it, by name: the domain does not import jobs.
+# By parameter: the key of its reference, and the name of the function that opens it: domain must not import jobs.
 OPENERS = {
     "view": ("$view", "holdfast.jobs.views:open_view"),
     "results": ("$results", "holdfast.jobs.results:open_results"),

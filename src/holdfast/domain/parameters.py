@@ -1,7 +1,7 @@
-"""A task's parameters, as its signature tells them: checked before anything is stored, converted before the call.
+"""A task's parameters according to its signature: checked before anything is stored, converted before the call.
 
-Names come from the signature, types from the annotations, which pydantic checks strictly as JSON (a date is written
-as a string, 1 is no true). Pydantic is imported when the first annotated task is used, and never for the others.
+Names come from the signature, types from the annotations, which pydantic checks strictly as JSON (a date is a string,
+and 1 is not accepted as true). Pydantic is imported only when the first annotated task is used.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _TEXT_KEYS = (str, Any, object)
 
 
 class Parameters:
-    """What a function takes by name, and how JSON fits it.
+    """The named parameters of a function, and how to convert JSON to them.
 
-    `extras` are names that callers may send although the function does not take them: they are kept with the run,
+    `extras` are names that callers may send although the function does not accept them: they are stored with the run
     and left out of the call.
     """
 
@@ -53,12 +53,12 @@ class Parameters:
         self.extras = frozenset() if self.open else frozenset(extras) - self.taken.keys()
 
     def resolve(self) -> None:
-        """Raise ConfigurationError now, rather than at the first run, if an annotation makes no sense."""
+        """Raise ConfigurationError now, rather than at the first run, if an annotation is invalid."""
         _ = self.plain
 
     @functools.cached_property
     def hints(self) -> dict[str, Any]:
-        """The annotations of the parameters, resolved."""
+        """The resolved annotations of the parameters."""
         annotated = {key: p.annotation for key, p in self.taken.items() if p.annotation is not p.empty}
         if not annotated:
             return {}
@@ -75,12 +75,12 @@ class Parameters:
 
     @functools.cached_property
     def plain(self) -> bool:
-        """True if JSON values are handed to the function as they are."""
+        """True if JSON values are passed to the function unchanged."""
         return all(_is_plain(hint) for hint in self.hints.values())
 
     @functools.cached_property
     def adapter(self) -> Any:
-        """The pydantic type of an object with the annotated parameters, none of them required."""
+        """The pydantic type of an object with the annotated parameters, all of them optional."""
         from pydantic import PydanticUserError, TypeAdapter
         from typing_extensions import TypedDict
 
@@ -96,9 +96,9 @@ class Parameters:
 
     @functools.cached_property
     def fit(self) -> Callable[[Mapping[str, Any], str], bool]:
-        """A quick test, made once from the signature: True if parameters with this canonical text fit.
+        """A fast check, built once from the signature: True if parameters with this canonical text are valid.
 
-        False if `check` has to decide: it also knows references, and finds the words for what is wrong.
+        If it is False, call `check`, which also knows references, and describes the problems.
         """
         required, known, is_open = frozenset(self.required), self.extras | self.taken.keys(), self.open
         if not self.hints:
@@ -121,9 +121,9 @@ class Parameters:
         return fit
 
     def check(self, given: Mapping[str, Any], text: str | None = None, references: Collection[str] = ()) -> None:
-        """Raise BadParameters, with all problems, unless these fit. `text` is their canonical text, if known.
+        """Raise BadParameters, with all problems, unless these are valid. `text` is their canonical text, if known.
 
-        Those that are references have a type only when they are opened.
+        The types of references are not checked: they have one only when they are opened.
         """
         problems = self._wrong_names(given)
         if references:
@@ -136,8 +136,8 @@ class Parameters:
     def encode(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters as JSON, converting values of the annotated types.
 
-        Raises BadParameters, with all problems, for values that their annotation does not account for. Whatever else
-        keeps a value from being stored is left for `canonicalize` to refuse.
+        Raises BadParameters, with all problems, for values that do not match their annotation. Other values that cannot
+        be stored are left for `canonicalize` to reject.
         """
         encoded = dict(given)
         problems: list[Problem] = []
@@ -162,7 +162,7 @@ class Parameters:
         written = encoding.encode(self._adapter_of(key), key, value)
         back = self._converted(_text({key: written}))
         if isinstance(back, dict) and (changed := encoding.changed(value, back[key], (key,))):
-            raise encoding.NotEncodable(_not_given_back(key, hint, *changed))
+            raise encoding.NotEncodable(_not_read_back(key, hint, *changed))
         return written
 
     def _adapter_of(self, key: str) -> Any:
@@ -175,7 +175,7 @@ class Parameters:
         return self._adapters[key]
 
     def bind(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the keyword arguments to call the function with; the very mapping if nothing is to be changed."""
+        """Return the keyword arguments to call the function with; the same mapping if nothing has to be changed."""
         if self.extras and not self.extras.isdisjoint(given):
             given = {key: value for key, value in given.items() if key not in self.extras}
         if self.plain:
@@ -273,7 +273,7 @@ def _unannotated(key: str, hint: Any, value: Any, part: Any) -> str:
     )
 
 
-def _not_given_back(key: str, hint: Any, path: encoding.Path, value: Any, back: Any) -> Problem:
+def _not_read_back(key: str, hint: Any, path: encoding.Path, value: Any, back: Any) -> Problem:
     kind, became = encoding.type_name(type(value)), encoding.type_name(type(back))
     reason = f"parameter {key!r} is annotated with {encoding.type_name(hint)}, so "
     if kind == became:
@@ -285,7 +285,7 @@ def _not_given_back(key: str, hint: Any, path: encoding.Path, value: Any, back: 
 
 
 def _is_plain(hint: Any) -> bool:
-    """Say whether pydantic would hand a JSON value of this type on unchanged."""
+    """Whether pydantic would return a JSON value of this type unchanged."""
     if hint in _PLAIN:
         return True
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -310,11 +310,11 @@ def _problems(errors: Iterable[Mapping[str, Any]], given: Any) -> list[Problem]:
 
 
 def _path(error: Mapping[str, Any], value: Any) -> list[str | int]:
-    """Keep of pydantic's location what leads through the value: it also names union branches and validators."""
+    """Return the part of pydantic's location that is a path in the value, without union branches and validators."""
     path: list[str | int] = []
     steps = error["loc"]
     for step in steps:
-        if _leads_on(step, value):
+        if _is_step(step, value):
             value = value[step]
         elif error["type"] != "missing" or step is not steps[-1]:
             continue
@@ -322,7 +322,7 @@ def _path(error: Mapping[str, Any], value: Any) -> list[str | int]:
     return path
 
 
-def _leads_on(step: str | int, value: Any) -> bool:
+def _is_step(step: str | int, value: Any) -> bool:
     if isinstance(value, Mapping):
         return step in value
     return isinstance(value, list | tuple) and isinstance(step, int) and step < len(value)

@@ -24,9 +24,9 @@ _LONGEST = 366 * 86_400.0
 class Retry:
     """How often a run is attempted, how long to wait in between, and after which errors.
 
-    `delays` are the seconds after the first, second, ... attempt; the last one repeats. Instead of them `backoff`
+    `delays` are the seconds after the first, second, ... attempt; the last one repeats. Alternatively, `backoff`
     may be `"fixed"` (always `base_delay`) or `"exponential"` (`base_delay`, doubled each time, up to `max_delay`).
-    `jitter` moves each delay by up to that fraction of it, either way: 0.1 is ±10 %, the default with a backoff;
+    `jitter` changes each delay by up to that fraction, either way: 0.1 is ±10 %, the default with a backoff;
     explicit delays have no jitter unless it is set. Durations are seconds or timedeltas.
 
     `retry_on` and `no_retry_on` name exceptions by class or by dotted path (`"requests.Timeout"`); subclasses count.

@@ -1,4 +1,4 @@
-"""Why a run waits, why an attempt ended, and what a worker may request of an attempt that it holds.
+"""Why a run waits, why an attempt ended, and what a worker may request from an attempt that it holds.
 
 The codes are stored in `waiting.reason` and `attempts.reason` and appear in events, in log lines and in what `why`
 returns. A reason that a person gave, such as the reason of a cancel, is stored as its own text instead.
@@ -26,7 +26,7 @@ class ReasonCode(StrEnum):
     LOST = "lost"
     HANDED_BACK = "handed-back"
 
-    # Why a ready run is not claimed, and where a run stands: only `why` returns these, and they are not stored.
+    # Why a ready run is not claimed, and what state a run is in: only `why` returns these, and they are not stored.
     PAUSED = "paused"
     NO_WORKER = "no-worker"
     NO_WORKER_FOR_QUEUE = "no-worker-for-queue"

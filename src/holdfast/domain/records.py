@@ -12,7 +12,7 @@ from holdfast.domain.values import RunRecord
 T = TypeVar("T")
 
 
-# What an executor on a cluster records about the place of an attempt, by the names that users read.
+# What an executor on a cluster records about where an attempt runs, under the names that users see.
 RUNNER_DETAILS = (
     "claimed_by",
     "ray_job_id",
@@ -27,8 +27,8 @@ RUNNER_DETAILS = (
 class AttemptRecord(NamedTuple):
     """One attempt, live or ended.
 
-    `claimed_by` is the worker that claimed the run, if another process took its lease over; the fields that begin with
-    `ray_` and `log_ref` say where on a cluster it is or was executed.
+    `claimed_by` is the worker that claimed the run, if another process took over its lease; `log_ref` and the fields
+    that begin with `ray_` say where on a cluster it is or was executed.
     """
 
     number: int
@@ -64,7 +64,7 @@ class ResultRecord(NamedTuple):
 
 
 class EventRecord(NamedTuple):
-    """One event. `seq` counts from 1 without a gap; `from_status` and `to_status` are the run's."""
+    """One event. `seq` counts from 1 without gaps; `from_status` and `to_status` are the run's."""
 
     seq: int
     type: str

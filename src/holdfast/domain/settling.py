@@ -1,4 +1,4 @@
-"""Settling: from how an attempt ended to what that means for its run. Pure rules, without clock or randomness."""
+"""Settling: what the end of an attempt means for its run. Pure functions, without a clock or randomness."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Succeeded(NamedTuple):
 class Failed:
     """User code raised, exceeded its time limit, or ended its process (`reason` is then timeout or crash).
 
-    It is `lost` if the place where it was executed is gone, such as a node of a cluster: the code may be at fault or
-    not, and may even have ended.
+    It is `lost` if the machine or process that executed it is gone, such as a node of a cluster: the code may or may
+    not be at fault, and may even have finished.
     """
 
     error: dict[str, Any]
@@ -59,7 +59,7 @@ class HandedBack:
 
 @dataclass(frozen=True, slots=True)
 class NotBegun:
-    """The run was claimed but never begun: it goes back to its position in the queue, and no attempt is recorded."""
+    """The run was claimed but never begun: it returns to its position in the queue, and no attempt is recorded."""
 
     elapsed: float = 0.0
 

@@ -259,7 +259,7 @@ def _default_name(fn: Callable[..., Any]) -> str:
 
 
 def _same_function(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
-    """Compare by place in the source: a reload creates a new function, and a script may be imported as a module."""
+    """Compare by position in the source: a reload creates a new function, and a script may be imported as a module."""
     return a is b or _origin(a) == _origin(b)
 
 

@@ -13,7 +13,7 @@ from holdfast.domain.states import AttemptStatus, Status
 
 
 class AttemptRef(NamedTuple):
-    """One attempt of one run. The number is the fencing token: it rises with every claim."""
+    """One attempt of one run. The number is the fencing token: it increases with every claim."""
 
     run_id: str
     number: int
@@ -189,7 +189,7 @@ class NewRun:
     """Its name within the run or job that it is added to; a run that already has this name keeps its id."""
 
     def with_payload(self, payload: Payload) -> NewRun:
-        """The same with another id, parameters and hash."""
+        """The same run with another id, parameters and hash."""
         return replace(self, id=payload.id, parameters=payload.parameters, payload_hash=payload.payload_hash)
 
 

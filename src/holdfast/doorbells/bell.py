@@ -20,7 +20,7 @@ Send = Callable[[Iterable[str]], None]
 
 QUIET = 0.01
 LATER = (0.03, 0.2, 1.0)
-# For so many seconds after the server's notification queue was full, statements send no notifications.
+# For this many seconds after the server's notification queue was full, statements send no notifications.
 NO_ROOM = 30.0
 
 
@@ -33,10 +33,10 @@ class Bell(Protocol):
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Send hints soon, repeatedly: the caller's transaction has not committed yet."""
 
-    def rides(self, hint: str) -> bool:
+    def may_send_inline(self, hint: str) -> bool:
         """Return True if the caller should send this hint itself, with the statement that writes the run."""
 
-    def suspend_riding(self) -> None:
+    def suspend_inline(self) -> None:
         """Send no notifications with statements for a while: the server's notification queue is full."""
 
     def close(self) -> None:
@@ -52,10 +52,10 @@ class SilentBell:
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         pass
 
-    def rides(self, hint: str) -> bool:
+    def may_send_inline(self, hint: str) -> bool:
         return False
 
-    def suspend_riding(self) -> None:
+    def suspend_inline(self) -> None:
         pass
 
     def close(self) -> None:
@@ -63,18 +63,18 @@ class SilentBell:
 
 
 class CoalescingBell:
-    """Sends the first hint immediately, and combines those that follow within `QUIET` seconds into one more.
+    """Sends the first hint immediately, and combines the hints of the next `QUIET` seconds into one.
 
-    With `riding`, the caller may send the first hint in the transaction that writes the run. It must not send all of
-    them so, because Postgres serializes transactions that notify. `pause` is how long the one more waits for a
-    statement that takes it along.
+    With `inline`, the statement that creates a run may itself send the first hint. Not all hints may be sent that way,
+    because Postgres serializes transactions that notify. `pause` is how long the combined hint waits for a statement
+    that can send it.
     """
 
-    def __init__(self, send: Send, *, riding: bool = False, pause: float = QUIET) -> None:
+    def __init__(self, send: Send, *, inline: bool = False, pause: float = QUIET) -> None:
         self._send = send
-        self._riding = riding
+        self._inline = inline
         self._pause = pause
-        self._rides_from = 0.0
+        self._inline_from = 0.0
         self._sent_at: dict[str, float] = {}
         self._due: dict[str, set[float]] = {}
         self._changed = threading.Condition()
@@ -86,7 +86,7 @@ class CoalescingBell:
         at_once = []
         with self._changed:
             for hint in hints:
-                if self._comes_soon(hint, now):
+                if self._is_due_soon(hint, now):
                     continue
                 if now - self._sent_at.get(hint, -QUIET) >= QUIET:
                     self._sent_at[hint] = now
@@ -103,23 +103,23 @@ class CoalescingBell:
                 for pause in LATER:
                     self._schedule(hint, now + pause)
 
-    def rides(self, hint: str) -> bool:
+    def may_send_inline(self, hint: str) -> bool:
         now = time.monotonic()
         with self._changed:
             recent = now - self._sent_at.get(hint, -QUIET) < QUIET
-            if not self._riding or recent or now < self._rides_from:
+            if not self._inline or recent or now < self._inline_from:
                 return False
             self._sent_at[hint] = now
-            # The statement replaces a hint that is about to be sent, which would take a connection of its own.
+            # The statement replaces a hint that is about to be sent, which would need a separate connection.
             later = {at for at in self._due.pop(hint, ()) if at > now + self._pause}
             if later:
                 self._due[hint] = later
             return True
 
-    def suspend_riding(self) -> None:
-        self._rides_from = time.monotonic() + NO_ROOM
+    def suspend_inline(self) -> None:
+        self._inline_from = time.monotonic() + NO_ROOM
 
-    def _comes_soon(self, hint: str, now: float) -> bool:
+    def _is_due_soon(self, hint: str, now: float) -> bool:
         return min(self._due.get(hint, ()), default=math.inf) <= now + self._pause
 
     def close(self) -> None:
@@ -182,10 +182,10 @@ class BackgroundBell:
         sent, about = list(hints), list(runs)
         self._calls.put(lambda: self._bell.ring_later(sent, about))
 
-    def rides(self, hint: str) -> bool:
+    def may_send_inline(self, hint: str) -> bool:
         return False
 
-    def suspend_riding(self) -> None:
+    def suspend_inline(self) -> None:
         pass
 
     def close(self) -> None:
@@ -200,4 +200,4 @@ class BackgroundBell:
 
 def open_bell(kind: str, notify: Send) -> Bell:
     """Return the bell for a doorbell setting; `notify` sends hints through Postgres."""
-    return SilentBell() if kind == "poll" else CoalescingBell(notify, riding=True)
+    return SilentBell() if kind == "poll" else CoalescingBell(notify, inline=True)

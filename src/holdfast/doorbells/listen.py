@@ -50,7 +50,7 @@ class NotifyListener:
                 await self._session(on_hints)
             except NotificationsBlocked as error:
                 if not self._said_deaf:
-                    emit("listener.deaf", error=str(error))
+                    emit("listener.blocked", error=str(error))
                     self._said_deaf = True
                 pause = DEAF_PAUSE
             except (psycopg.Error, OSError, TimeoutError) as error:

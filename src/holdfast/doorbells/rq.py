@@ -56,15 +56,15 @@ class RunRinger:
     def ring(self, rings: Sequence[Ring]) -> int:
         """Send messages for runs that have just become ready. Return how many were sent."""
         wanted = [ring for ring in rings[:ENOUGH_WAITING] if self._full_until.get(ring.queue, 0.0) <= monotonic()]
-        return self._guarded(lambda: self._leave(wanted)) if wanted else 0
+        return self._try_redis(lambda: self._enqueue(wanted)) if wanted else 0
 
     def ring_again(self, rings: Sequence[Ring]) -> int:
         """Send messages for runs that have none, in queues that have too few messages. Return how many were sent."""
-        return self._guarded(lambda: self._leave(self._silent(rings))) if rings else 0
+        return self._try_redis(lambda: self._enqueue(self._without_message(rings))) if rings else 0
 
     def may_sweep(self, seconds: float) -> bool:
         """Return whether this process should sweep now: one process does, every `seconds`."""
-        mine = self._guarded(lambda: self._redis.set("holdfast:sweep", 1, nx=True, px=max(1, int(seconds * 1000))))
+        mine = self._try_redis(lambda: self._redis.set("holdfast:sweep", 1, nx=True, px=max(1, int(seconds * 1000))))
         return bool(mine)
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class RunRinger:
 
         return Queue(name, connection=self._redis, serializer=SERIALIZER)
 
-    def _guarded(self, call: Any) -> int:
+    def _try_redis(self, call: Any) -> int:
         if self._backoff.active:
             return 0
         import redis
@@ -89,13 +89,13 @@ class RunRinger:
         self._backoff.succeeded()
         return int(answer or 0)
 
-    def _silent(self, rings: Sequence[Ring]) -> list[Ring]:
+    def _without_message(self, rings: Sequence[Ring]) -> list[Ring]:
         queues = list({ring.queue for ring in rings})
         with self._redis.pipeline(transaction=False) as pipeline:
             for queue in queues:
                 pipeline.llen(self._queue(queue).key)
             for ring in rings:
-                pipeline.exists(_mark(ring))
+                pipeline.exists(_marker_key(ring))
             answers = pipeline.execute()
         room = {queue: ENOUGH_WAITING - length for queue, length in zip(queues, answers, strict=False)}
         chosen = []
@@ -105,14 +105,14 @@ class RunRinger:
                 chosen.append(ring)
         return chosen
 
-    def _leave(self, rings: Sequence[Ring]) -> int:
+    def _enqueue(self, rings: Sequence[Ring]) -> int:
         for start in range(0, len(rings), AT_ONCE):
             by_queue = _by_queue(rings[start : start + AT_ONCE])
             with self._redis.pipeline(transaction=False) as pipeline:
                 for queue, of_queue in by_queue.items():
                     self._queue(queue).enqueue_many([self._message(ring) for ring in of_queue], pipeline=pipeline)
                     for ring in of_queue:
-                        pipeline.set(_mark(ring), 1, px=self._again_ms)
+                        pipeline.set(_marker_key(ring), 1, px=self._again_ms)
                 for queue in by_queue:
                     pipeline.llen(self._queue(queue).key)
                 lengths = pipeline.execute()[-len(by_queue) :]
@@ -140,7 +140,7 @@ class RunRinger:
         )
 
 
-def _mark(ring: Ring) -> str:
+def _marker_key(ring: Ring) -> str:
     return f"holdfast:rung:{ring.job_id}"
 
 

@@ -1,8 +1,8 @@
 """Convert statements for asyncpg: numbered parameters, and each value of the type that Postgres expects.
 
-Our statements have named parameters and pass ids, arrays and JSON as text, which psycopg leaves to Postgres to parse.
-asyncpg accepts for each parameter only values of the type that Postgres has inferred. So we ask Postgres for these
-types, once for each statement, and send text for a parameter of another type as text, with a cast.
+Our statements have named parameters and pass ids, arrays and JSON as text, which psycopg lets Postgres parse. asyncpg
+accepts only values of the type that Postgres has inferred for each parameter. So we ask Postgres for these types, once
+per statement, and cast the parameters that are passed as text but have another type.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def numbered(sql: str, casts: tuple[tuple[str, str], ...] = ()) -> Numbered:
     return Numbered(_PARAMETER.sub(placeholder, sql), tuple(order))
 
 
-# The types of the parameters that are not text, by statement. It grows with the number of statements.
+# The types of the parameters that are not text, with one entry per statement.
 _types: dict[str, Mapping[str, str]] = {}
 
 

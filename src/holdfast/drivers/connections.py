@@ -1,12 +1,12 @@
-"""Holdfast's own connections: opened with the settings of a session, waited for with a limit, and taken from pools.
+"""Holdfast's own connections: opened with the settings of a session, with a read timeout, and taken from pools.
 
 Behind a pooler in transaction mode a connection has no session of its own: the next client of the server process would
 inherit its settings, and its own next statement could run in another process. Such a connection is detected by
 `pg_backend_pid()`, which differs from the process id that the pooler reported when it accepted the connection. Then
-every transaction applies the same values (`begin`), no statement is prepared by name, and LISTEN is not used.
+every transaction applies the settings itself (`begin`), no statement is prepared by name, and LISTEN is not used.
 
 A Postgres process that is suspended keeps its sockets open, and its kernel acknowledges every packet: there is no
-error, and no timeout of the server or of TCP applies. So a connection measures how long it waits for a response.
+error, and no timeout of the server or of TCP applies. So a connection limits how long it waits for a response.
 
 After a restart of the server every connection of a pool is dead, and each would fail the call that uses it. The server
 sends a message before it closes a connection, so polling the socket detects this without a round trip.
@@ -25,6 +25,7 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from holdfast.domain.errors import ConfigurationError
+from holdfast.drivers.prepared import PreparedStatements
 from holdfast.drivers.sessions import RUN, Session, calls
 
 T = TypeVar("T")
@@ -43,9 +44,9 @@ KEEPALIVE: Mapping[str, Any] = {
 
 # Errors of the connection or the server, not of the caller.
 REFUSED = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
-LOOKS = 5
+STALE_CHECKS = 5
 
-# A task may compute for any time between two statements.
+# A task may compute for any length of time between two statements.
 _BEGIN_FOR_TASK = (
     b"begin isolation level read committed read write not deferrable; "
     b"set local idle_in_transaction_session_timeout = 0; select pg_catalog.pg_backend_pid()"
@@ -72,10 +73,14 @@ def bounded(waits: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any
 
 
 class OwnConnection(psycopg.Connection[Any]):
-    """A connection of Holdfast, in autocommit mode. `begin` starts its transactions if it goes through a pooler."""
+    """A connection that Holdfast opens, in autocommit mode. Behind a pooler, `begin` starts its transactions.
+
+    Otherwise it has a session of its own, in which it may prepare statements.
+    """
 
     session: Session | None = None
     begin: bytes | None = None
+    prepared: PreparedStatements | None = None
 
     @classmethod
     def connect(  # type: ignore[override]
@@ -87,6 +92,7 @@ class OwnConnection(psycopg.Connection[Any]):
             _check_encoding(connection)
             row = connection.execute(_setting_up(connection, session, pooler)).fetchone()
             connection.begin = _adopt(connection, session, pooler, row)
+            connection.prepared = _preparing(connection)
         except BaseException:
             connection.close()
             raise
@@ -136,10 +142,11 @@ class OwnConnection(psycopg.Connection[Any]):
 
 
 class AsyncOwnConnection(psycopg.AsyncConnection[Any]):
-    """The same, asynchronous."""
+    """The asynchronous version of OwnConnection."""
 
     session: Session | None = None
     begin: bytes | None = None
+    prepared: PreparedStatements | None = None
 
     @classmethod
     async def connect(  # type: ignore[override]
@@ -151,6 +158,7 @@ class AsyncOwnConnection(psycopg.AsyncConnection[Any]):
             _check_encoding(connection)
             cursor = await connection.execute(_setting_up(connection, session, pooler))
             connection.begin = _adopt(connection, session, pooler, await cursor.fetchone())
+            connection.prepared = _preparing(connection)
         except BaseException:
             await connection.close()
             raise
@@ -194,7 +202,7 @@ def _check_encoding(connection: psycopg.Connection[Any] | psycopg.AsyncConnectio
     found = connection.info.parameter_status("server_encoding")
     if found is not None and found != ENCODING:
         raise ConfigurationError(
-            f"the database {connection.info.dbname!r} has the encoding {found}, which cannot store all characters; "
+            f"the database {connection.info.dbname!r} uses the encoding {found}, which cannot store all characters; "
             f"Holdfast needs {ENCODING}. Create another: create database ... encoding '{ENCODING}' template template0"
         )
 
@@ -226,6 +234,10 @@ def _adopt(
     return session.begin(connection.info.server_version)
 
 
+def _preparing(connection: OwnConnection | AsyncOwnConnection) -> PreparedStatements | None:
+    return None if connection.pooled or connection.prepare_threshold is None else PreparedStatements(connection)
+
+
 def _has_something_to_read(descriptor: int) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
@@ -251,8 +263,8 @@ class OwnPool(ConnectionPool[OwnConnection]):
 @contextmanager
 def fresh(pool: ConnectionPool[OwnConnection]) -> Iterator[OwnConnection]:
     """Take a connection. If the server has closed it, discard all idle connections and open a new one."""
-    for left in reversed(range(LOOKS)):
-        # Its own context would commit, which costs time in psycopg: our drivers end what they begin.
+    for left in reversed(range(STALE_CHECKS)):
+        # Not as a context manager: it would commit, which costs time, and our drivers end what they begin.
         connection = pool.getconn()
         try:
             if not (left and connection.is_stale()):
@@ -266,8 +278,8 @@ def fresh(pool: ConnectionPool[OwnConnection]) -> Iterator[OwnConnection]:
 
 @asynccontextmanager
 async def fresh_async(pool: AsyncConnectionPool[AsyncOwnConnection]) -> AsyncIterator[AsyncOwnConnection]:
-    """Do the same asynchronously."""
-    for left in reversed(range(LOOKS)):
+    """The asynchronous version of `fresh`."""
+    for left in reversed(range(STALE_CHECKS)):
         async with pool.connection() as connection:
             if not (left and await connection.is_stale()):
                 yield connection

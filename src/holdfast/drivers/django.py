@@ -1,9 +1,9 @@
 """Operations on Django's own connection, in its transaction.
 
-Django's cursors write parameters into the text of a statement, and Postgres plans each one anew. That is right for a
-connection that lives as long as a request. On one that lasts, statements are prepared instead, which halves the
-server's part of an `enqueue`: after a few of ours, the connection is known to last, and one question tells whether it
-leads to one server process or to a pooler, behind which nothing may be prepared.
+Django's cursors interpolate parameters into the statement, and Postgres plans each statement anew. That is right for a
+connection that is closed after each request. On a persistent connection, statements are prepared instead, which halves
+the server's share of an `enqueue`. A connection counts as persistent after a few of our statements. One query then
+determines whether it goes to a single server process or through a pooler, where nothing may be prepared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.sql.statement import Op, Rows, Statement
 
 T = TypeVar("T")
 
-# Uses of a connection after which its statements are prepared; one behind a pooler is counted as `_NEVER`.
+# Statements are prepared after this many uses of a connection; `_NEVER` marks one behind a pooler.
 PREPARE_AFTER = 5
 _NEVER = -1
 _uses: WeakKeyDictionary[psycopg.Connection[Any], int] = WeakKeyDictionary()
@@ -33,7 +33,7 @@ def run(connection: Any, op: Op[T], *, prepare: bool = False) -> T:
     """Run an operation on one of `django.db.connections`, in its current transaction.
 
     Outside `atomic()`, an operation with several statements gets a transaction. With `prepare`, statements are prepared
-    on a connection that lasts.
+    on a persistent connection.
     """
     if connection.vendor != "postgresql":
         raise ConfigurationError(
@@ -42,15 +42,15 @@ def run(connection: Any, op: Op[T], *, prepare: bool = False) -> T:
         )
     with ExitStack() as stack:
         cursor = stack.enter_context(connection.cursor())
-        # A log of queries, with DEBUG for instance, needs Django's cursor, which knows the text with its parameters.
-        if prepare and not connection.queries_logged and _is_lasting(connection.connection):
+        # Query logging, for instance with DEBUG, needs Django's cursor, which knows the text with its parameters.
+        if prepare and not connection.queries_logged and _is_persistent(connection.connection):
             cursor.cursor = PreparingCursor(connection.connection, row_factory=tuple_row)
 
         def execute(statement: Statement[Any]) -> Rows:
             if statement.together and not connection.in_atomic_block and connection.get_autocommit():
                 stack.enter_context(transaction.atomic(using=connection.alias))
             cursor.execute(statement.sql, statement.params)
-            # What `cursor.description is not None` says, without building the description.
+            # The same as `cursor.description is not None`, without building the description.
             result = cursor.cursor.pgresult
             found: Rows = cursor.fetchall() if result is not None and result.nfields else ()
             return found
@@ -59,7 +59,7 @@ def run(connection: Any, op: Op[T], *, prepare: bool = False) -> T:
 
 
 class PreparingCursor(psycopg.Cursor[Any]):
-    """Prepares its statements, on a connection that prepares none otherwise."""
+    """Prepares its statements, on a connection that does not prepare any others."""
 
     def execute(self, *args: Any, **kwargs: Any) -> Any:
         connection = self.connection
@@ -68,7 +68,7 @@ class PreparingCursor(psycopg.Cursor[Any]):
         try:
             return super().execute(*args, **kwargs)
         except psycopg.errors.InvalidSqlStatementName:
-            # The site's own code deallocated what was prepared. Outside a transaction, nothing else was lost.
+            # The site's own code has deallocated the statement. Outside a transaction, nothing else is lost.
             _uses[connection] = _NEVER
             if connection.info.transaction_status != TransactionStatus.IDLE:
                 raise
@@ -77,8 +77,8 @@ class PreparingCursor(psycopg.Cursor[Any]):
             connection.prepare_threshold = before
 
 
-def _is_lasting(connection: psycopg.Connection[Any]) -> bool:
-    """Whether this connection has been used often enough to prepare statements, and leads to one server process."""
+def _is_persistent(connection: psycopg.Connection[Any]) -> bool:
+    """Whether this connection has been used often enough to prepare statements, and has its own server process."""
     uses = _uses.get(connection, 0)
     if uses > PREPARE_AFTER:
         return True

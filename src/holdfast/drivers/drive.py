@@ -1,4 +1,4 @@
-"""The two loops that carry statements to a database and rows back into an operation."""
+"""The two loops that send an operation's statements to a database and pass the rows back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def drive(op: Op[T], execute: Execute) -> T:
 
 
 async def drive_async(op: Op[T], execute: ExecuteAsync) -> T:
-    """The same, awaiting."""
+    """The asynchronous version of `drive`."""
     resume: Callable[[], Statement[Any]] = partial(next, op)
     while True:
         try:

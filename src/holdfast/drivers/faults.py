@@ -21,7 +21,7 @@ class Fault(Enum):
     BUSY = "busy"
     """Another session holds a lock, or won a race. The same statement may succeed in a moment."""
     UNAVAILABLE = "unavailable"
-    """The connection or the server as a whole. Nothing is wrong with what was sent; a new connection may help."""
+    """The connection, or the server as a whole, failed. The statement is not at fault; a new connection may help."""
     REFUSED = "refused"
     """The server refused this statement for another reason: a privilege, a missing table, a broken row."""
 
@@ -55,7 +55,7 @@ TAKES_NO_WRITES = "accepts no writes: it is a standby or read-only"
 
 
 def is_read_only(error: BaseException) -> bool:
-    """Whether the server rejected a write because it takes none: it is a standby, or the transaction is read-only."""
+    """Whether the server rejected a write because it accepts none: it is a standby, or the transaction is read-only."""
     return getattr(error, "sqlstate", None) == READ_ONLY_STATE
 
 

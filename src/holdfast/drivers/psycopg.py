@@ -18,19 +18,43 @@ from holdfast.sql.statement import Op, Row, Rows, Statement
 
 T = TypeVar("T")
 
-# What Postgres refuses because of others who were busy at the same time; asking again is all there is to do.
-RACES = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+# Conflicts with concurrent transactions, which can only be resolved by a retry.
+# A prepared statement that the server no longer has is prepared again.
+RACES = (
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.InvalidSqlStatementName,
+)
 TRANSIENT = (*RACES, psycopg.errors.LockNotAvailable)
 TRIES = 5
-# A libpq before 14 cannot.
+# libpq before version 14 has no pipeline mode.
 PIPELINES = psycopg.Pipeline.is_supported()
 
 
-def fetched(cursor: psycopg.Cursor[Row], statement: Statement[Any]) -> Rows:
-    """Execute a statement and return its rows."""
-    cursor.execute(statement.sql, statement.params)
-    # What `cursor.description is not None` says, without building the description.
-    return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else ()
+def fetch(connection: psycopg.Connection[Any], statement: Statement[Any]) -> Rows:
+    """Execute a statement with a cursor and return its rows."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(statement.sql, statement.params)
+        # The same as `cursor.description is not None`, without building the description.
+        return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else ()
+
+
+def fetch_by_name(connection: psycopg.Connection[Any], statement: Statement[Any]) -> Rows:
+    """Execute a statement by name if the connection has prepared it, and otherwise with a cursor."""
+    if isinstance(connection, OwnConnection) and connection.prepared is not None:
+        waits = connection.prepared.execute(statement)
+        if waits is not None:
+            with connection.lock:
+                rows: Rows = connection.wait(waits)
+                return rows
+    return fetch(connection, statement)
+
+
+def prepare(connection: psycopg.Connection[Any]) -> None:
+    """Prepare the statements that this connection, which has no open transaction, has executed often."""
+    if isinstance(connection, OwnConnection) and connection.prepared is not None and connection.prepared.wanted:
+        with connection.lock:
+            connection.wait(connection.prepared.prepare_wanted())
 
 
 def is_idle(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
@@ -43,12 +67,12 @@ def run(connection: psycopg.Connection[Any], op: Op[T]) -> T:
 
     On an autocommit connection outside a transaction, an operation with several statements gets a transaction.
     """
-    with ExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
+    with ExitStack() as stack:
 
         def execute(statement: Statement[Any]) -> Rows:
             if statement.together and connection.autocommit and is_idle(connection):
                 stack.enter_context(connection.transaction())
-            return fetched(cursor, statement)
+            return fetch(connection, statement)
 
         return drive(op, execute)
 
@@ -71,16 +95,17 @@ def transaction(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 
 def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) -> T:
-    """Drive an operation on an autocommit connection of one's own, again if others were in its way.
+    """Run an operation on one of our own autocommit connections, and retry it after a conflict.
 
-    Statements commit by themselves until one says that the rest belongs together. Behind a pooler each of them has a
-    transaction that sets what a session of ours would have set, and nothing is pipelined.
+    Each statement commits by itself, up to the first that is marked `together`: that one and the rest share a
+    transaction. Behind a pooler, every transaction applies our session settings, and nothing is pipelined.
     """
     pooled = isinstance(connection, OwnConnection) and connection.begin is not None
     sent: list[tuple[psycopg.Cursor[Row], list[Row]]] = []
     for left in reversed(range(TRIES)):
         try:
-            with ExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
+            with ExitStack() as stack:
+                prepare(connection)
                 sent.clear()
 
                 def execute(statement: Statement[Any]) -> Rows:
@@ -91,9 +116,9 @@ def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) 
                             stack.enter_context(transaction(connection))
                         elif pooled:
                             with transaction(connection):
-                                return fetched(cursor, statement)
+                                return fetch_by_name(connection, statement)
                     if not connection.pgconn.pipeline_status:
-                        return fetched(cursor, statement)
+                        return fetch_by_name(connection, statement)
                     later: list[Row] = []
                     asked = connection.cursor(row_factory=tuple_row)
                     sent.append((asked.execute(statement.sql, statement.params), later))

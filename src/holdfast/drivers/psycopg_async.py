@@ -19,18 +19,42 @@ from holdfast.sql.statement import Op, Row, Rows, Statement
 T = TypeVar("T")
 
 
+async def fetch(connection: psycopg.AsyncConnection[Any], statement: Statement[Any]) -> Rows:
+    """Execute a statement with a cursor and return its rows."""
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(statement.sql, statement.params)
+        return await cursor.fetchall() if cursor.description else ()
+
+
+async def fetch_by_name(connection: psycopg.AsyncConnection[Any], statement: Statement[Any]) -> Rows:
+    """Execute a statement by name if the connection has prepared it, and otherwise with a cursor."""
+    if isinstance(connection, AsyncOwnConnection) and connection.prepared is not None:
+        waits = connection.prepared.execute(statement)
+        if waits is not None:
+            async with connection.lock:
+                rows: Rows = await connection.wait(waits)
+                return rows
+    return await fetch(connection, statement)
+
+
+async def prepare(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Prepare the statements that this connection, which has no open transaction, has executed often."""
+    if isinstance(connection, AsyncOwnConnection) and connection.prepared is not None and connection.prepared.wanted:
+        async with connection.lock:
+            await connection.wait(connection.prepared.prepare_wanted())
+
+
 async def run(connection: psycopg.AsyncConnection[Any], op: Op[T]) -> T:
     """Run an operation on this connection, in its current transaction.
 
     On an autocommit connection outside a transaction, an operation with several statements gets a transaction.
     """
-    async with AsyncExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
+    async with AsyncExitStack() as stack:
 
         async def execute(statement: Statement[Any]) -> Rows:
             if statement.together and connection.autocommit and is_idle(connection):
                 await stack.enter_async_context(connection.transaction())
-            await cursor.execute(statement.sql, statement.params)
-            return await cursor.fetchall() if cursor.description else ()
+            return await fetch(connection, statement)
 
         return await drive_async(op, execute)
 
@@ -56,18 +80,19 @@ async def transact(
     several: bool = False,
     again_if_locked: bool = True,
 ) -> T:
-    """Drive an operation on an autocommit connection of one's own, again if others were in its way.
+    """Run an operation on one of our own autocommit connections, and retry it after a conflict.
 
-    Statements commit by themselves until one says that the rest belongs together; with `several`, all of them share a
-    transaction. Behind a pooler each transaction sets what a session of ours would have set, and nothing is pipelined.
-    A lock that could not be had in time is raised unless `again_if_locked`.
+    Each statement commits by itself, up to the first that is marked `together`: that one and the rest share a
+    transaction; with `several`, all of them do. Behind a pooler, every transaction applies our session settings, and
+    nothing is pipelined. A lock timeout is raised instead of retried unless `again_if_locked` is set.
     """
     transient = TRANSIENT if again_if_locked else RACES
     pooled = isinstance(connection, AsyncOwnConnection) and connection.begin is not None
     sent: list[tuple[psycopg.AsyncCursor[Row], list[Row]]] = []
     for left in reversed(range(TRIES)):
         try:
-            async with AsyncExitStack() as stack, connection.cursor(row_factory=tuple_row) as cursor:
+            async with AsyncExitStack() as stack:
+                await prepare(connection)
                 sent.clear()
 
                 async def execute(statement: Statement[Any]) -> Rows:
@@ -78,9 +103,9 @@ async def transact(
                             await stack.enter_async_context(transaction(connection))
                         elif pooled:
                             async with transaction(connection):
-                                return await fetch(statement)
+                                return await fetch_by_name(connection, statement)
                     if not connection.pgconn.pipeline_status:
-                        return await fetch(statement)
+                        return await fetch_by_name(connection, statement)
                     later: list[Row] = []
                     asked = connection.cursor(row_factory=tuple_row)
                     sent.append((await asked.execute(statement.sql, statement.params), later))
@@ -89,10 +114,6 @@ async def transact(
                             rows.extend(await one.fetchall())
                         sent.clear()
                     return later
-
-                async def fetch(statement: Statement[Any]) -> Rows:
-                    await cursor.execute(statement.sql, statement.params)
-                    return await cursor.fetchall() if cursor.description else ()
 
                 if several:
                     await stack.enter_async_context(transaction(connection))

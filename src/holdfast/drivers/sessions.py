@@ -1,4 +1,4 @@
-"""Sessions: the settings that Holdfast's own connections apply, whatever the role, the database and the server set.
+"""Sessions: the settings that Holdfast's own connections apply, overriding those of role, database and server.
 
 A role may have another isolation level, read-only transactions, another time zone or no lock timeout, and a server with
 default settings compiles expensive plans. Our statements are written for one set of values, so a connection sets all of
@@ -22,7 +22,7 @@ _FIXED: Mapping[str, str] = {
     "intervalstyle": "postgres",
     "extra_float_digits": "1",
     "standard_conforming_strings": "on",
-    # Nulls in array parameters, and names as the schema check expects them.
+    # Nulls in array parameters, and names quoted only where necessary, as the schema check expects them.
     "array_nulls": "on",
     "quote_all_identifiers": "off",
     # Short statements gain nothing from compiled plans. With the settings below, estimated costs are so high that a
@@ -32,10 +32,10 @@ _FIXED: Mapping[str, str] = {
     "idle_session_timeout": "0",
 }
 
-# Small hot tables get plans that read or sort all of them, and a prepared statement keeps such a plan when they have
-# grown: a claim of 500 from 16,000 took 14 ms instead of 5. With these, only reading by key is left to choose. A plan
-# made for the values at hand compares each of 500 results with each lease, which takes ten times as long; generic ones
-# are as good from the first execution on, whether statements are prepared or not.
+# While hot tables are small, the planner scans or sorts them completely, and a prepared statement keeps such a plan
+# when they have grown: claiming 500 of 16,000 runs took 14 ms instead of 5. With these settings, only access by key is
+# left. A custom plan compares each of 500 results with each lease, which takes ten times as long; generic plans are
+# good from the first execution on, whether statements are prepared or not.
 _BY_KEY: Mapping[str, str] = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -51,7 +51,7 @@ _BY_KEY: Mapping[str, str] = {
 class Session:
     """The settings of one use of the database. Times are in seconds.
 
-    `read_timeout` is how long the connection waits for a response before it gives up; None leaves that to its user.
+    `read_timeout` is how long the connection waits for a response before it gives up; None leaves that to the caller.
     `by_key` restricts plans to those that read by key.
     """
 
@@ -89,7 +89,7 @@ class Session:
 CLIENT = Session("client", read_timeout=40.0)
 # A caller of the API gets a response within about ten seconds, even if it is an error.
 API = Session("api", lock_timeout=1.0, statement_timeout=6.0, read_timeout=7.0)
-# Losing a notification in a server crash does no harm: no connection is left that could receive it.
+# A notification may be lost in a server crash: no connection is left that could receive it.
 API_BELL = Session("api", statement_timeout=6.0, read_timeout=7.0, synchronous=False)
 LISTENER = Session("listener", statement_timeout=5.0)
 SWEEP = Session("sweep", statement_timeout=10.0, read_timeout=15.0)

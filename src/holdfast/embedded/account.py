@@ -18,7 +18,7 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.embedded import launch
 from holdfast.embedded.places import Places
 
-# An id that distributions do not use: unlike that of `nobody`, no other program shares it.
+# An id that distributions do not use: unlike the id of `nobody`, it is not shared with other programs.
 SERVER_UID = 60832
 
 

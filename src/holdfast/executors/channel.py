@@ -1,8 +1,8 @@
 """The channel between a worker and a child process, and the messages that it carries.
 
 A frame is a JSON list of messages; many messages share a frame when runs are tiny. A message is a list that begins
-with its kind. Any transport that delivers frames completely and in order will do: the process executor uses a socket
-pair, where four bytes with the length of a frame precede it.
+with its kind. Any transport works that delivers frames completely and in order: the process executor uses a socket
+pair, where each frame is preceded by its length in four bytes.
 
     to the child    settings  modules, limits, how to open a run's own transaction; always first
                     runs      the worker's id, the index of the first run, and the runs
@@ -38,7 +38,7 @@ _LENGTH = struct.Struct("!I")
 
 
 class Channel(Protocol):
-    """The child's end. Threads of the child share it: one receives, and senders take turns by a lock of their own."""
+    """The child's end. Threads of the child share it: one of them receives, and senders use their own lock."""
 
     def send(self, messages: Sequence[Any]) -> None:
         """Send one frame. Raise OSError if the worker is gone."""
@@ -57,10 +57,10 @@ class WorkerChannel(Protocol):
         """Send one frame without waiting. Do nothing before the channel is open and after it is closed."""
 
     def receive_rest(self) -> None:
-        """Receive what a child that is dead had sent."""
+        """Receive everything that a dead child had sent."""
 
     def close(self) -> None:
-        """Close the channel once everything is sent. A child that is idle then exits."""
+        """Close the channel once everything is sent. An idle child then exits."""
 
     def abort(self) -> None:
         """Close the channel at once."""
@@ -72,7 +72,7 @@ def frame(messages: Sequence[Any]) -> bytes:
 
 
 class Unframer:
-    """Puts frames together from the pieces that arrive."""
+    """Assembles frames from the data that arrives."""
 
     def __init__(self) -> None:
         self._data = bytearray()

@@ -49,7 +49,7 @@ class Child:
         self._runner: Any = None
         self._interrupted = False
         self._retiring = False
-        # As the user's modules left them: a run that replaces them does so only for itself.
+        # As the user's modules set them: a run that replaces them affects only itself.
         self._streams = sys.stdout, sys.stderr
         threading.Thread(target=self._receive, name="holdfast-link", daemon=True).start()
         # Count this thread, so that it is not mistaken for one that a run left behind.
@@ -179,8 +179,7 @@ class Child:
                 self._link.respond(kind, number, content)
 
     def _stop(self, ref: tuple[str, int], request: LeaseRequest) -> None:
-        # First for a run that has not begun, then for one that runs, so that a run that is about to begin is not
-        # missed.
+        # In this order, so that a run that is just beginning is not missed.
         self._requests[ref] = request
         context = self._current
         if context is not None and context.ref == ref:

@@ -18,17 +18,17 @@ from holdfast.executors.channel import received_run
 from holdfast.executors.spawning import Spawned
 from holdfast.observe import emit
 
-# A run that was asked to stop and does not is interrupted after this part of the grace, and killed at its end.
+# A run that ignores a request to stop is interrupted after this fraction of the grace period, and killed at its end.
 INTERRUPT_AFTER = 0.2
 # A cancelled run that does not stop is killed, so that it has ended within five seconds.
 TIMEOUT_GRACE, CANCEL_GRACE = 5.0, 4.0
 # Runs that have waited this long behind a run that turned out to be long are withdrawn.
-BEHIND = 0.02
+WITHDRAW_AFTER = 0.02
 # A child that has not responded for this long may be stuck: runs that it has not begun are taken from it.
 ANSWER_WITHIN = 1.0
-# How much one look may add to the time that a child made no progress: a worker that did not look was suspended itself.
-LOOK_COUNTS = 0.25
-# How many failed runs a child remembers, so that it does not get their next attempts.
+# The most that one check adds to the time without progress: if more time has passed, the worker itself was suspended.
+STALL_STEP = 0.25
+# How many failed runs are remembered per child, so that it does not get their next attempts.
 FAILURES_KEPT = 10_000
 
 
@@ -54,10 +54,11 @@ class Stop:
 
 
 class ChildSlot:
-    """Assigns runs to one child and enforces their limits. What happens is reported through the callbacks:
+    """Assigns runs to one child, enforces their limits, and reports events through callbacks.
 
-    `ended` and `late` get results, the latter after the child was abandoned; `unbegun` and `dropped` get runs that have
-    not begun, the latter when the child died; `asked` gets questions and readiness; `left` the exit code.
+    `ended` and `late` receive results, the latter after the child was abandoned; `unbegun` and `dropped` receive runs
+    that have not begun, the latter when the child has died; `asked` receives questions and readiness, `left` the exit
+    code.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class ChildSlot:
         self._extensions: dict[AttemptRef, float] = {}
         self._withdrawing_since: float | None = None
         self._revoked_at: float | None = None
-        self._looked_at = 0.0
+        self._checked_at = 0.0
         self._seen: tuple[int, int, int] | None = None
         self._stalled_for = 0.0
         self._closed = False
@@ -94,7 +95,7 @@ class ChildSlot:
         self.ready = False
         self.leaving = False
         self.abandoned = False
-        self.complaint: str | None = None
+        self.start_error: str | None = None
         self.performed = 0
         self.child = Spawned(context, limits, self._receive, self._die)
 
@@ -109,7 +110,7 @@ class ChildSlot:
         if not self._given:
             return True
         current = self.current()
-        return not self._stalled_for if current is None else now - current.began_at < BEHIND
+        return not self._stalled_for if current is None else now - current.began_at < WITHDRAW_AFTER
 
     @property
     def load(self) -> int:
@@ -143,7 +144,7 @@ class ChildSlot:
         return any(claim.run_id == ref.run_id and claim.number == ref.number for claim in self._given.values())
 
     def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
-        """Ask an attempt to stop; `look_after` enforces the request."""
+        """Ask an attempt to stop; `check` enforces the request."""
         if ref not in self._stops:
             self._stops[ref] = Stop(request)
             self.child.channel.send([["stop", ref.run_id, ref.number, *request]])
@@ -154,7 +155,7 @@ class ChildSlot:
             self._withdrawing_since = monotonic()
             self.child.channel.send([["withdraw"]])
 
-    def look_after(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Enforce time limits, kill runs that do not stop, move runs behind a long one, and replace a stuck child."""
         self._measure_stall(now)
         current = self.current()
@@ -170,7 +171,7 @@ class ChildSlot:
         stop = self._stops.get(ref)
         if stop is not None:
             self._enforce(stop, now - max(stop.asked_at, current.began_at))
-        if running_for > BEHIND:
+        if running_for > WITHDRAW_AFTER:
             self.withdraw()
         if running_for > ANSWER_WITHIN:
             self.child.receive_kept()
@@ -180,9 +181,9 @@ class ChildSlot:
     def _measure_stall(self, now: float) -> None:
         """Measure how long the child has neither begun nor ended a run."""
         seen = (self.child.state.get()[0], len(self._given), self._next)
-        self._stalled_for = self._stalled_for + min(now - self._looked_at, LOOK_COUNTS) if seen == self._seen else 0.0
+        self._stalled_for = self._stalled_for + min(now - self._checked_at, STALL_STEP) if seen == self._seen else 0.0
         self._seen = seen
-        self._looked_at = now
+        self._checked_at = now
 
     def _replace(self, why: str) -> None:
         """Kill a child that is stuck between runs. Its runs have not begun, and go to other children."""
@@ -194,14 +195,14 @@ class ChildSlot:
     def _revoke(self, now: float) -> None:
         """Take back runs that have not begun from a child that does not respond, for instance if a run holds the GIL.
 
-        The state keeps them from beginning. What the child may have written to it just before is visible by the next
-        look. The child is not used again, because it may be about to begin a run that was taken from it.
+        The shared state keeps them from beginning. If the child has just written to it, the next check sees that. The
+        child is not used again, because it may be about to begin a run that was taken from it.
         """
         index, _ = self.child.state.get()
         if self._revoked_at is None:
             self._revoked_at = now
             self.child.state.revoke(index + 1)
-        elif now - self._revoked_at >= BEHIND:
+        elif now - self._revoked_at >= WITHDRAW_AFTER:
             self.leaving = True
             self._take(at for at in list(self._given) if at > index)
 
@@ -213,7 +214,7 @@ class ChildSlot:
         self._leave_if_done()
 
     def _wanted(self, unbegun: list[Claim]) -> list[Claim]:
-        """Return the runs that have not begun and go to other children: all that were not cancelled in the meantime."""
+        """Return the runs to pass to other children: those that were not cancelled in the meantime."""
         stops = [(claim, stop) for claim in unbegun if (stop := self._stops.pop(claim.ref, None)) is not None]
         if stops:
             self._ended([Ended(claim, stopped_by(stop.request, 0.0)) for claim, stop in stops])
@@ -238,15 +239,15 @@ class ChildSlot:
         own = _limit(claim.policy)
         return own if own is not None else self._context.limits.timeout
 
-    def next_look(self, now: float) -> float:
-        """Return the seconds until `look_after` may have something to do."""
+    def next_check(self, now: float) -> float:
+        """Return the seconds until `check` may have something to do."""
         current = self.current()
         if current is None:
-            return BEHIND if self._given else 1.0
+            return WITHDRAW_AFTER if self._given else 1.0
         if current.claim.ref in self._stops:
             return 0.05
         limit = self._limit_of(current.claim)
-        wait = 1.0 if len(self._given) == 1 else BEHIND
+        wait = 1.0 if len(self._given) == 1 else WITHDRAW_AFTER
         if limit is not None:
             wait = min(wait, current.began_at + limit + self._extensions.get(current.claim.ref, 0.0) - now)
         return max(wait, 0.005)
@@ -279,8 +280,8 @@ class ChildSlot:
             case ["ready"]:
                 self.ready = True
                 self._asked(self, message)
-            case ["broken", complaint]:
-                self.complaint = complaint
+            case ["broken", start_error]:
+                self.start_error = start_error
             case ["retire", why]:
                 emit("child.replaced", pid=self.child.pid, reason=why)
                 self.leaving = True
@@ -311,7 +312,7 @@ class ChildSlot:
     def _withdrawn(self, indexes: list[int]) -> None:
         self._withdrawing_since = None
         if self._revoked_at is not None and not self.leaving:
-            # The child responds after all, before any run was taken from it.
+            # The child did respond before any run was taken from it.
             self._revoked_at = None
             self.child.state.revoke(None)
         self._take(indexes)
@@ -342,7 +343,7 @@ class ChildSlot:
         return Failed(error, reason=ReasonCode.CRASH, exit_code=code, elapsed=elapsed)
 
     def retire(self) -> None:
-        """Dismiss an idle child; another one takes its slot."""
+        """Make an idle child exit, so that a new one can replace it."""
         self.leaving = True
         if not self._closed:
             self._closed = True

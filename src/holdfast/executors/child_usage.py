@@ -1,8 +1,8 @@
 """Limits of a child process: when it should be replaced.
 
 A run can leave its process in a state in which later runs fail through no fault of their own, because memory,
-descriptors or threads are exhausted. A child therefore checks itself between runs, rarely enough to cost nothing, and
-immediately after a failure, and asks to be replaced.
+descriptors or threads are exhausted. A child therefore checks itself between runs, too rarely to cost anything, and
+immediately after a failure, and asks to be replaced if necessary.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from time import monotonic
 
 from holdfast.domain.execution import ChildLimits
 
-WEIGH_EVERY = 1.0
-COUNT_EVERY = 0.02
+CHECK_MEMORY_EVERY = 1.0
+CHECK_COUNTS_EVERY = 0.02
 MOST_THREADS = 100
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -30,20 +30,20 @@ class ChildUsage:
     def __init__(self, limits: ChildLimits) -> None:
         now = monotonic()
         self._limits = limits
-        self._began_at = self._weighed_at = self._counted_at = now
+        self._began_at = self._memory_checked_at = self._counted_at = now
         self._memory = memory()
         self._descriptors = descriptors()
-        self._most_descriptors = self._descriptors + _spare(limits.descriptors, self._descriptors)
+        self._most_descriptors = self._descriptors + _descriptors_left(limits.descriptors, self._descriptors)
         self._threads = self._threads_before = threading.active_count()
         self._suspicion: str | None = None
-        self._look_now = False
+        self._check_now = False
 
     def failed(self, error: BaseException) -> None:
         """Record that a run failed: check the process before the next run."""
-        self._look_now = True
+        self._check_now = True
         if is_exhaustion(error):
             self._suspicion = (
-                f"a run failed because it ran out of memory, descriptors or threads ({type(error).__name__})"
+                f"a run failed because it ran out of memory, file descriptors or threads ({type(error).__name__})"
             )
         elif threading.active_count() > self._threads_before:  # at the last count
             self._suspicion = "a run that failed left threads behind"
@@ -52,25 +52,25 @@ class ChildUsage:
 
     def check(self, now: float) -> str | None:
         """Return the reason to replace this process, or None."""
-        if now - self._counted_at < COUNT_EVERY and not self._look_now:
+        if now - self._counted_at < CHECK_COUNTS_EVERY and not self._check_now:
             return None
         self._counted_at = now
-        weigh = self._look_now or now - self._weighed_at >= WEIGH_EVERY
-        self._look_now = False
-        found = self._suspicion or self._count()
-        if found is None and weigh:
-            self._weighed_at = now
-            found = self._weigh(now)
+        check_memory = self._check_now or now - self._memory_checked_at >= CHECK_MEMORY_EVERY
+        self._check_now = False
+        found = self._suspicion or self._check_counts()
+        if found is None and check_memory:
+            self._memory_checked_at = now
+            found = self._check_memory(now)
         return found
 
-    def _count(self) -> str | None:
+    def _check_counts(self) -> str | None:
         self._threads_before = threading.active_count()
         open_now = descriptors()
         if open_now > self._most_descriptors:
-            return f"it has {open_now} open descriptors, up from {self._descriptors} at its start"
+            return f"it has {open_now} open file descriptors, up from {self._descriptors} at its start"
         return None
 
-    def _weigh(self, now: float) -> str | None:
+    def _check_memory(self, now: float) -> str | None:
         grown = memory() - self._memory
         if grown > self._limits.memory:
             return f"its memory grew by {grown} bytes"
@@ -146,7 +146,7 @@ def has_processes() -> bool:
     return bool(alive(children(os.getpid())))
 
 
-def _spare(wanted: int, used: int) -> int:
+def _descriptors_left(wanted: int, used: int) -> int:
     """Return how many more descriptors may be opened: the configured number, at most half of the system's limit."""
     import resource
 

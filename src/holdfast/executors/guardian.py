@@ -1,4 +1,4 @@
-"""The guardian of a child: the process that a worker starts, and the parent of the one that runs user code.
+"""The guardian of a child: the process that a worker starts, and the parent of the process that runs user code.
 
     worker ── guardian ── runner ── whatever user code starts
 
@@ -23,8 +23,8 @@ from holdfast.executors.raw_output import RawOutput, write_to
 from holdfast.executors.shared_state import SharedState
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-# The kernel reports the worker's death at once; on systems where it cannot, this is how often to check.
-LOOK_EVERY = 0.5
+# How often to check whether the worker is alive on systems whose kernel does not report its death.
+CHECK_EVERY = 0.5
 END_WITHIN = 5.0
 PAUSE = 0.005
 
@@ -99,11 +99,11 @@ def _wait(runner: int, worker: int, output: RawOutput | None) -> int:
 def _pass_on(signals: int, output: RawOutput | None) -> None:
     """Wait for a signal or until the next check, forwarding raw output in the meantime."""
     if output is not None and output.waiting:
-        if select.select([signals], [2], [], LOOK_EVERY)[1]:
+        if select.select([signals], [2], [], CHECK_EVERY)[1]:
             output.write()
     elif output is None or not output.open:
-        select.select([signals], [], [], LOOK_EVERY)
-    elif output.source in select.select([signals, output.source], [], [], LOOK_EVERY)[0]:
+        select.select([signals], [], [], CHECK_EVERY)
+    elif output.source in select.select([signals, output.source], [], [], CHECK_EVERY)[0]:
         output.read()
 
 

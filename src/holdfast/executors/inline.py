@@ -27,8 +27,8 @@ from holdfast.executors.task_threads import AsyncThread, Running, SyncThread, Ta
 T = TypeVar("T")
 
 MOST = 2000
-LOOK_EVERY = 0.2
-# Runs compute in a thread of the worker process, whose loop would otherwise wait 5 ms for the interpreter each time.
+CHECK_EVERY = 0.2
+# Runs share the interpreter with the worker's loop, which would otherwise wait up to 5 ms for the GIL each time.
 SWITCH_SECONDS = 0.001
 
 
@@ -47,7 +47,7 @@ class InlineExecutor:
         self._is_async: dict[str, bool] = {}
         self._sync: SyncThread | None = None
         self._async: AsyncThread | None = None
-        self._look: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
 
     async def open(self, context: ExecutorContext) -> None:
         sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
@@ -69,8 +69,8 @@ class InlineExecutor:
             threads.add(thread)
         for thread in threads:
             thread.wake()
-        if self._look is None:
-            self._look = self._loop.call_later(LOOK_EVERY, self._look_after)
+        if self._check_timer is None:
+            self._check_timer = self._loop.call_later(CHECK_EVERY, self._check_limits)
 
     def _thread(self, name: str) -> TaskThread:
         is_async = self._is_async.get(name)
@@ -99,6 +99,9 @@ class InlineExecutor:
         if isinstance(ended.outcome, Succeeded) and is_large(ended.outcome, self._context.limits):
             ended = Ended(ended.claim, kept(self._context.store, ended.claim.ref, ended.outcome))
         self._ended.append(ended)
+        self._schedule_report()
+
+    def _schedule_report(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon_threadsafe(self._report)
@@ -114,7 +117,7 @@ class InlineExecutor:
         if not batch:
             return
         self._held -= len(batch)
-        self._pace.saw(len(batch), sum(ended.outcome.elapsed or 0.0 for ended in batch))
+        self._pace.record(len(batch), sum(ended.outcome.elapsed or 0.0 for ended in batch))
         self._context.report(batch)
 
     def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
@@ -145,7 +148,7 @@ class InlineExecutor:
             if one is not None:
                 one.extended += seconds
 
-    def _look_after(self) -> None:
+    def _check_limits(self) -> None:
         """Ask runs that have exceeded their time limit to stop."""
         now = monotonic()
         for one in self._running():
@@ -155,7 +158,7 @@ class InlineExecutor:
                 if one.cancel is not None:
                     one.cancel()
         again = self._held > 0
-        self._look = self._loop.call_later(LOOK_EVERY, self._look_after) if again else None
+        self._check_timer = self._loop.call_later(CHECK_EVERY, self._check_limits) if again else None
 
     def kill(self) -> None:
         threads = self._threads()
@@ -175,14 +178,14 @@ class InlineExecutor:
 
     async def close(self) -> None:
         self.kill()
-        if self._look is not None:
-            self._look.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
 
 
 def _withdraw(thread: TaskThread, waiting: Waiting) -> bool:
     try:
         thread.waiting.remove(waiting)
-    except (ValueError, IndexError):  # it began in the meantime
+    except (ValueError, IndexError):  # the run began in the meantime
         return False
     return True
 

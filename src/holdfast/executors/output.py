@@ -1,4 +1,4 @@
-"""What runs print and log, as lines of the worker's log: the run of each line, and the streams of a child process."""
+"""The output of runs as lines of the worker's log: which run a line belongs to, and the streams of a child process."""
 
 from __future__ import annotations
 

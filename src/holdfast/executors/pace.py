@@ -17,7 +17,7 @@ class Pace:
         self.most = most
         self.mean: float | None = None
 
-    def saw(self, count: int, seconds: float) -> None:
+    def record(self, count: int, seconds: float) -> None:
         mean = seconds / count
         self.mean = mean if self.mean is None or mean > self.mean else (self.mean + mean) / 2
 

@@ -64,7 +64,7 @@ def _commit(context: RunContext, text: str, started: float, limits: Limits) -> O
     )
     if own.commit(settlement):
         return Settled(elapsed)
-    # The run was cancelled, or the lease was lost. The worker settles the attempt, and the fence decides.
+    # The run was cancelled, or its lease was lost. The worker settles the attempt, subject to the fence.
     return Stopped(elapsed=elapsed)
 
 

@@ -30,9 +30,9 @@ FRAME = 100
 FRAME_SECONDS = 0.01
 FRAMES_PER_CHILD = 2
 READY_WITHIN = 120.0
-# The next attempt of a run waits this long for another child than the one it failed in, and then gets a new one.
+# After a failure, a run's next attempt waits this long for another child; then the child it failed in is replaced.
 ANOTHER_CHILD_WITHIN = 0.5
-# How long to wait for children that were killed, to know what they had begun.
+# How long to wait for killed children to die: only then is it certain which runs they had begun.
 DEAD_WITHIN = 1.0
 # A run that this many children did not begin ends as crashed.
 MOST_DROPS = 3
@@ -62,7 +62,7 @@ class ProcessExecutor:
         self._held = 0
         self._storing = 0
         self._worker_id = ""
-        self._look: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
         self._open = False
         self._draining = False
         self._unbegun: list[Claim] = []
@@ -82,7 +82,7 @@ class ProcessExecutor:
             self._context,
             self._limits,
             ended=self._end,
-            unbegun=self._back,
+            unbegun=self._requeue,
             dropped=self._drop,
             asked=self._asked,
             left=self._left,
@@ -96,12 +96,12 @@ class ProcessExecutor:
         try:
             await slot.child.open()
         except Exception as error:  # noqa: BLE001 - whatever it is, this child cannot be used
-            slot.complaint = f"{type(error).__name__}: {error}"
+            slot.start_error = f"{type(error).__name__}: {error}"
             slot.child.kill()
 
     def _expect_ready(self, slot: ChildSlot) -> None:
         if not slot.ready and slot in self._child_slots:
-            slot.complaint = f"it was not ready within {READY_WITHIN:g} s; do its task modules do work when imported?"
+            slot.start_error = f"it was not ready within {READY_WITHIN:g} s; do its task modules do work when imported?"
             slot.child.kill()
 
     def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
@@ -112,7 +112,7 @@ class ProcessExecutor:
         self._dispatch()
 
     def room(self) -> int:
-        """Return the room in children that are ready: runs are not claimed to wait for a child that is starting."""
+        """Return the free capacity of ready children: no runs are claimed for children that are still starting."""
         child_slots = [slot for slot in self._child_slots if slot.free]
         long = 0
         if self._held:
@@ -134,11 +134,11 @@ class ProcessExecutor:
                     slot.give(self._worker_id, claims)
                     break
             else:
-                self._make_way(now)
+                self._replace_idle_child(now)
                 break
-        self._arrange_look()
+        self._schedule_check()
 
-    def _make_way(self, now: float) -> None:
+    def _replace_idle_child(self, now: float) -> None:
         """Replace an idle child if the first waiting run must not go there and no other child accepts it."""
         claim, given_at = self._waiting[0]
         idle = [slot for slot in self._child_slots if slot.free and not slot.load and slot.failed(claim)]
@@ -157,8 +157,8 @@ class ProcessExecutor:
     def _frame(self, slot: ChildSlot, now: float) -> list[Claim]:
         """Return the runs to assign to this child: one if it is idle, more if they are known to be tiny.
 
-        Attempts after one that failed in this child are left to others. If none takes them for a while, this child gets
-        nothing more: once it is idle, it is replaced.
+        If an earlier attempt of a run failed in this child, the run is left for others. If no other child takes it for
+        a while, this one gets no more runs, and is replaced once it is idle.
         """
         barred: list[Waiting] = []
         while self._waiting and len(barred) < FRAME and slot.failed(self._waiting[0].claim):
@@ -211,8 +211,8 @@ class ProcessExecutor:
             pace = self._paces.get(one.claim.task)
             if pace is None:
                 pace = self._paces[one.claim.task] = Pace(FRAME)
-            pace.saw(1, elapsed)
-        self._pace.saw(len(ended), total)
+            pace.record(1, elapsed)
+        self._pace.record(len(ended), total)
         large = [one for one in ended if is_large(one.outcome, self._context.limits)]
         if large:
             ended = [one for one in ended if one not in large]
@@ -242,10 +242,10 @@ class ProcessExecutor:
             message = f"{MOST_DROPS} child processes exited or hung before they began the run"
             error = {"class": "ChildCrashed", "message": message, "traceback": None}
             self._end([Ended(claim, Failed(error, reason=ReasonCode.CRASH)) for claim in lost])
-        self._back([claim for claim in claims if claim not in lost])
+        self._requeue([claim for claim in claims if claim not in lost])
 
-    def _back(self, claims: list[Claim]) -> None:
-        """Put runs that have not begun first in line, or report them if no more runs are to begin."""
+    def _requeue(self, claims: list[Claim]) -> None:
+        """Put runs that have not begun at the head of the queue, or report them if no more runs may begin."""
         if self._draining:
             self._end([Ended(claim, NotBegun()) for claim in claims])
             return
@@ -292,9 +292,9 @@ class ProcessExecutor:
             if not self._child_slots:
                 self._empty.set()
             return
-        if slot.complaint or not (slot.performed or slot.abandoned):
+        if slot.start_error or not (slot.performed or slot.abandoned):
             self._failures += 1
-            emit("child.failed", pid=slot.child.pid, exit_code=code, error=slot.complaint)
+            emit("child.failed", pid=slot.child.pid, exit_code=code, error=slot.start_error)
         self._loop.call_later(self._pause(), self._refill)
 
     def _refill(self) -> None:
@@ -319,7 +319,7 @@ class ProcessExecutor:
         for slot in self._child_slots:
             if slot.holds(ref):
                 slot.stop(ref, request)
-        self._arrange_look()
+        self._schedule_check()
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
         before = monotonic() - waiting_for
@@ -335,20 +335,20 @@ class ProcessExecutor:
                 slot.withdraw()
         return taken
 
-    def _arrange_look(self) -> None:
-        if self._look is None and self._held:
+    def _schedule_check(self) -> None:
+        if self._check_timer is None and self._held:
             now = monotonic()
-            pause = min((slot.next_look(now) for slot in self._child_slots if slot.load), default=1.0)
+            pause = min((slot.next_check(now) for slot in self._child_slots if slot.load), default=1.0)
             if self._waiting:
                 pause = min(pause, ANOTHER_CHILD_WITHIN / 2)
-            self._look = self._loop.call_later(pause, self._look_after)
+            self._check_timer = self._loop.call_later(pause, self._check)
 
-    def _look_after(self) -> None:
-        self._look = None
+    def _check(self) -> None:
+        self._check_timer = None
         now = monotonic()
         for slot in self._child_slots:
             if slot.load and slot.ready:
-                slot.look_after(now)
+                slot.check(now)
         self._dispatch()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -387,8 +387,8 @@ class ProcessExecutor:
     async def close(self) -> None:
         self._open = False
         self._empty.clear()
-        if self._look is not None:
-            self._look.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
         for task in list(self._jobs):
             task.cancel()
         for slot in self._child_slots:

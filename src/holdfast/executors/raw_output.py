@@ -1,9 +1,8 @@
 """Log what native code, and programs that a task started, write to the descriptors 1 and 2.
 
-If the process writes a log, a pipe replaces the two descriptors. In a log for people the lines stay as they are,
-except for secrets. The guardian reads the pipe, because it outlives the process
-that runs user code, so the output before a crash is not lost. It writes only when the log accepts data, so that a log
-without a reader cannot block it.
+If the process writes a log, a pipe replaces the two descriptors. In a log for people the lines are unchanged, except
+for secrets. The guardian reads the pipe, because it outlives the process that runs user code, so output before a crash
+is not lost. It writes only when the log accepts data, so that a log without a reader cannot block it.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class RawOutput:
             written = os.write(2, self._lines[:AT_ONCE])
         except BlockingIOError:
             return
-        except OSError:  # the log has no reader any more
+        except OSError:  # the log no longer has a reader
             written = len(self._lines)
         self._lines = self._lines[written:]
 

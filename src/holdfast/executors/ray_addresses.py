@@ -1,8 +1,8 @@
-"""Where a Ray may be: on this machine or in a private network, or behind a token.
+"""Which Ray clusters may be used: on this machine, in a private network, or protected by a token.
 
-A Ray without a token executes what anyone sends to it. So an address of a public network is refused unless a token and
-encryption protect it, and whether there is a token has to be said, because Ray's own default differs by version and by
-what was started on the machine before.
+A Ray cluster without a token executes whatever anyone sends to it. So a public address is refused unless a token and
+encryption protect it. Whether there is a token must be configured explicitly, because Ray's own default depends on its
+version and on what was started on the machine before.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _SECRET = re.compile(r"password|passwd|secret|token|credential|api_?key|private_
 
 
 class RayTooOld(Exception):
-    """The version of Ray is older than these executors were written for."""
+    """These executors do not support such an old version of Ray."""
 
 
 def authorization() -> dict[str, str]:
-    """The header with the token of this process, from the variables that Ray itself reads."""
+    """The header with this process's token, from the environment variables that Ray itself reads."""
     if os.environ.get("RAY_AUTH_MODE") != "token":
         return {}
     token = os.environ.get("RAY_AUTH_TOKEN", "")
@@ -38,7 +38,7 @@ def authorization() -> dict[str, str]:
 
 
 def job_server(addresses: Iterable[str]) -> str:
-    """The address of the job server. Raise ValueError if there is none that jobs may be sent to."""
+    """The address of the job server. Raise ValueError if there is none, or if it may not be used."""
     for address in addresses:
         parts = urlsplit(address)
         if parts.scheme in ("http", "https") and parts.hostname:
@@ -48,13 +48,13 @@ def job_server(addresses: Iterable[str]) -> str:
 
 
 def gcs(addresses: Iterable[str]) -> str:
-    """The address of the GCS, `host:port`. Raise ValueError if there is none that may be connected to."""
+    """The address of the GCS, `host:port`. Raise ValueError if there is none, or if it may not be used."""
     for address in addresses:
         host, _, port = address.rpartition(":")
         if "://" not in address and host and port.isdigit():
             _check(host.strip("[]"), encrypted=bool(os.environ.get("RAY_USE_TLS")))
             return address
-    raise ValueError("set HOLDFAST_RAY_ADDRESS to the address of its GCS, such as 127.0.0.1:6379")
+    raise ValueError("set HOLDFAST_RAY_ADDRESS to the address of Ray's GCS, such as 127.0.0.1:6379")
 
 
 def _check(host: str, *, encrypted: bool) -> None:
@@ -69,12 +69,12 @@ def _check(host: str, *, encrypted: bool) -> None:
     if is_public(host) and not (mode == "token" and encrypted):
         raise ValueError(
             f"{host} is a public address, and a Ray cluster without a token executes what anyone sends to it; use an "
-            "address of a private network, or https with RAY_AUTH_MODE=token"
+            "address in a private network, or https with RAY_AUTH_MODE=token"
         )
 
 
 def is_public(host: str) -> bool:
-    """Whether the host is, or has, an address that can be reached from the internet. Unknown names have none."""
+    """Whether the host is, or resolves to, a public address. Unknown names do not."""
     try:
         return ipaddress.ip_address(host).is_global
     except ValueError:
@@ -87,7 +87,7 @@ def is_public(host: str) -> bool:
 
 
 def require_version(version: str) -> None:
-    """Raise RayTooOld if this version of Ray is older than these executors were written for."""
+    """Raise RayTooOld if these executors do not support this version of Ray."""
     numbers = [int(part) for part in version.split(".")[:2] if part.isdigit()]
     if len(numbers) == 2 and tuple(numbers) < OLDEST:
         raise RayTooOld(f"Ray {version} is too old; Holdfast needs {OLDEST[0]}.{OLDEST[1]} or newer")
@@ -96,11 +96,11 @@ def require_version(version: str) -> None:
 def refuse_secrets(name: str, environment: Mapping[str, Any]) -> None:
     """Raise ValueError if an environment profile sets a variable that looks like a secret.
 
-    Everyone who may list the jobs of a Ray can read their environments.
+    Everyone who may list the jobs of a Ray cluster can read their environments.
     """
     for variable, value in dict(environment.get("env_vars") or {}).items():
         if _SECRET.search(variable) or ("://" in str(value) and "@" in str(value)):
             raise ValueError(
-                f"environment {name!r} sets {variable}, which looks like a secret; everyone who may list jobs could "
+                f"environment {name!r} sets {variable}, which looks like a secret; anyone who can list jobs could "
                 "read it. Set it in the environment of ray start instead"
             )

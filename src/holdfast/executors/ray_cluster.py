@@ -1,4 +1,4 @@
-"""A Ray cluster as the executor of actors sees it. Actors are known by their names."""
+"""The interface of a Ray cluster for the executor that uses actors. Actors are identified by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ActorGone(Exception):
-    """An actor, its node or its cluster is gone, or cannot be had; `kind` is the name of Ray's error."""
+    """An actor, its node or its cluster is gone or unavailable; `kind` is the name of Ray's error."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -29,23 +29,23 @@ class Cluster(Protocol):
     address: str
     gone: asyncio.Event
 
-    async def start(self, name: str, shape: Shape, place: ExecutorContext, owner: str) -> dict[str, str] | None:
-        """Make an actor, or find the one of this name, for this owner; say where it is. None if it is busy."""
+    async def start(self, name: str, shape: Shape, context: ExecutorContext, owner: str) -> dict[str, str] | None:
+        """Create or find the actor with this name, for this owner. Return where it is, or None if it is busy."""
 
     async def exchange(self, name: str, owner: str, data: bytes, wait: float) -> bytes | None:
-        """Send messages to an actor and return its own, waiting so long for the first. None if it has another owner."""
+        """Send messages to an actor and return its messages, waiting up to `wait`. None if it has another owner."""
 
     def deliver(self, name: str, owner: str, data: bytes) -> None:
-        """Send messages to an actor while an exchange waits."""
+        """Send messages to an actor during an exchange."""
 
     def kill(self, name: str) -> None:
-        """Kill an actor; one that is gone already is no error."""
+        """Kill an actor. It is no error if it is already gone."""
 
     def kill_all(self) -> None:
         """Kill every actor. May be called from any thread."""
 
     async def answers(self) -> bool:
-        """Whether the cluster is there."""
+        """Whether the cluster responds."""
 
     async def close(self) -> None:
-        """Kill the actors and disconnect, within seconds, even if Ray does not answer."""
+        """Kill the actors and disconnect, within seconds, even if Ray does not respond."""

@@ -1,9 +1,10 @@
-"""Runs in actors on Ray: for many runs, short ones in batches, on the machines of a cluster.
+"""Runs in Ray actors, for many runs on the machines of a cluster; short ones are sent in batches.
 
-The worker holds the leases and settles; its actors only execute (`holdfast.raycore`). So the number of connections to
-Postgres does not grow with that of actors. Each actor has a name and outlives the death of its worker. It gets one
-run at a time, so that it can be killed for a run that does not stop; only runs that take milliseconds come in batches.
-Ray retries nothing: attempts are counted here. A run whose actor, node or cluster died is LOST and costs an attempt.
+The worker holds the leases and settles the attempts; its actors only execute them (`holdfast.raycore`). So the number
+of connections to Postgres does not grow with the number of actors. Each actor has a name and survives its worker. It
+gets one run at a time, so that it can be killed if the run does not stop; only runs that take milliseconds are sent in
+batches. Ray retries nothing: attempts are counted here. If an actor, node or cluster dies, the attempt is LOST and
+counts.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from holdfast.domain.settling import Failed, HandedBack, Outcome, stopped_by, ti
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.ray_cluster import ActorGone, Cluster
-from holdfast.executors.ray_host import Flight, Host
+from holdfast.executors.ray_host import Assigned, Host
 from holdfast.executors.ray_pool import PLAIN, Pool, Shape, Waiting, shape_of
 from holdfast.observe import emit
 
-LOOK_EVERY = 0.25
+CHECK_EVERY = 0.25
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-# What lasts longer shows where it is executed, and gives back the runs that wait behind it.
+# After this long, record where a run is executed, and take back the runs that wait behind it.
 LONG_SECONDS = 1.0
-# A cluster without actors is asked so often whether it is there, and given up when it did not answer so many times.
+# If there are no actors, probe the cluster this often, and give it up after this many probes without a response.
 PROBE_EVERY, PROBES, PROBE_SECONDS = 3.0, 2, 10.0
 
 Connect = Callable[[], Coroutine[Any, Any, Cluster]]
@@ -39,7 +40,7 @@ Connect = Callable[[], Coroutine[Any, Any, Cluster]]
 class RayCoreExecutor:
     """Performs runs in actors whose names begin with `pool`: up to `slots` of each shape, and `slots` runs at once.
 
-    Runs that take milliseconds are held in larger numbers.
+    If runs take only milliseconds, more are held.
     """
 
     name = "ray_core"
@@ -53,21 +54,21 @@ class RayCoreExecutor:
         self._cluster: Cluster | None = None
         self._killed = False
 
-    async def open(self, place: ExecutorContext) -> None:
-        self._place = place
+    async def open(self, context: ExecutorContext) -> None:
+        self._context = context
         self._pool(PLAIN)
         self._tasks.add(asyncio.create_task(self._serve()))
-        self._tasks.add(asyncio.create_task(self._look_after()))
+        self._tasks.add(asyncio.create_task(self._check_limits()))
 
     def _pool(self, shape: Shape) -> Pool:
         pool = self._pools.get(shape)
         if pool is None:
             name = f"{self._name}-{len(self._pools)}"
-            pool = self._pools[shape] = Pool(name, shape, self.slots, self._place, self._lost, self._ended)
+            pool = self._pools[shape] = Pool(name, shape, self.slots, self._context, self._lost, self._ended)
         return pool
 
     async def _serve(self) -> None:
-        """Stay connected to the cluster, trying again while there is none, and keep actors in the pools."""
+        """Stay connected to the cluster, reconnecting if necessary, and keep actors in the pools."""
         pause = FIRST_PAUSE
         while True:
             try:
@@ -79,7 +80,7 @@ class RayCoreExecutor:
                 continue
             pause = FIRST_PAUSE
             emit("ray.connected", address=cluster.address, actors=self.slots)
-            self._place.note_away(None)
+            self._context.note_away(None)
             for pool in self._pools.values():
                 pool.grow(cluster)
             await self._until_away(cluster)
@@ -91,7 +92,7 @@ class RayCoreExecutor:
 
     def _note_away(self, why: str) -> None:
         emit("ray.away", error=why[:300])
-        self._place.note_away(mask_secrets(why[:300]))
+        self._context.note_away(mask_secrets(why[:300]))
 
     async def _until_away(self, cluster: Cluster) -> None:
         away = 0
@@ -100,7 +101,7 @@ class RayCoreExecutor:
                 async with asyncio.timeout(PROBE_EVERY * uniform(0.7, 1.3)):
                     await cluster.gone.wait()
                     return
-            # A busy cluster may answer late. It is gone only if no actor is left either.
+            # A busy cluster may respond late. It counts as gone only if no actor is left either.
             away = 0 if self._pools[PLAIN].hosts or await _answers(cluster) else away + 1
 
     # The worker's side.
@@ -114,7 +115,7 @@ class RayCoreExecutor:
             self._pool(shape).add(waiting, self._cluster)
 
     def room(self) -> int:
-        """None without a plain actor: then the cluster is away or full, and other workers may have the runs."""
+        """Return 0 without a plain actor: the cluster is unreachable or full, and other workers may take the runs."""
         plain = self._pools[PLAIN]
         if not plain.hosts or self._cluster is None:
             return 0
@@ -129,7 +130,7 @@ class RayCoreExecutor:
             for entry in pool.waiting:
                 if entry.claim.ref == ref:
                     pool.waiting.remove(entry)
-                    self._place.report([Ended(entry.claim, stopped_by(request, 0.0))])
+                    self._context.report([Ended(entry.claim, stopped_by(request, 0.0))])
                     return
         for host in self._hosts():
             host.stop(ref, request)
@@ -151,7 +152,7 @@ class RayCoreExecutor:
         return self.take_back()
 
     async def close(self) -> None:
-        """End the actors with this worker; they outlive it only if it is killed."""
+        """Kill the actors. They survive only if this worker is killed."""
         self._killed = True
         for task in list(self._tasks):
             task.cancel()
@@ -165,24 +166,24 @@ class RayCoreExecutor:
 
     def _ended(self, ended: Sequence[Ended]) -> None:
         if not self._killed:
-            self._place.report(ended)
+            self._context.report(ended)
 
     def _lost(self, host: Host, error: ActorGone) -> None:
         """Report the runs of an actor that is gone."""
-        flights = list(host.flights.values())
-        host.flights.clear()
-        if flights and not self._killed:
-            place = f" (actor {host.where.get('ray_actor_id')} on node {host.where.get('ray_node_id')})"
-            alone = len(flights) == 1
-            self._place.report([Ended(one.claim, _outcome(one, error, place, alone=alone)) for one in flights])
+        assigned = list(host.assigned.values())
+        host.assigned.clear()
+        if assigned and not self._killed:
+            where = f" (actor {host.where.get('ray_actor_id')} on node {host.where.get('ray_node_id')})"
+            alone = len(assigned) == 1
+            self._context.report([Ended(one.claim, _outcome(one, error, where, alone=alone)) for one in assigned])
 
-    async def _look_after(self) -> None:
-        """End actors whose run ignores a request to stop, or its time limit; attend to runs that take long."""
+    async def _check_limits(self) -> None:
+        """Kill actors whose run ignores a stop request or its time limit, and handle runs that take long."""
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(CHECK_EVERY)
             now = monotonic()
             for host in self._hosts():
-                if any(self._is_deaf(flight, now) for flight in host.flights.values()):
+                if any(self._must_be_killed(assigned_run, now) for assigned_run in host.assigned.values()):
                     host.end()
                 elif (first := host.first) is not None and now - (first.first_at or now) > LONG_SECONDS:
                     host.withdraw()
@@ -190,18 +191,18 @@ class RayCoreExecutor:
                         first.described = True
                         self._describe(host, first)
 
-    def _is_deaf(self, flight: Flight, now: float) -> bool:
-        limit = timeout_of(flight.claim.policy) or self._place.limits.timeout
-        running = flight.first_at is not None and flight.stop is None
-        # The actor asks the run to stop when its time is over; this is for actors that cannot.
-        if limit is not None and running and now - (flight.first_at or now) > limit + flight.extended:
-            flight.stop, flight.stop_at = out_of_time(limit), now
-        return flight.stop is not None and now - flight.stop_at > self._place.limits.grace
+    def _must_be_killed(self, assigned_run: Assigned, now: float) -> bool:
+        limit = timeout_of(assigned_run.claim.policy) or self._context.limits.timeout
+        running = assigned_run.first_at is not None and assigned_run.stop is None
+        # Normally the actor itself asks the run to stop at its time limit; this is for an actor that cannot.
+        if limit is not None and running and now - (assigned_run.first_at or now) > limit + assigned_run.extended:
+            assigned_run.stop, assigned_run.stop_at = out_of_time(limit), now
+        return assigned_run.stop is not None and now - assigned_run.stop_at > self._context.limits.grace
 
-    def _describe(self, host: Host, flight: Flight) -> None:
+    def _describe(self, host: Host, assigned_run: Assigned) -> None:
         async def describe() -> None:
-            with suppress(Exception):  # it may have ended; nothing depends on it
-                await self._place.attempt_services.describe(flight.claim.ref, host.where)
+            with suppress(Exception):  # the attempt may have ended; nothing depends on this
+                await self._context.attempt_services.describe(assigned_run.claim.ref, host.where)
 
         task = asyncio.create_task(describe())
         self._tasks.add(task)
@@ -215,13 +216,13 @@ async def _answers(cluster: Cluster) -> bool:
     return False
 
 
-def _outcome(flight: Flight, error: ActorGone, place: str, *, alone: bool) -> Outcome:
-    """What became of a run whose actor is gone. Of a batch it is not known which run was at fault: none pays for it."""
-    elapsed = monotonic() - flight.given_at
-    if flight.stop is not None:
-        return stopped_by(flight.stop, elapsed)
+def _outcome(assigned_run: Assigned, error: ActorGone, where: str, *, alone: bool) -> Outcome:
+    """The outcome of a run whose actor is gone. In a batch, any run may be at fault, so no attempt is counted."""
+    elapsed = monotonic() - assigned_run.given_at
+    if assigned_run.stop is not None:
+        return stopped_by(assigned_run.stop, elapsed)
     if not alone:
         return HandedBack(elapsed)
-    message = mask_secrets(str(error).partition("\n")[0][:1000]) + place
+    message = mask_secrets(str(error).partition("\n")[0][:1000]) + where
     described = {"class": error.kind, "message": message, "traceback": None}
     return Failed(described, reason=ReasonCode.CRASH, elapsed=elapsed, lost=True)

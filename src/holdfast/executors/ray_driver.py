@@ -1,11 +1,11 @@
 """The worker's end of its driver: the process that is connected to a Ray cluster (`holdfast.raycore.driver`).
 
-Ray ends or aborts a process that is connected to a cluster whose head dies or is replaced, and its calls may hang for
-as long as they like. So the worker does not connect itself. It starts a driver, which can be killed at any moment, and
+Ray ends or aborts a process that is connected to a cluster whose head dies or is replaced, and its calls may hang
+indefinitely. So the worker does not connect itself. It starts a driver, which can be killed at any moment, and
 starts another one when that is gone.
 
 Requests go to the driver's standard input and responses come from its standard output: a header in JSON, and a payload
-that is passed on as it is. A second pipe tells the driver to kill all actors, which works from every thread, and ends
+that is passed on unchanged. A second pipe tells the driver to kill all actors, which works from every thread, and ends
 the driver when its worker is gone.
 """
 
@@ -43,13 +43,13 @@ def packed(header: Sequence[Any], payload: bytes = b"") -> bytes:
 
 
 async def received(reader: asyncio.StreamReader) -> tuple[list[Any], bytes]:
-    """The next message. Raise IncompleteReadError at the end."""
+    """Return the next message. Raise IncompleteReadError at the end of the stream."""
     header, payload = _LENGTHS.unpack(await reader.readexactly(_LENGTHS.size))
     return orjson.loads(await reader.readexactly(header)), await reader.readexactly(payload)
 
 
 class RayDriver(Cluster):
-    """A driver that is connected to the cluster at this address. `silence` is how long its actors stay without it."""
+    """A driver that is connected to the cluster at this address. Its actors survive it for `silence` seconds."""
 
     def __init__(self, address: str, silence: float, environments: Environments) -> None:
         self.address = address
@@ -63,7 +63,7 @@ class RayDriver(Cluster):
         self.gone = asyncio.Event()
 
     async def connect(self) -> None:
-        """Start the driver and wait until it is connected. Raise RayGone if it cannot be."""
+        """Start the driver and wait until it is connected. Raise RayGone if it cannot connect."""
         await self._find_listener()
         reading, self._control = os.pipe()
         os.set_blocking(self._control, False)
@@ -82,10 +82,10 @@ class RayDriver(Cluster):
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._ask("connect")
         except TimeoutError:
-            raise RayGone("TimeoutError", f"no connection to {self.address} in {CONNECT_SECONDS:g} s") from None
+            raise RayGone("TimeoutError", f"could not connect to {self.address} within {CONNECT_SECONDS:g} s") from None
 
     async def _find_listener(self) -> None:
-        """Find out quickly if nothing is there: Ray would try for a minute."""
+        """Fail fast if nothing listens at the address: Ray would retry for a minute."""
         host, _, port = self.address.rpartition(":")
         try:
             async with asyncio.timeout(LISTEN_SECONDS):
@@ -96,14 +96,14 @@ class RayDriver(Cluster):
             ) from error
         writer.close()
 
-    async def start(self, name: str, shape: Shape, place: ExecutorContext, owner: str) -> dict[str, str] | None:
+    async def start(self, name: str, shape: Shape, context: ExecutorContext, owner: str) -> dict[str, str] | None:
         options = of_actor(shape.needs)
         if shape.environment is not None:
             if shape.environment not in self._environments:
                 known = ", ".join(self._environments) or "nothing"
                 raise ActorGone("NoEnvironment", f"HOLDFAST_RAY_ENVIRONMENTS has {known}, not {shape.environment}")
             options["runtime_env"] = dict(self._environments[shape.environment])
-        arguments = [place.task_modules, asdict(place.limits), place.transactions, self._silence]
+        arguments = [context.task_modules, asdict(context.limits), context.transactions, self._silence]
         found: dict[str, str] | None = await self._ask("start", name, options, arguments, owner)
         return found
 
@@ -184,7 +184,7 @@ class RayDriver(Cluster):
 
 
 async def connected(address: str, silence: float, environments: Environments) -> RayDriver:
-    """A driver that is connected. If that fails, or is given up, no process is left."""
+    """Return a connected driver. If connecting fails or is cancelled, no process is left behind."""
     driver = RayDriver(address, silence, environments)
     try:
         await driver.connect()

@@ -1,9 +1,10 @@
-"""One actor of a worker, as the worker sees it: what it was given, and the exchange of messages with it."""
+"""The worker's side of one actor: the runs assigned to it, and the exchange of messages with it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -22,13 +23,13 @@ from holdfast.executors.ray_messages import frame, messages_of, received_outcome
 if TYPE_CHECKING:
     from holdfast.executors.ray_pool import Shape
 
-# How long an exchange waits for messages of the actor.
+# How long an exchange waits for messages from the actor.
 POLL_SECONDS = 1.0
 
 
 @dataclass(eq=False, slots=True)
-class Flight:
-    """One run that an actor was given. It is `first_at` when all runs before it have ended."""
+class Assigned:
+    """A run assigned to an actor. `first_at` is when all runs before it had ended."""
 
     claim: Claim
     given_at: float = field(default_factory=monotonic)
@@ -40,21 +41,21 @@ class Flight:
 
 
 class Host:
-    """Gives an actor a batch when it is idle, and carries the notes, questions and results of its runs."""
+    """Assigns batches to an idle actor, and handles the notes, questions and results of its runs."""
 
     def __init__(
         self,
         cluster: Cluster,
         name: str,
         shape: Shape,
-        place: ExecutorContext,
+        context: ExecutorContext,
         next_batch: Callable[[int], list[tuple[str, Claim]]],
         ended: Callable[[Sequence[Ended]], None],
     ) -> None:
         self.name = name
         self._cluster = cluster
         self._shape = shape
-        self._place = place
+        self._context = context
         self._next_batch = next_batch
         self._ended = ended
         self._owner = new_id()
@@ -62,80 +63,96 @@ class Host:
         self._bell = asyncio.Event()
         self._questions: set[asyncio.Task[None]] = set()
         self._withdrawn = False
-        self.flights: dict[AttemptRef, Flight] = {}
+        self._exchanging = False
+        self.assigned: dict[AttemptRef, Assigned] = {}
         self.where: dict[str, str] = {}
         self.killed = False
 
     async def start(self) -> bool:
-        """Get hold of the actor. False if it is still busy for a worker that is gone."""
-        found = await self._cluster.start(self.name, self._shape, self._place, self._owner)
+        """Start or take over the actor. Return False if it is still busy with the runs of a dead worker."""
+        found = await self._cluster.start(self.name, self._shape, self._context, self._owner)
         if found is None or self.killed:
             return False
         self.where = {**found, "ray_address": self._cluster.address}
         return True
 
     async def work(self, idle_seconds: float | None) -> None:
-        """Exchange messages until the actor was idle for so long. If it is gone, raise what Ray says about it."""
+        """Exchange messages until the actor has been idle for this long. Raise Ray's error if the actor is gone."""
         busy_at = monotonic()
         while not self.killed:
-            if not self.flights:
+            if not self.assigned:
                 if idle_seconds is not None and monotonic() - busy_at > idle_seconds:
                     return
                 await self._wait_for_batch()
-            elif self.first is not None and not self.first.described:
-                # The next batch is on its way while this one is executed.
-                self._give(self._next_batch(len(self.flights)))
-            out, self._messages = self._messages, []
-            if self.flights:
+            else:
+                self._give_more()
+            if self.assigned:
                 busy_at = monotonic()
-            wait = POLL_SECONDS if self.flights else 0.0
-            data = await self._cluster.exchange(self.name, self._owner, frame(out), wait)
+            data = await self._exchange(POLL_SECONDS if self.assigned else 0.0)
             if data is None:
                 raise ActorGone("ActorTaken", f"actor {self.name} belongs to another worker now")
             self._receive(messages_of(data))
-        raise ActorGone("ActorEnded", f"actor {self.name} was ended")
+        raise ActorGone("ActorEnded", f"actor {self.name} was stopped")
+
+    async def _exchange(self, wait: float) -> bytes | None:
+        out, self._messages = self._messages, []
+        self._exchanging = True
+        try:
+            return await self._cluster.exchange(self.name, self._owner, frame(out), wait)
+        finally:
+            self._exchanging = False
 
     async def _wait_for_batch(self) -> None:
-        """Wait for runs, for a poll's time at most: an actor without messages concludes that its worker is gone."""
-        batch = self._next_batch(0)
-        if not batch:
-            self._bell.clear()
-            try:
-                await asyncio.wait_for(self._bell.wait(), POLL_SECONDS)
-            except TimeoutError:
-                return
-            batch = self._next_batch(0)
-        self._withdrawn = False
-        self._give(batch)
+        """Wait for runs, at most for a poll interval: an actor without messages assumes that its worker is gone."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLL_SECONDS):
+                # Runs that arrive wake all actors, and others may have taken them.
+                while not (batch := self._next_batch(0)):
+                    self._bell.clear()
+                    await self._bell.wait()
+            self._give(batch)
 
     def _give(self, batch: Sequence[tuple[str, Claim]]) -> None:
         if batch:
-            self.flights.update((claim.ref, Flight(claim)) for _, claim in batch)
-            self._messages.append(["give", batch[0][0], [sent_claim(claim) for _, claim in batch]])
+            self._withdrawn = False
+            self.assigned.update((claim.ref, Assigned(claim)) for _, claim in batch)
+            message = ["give", batch[0][0], [sent_claim(claim) for _, claim in batch]]
+            if self._exchanging:
+                self._deliver(message)
+            else:
+                self._messages.append(message)
             self._mark_first()
 
+    def _give_more(self) -> None:
+        """Have the next batch in the actor while it executes one, unless its run takes long."""
+        if self.first is not None and not self.first.described:
+            self._give(self._next_batch(len(self.assigned)))
+
     def _mark_first(self) -> None:
-        first = next(iter(self.flights.values()), None)
+        first = next(iter(self.assigned.values()), None)
         if first is not None and first.first_at is None:
             first.first_at = monotonic()
 
     @property
-    def first(self) -> Flight | None:
-        """The run that the actor is at, unless it executes several at once."""
-        return next(iter(self.flights.values()), None)
+    def first(self) -> Assigned | None:
+        """The run that the actor is executing, unless it executes several at once."""
+        return next(iter(self.assigned.values()), None)
 
     def wake(self) -> None:
+        """Get a batch if there is one: runs have arrived."""
         self._bell.set()
+        if self._exchanging:
+            self._give_more()
 
     def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
-        flight = self.flights.get(ref)
-        if flight is not None and flight.stop is None:
-            flight.stop, flight.stop_at = request, monotonic()
+        assigned_run = self.assigned.get(ref)
+        if assigned_run is not None and assigned_run.stop is None:
+            assigned_run.stop, assigned_run.stop_at = request, monotonic()
             self._deliver(["stop", ref.run_id, ref.number, request.reason, request.message])
 
     def withdraw(self) -> None:
-        """Ask for the runs that wait behind the first, which takes longer than expected."""
-        if len(self.flights) > 1 and not self._withdrawn:
+        """Take back the runs that wait behind the first one, which takes longer than expected."""
+        if len(self.assigned) > 1 and not self._withdrawn:
             self._withdrawn = True
             self._deliver(["withdraw"])
 
@@ -147,21 +164,21 @@ class Host:
 
     def _receive(self, messages: Sequence[Any]) -> None:
         ended = []
-        services = self._place.attempt_services
+        services = self._context.attempt_services
         for message in messages:
             match message:
                 case ["ended", run_id, number, outcome]:
-                    flight = self.flights.pop(AttemptRef(run_id, number), None)
-                    if flight is not None:
-                        ended.append(Ended(flight.claim, received_outcome(outcome)))
+                    assigned_run = self.assigned.pop(AttemptRef(run_id, number), None)
+                    if assigned_run is not None:
+                        ended.append(Ended(assigned_run.claim, received_outcome(outcome)))
                 case ["progress", ref, report]:
                     services.note_progress(AttemptRef(*ref), report)
                 case ["log", ref, level, text]:
                     services.note_log(AttemptRef(*ref), level, text)
                 case ["extend", ref, seconds]:
-                    flight = self.flights.get(AttemptRef(*ref))
-                    if flight is not None:
-                        flight.extended += seconds
+                    assigned_run = self.assigned.get(AttemptRef(*ref))
+                    if assigned_run is not None:
+                        assigned_run.extended += seconds
                 case ["ask", question, method, ref, arguments]:
                     task = asyncio.create_task(self._answer(question, method, AttemptRef(*ref), arguments))
                     self._questions.add(task)
@@ -170,24 +187,24 @@ class Host:
         self._ended(ended)
 
     async def _answer(self, question: int, method: str, ref: AttemptRef, arguments: list[Any]) -> None:
-        services = self._place.attempt_services
+        services = self._context.attempt_services
         try:
             match method, arguments:
                 case "find_step", [name]:
-                    said: Any = await services.find_step(ref, name)
+                    answer: Any = await services.find_step(ref, name)
                 case "record_step", [name, result]:
                     await services.record_step(ref, name, result)
-                    said = None
+                    answer = None
                 case "submit", [task, parameters, options]:
-                    said = await services.submit(ref, task, orjson.loads(parameters), received_options(options))
+                    answer = await services.submit(ref, task, orjson.loads(parameters), received_options(options))
                 case "stored_children", []:
-                    said = await services.stored_children(ref)
+                    answer = await services.stored_children(ref)
                 case _:
                     raise HoldfastError(f"an actor requested {method}, which workers do not provide")
-            self._deliver(["answer", question, said])
-        except Exception as error:  # noqa: BLE001 - the run that asked gets it
+            self._deliver(["answer", question, answer])
+        except Exception as error:  # noqa: BLE001 - returned to the run that asked
             self._deliver(["refused", question, type(error).__name__, str(error)])
 
     def _deliver(self, message: Any) -> None:
-        """Send a message while an exchange waits. If the actor is gone, that exchange finds out."""
+        """Send a message during an exchange. If the actor is gone, the exchange raises."""
         self._cluster.deliver(self.name, self._owner, frame([message]))

@@ -1,9 +1,9 @@
-"""Runs as Ray jobs, for long or heavy runs with an environment of their own.
+"""Runs as Ray jobs, for long or heavy runs with their own environment.
 
-The worker submits a job and the job takes the run over: it is a worker of one run, which gets the lease in one fenced
-statement, renews it, executes the run and settles it (`holdfast.rayjob`). From then on this worker may die, and the run
-goes on. Until then the run is this worker's: it ends the run if it is cancelled, or if the job ends without having
-taken it over. Only ids cross Ray's job API, and what Ray says about a job is a hint; the lease decides.
+The worker submits a job, and the job takes over the run: it is a worker for one run, which gets the lease in one fenced
+statement, renews it, executes the run and settles it (`holdfast.rayjob`). From then on the run continues even if this
+worker dies. Until then the run belongs to this worker, which ends it if it is cancelled, or if the job ends without
+taking it over. Only ids are sent through Ray's job API, and Ray's status of a job is only a hint; the lease decides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.domain.settling import Failed, HandedBack, Outcome, stopped_by
 from holdfast.domain.tasks import Task, registry
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.ray_jobs_api import JobInfo, RayAway, RayJobs, RayRefused
-from holdfast.executors.ray_reconciler import LOOK_EVERY, Reconciler, submission_id
+from holdfast.executors.ray_reconciler import CHECK_EVERY, Reconciler, submission_id
 from holdfast.executors.ray_resources import of_job
 from holdfast.observe import emit
 from holdfast.processes.threads import in_thread
@@ -34,7 +34,7 @@ ENTRYPOINT = "exec python -m holdfast.rayjob {run_id} {number} {worker_id}"
 POLL_EVERY = 1.0
 SUBMIT_WITHIN = 60.0
 STOP_WITHIN = 5.0
-# Ray gives up on a job that finds no room after 900 s; a job that has not begun somewhat later never will.
+# Ray gives up on a job that it cannot schedule within 900 s; a job that has not begun some time later never will.
 START_WITHIN = 1000.0
 MESSAGE_LENGTH = 2000
 
@@ -53,7 +53,7 @@ class _Job:
 
 
 class RayJobExecutor:
-    """Submits runs as jobs. A job keeps its slot until Ray has seen it end, no matter which process holds its lease."""
+    """Submits runs as jobs. A job occupies its slot until it has ended in Ray, whichever process holds its lease."""
 
     name = "ray_job"
 
@@ -67,11 +67,11 @@ class RayJobExecutor:
         self._away: str | None = "not asked yet"
         self._killed = False
 
-    async def open(self, place: ExecutorContext) -> None:
-        self._place = place
-        self._start(self._reconcile())
-        if place.remote_attempts is not None:
-            self._start(self._look_after_all(Reconciler(self._ray, place.remote_attempts, place.limits.grace)))
+    async def open(self, context: ExecutorContext) -> None:
+        self._context = context
+        self._start(self._check_submitted())
+        if context.remote_attempts is not None:
+            self._start(self._reconcile_all(Reconciler(self._ray, context.remote_attempts, context.limits.grace)))
 
     def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
         for claim in claims:
@@ -87,7 +87,7 @@ class RayJobExecutor:
             self._start(self._cancel(job, request))
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
-        """Without a time, whatever has not been taken over yet: the fence of the release knows what has."""
+        """With 0, return all runs that are not known to be taken over; the fence rejects the release of the others."""
         back = [] if waiting_for else [job for job in self._jobs.values() if not job.taken_over]
         for job in back:
             self._forget(job)
@@ -96,7 +96,7 @@ class RayJobExecutor:
         return [job.claim for job in back]
 
     def kill(self) -> None:
-        """Nothing runs in this process: what was not taken over yet is refused by its lease."""
+        """Nothing runs in this process, and a job that has not taken over its run yet is rejected by the fence."""
         self._killed = True
 
     async def unbegun(self) -> list[Claim]:
@@ -127,17 +127,17 @@ class RayJobExecutor:
             return
         if not isinstance(outcome, TakenOver):
             self._forget(job)
-        self._place.report([Ended(job.claim, outcome)])
+        self._context.report([Ended(job.claim, outcome)])
 
     async def _submit(self, job: _Job) -> None:
-        """Write the id of the job into the attempt, then submit it, asking again while Ray does not answer."""
+        """Record the job's id in the attempt, then submit the job, retrying while Ray does not respond."""
         claim = job.claim
         task = registry.find(claim.task)
         entrypoint = ENTRYPOINT.format(run_id=claim.run_id, number=claim.number, worker_id=job.worker_id)
         log_ref = f"{self._ray.address}/api/jobs/{job.id}/logs"
         details = {"ray_submission_id": job.id, "ray_address": self._ray.address, "log_ref": log_ref}
         try:
-            await self._place.attempt_services.describe(claim.ref, details)
+            await self._context.attempt_services.describe(claim.ref, details)
         except LeaseLost:
             self._forget(job)
             return
@@ -163,7 +163,7 @@ class RayJobExecutor:
                 return
 
     def _needs(self, task: Task | None) -> dict[str, Any]:
-        """Resources and environment of a job. Raise ValueError if the settings do not have its environment."""
+        """Resources and environment of a job. Raise ValueError if its environment is not configured."""
         needs = of_job(task.resources if task else None)
         if task is not None and task.environment is not None:
             if task.environment not in self._environments:
@@ -172,7 +172,7 @@ class RayJobExecutor:
         return needs
 
     async def _cancel(self, job: _Job, request: LeaseRequest) -> None:
-        """The run was cancelled, so it can no longer be taken over: it ends here, unless it was before."""
+        """End a cancelled run here, unless it has been taken over; it can no longer be taken over now."""
         while self._jobs.get(job.claim.ref) is job and not job.taken_over:
             try:
                 held = await self._held([job])
@@ -188,7 +188,7 @@ class RayJobExecutor:
         with contextlib.suppress(RayAway, RayRefused):
             await in_thread(partial(self._ray.stop, job.id))
 
-    async def _reconcile(self) -> None:
+    async def _check_submitted(self) -> None:
         while True:
             try:
                 if self._away:
@@ -196,27 +196,27 @@ class RayJobExecutor:
                     self._note_back()
                 submitted = [job for job in self._jobs.values() if job.submitted_at is not None]
                 if submitted:
-                    await self._look_at(submitted)
+                    await self._check_jobs(submitted)
             except RayAway as error:
                 self._note_away(str(error))
             except (RayRefused, DatabaseUnreachable) as error:
                 emit("ray.not_reconciled", error=str(error))
             await asyncio.sleep(POLL_EVERY * uniform(0.7, 1.3))
 
-    async def _look_after_all(self, reconciler: Reconciler) -> None:
-        """Look after the jobs of all workers, those of dead ones too."""
+    async def _reconcile_all(self, reconciler: Reconciler) -> None:
+        """Supervise the jobs of all workers, including dead ones."""
         while True:
             try:
-                await reconciler.look()
+                await reconciler.reconcile()
             except (RayAway, RayRefused, DatabaseUnreachable) as error:
                 emit("ray.not_reconciled", error=str(error))
-            await asyncio.sleep(LOOK_EVERY * uniform(0.7, 1.3))
+            await asyncio.sleep(CHECK_EVERY * uniform(0.7, 1.3))
 
-    async def _look_at(self, jobs: list[_Job]) -> None:
-        """Ask Ray first and the database then: what has ended in Ray and is still ours was never taken over."""
-        found = [await in_thread(partial(self._ray.find, job.id)) for job in jobs]
+    async def _check_jobs(self, jobs: list[_Job]) -> None:
+        """Query Ray before the database: an ended job whose lease is still ours then never took over the run."""
+        found = await self._find(jobs)
         held = await self._held([job for job in jobs if not job.taken_over])
-        for job, info in zip(jobs, found, strict=True):
+        for job, info in found.items():
             ended = info is None or info.ended
             if job not in held:
                 if not job.taken_over:
@@ -228,11 +228,16 @@ class RayJobExecutor:
                 self._end(job, await self._why_not_begun(job, info))
             elif monotonic() - (job.submitted_at or 0.0) > START_WITHIN:
                 await self._stop_on_ray(job)
-                self._end(job, _failed("RayJobNotStarted", f"Ray did not start job {job.id} in {START_WITHIN:g} s"))
+                self._end(job, _failed("RayJobNotStarted", f"Ray did not start job {job.id} within {START_WITHIN:g} s"))
+
+    async def _find(self, jobs: Sequence[_Job]) -> dict[_Job, JobInfo | None]:
+        """What Ray says about these jobs, in one request. A job that the list lacks is asked for: it may be lost."""
+        listed = await in_thread(self._ray.list) if len(jobs) > 1 else {}
+        return {job: listed.get(job.id) or await in_thread(partial(self._ray.find, job.id)) for job in jobs}
 
     async def _held(self, jobs: Sequence[_Job]) -> set[_Job]:
-        """Those of these jobs whose runs this worker still holds."""
-        refs = await self._place.attempt_services.still_held([job.claim.ref for job in jobs]) if jobs else set()
+        """Return the jobs whose runs this worker still holds."""
+        refs = await self._context.attempt_services.still_held([job.claim.ref for job in jobs]) if jobs else set()
         return {job for job in jobs if job.claim.ref in refs}
 
     async def _why_not_begun(self, job: _Job, info: JobInfo | None) -> Failed:
@@ -248,12 +253,12 @@ class RayJobExecutor:
     def _note_away(self, why: str) -> None:
         if self._away != why:
             emit("ray.away", error=why)
-            self._place.note_away(mask_secrets(why[:300]))
+            self._context.note_away(mask_secrets(why[:300]))
         self._away = why
 
     def _note_back(self) -> None:
         if self._away:
-            self._place.note_away(None)
+            self._context.note_away(None)
         self._away = None
 
 

@@ -1,6 +1,6 @@
-"""Ray's job server over plain HTTP, with time limits of our own: Ray's own client sets none.
+"""Ray's job server over plain HTTP, with our own timeouts, because Ray's client has none.
 
-Nothing that is sent here is secret: everyone who may list jobs can read entrypoints, metadata and environments.
+No secrets are sent here: everyone who may list jobs can read entrypoints, metadata and environments.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from urllib.parse import quote
 from holdfast.executors.ray_addresses import RayTooOld, authorization, require_version
 
 TIMEOUT = 10.0
-# Answers are small; only logs can be long, and of those the end is enough.
+# Responses are small, except for logs, of which the end is enough.
 LOG_TAIL = 20_000
 ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 
 class RayAway(Exception):
-    """The job server did not answer, or not as it should. Nothing is known about what it was asked."""
+    """The job server did not respond, or not correctly. Whether the request had an effect is unknown."""
 
 
 class RayRefused(Exception):
-    """The job server refused the request, and will again."""
+    """The job server refused the request; a retry would be refused too."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """What Ray says about a job. A hint: how a run ended is decided by its row alone."""
+    """The state of a job in Ray. This is only a hint: the run's row decides how it ended."""
 
     status: str
     message: str = ""
@@ -53,7 +53,7 @@ class RayJobs:
         self._timeout = timeout
 
     def version(self) -> str:
-        """The version of Ray. Raise RayAway if it is too old: another head may take its place."""
+        """The version of Ray. Raise RayAway if it is too old: the head may be replaced by a newer one."""
         version = str(self._ask("GET", "/api/version")["ray_version"])
         try:
             require_version(version)
@@ -62,19 +62,19 @@ class RayJobs:
         return version
 
     def submit(self, submission_id: str, entrypoint: str, resources: Mapping[str, Any]) -> None:
-        """Submit a job under an id of our own. If it is there already, with the same entrypoint, this has succeeded."""
+        """Submit a job with the given id. An existing job with the same id and entrypoint counts as success."""
         try:
             self._ask("POST", "/api/jobs/", {"entrypoint": entrypoint, "submission_id": submission_id, **resources})
         except (RayAway, RayRefused):
-            # An earlier answer may have been lost, and Ray reports a job that exists already as an error.
+            # An earlier response may have been lost, and Ray reports an existing job as an error.
             there = self.find(submission_id)
             if there is None:
                 raise
             if there.entrypoint != entrypoint:
-                raise RayRefused(f"job {submission_id} exists with another entrypoint") from None
+                raise RayRefused(f"job {submission_id} already exists with a different entrypoint") from None
 
     def find(self, submission_id: str) -> JobInfo | None:
-        """What Ray knows about a job; None if it knows none of this id."""
+        """The state of a job in Ray; None if Ray does not know the id."""
         try:
             found = self._ask("GET", f"/api/jobs/{quote(submission_id)}")
         except RayRefused as error:
@@ -84,7 +84,7 @@ class RayJobs:
         return _info(found)
 
     def list(self) -> dict[str, JobInfo]:
-        """All jobs that were submitted to this Ray, by their submission ids."""
+        """All jobs that were submitted to this Ray cluster, by submission id."""
         found = self._ask("GET", "/api/jobs/")
         return {one["submission_id"]: _info(one) for one in found if one.get("submission_id")}
 
@@ -93,11 +93,11 @@ class RayJobs:
         self._ask("POST", f"/api/jobs/{quote(submission_id)}/stop")
 
     def logs(self, submission_id: str) -> str:
-        """The end of what the job has printed."""
+        """The end of the job's output."""
         return self.log(submission_id)[-LOG_TAIL:]
 
     def log(self, submission_id: str, most: int | None = None) -> str:
-        """What the job has printed, or so many characters of it."""
+        """The job's output, or its first `most` characters."""
         return str(self._ask("GET", f"/api/jobs/{quote(submission_id)}/logs").get("logs") or "")[:most]
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""What a worker and its actors on Ray send each other: JSON in one byte string per call.
+"""The messages between a worker and its Ray actors: JSON in one byte string per call.
 
 to the actor    give    the worker's id and claims
                 stop    an attempt has to stop: the reason and the message of the request

@@ -1,8 +1,8 @@
-"""The actors of one shape that a worker keeps, and the runs that wait for them.
+"""A worker's actors of one shape, and the runs that wait for them.
 
-Tasks that need nothing special share the plain pool, whose actors are always there. Tasks that name resources or an
-environment get actors of that shape when their runs arrive; such actors end when they have been idle for a while,
-because they keep their resources from others.
+Tasks without special needs share the plain pool, whose actors are always running. Tasks that name resources or an
+environment get actors of that shape when their runs arrive; these actors exit after being idle for a while, because
+they occupy resources that others may need.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ from holdfast.executors.ray_cluster import ActorGone, Cluster, RayGone
 from holdfast.executors.ray_host import Host
 from holdfast.observe import emit
 
-# Runs that take less than this on average are given in batches that keep an actor busy for about so long.
+# Runs that take less than this on average are sent in batches that keep an actor busy for about this long.
 BATCH_SECONDS = 0.05
 MOST_PER_BATCH = 200
+BATCHES_PER_ACTOR = 3
+# What a message to an actor and its answer take on a busy machine.
+MESSAGE_SECONDS = 0.005
 IDLE_SECONDS = 30.0
-# How long runs wait for an actor that is starting, before another worker may have them.
+# How long runs wait for an actor that is starting before another worker may take them.
 START_SECONDS = 60.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 
 class Shape(NamedTuple):
-    """What an actor has: resources, as canonical text, and the environment profile that the settings name."""
+    """The resources of an actor, as canonical text, and the name of its environment in the settings."""
 
     resources: str = "{}"
     environment: str | None = None
@@ -52,7 +55,7 @@ PLAIN = Shape()
 
 
 def shape_of(task: Task | None) -> Shape:
-    """The shape of actor that this task has to be executed by."""
+    """The shape of the actors that can execute this task."""
     if task is None or not (task.resources or task.environment):
         return PLAIN
     text = orjson.dumps(dict(task.resources or {}), option=orjson.OPT_SORT_KEYS).decode()
@@ -66,14 +69,14 @@ class Waiting(NamedTuple):
 
 
 class Pool:
-    """Keeps up to `slots` actors of one shape. A plain pool is `warm`: all of its actors are always there."""
+    """Keeps up to `slots` actors of one shape. The plain pool is `warm`: all of its actors are always running."""
 
     def __init__(
         self,
         name: str,
         shape: Shape,
         slots: int,
-        place: ExecutorContext,
+        context: ExecutorContext,
         lost: Callable[[Host, ActorGone], None],
         ended: Callable[[Sequence[Ended]], None],
     ) -> None:
@@ -83,7 +86,7 @@ class Pool:
         self.pace = Pace(slots * MOST_PER_BATCH)
         self.waiting: deque[Waiting] = deque()
         self.hosts: list[Host] = []
-        self._place = place
+        self._context = context
         self._lost = lost
         self._ended = ended
         self._away: str | None = None
@@ -95,7 +98,7 @@ class Pool:
 
     @property
     def held(self) -> int:
-        return len(self.waiting) + sum(len(host.flights) for host in self.hosts)
+        return len(self.waiting) + sum(len(host.assigned) for host in self.hosts)
 
     def add(self, waiting: Sequence[Waiting], cluster: Cluster | None) -> None:
         self.waiting.extend(waiting)
@@ -104,7 +107,7 @@ class Pool:
             host.wake()
 
     def grow(self, cluster: Cluster | None) -> None:
-        """Start the actors that are missing: all of a plain pool, as many as there are runs of another."""
+        """Start missing actors: all of the plain pool, and in other pools as many as there are runs."""
         if cluster is None:
             return
         wanted = self.slots if self.warm else min(self.slots, self.held)
@@ -120,10 +123,10 @@ class Pool:
             del self._keepers[number]
 
     async def _keep(self, cluster: Cluster, number: int) -> None:
-        """Have an actor work, and another in its place whenever it is gone, until it is not needed any more."""
+        """Run an actor, and replace it whenever it is lost, until it is no longer needed."""
         name, pause = f"{self.name}-{number}", FIRST_PAUSE
         while True:
-            host = Host(cluster, name, self.shape, self._place, self._next_batch, self._saw)
+            host = Host(cluster, name, self.shape, self._context, self._next_batch, self._record_ended)
             began = False
             try:
                 began = await self._started(host)
@@ -161,29 +164,35 @@ class Pool:
         return True
 
     def _note(self, why: str | None) -> None:
-        """Let `why` say that no actor starts. A single pool may be without them; the plain one decides."""
+        """Report that no actors start, and why. Only the plain pool counts; others may fail for their own reasons."""
         if self.warm and why != self._away:
             self._away = why
-            self._place.note_away(mask_secrets(why) if why else None)
+            self._context.note_away(mask_secrets(why) if why else None)
 
-    def _saw(self, ended: Sequence[Ended]) -> None:
+    def _record_ended(self, ended: Sequence[Ended]) -> None:
         if ended:
-            self.pace.saw(len(ended), sum(one.outcome.elapsed or 0.0 for one in ended))
+            self.pace.record(len(ended), sum(one.outcome.elapsed or 0.0 for one in ended))
             self._ended(ended)
 
     def room(self) -> int:
-        """How many more runs make sense, of the plain shape.
+        """How many more runs of the plain shape to claim.
 
-        A run that takes long counts from when it became the first of its actor, not from when its batch was given.
+        A long run is measured from when it became the first of its actor, not from when it was assigned.
         """
         now = monotonic()
         longest = max(
             (now - (host.first.first_at or now) for host in self.hosts if host.first is not None), default=0.0
         )
-        return self.pace.wanted(len(self.hosts), longest) - self.held
+        return self._wanted(longest) - self.held
+
+    def _wanted(self, longest: float) -> int:
+        """One run per actor, or for short runs three batches: one is executed, one waits in the actor, one here."""
+        if self.pace.mean is None or max(self.pace.mean, longest) >= BATCH_SECONDS:
+            return len(self.hosts)
+        return BATCHES_PER_ACTOR * len(self.hosts) * self._batch_size()
 
     def take_back(self, waiting_for: float) -> list[Claim]:
-        """Forget runs that have waited this long. Runs that an actor is being started for are worth a longer wait."""
+        """Give up runs that have waited this long, or longer if an actor is being started for them."""
         if waiting_for and self._keepers and not self.hosts:
             waiting_for = START_SECONDS
         before = monotonic() - waiting_for
@@ -193,16 +202,17 @@ class Pool:
         return [one.claim for one in taken]
 
     def _next_batch(self, held: int) -> list[tuple[str, Claim]]:
-        """What an actor gets that has so many: one run if it has none, or first attempts that it does in a moment.
+        """The next runs for an actor that has `held` runs: one if it is idle, or a batch of very short first attempts.
 
-        If an actor dies with a batch, nothing says which runs had begun. So all of them are handed back, and each is
+        If an actor dies with a batch, it is unknown which runs had begun. So all of them are handed back, and each is
         executed alone the next time.
         """
         if not self.waiting:
             return []
         most = self._batch_size()
-        if held and (most == 1 or held > most // 2 or self.waiting[0].claim.number > 1):
+        if held and (most == 1 or held > most or self.waiting[0].claim.number > 1):
             return []
+        most = min(most, max(-(-len(self.waiting) // max(1, len(self.hosts))), self._at_least()))
         worker_id, alone = self.waiting[0].worker_id, self.waiting[0].claim.number > 1
         batch = [self.waiting.popleft()]
         while not alone and len(batch) < most and self.waiting:
@@ -213,12 +223,15 @@ class Pool:
         return [(one.worker_id, one.claim) for one in batch]
 
     def _batch_size(self) -> int:
-        """One, unless runs take so little time that an actor does many of them in a moment."""
+        """One, unless runs are so short that an actor executes many of them in `BATCH_SECONDS`."""
         mean = self.pace.mean
         if mean is None or mean >= BATCH_SECONDS:
             return 1
-        share = -(-len(self.waiting) // max(1, len(self.hosts)))
-        return max(1, min(MOST_PER_BATCH, share, int(BATCH_SECONDS / max(mean, 1e-6)) + 1))
+        return min(MOST_PER_BATCH, int(BATCH_SECONDS / max(mean, 1e-6)) + 1)
+
+    def _at_least(self) -> int:
+        """Runs that are not worth dividing among actors, because together they take less time than a message."""
+        return int(MESSAGE_SECONDS / max(self.pace.mean or BATCH_SECONDS, 1e-6))
 
     async def close(self) -> None:
         keepers = list(self._keepers.values())

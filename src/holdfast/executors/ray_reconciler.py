@@ -1,8 +1,8 @@
-"""Looks after the Ray jobs of all workers: any worker with the executor ray_job does it for every one of them.
+"""Supervises the Ray jobs of all workers. Every worker with the executor ray_job takes part.
 
-A job that has taken its run over needs no worker. Still someone copies its log while it runs, stops it if it ignores a
-cancel, notes what Ray says when it is gone, and stops jobs whose attempts are over: those that hang, and those that
-waited in Ray until their attempt was lost. Each attempt is looked at by one worker at a time.
+A job that has taken over its run does not depend on a worker. But a worker copies the job's log while it runs, stops
+it if it ignores a cancel, records what Ray reports when it is gone, and stops jobs whose attempts have ended: jobs that
+hang, and jobs that waited in Ray until their attempt was lost. Each attempt is checked by one worker at a time.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from holdfast.executors.ray_jobs_api import JobInfo, RayAway, RayJobs, RayRefuse
 from holdfast.observe import emit
 from holdfast.processes.threads import in_thread
 
-LOOK_EVERY = 5.0
+CHECK_EVERY = 5.0
 LINES_AT_ONCE = 500
 LINE_LENGTH = 4000
 MESSAGE_LENGTH = 2000
 COPIED_AT_MOST = 1_000_000
-# Takes the place of how much was copied, once there is nothing more to copy.
+# Stored instead of the number of characters copied once there is nothing more to copy.
 END_NOTED = COPIED_AT_MOST + 1
-# A job stops by itself within the grace. One that has not done so a while later is stopped by Ray.
+# A cancelled job stops by itself within the grace period. If it has not stopped this much later, Ray stops it.
 STOP_AFTER = 10.0
 
 _ID = re.compile(r"holdfast-([0-9a-f-]{36})-(\d+)-[0-9a-f]{12}")
 
 
 def submission_id(ref: AttemptRef, worker_id: str) -> str:
-    """The id of the job of an attempt. A claim that was given back keeps its number, so the worker is part of it."""
+    """The job id of an attempt. It includes the worker, because a released claim keeps its attempt number."""
     return f"holdfast-{ref.run_id}-{ref.number}-{worker_id[-12:]}"
 
 
 def attempt_of(id_: str) -> AttemptRef | None:
-    """The attempt that a job with this id executes; None if it is no job of Holdfast."""
+    """The attempt that a job with this id executes; None if it is not a Holdfast job."""
     found = _ID.fullmatch(id_)
     return AttemptRef(found[1], int(found[2])) if found and parse_id(found[1]) else None
 
 
 class Reconciler:
-    """Looks after the jobs of one cluster."""
+    """Supervises the jobs of one cluster."""
 
     def __init__(self, ray: RayJobs, attempts: RemoteAttempts, grace: float) -> None:
         self._ray = ray
@@ -54,9 +54,9 @@ class Reconciler:
         self._grace = grace
         self._stopped: set[str] = set()
 
-    async def look(self) -> None:
-        """Look once. Raise RayAway or DatabaseUnreachable if one of them does not answer."""
-        due = await self._attempts.look_after(self._ray.address, LOOK_EVERY * 0.8)
+    async def reconcile(self) -> None:
+        """Check all jobs once. Raise RayAway or DatabaseUnreachable if one of them does not respond."""
+        due = await self._attempts.look_after(self._ray.address, CHECK_EVERY * 0.8)
         listed = await in_thread(self._ray.list)
         for attempt in due:
             info = listed.get(attempt.submission_id)
@@ -69,7 +69,7 @@ class Reconciler:
         await self._stop_leftovers(listed)
 
     async def _copy_log(self, attempt: RemoteAttempt, info: JobInfo) -> None:
-        """Copy the complete lines that have been added since the last look."""
+        """Copy the complete lines that have been added since the last check."""
         found = {"ray_job_id": info.job_id, "ray_node_id": info.node_id}
         details = {name: value for name, value in found.items() if value} if attempt.node_id is None else {}
         if attempt.log_copied >= COPIED_AT_MOST:
@@ -83,7 +83,7 @@ class Reconciler:
             await self._attempts.note(attempt, copied, [("info", text) for text in texts if text], details)
 
     async def _note_end(self, attempt: RemoteAttempt, info: JobInfo | None) -> None:
-        """Say once what Ray knows about a job that is gone. Whether its attempt is lost is decided by the lease."""
+        """Log once what Ray reports about a job that is gone. The lease decides whether its attempt is lost."""
         if attempt.log_copied == END_NOTED:
             return
         said = "no longer knows it" if info is None else f"says {info.status}, exit code {info.exit_code}"

@@ -1,4 +1,4 @@
-"""What a task says it needs, in the words of Ray."""
+"""The resources that a task requests, in Ray's terms."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 It is in memory that all three map, so it costs the child no system call and is readable when the child is stuck or
 dead. The child writes which run has begun, and when, and the results that it has not sent yet. The guardian writes
-which process runs user code and how that process ended. The worker writes from which index on no run may begin.
+which process runs user code and how that process ended. The worker writes the index from which on no run may begin.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class SharedState:
             self._numbers[position] = value
 
     def begin(self, index: int, at: float, run_id: str = "", number: int = 0) -> bool:
-        """Record that a run begins; return False if it may not begin any more.
+        """Record that a run begins; return False if it may no longer begin.
 
-        The child writes first and then reads, and the worker revokes first and reads later: so at least one of the two
-        sees what the other wrote.
+        The child writes first and then reads, and the worker revokes first and reads later, so that at least one of
+        the two sees what the other wrote.
         """
         _RUN.pack_into(self._memory, _RUN_AT, run_id.encode(), number)
         _BEGUN.pack_into(self._memory, 0, index, at)
@@ -95,7 +95,7 @@ class SharedState:
             return False
         self._memory[self._end : end] = text + b"\n"
         self._end = end
-        # Last: if the process dies before this, the line does not count as stored.
+        # Written last: if the process dies before this, the line does not count as stored.
         self._numbers[_LENGTH] = end - _KEPT
         return True
 

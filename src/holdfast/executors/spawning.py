@@ -63,7 +63,7 @@ class Spawned:
         with ExitStack() as undo:
             ours, theirs = socket.socketpair()
             undo.callback(ours.close)
-            # A child whose channel is lost cannot be used any more, whatever it does.
+            # A child whose channel is lost can no longer be used, whatever its state.
             self.channel: WorkerChannel = SocketWorkerChannel(ours, received, self.kill)
             with theirs:
                 descriptor, self.state = make_shared_state()
@@ -84,9 +84,9 @@ class Spawned:
 
     @staticmethod
     def _start(channel: int, state: int) -> subprocess.Popen[bytes]:
-        """Start it in its own session, so that no signal of a terminal reaches it.
+        """Start it in its own session, so that no signals from a terminal reach it.
 
-        It has none of our descriptors but the two it is handed, and the default signal handlers.
+        It inherits only these two of our descriptors, and has the default signal handlers.
         """
         form = shared_format()
         arguments = [channel, state, os.getpid(), int(form is not None), int(form is not None and form.json)]
@@ -100,7 +100,7 @@ class Spawned:
         self.channel.send([["settings", self._settings]])
 
     def _watch(self) -> None:
-        """Notice its death even if something that it started keeps the channel open."""
+        """Detect its death even if a process that it started keeps the channel open."""
         if hasattr(os, "pidfd_open"):
             self._pidfd = os.pidfd_open(self._process.pid)
             self._loop.add_reader(self._pidfd, self._died)
@@ -127,7 +127,7 @@ class Spawned:
             if (status := self.state.status) is not None:
                 code = os.waitstatus_to_exitcode(status)
             else:
-                # The guardian was killed: the process that runs user code dies with it, and its group has to follow.
+                # The guardian was killed. The process that runs user code dies with it; its group must be killed.
                 self._signal_runner(signal.SIGKILL)
             self._reaped = True
         self.channel.receive_rest()
@@ -176,6 +176,6 @@ class Spawned:
                 self._process.kill()
 
     def close(self) -> None:
-        """Dismiss the process: it exits by itself when its channel is closed, or is killed after a while."""
+        """Close the channel: the process then exits by itself, or is killed after a while."""
         self.channel.close()
         self._loop.call_later(LEAVE_WITHIN, self.kill)

@@ -1,8 +1,8 @@
 """Task threads: the threads of the worker process that perform inline runs.
 
-Claims wait in a deque, which is safe to share between threads. A task thread takes them from its left; the executor
+Claims wait in a deque, which is safe to share between threads. A task thread takes them from the left; the executor
 withdraws claims that have not begun. Outcomes return through a second deque, which the worker's loop empties when it
-gets to it: the longer that takes, the larger the batch.
+has time: the longer that takes, the larger the batch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Running:
 
 
 class TaskThread:
-    """What both kinds of threads share: waiting claims, running attempts, and the callback for how they ended."""
+    """What both kinds of threads have in common: waiting claims, running attempts, and a callback for outcomes."""
 
     def __init__(self, limits: Limits, ended: Callable[[Ended], None]) -> None:
         self.limits = limits

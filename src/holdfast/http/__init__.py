@@ -1,10 +1,10 @@
 """The run service over HTTP.
 
 A request passes the guard (host, origin, token and scope), is read within limits, and becomes an operation of the
-engine, driven on a connection of this process's pool. What the operation raises becomes a problem document by one
-table. Requests that wait for a run wait at the hub, which checks all watched runs with one statement.
+engine, run on a connection from this process's pool. One table maps the errors that operations raise to problem
+documents. Requests that wait for a run wait at the hub, which checks all watched runs with one statement.
 
-Routes are data: Flask's rules, the scopes and the OpenAPI document are made from the same tables, one module per noun.
+Routes are data: Flask's rules, the scopes and the OpenAPI document are built from the same tables, one module per noun.
 """
 
 from __future__ import annotations

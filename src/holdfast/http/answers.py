@@ -18,7 +18,7 @@ Body = bytes | Iterator[bytes]
 
 
 class Answer:
-    """A status, headers, and a body or its chunks. `on_close` is called after it was sent, or could not be."""
+    """A status, headers, and a body or its chunks. `on_close` is called once it has been sent or has failed."""
 
     __slots__ = ("body", "headers", "on_close", "status")
 
@@ -38,31 +38,31 @@ class Answer:
         start_response(STATUS_LINES[self.status], list(self.headers.items()))
         if isinstance(self.body, bytes):
             return () if environ["REQUEST_METHOD"] == "HEAD" else (self.body,)
-        return _Pieces(iter(()) if environ["REQUEST_METHOD"] == "HEAD" else self.body, self)
+        return _ChunkedBody(iter(()) if environ["REQUEST_METHOD"] == "HEAD" else self.body, self)
 
 
-class _Pieces:
+class _ChunkedBody:
     """A body that is produced while it is sent."""
 
-    def __init__(self, pieces: Iterator[bytes], answer: Answer) -> None:
-        self._pieces = pieces
+    def __init__(self, chunks: Iterator[bytes], answer: Answer) -> None:
+        self._chunks = chunks
         self._answer = answer
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._pieces
+        return self._chunks
 
     def close(self) -> None:
-        if _closes(self._answer.body):
+        if _is_closeable(self._answer.body):
             self._answer.body.close()
         if self._answer.on_close is not None:
             self._answer.on_close()
 
 
-class _Closes:
+class _Closeable:
     def close(self) -> None: ...
 
 
-def _closes(body: object) -> TypeGuard[_Closes]:
+def _is_closeable(body: object) -> TypeGuard[_Closeable]:
     return hasattr(body, "close")
 
 
@@ -81,12 +81,12 @@ def nothing(status: int, headers: Mapping[str, str] | None = None) -> Answer:
 
 
 def etag_of(body: bytes) -> str:
-    """A strong validator: the same text, and only the same, has the same tag."""
+    """A strong validator: two bodies have the same tag only if they are identical."""
     return f'"{sha256(body).hexdigest()[:32]}"'
 
 
-def matches(etag: str, asked: frozenset[str]) -> bool:
-    return etag in asked or "*" in asked
+def matches(etag: str, known: frozenset[str]) -> bool:
+    return etag in known or "*" in known
 
 
 def digest_header(sha256_digest: bytes) -> str:

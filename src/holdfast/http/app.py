@@ -24,8 +24,8 @@ class Api(Flask):
     """Flask, with an explicit path for each request.
 
     The guard admits it, its view is called, an error becomes a problem document, and the guard adds the headers that
-    every answer has. Views of nouns take the call and return an Answer; they use nothing of Flask's context, so a path
-    without parts to fill in is answered without one. Other views work as Flask's do.
+    every answer has. Views of nouns take the call and return an Answer; they do not use Flask's context, so a path
+    without variable parts is answered without creating one. Other views work as usual in Flask.
     """
 
     def __init__(self, guard: Guard, nouns: Iterable[Noun]) -> None:

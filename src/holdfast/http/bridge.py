@@ -23,7 +23,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-# The key under which the application finds the callback for a disconnected client.
+# The environ key of the function that registers a callback for when the client disconnects.
 ON_LEAVE = "holdfast.on_leave"
 BARE = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
 
@@ -145,7 +145,7 @@ def _piece(body: bytes, *, more: bool = False) -> Message:
 def _environ(scope: Scope) -> dict[str, Any]:
     path: bytes = scope["raw_path"]
     if not path.startswith(b"/"):
-        path = urlsplit(path).path or path  # the absolute form that proxies receive: the whole URL
+        path = urlsplit(path).path or path  # the absolute form, meant for proxies: a whole URL
     server, client = scope["server"] or ("", 0), scope["client"] or ("", 0)
     environ: dict[str, Any] = {
         "REQUEST_METHOD": scope["method"],

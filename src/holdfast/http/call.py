@@ -23,7 +23,7 @@ _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f
 
 
 class Call:
-    """A request. `environ` is WSGI's; its ids tie it to its log lines, its trace and the run it makes."""
+    """A request. `environ` is WSGI's; its ids link it to its log lines, its trace and the run it creates."""
 
     __slots__ = ("began", "environ", "principal", "request_id", "service", "settings", "traceparent")
 
@@ -38,13 +38,13 @@ class Call:
 
     @property
     def caller(self) -> Caller:
-        """The caller of verbs: the token, and the trace that the request belongs to."""
+        """The caller that verbs receive: the token, and the trace that the request belongs to."""
         who = self.principal
         return Caller(self.settings, Submitter(who.scope, who.name, self.traceparent))
 
     @property
     def may_read(self) -> bool:
-        """Whether the token may read runs. One that may only change them sees just the results of its own requests."""
+        """Whether the token may read runs. A token that may not sees only results of its own requests."""
         return allows(self.principal.scopes, "runs:read")
 
     def header(self, name: str) -> str | None:
@@ -59,7 +59,7 @@ class Call:
         return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
 
     def on_leave(self, callback: Callable[[], None]) -> None:
-        """Call this when the client disconnects before the response, if the server can detect it."""
+        """Register a callback for when the client disconnects before the response, if the server can detect that."""
         register = self.environ.get(ON_LEAVE)
         if register is not None:
             register(callback)
@@ -73,7 +73,7 @@ class Call:
 
 
 def _request_id(given: str | None) -> str:
-    """The caller's id for this request if it is a plain one, else a new one."""
+    """The caller's id for this request if it is valid, or else a new one."""
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given
     return f"{getrandbits(64):016x}"
@@ -82,7 +82,7 @@ def _request_id(given: str | None) -> str:
 def _traceparent(given: str | None) -> str:
     """The W3C trace context of this request: a new span in the caller's trace, or in a new trace.
 
-    A header that is malformed starts a new trace, as the recommendation says.
+    A malformed header starts a new trace, as the recommendation requires.
     """
     found = _TRACEPARENT.fullmatch(given) if given is not None else None
     span = f"{getrandbits(64) or 1:016x}"

@@ -1,7 +1,7 @@
 """Metrics of the whole system, read from Postgres: every API process reports the same numbers.
 
-So take `max without (instance)` of these, never a sum over processes. Every name begins with `holdfast_`; those that
-the source documents name are there under that name as well.
+So aggregate them with `max without (instance)`, never with `sum`. Every name begins with `holdfast_`; metrics that the
+source documents name are also exported under that name.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _counters(totals: Totals) -> Iterator[Metric]:
 
 
 def _tasks(totals: Totals) -> set[str]:
-    """The tasks that ever had a run."""
+    """All tasks that have ever had a run."""
     return {task for task, kind, _ in totals if kind == "created"}
 
 

@@ -1,8 +1,8 @@
 """The API's access to Postgres: a pool that each process opens itself, and that fails fast while Postgres is away.
 
-A request never waits for a database that is known to be unreachable. The first request that notices the outage decides
-for all; after a short pause one request checks whether Postgres is back, while the others still fail at once. So an
-outage costs callers a quick 503, holds no thread, and ends by itself.
+A request never waits for a database that is known to be unreachable. Once one request
+has noticed the outage, all requests fail at once; after a short pause, one of them checks whether Postgres is back. So
+during an outage callers get a quick 503, no thread is blocked, and requests succeed again without a restart.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CONNECT_SECONDS = 3
 
 
 class DatabaseBusy(DatabaseUnreachable):
-    """Every connection, or the statement itself, took longer than a request may wait."""
+    """No connection became free, or the statement did not finish, within the time that a request may wait."""
 
 
 class Database(DatabaseClient):
@@ -73,7 +73,7 @@ class Database(DatabaseClient):
         self._probing = threading.Lock()
 
     def perform(self, make_op: Callable[[], Op[T]], repeatable: bool = True) -> T:
-        """Drive an operation; if its connection breaks and it is repeatable, again on another one."""
+        """Run an operation. If its connection breaks and it is repeatable, run it again on another connection."""
         if self._away_until:
             self._probe()
         for left in reversed(range(TRIES if repeatable else 1)):
@@ -95,7 +95,7 @@ class Database(DatabaseClient):
                     raise read_only(self.url) from error
                 if not is_lost(error):
                     raise DatabaseBusy(refused(self.url, error)) from error
-                # Either this connection is old and others like it are in the pool, or the server is gone.
+                # Either the server was restarted and the pool's other connections are stale too, or the server is down.
                 self._probe(force=True)
                 self.pool.drain()
                 if not left:
@@ -128,7 +128,7 @@ class Database(DatabaseClient):
         self.runtime.close()
 
     def _open_bell(self) -> Bell:
-        """The doorbell of the settings; if it uses Postgres, one that no request waits for.
+        """The configured doorbell; if it uses Postgres, one that no request waits for.
 
         With RQ a request waits, so that its message is in Redis when the client receives the response.
         """

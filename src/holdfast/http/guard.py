@@ -18,7 +18,7 @@ CONTENT_SECURITY = "default-src 'none'; base-uri 'none'; form-action 'none'; fra
 
 
 class Guard:
-    """Knows which scope each route needs, None where no token is needed, and which routes are pages."""
+    """Knows which scope each route requires (None if it needs no token), and which routes are pages."""
 
     def __init__(self, service: Service, nouns: Iterable[Noun]) -> None:
         self._service = service
@@ -31,7 +31,7 @@ class Guard:
         self._always = {name for name, route in routes.items() if route.always}
 
     def receive(self, environ: Mapping[str, Any]) -> Call:
-        """Count the request, and give it its ids."""
+        """Count the request, and assign its ids."""
         self._meters.enter()
         return Call(self._service, environ)
 

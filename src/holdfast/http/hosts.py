@@ -1,4 +1,4 @@
-"""The names and origins that the API accepts. Requests that a page of another site makes a browser send are refused."""
+"""The host names and origins that the API accepts. Cross-site requests from browsers are refused."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _AUTHORITY = re.compile(
 
 
 class Hosts:
-    """The names in the Host header that are ours.
+    """The names that are accepted in the Host header.
 
-    Always `localhost` and loopback addresses. A server that is bound to another address also accepts any numeric
+    `localhost` and loopback addresses always are. A server that is bound to another address also accepts any numeric
     address, which DNS rebinding cannot forge; names have to be listed in HOLDFAST_HOSTS.
     """
 
@@ -34,13 +34,13 @@ class Hosts:
         if header in self._known:
             return True
         parts = _split(header)
-        if parts is None or not self._judge(parts[0]):
+        if parts is None or not self._is_accepted(parts[0]):
             return False
         if len(self._known) < 1000:
             self._known.add(header)
         return True
 
-    def _judge(self, name: str) -> bool:
+    def _is_accepted(self, name: str) -> bool:
         if name in self._names or name == "localhost" or name.endswith((".localhost", *self._suffixes)):
             return True
         try:
@@ -67,14 +67,14 @@ def _split(authority: str) -> tuple[str, int | None] | None:
 
 
 def check_origin(method: str, environ: Mapping[str, str]) -> None:
-    """Refuse unsafe requests that a page of another site makes."""
+    """Refuse unsafe requests from pages of other sites."""
     if method in SAFE:
         return
     if environ.get("HTTP_SEC_FETCH_SITE") == "cross-site":
-        raise Refusal("cross-site", "This request was made by a page of another site.")
+        raise Refusal("cross-site", "This request was made by a page of a different site.")
     origin = environ.get("HTTP_ORIGIN")
     if origin is not None and _site(origin) != _host_and_port(environ.get("HTTP_HOST", ""), origin):
-        raise Refusal("cross-site", "The Origin of this request is not this server.")
+        raise Refusal("cross-site", "The Origin header of this request does not name this server.")
 
 
 def _site(origin: str) -> tuple[str, int | None] | None:

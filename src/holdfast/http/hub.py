@@ -1,7 +1,7 @@
-"""The hub: every request of this process that waits for a run or a job to change waits here.
+"""The hub: all requests of this process that wait for a run or a job to change wait here.
 
-One thread checks all of them with one statement, several times a second, and at once after a notification. The load on
-Postgres does not depend on how many wait. A notification is only a hint, and so is a wake-up by the hub: the request
+One thread checks for all of them with one statement, several times a second, and at once after a notification, so the
+load on Postgres does not grow with the number of waiting requests. Notifications and wake-ups are only hints: a request
 that is woken reads the current state from the tables.
 """
 
@@ -21,9 +21,10 @@ from holdfast.http.database import Database
 from holdfast.observe import emit
 from holdfast.sql import changes
 
-EVERY = 0.1
-EVERY_FOR_EACH = 0.0005
-REST = 4
+# Seconds between two checks, and how much longer for each watch.
+INTERVAL = 0.1
+INTERVAL_PER_WATCH = 0.0005
+PAUSE_FACTOR = 4
 RECONNECT = 5.0
 
 
@@ -62,21 +63,21 @@ class Hub:
 
     @contextmanager
     def watch(self, watched: str) -> Iterator[Watch]:
-        one = Watch(watched)
+        watch = Watch(watched)
         with self._arrived:
-            self._watches.add(one)
+            self._watches.add(watch)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="holdfast-hub", daemon=True)
                 self._thread.start()
             self._arrived.notify()
         try:
-            yield one
+            yield watch
         finally:
             with self._arrived:
-                self._watches.discard(one)
+                self._watches.discard(watch)
 
     def wake(self, watched: str) -> None:
-        """Wake its watches at once: a request to this process changed it."""
+        """Wake the watches of a run or job that a request to this process has changed."""
         with self._arrived:
             for watch in self._watches:
                 if watch.watched == watched:
@@ -97,23 +98,23 @@ class Hub:
             thread.join()
 
     def _serve(self) -> None:
-        ear = Ear(self._database) if self._listen else None
-        while self._someone_waits(ear):
+        listener = Listener(self._database) if self._listen else None
+        while self._wait_for_watches(listener):
             began = monotonic()
             self._check()
-            # It pauses for several times as long as a check takes, however often it is woken.
-            self._pause(REST * (monotonic() - began))
-            next_at = began + EVERY + EVERY_FOR_EACH * len(self._watches)
-            if ear is None or not ear.hear(next_at - monotonic()):
+            # However often it is woken, this thread pauses several times as long as a check takes.
+            self._pause(PAUSE_FACTOR * (monotonic() - began))
+            next_at = began + INTERVAL + INTERVAL_PER_WATCH * len(self._watches)
+            if listener is None or not listener.wait(next_at - monotonic()):
                 self._pause(next_at - monotonic())
-        if ear is not None:
-            ear.close()
+        if listener is not None:
+            listener.close()
 
-    def _someone_waits(self, ear: Ear | None) -> bool:
+    def _wait_for_watches(self, listener: Listener | None) -> bool:
         with self._arrived:
             while not self._watches and not self._closing:
-                if ear is not None:
-                    ear.close()
+                if listener is not None:
+                    listener.close()
                 self._arrived.wait()
             return not self._closing
 
@@ -137,33 +138,33 @@ class Hub:
                 watch.changed.set()
 
 
-class Ear:
-    """A connection that listens. Without one the hub checks at its usual interval, but never early."""
+class Listener:
+    """A connection that receives notifications. Without it, the hub checks only at its regular interval."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: psycopg.Connection[Any] | None = None
-        self._deaf_until = 0.0
+        self._polls_until = 0.0
 
-    def hear(self, seconds: float) -> bool:
+    def wait(self, seconds: float) -> bool:
         """Wait for a notification; False if none arrived in time, or if there is no connection to receive it."""
-        if seconds <= 0 or (self._connection is None and monotonic() < self._deaf_until):
+        if seconds <= 0 or (self._connection is None and monotonic() < self._polls_until):
             return False
         try:
             if self._connection is None:
                 connection = self._connection = self._database.connect()
                 if connection.pooled:
                     emit(
-                        "listener.deaf",
+                        "listener.blocked",
                         error="a pooler in transaction mode does not forward notifications; polling instead",
                     )
-                    self._deaf_until = inf
+                    self._polls_until = inf
                     self.close()
                     return False
                 connection.execute("listen holdfast")
             return any(True for _ in self._connection.notifies(timeout=seconds, stop_after=1))
         except psycopg.Error:
-            self._deaf_until = monotonic() + RECONNECT
+            self._polls_until = monotonic() + RECONNECT
             self.close()
             return False
 

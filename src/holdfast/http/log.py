@@ -8,7 +8,7 @@ from gunicorn.glogging import Logger  # type: ignore[import-untyped]
 
 
 class GunicornLog(Logger):  # type: ignore[misc]
-    """gunicorn's logger without handlers of its own."""
+    """gunicorn's logger, without its own handlers."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)

@@ -1,4 +1,4 @@
-"""Pages: routes that serve HTML. A page states its scope as a verb does, and its problems are shown as pages too."""
+"""Pages: routes that serve HTML. A page declares its scope as a verb does, and its errors are shown as pages too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def page(path: str, view: Callable[..., Answer], scope: str | None, operation_id
 
 
 def shown(html: str, style: str = "", status: int = 200) -> Answer:
-    """A page. It loads nothing, and has no style but this one, whose hash the content security policy names."""
+    """A page. Its content security policy allows it to load nothing, and to use only this style."""
     digest = b64encode(sha256(style.encode()).digest()).decode()
     policy = f"style-src 'sha256-{digest}'; " if style else ""
     headers = {

@@ -1,4 +1,4 @@
-"""Principals: who makes a request, by a token in the Authorization header or in the session cookie of a browser.
+"""Principals: who makes a request, identified by a token in the Authorization header or in a session cookie.
 
 On this machine, until the first token is created, everyone who can reach the server may do everything. A token is
 looked up for every request, so one that was revoked is refused at once.
@@ -17,13 +17,13 @@ from holdfast.http.session import token_of
 from holdfast.ops.tokens import authenticate, list_tokens
 
 REALM = 'Bearer realm="holdfast"'
-# How long it may take until a server that was open requires the first token ever created.
+# The longest time until an open server starts to require the first token ever created.
 OPEN_SECONDS = 1.0
 CREATE_ONE = "Create one where the database is: holdfast tokens create NAME"
 
 
 class Principal(NamedTuple):
-    """Who makes a request: `scope` is the owner of its idempotency keys, `name` is recorded with what it does."""
+    """Who makes a request: `scope` is the owner of its idempotency keys, `name` is recorded with its changes."""
 
     scope: str
     name: str
@@ -35,7 +35,7 @@ UNKNOWN = Principal("", "unknown", frozenset())
 
 
 class Authenticator:
-    """Admits principals that have the scope which a route needs."""
+    """Admits principals that have the scope that a route requires."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -51,7 +51,7 @@ class Authenticator:
         if scope and not allows(principal.scopes, scope):
             raise Refusal(
                 "insufficient-scope",
-                f"This needs the scope {scope}; the token has {', '.join(sorted(principal.scopes))}.",
+                f"This request needs the scope {scope}; the token has {', '.join(sorted(principal.scopes))}.",
                 headers={"WWW-Authenticate": f'{REALM}, error="insufficient_scope", scope="{scope}"'},
             )
         return principal
@@ -66,13 +66,15 @@ class Authenticator:
         token = token_of(environ)
         if token is not None and is_token(token) and (found := self._holder(token)) is not None:
             return found
-        # The cookie of a session that has ended counts as none: it may be that of another server on this host.
+        # The cookie of an ended session is ignored: it may belong to another server on this host.
         if self._is_open():
             return ANYONE
-        raise Refusal("unauthenticated", f"This needs a token. {CREATE_ONE}", headers={"WWW-Authenticate": REALM})
+        raise Refusal(
+            "unauthenticated", f"This request needs a token. {CREATE_ONE}", headers={"WWW-Authenticate": REALM}
+        )
 
     def _holder(self, token: str) -> Principal | None:
-        """The principal that a valid token stands for."""
+        """The principal of a valid token."""
         digest = digest_of(token)
         found = self._service.database.perform(lambda: authenticate(digest))
         return None if found is None else Principal(f"token:{found.id}", found.name, found.scopes)

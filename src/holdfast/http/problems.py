@@ -24,7 +24,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Kind(NamedTuple):
-    """One kind of problem. `detail` replaces the error's message where that is not for callers."""
+    """One kind of problem. `detail` replaces the error's message if callers must not see it."""
 
     status: int
     title: str
@@ -36,7 +36,7 @@ class Kind(NamedTuple):
 _SOON = {"Retry-After": "1"}
 
 KINDS: dict[str, Kind] = {
-    "not-json": Kind(400, "Not JSON", "The body is not JSON: its syntax or its encoding is broken."),
+    "not-json": Kind(400, "Not JSON", "The body is not JSON: its syntax or its encoding is not valid."),
     "bad-key": Kind(
         400,
         "Malformed key",
@@ -45,17 +45,19 @@ KINDS: dict[str, Kind] = {
     "bad-digest": Kind(400, "Digest mismatch", "The body does not match its Content-Digest; it was damaged."),
     "bad-request": Kind(400, "Bad request", "The request is not valid HTTP."),
     "unauthenticated": Kind(401, "Token needed", "Send a valid token: `Authorization: Bearer hf_…`."),
-    "insufficient-scope": Kind(403, "Not allowed", "The token does not have the scope that this needs."),
+    "insufficient-scope": Kind(403, "Not allowed", "The token does not have the scope that this request needs."),
     "unknown-host": Kind(403, "Unknown host", "The Host header does not name a host that this server accepts."),
     "cross-site": Kind(403, "Cross-site request", "Pages of other sites must not change anything on this server."),
     "not-found": Kind(404, "Not found", "There is nothing at this path."),
     "job-not-found": Kind(404, "No such job", "No job has this id; it may have been pruned."),
     "run-not-found": Kind(404, "No such run", "No run has this id; it may have been pruned."),
-    "method-not-allowed": Kind(405, "Method not allowed", "This path has other methods; the Allow header lists them."),
-    "not-acceptable": Kind(406, "Not acceptable", "The response is only available in other media types."),
+    "method-not-allowed": Kind(
+        405, "Method not allowed", "This path does not have this method; Allow lists those it has."
+    ),
+    "not-acceptable": Kind(406, "Not acceptable", "The response is available only in other media types."),
     "request-timeout": Kind(408, "Request timeout", "The request did not arrive completely in time."),
     "key-reused": Kind(
-        409, "Key reused", "The key already belongs to another request. Use a new key for a new request."
+        409, "Key reused", "The key already belongs to a different request. Use a new key for a new request."
     ),
     "run-not-finished": Kind(
         409, "Run not finished", "The run has no result yet; try again later, or wait for it with ?wait=.", None, _SOON
@@ -79,7 +81,7 @@ KINDS: dict[str, Kind] = {
     "refused-value": Kind(
         422,
         "Refused value",
-        "The JSON cannot be stored and returned unchanged: a duplicate key, for example.",
+        "The JSON cannot be stored and returned unchanged, for example because of a duplicate key.",
     ),
     "unknown-model": Kind(422, "Unknown model", "No task is registered under this name; GET /tasks lists them."),
     "bad-parameters": Kind(
@@ -100,9 +102,9 @@ KINDS: dict[str, Kind] = {
     ),
     "database-unreachable": Kind(
         503,
-        "Database away",
-        "Postgres does not respond; try again. With an Idempotency-Key nothing is done twice.",
-        "Postgres is not responding. Try again; with the same Idempotency-Key nothing is done twice.",
+        "Database unreachable",
+        "Postgres does not respond; try again. With an Idempotency-Key, nothing is done twice.",
+        "Postgres is not responding. Try again; with the same Idempotency-Key, nothing is done twice.",
         _SOON,
     ),
     "database-read-only": Kind(
@@ -136,7 +138,7 @@ KINDS: dict[str, Kind] = {
     ),
 }
 
-# The most specific class of the error decides.
+# The most specific class of the error applies.
 BY_ERROR: dict[type[BaseException], str] = {
     NotJson: "not-json",
     errors.NotCanonical: "refused-value",
@@ -233,7 +235,7 @@ def _members(error: Exception) -> dict[str, Any]:
         members["errors"] = [{"pointer": pointer, "detail": "differs"} for pointer in error.fields]
         members["run_id"], members["job_id"] = error.run_id, error.job_id
     elif isinstance(error, errors.ChildDiffers):
-        # Stored values are only for callers that may read them.
+        # Stored values are shown only to callers that may read them.
         members["errors"] = [{"pointer": pointer, "detail": "differs"} for pointer in error.fields]
     elif isinstance(error, errors.BadInput | Refusal):
         members["errors"] = [{"pointer": p.pointer, "detail": p.detail} for p in error.problems]

@@ -36,7 +36,7 @@ def body_bytes(call: Call) -> bytes:
             raise _too_large(limit)
         room = int(length)
     elif environ.get("wsgi.input_terminated"):
-        room = limit + 1  # sent in chunks: its size is known only at the end
+        room = limit + 1  # chunked: its size is known only at the end
     else:
         return b""
     parts: list[bytes] = []
@@ -52,9 +52,9 @@ def body_bytes(call: Call) -> bytes:
 
 
 def json_body(call: Call, around: int = 1) -> Any:
-    """The body as a JSON value that can be stored. Raises the error that says what is wrong with it.
+    """The body as a JSON value that can be stored; raises an error that says what is wrong with it.
 
-    Parameters may be nested up to the limit; `around` is how many levels of the body enclose them.
+    The limit on nesting applies to parameters; `around` is the number of levels of the body that enclose them.
     """
     _check_media_type(call)
     body = body_bytes(call)
@@ -65,7 +65,7 @@ def json_body(call: Call, around: int = 1) -> Any:
 
 
 def optional_object(call: Call, fields: Collection[str]) -> dict[str, Any]:
-    """The body as an object with no other fields than these; an empty body is an empty object."""
+    """The body as an object with only these fields; an empty body counts as an empty object."""
     if not call.environ.get("CONTENT_LENGTH") and not call.header("HTTP_TRANSFER_ENCODING"):
         return {}
     if call.environ.get("CONTENT_LENGTH") == "0":
@@ -103,7 +103,7 @@ def _check_media_type(call: Call) -> None:
 def _check_digest(header: str, body: bytes) -> None:
     found = _DIGEST.search(header)
     if found is None:
-        return  # another algorithm, which RFC 9530 allows to ignore
+        return  # another algorithm, which RFC 9530 allows servers to ignore
     try:
         given = b64decode(found[1], validate=True)
     except ValueError:
@@ -130,13 +130,13 @@ def idempotency_key(call: Call) -> str | None:
 
 
 def no_idempotency_key(call: Call, instead: str) -> None:
-    """Refuse a key that would have no effect: its sender relies on it. `instead` says what to use."""
+    """Refuse a key that would have no effect, because the sender relies on it. `instead` says what to use."""
     if call.header("HTTP_IDEMPOTENCY_KEY") is not None:
         raise Refusal("bad-key", f"An Idempotency-Key is not accepted here. {instead}")
 
 
 def query(call: Call, *names: str) -> Mapping[str, str]:
-    """The parameters in the query, each known and given once."""
+    """The query parameters; each must be known and given only once."""
     if not call.environ.get("QUERY_STRING"):
         return {}
     try:
@@ -212,7 +212,7 @@ def queue_name(text: str) -> str:
     return text
 
 
-# How each part of a path is read.
+# The parser of each path parameter.
 SUBJECTS: dict[str, Callable[[str], str]] = {"run_id": run_id, "job_id": job_id, "name": queue_name}
 
 

@@ -37,10 +37,10 @@ class Notifier:
 
     ring_later = ring
 
-    def rides(self, hint: str) -> bool:
+    def may_send_inline(self, hint: str) -> bool:
         return False
 
-    def suspend_riding(self) -> None:
+    def suspend_inline(self) -> None:
         pass
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class Notifier:
             self._notify(hints)
             with self._changed:
                 self._changed.wait_for(lambda: self._closing, PAUSE)
-        self._hang_up()
+        self._disconnect()
 
     def _notify(self, hints: set[str]) -> None:
         """Send hints. One that cannot be sent is lost; then workers find the run at their next poll."""
@@ -72,9 +72,9 @@ class Notifier:
                 "select pg_notify('holdfast', hint) from unnest(%s::text[]) as hint", [list(hints)]
             )
         except psycopg.Error:
-            self._hang_up()
+            self._disconnect()
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             with suppress(psycopg.Error):
                 self._connection.close()

@@ -1,8 +1,8 @@
 """Routes as data: a path, a method, the scope it needs and what the OpenAPI document says about it.
 
 Flask's rules, the check of scopes and the document are all made from the same tables, so no route is missing from one
-of them. The routes of verbs are made from their declarations; a verb whose answer is a stream, waits, or depends on
-more of the request than its arguments has a view of its own.
+of them. The routes of verbs are built from their declarations; a verb that streams or waits, or that depends on more of
+the request than its arguments, has a custom view.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ View = Callable[..., Answer]
 
 
 ANY_SCOPE = ""
-"""Stands for the scope of routes that need a token, whatever its scopes."""
+"""The scope of routes that accept any valid token."""
 
 
 class Route(NamedTuple):
     """One operation. `scope` is None where no token is needed.
 
-    `always` admits a request while Postgres is away and no token can be checked: as that of an unknown principal.
-    `is_page` for routes that serve HTML (see `pages`).
+    With `always`, a request is admitted as an unknown principal while Postgres is away and no token can be checked.
+    `is_page` marks routes that serve HTML (see `pages`).
     """
 
     method: str
@@ -70,7 +70,7 @@ class Noun:
 
 
 def routes(verbs: ModuleType, views: Mapping[Verb[..., Any], View] | None = None) -> list[Route]:
-    """The routes of the verbs that a module declares; `views` are those that are not made from the declaration."""
+    """The routes of the verbs that a module declares; `views` has those that are not built from the declaration."""
     return [
         Route(
             verb.http.method,
@@ -85,7 +85,7 @@ def routes(verbs: ModuleType, views: Mapping[Verb[..., Any], View] | None = None
 
 
 def view_of(verb: Verb[..., Any], http: Http) -> View:
-    """The view that makes a call and answers with its document."""
+    """The view that calls the verb and answers with the document of its result."""
 
     def view(call: Call, **parts: str) -> Answer:
         reading.query(call)

@@ -1,8 +1,8 @@
 """The API server: gunicorn, configured and started here.
 
 The parent process holds the port and starts processes; each opens its own connections after the fork. An event loop
-receives requests and threads answer them. Streams and large results occupy a thread each while they are sent, so there
-are threads for all of them and some more.
+receives requests and threads answer them. Each stream or large result occupies a thread while it is sent, so there
+are threads for all of these, and more for other requests.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def serve(
     started: Callable[[str], None] | None = None,
 ) -> None:
     """Serve the API until SIGTERM or SIGINT; `started` is called with its URL. Ends with SystemExit."""
-    tell = _telling(started)
+    announce = _announcer(started)
     with (
         process_log(settings.log_format, settings.log_level) as output,
         Runtime(settings, lasting=True) as runtime,
@@ -81,31 +81,31 @@ def serve(
         listener = listener or listen(settings.host, settings.port)
         # The parent keeps the embedded server running; its children only need the address.
         settings = replace(settings, database_url=runtime.database_url)
-        together = tempfile.mkdtemp(prefix="holdfast-metrics-") if processes > 1 else None
+        metrics_directory = tempfile.mkdtemp(prefix="holdfast-metrics-") if processes > 1 else None
         try:
-            if together is not None:
-                os.environ[MULTIPROCESS] = together
+            if metrics_directory is not None:
+                os.environ[MULTIPROCESS] = metrics_directory
             url = url_of(listener)
             if requested:
                 raise SystemExit(0)
-            # gunicorn takes the descriptor over, and closes it once it has a copy.
-            _Gunicorn(settings, listener.detach(), processes, lambda: tell(url)).run()
+            # gunicorn takes over the descriptor, and closes it once it has a copy.
+            _Gunicorn(settings, listener.detach(), processes, lambda: announce(url)).run()
         finally:
-            if together is not None:
-                shutil.rmtree(together, ignore_errors=True)
+            if metrics_directory is not None:
+                shutil.rmtree(metrics_directory, ignore_errors=True)
 
 
-def _telling(started: Callable[[str], None] | None) -> Callable[[str], None]:
-    """Return how to announce the URL: by the caller, on the current streams, or by an event."""
+def _announcer(started: Callable[[str], None] | None) -> Callable[[str], None]:
+    """Return a function that reports the URL: to the caller, with the current output streams, or as an event."""
     if started is None:
         return lambda url: emit("api.started", url=url)
     out, err = sys.stdout, sys.stderr
 
-    def tell(url: str) -> None:
+    def announce(url: str) -> None:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             started(url)
 
-    return tell
+    return announce
 
 
 def require_token(database_url: str, host: str) -> None:
@@ -114,7 +114,7 @@ def require_token(database_url: str, host: str) -> None:
         usable = driver.run(connection, count_usable_tokens())
     if not usable:
         raise ConfigurationError(
-            f"the API would be open to everyone who can reach {host}, because there is no token. "
+            f"the API would be open to anyone who can reach {host}, because there is no token. "
             "Create one first: holdfast tokens create NAME"
         )
 

@@ -24,7 +24,7 @@ EXTENSION = "holdfast"
 
 
 class Service:
-    """The state of the API in one process. It never shares a socket with another process: a fork opens its own."""
+    """The state of the API in one process. It shares no socket with other processes: a forked process opens its own."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -73,7 +73,7 @@ class Service:
         return self.database.runtime.store.chunks(stored)
 
     def stop_streams(self) -> None:
-        """End streams and waits soon, so that the process can end."""
+        """End streams and waits, so that the process can exit soon."""
         self.streams.closing = True
         if self._pid == os.getpid():
             self._hub.wake_all()

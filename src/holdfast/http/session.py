@@ -4,21 +4,20 @@ The cookie is looked up like a token in the Authorization header: it has the sam
 the token is revoked or expires. The server stores nothing about sessions.
 
 Scripts cannot read the cookie (HttpOnly), and a browser does not send it with requests that pages of other sites make
-(SameSite=Lax), apart from following a link. Requests that change something must also prove that a page of this server
-makes them, because other ports and subdomains of a host count as the same site.
+(SameSite=Lax), apart from following a link. Requests that change something must also prove that they come from a page
+of this server, because other ports and subdomains of a host count as the same site.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from holdfast.http.hosts import SAFE
 from holdfast.http.problems import Refusal
 
 NAME = "holdfast_session"
-# A browser accepts a cookie with this prefix only over HTTPS and from the host itself, so no subdomain can plant one.
+# A browser accepts a cookie with this prefix only over HTTPS and from the host itself, so no subdomain can set one.
 SECURE_NAME = f"__Host-{NAME}"
 
 
@@ -27,20 +26,29 @@ def token_of(environ: Mapping[str, Any]) -> str | None:
     header = environ.get("HTTP_COOKIE")
     if header is None or NAME not in header:
         return None
-    try:
-        cookies = SimpleCookie(header)
-    except CookieError:
-        return None
-    found = cookies.get(SECURE_NAME) or cookies.get(NAME)
+    cookies = _cookies(header)
+    found = cookies.get(SECURE_NAME)
+    if found is None and not _is_https(environ):
+        found = cookies.get(NAME)
     if found is None:
         return None
     if environ["REQUEST_METHOD"] not in SAFE and not _is_same_origin(environ):
         raise Refusal(
             "cross-site",
-            "A request with a session cookie that changes something needs an Origin header, as browsers send it; "
-            "programs send the token in the Authorization header instead.",
+            "A request with a session cookie that changes something needs an Origin header, which browsers send; "
+            "programs should send the token in the Authorization header instead.",
         )
-    return found.value
+    return found
+
+
+def _cookies(header: str) -> dict[str, str]:
+    """The cookies of a request by name.
+
+    A parser that rejects the header because of one of them would end sessions: other servers on this host set cookies
+    too, and not all of them are valid.
+    """
+    pairs = (pair.partition("=") for pair in header.split(";"))
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def opening_cookie(environ: Mapping[str, Any], token: str) -> str:
@@ -60,7 +68,7 @@ def _cookie(environ: Mapping[str, Any], value: str) -> str:
 
 
 def _is_https(environ: Mapping[str, Any]) -> bool:
-    """Whether the browser uses HTTPS, which a proxy in front of this server may decrypt."""
+    """Whether the browser uses HTTPS, which may end at a proxy in front of this server."""
     return (
         environ.get("wsgi.url_scheme") == "https"
         or environ.get("HTTP_X_FORWARDED_PROTO") == "https"
@@ -69,5 +77,5 @@ def _is_https(environ: Mapping[str, Any]) -> bool:
 
 
 def _is_same_origin(environ: Mapping[str, Any]) -> bool:
-    """Whether a page of this server makes the request. An Origin that is not this server's was refused before."""
+    """Whether a page of this server makes the request. Other origins have already been refused."""
     return environ.get("HTTP_SEC_FETCH_SITE", "same-origin") == "same-origin" and "HTTP_ORIGIN" in environ

@@ -51,7 +51,7 @@ class Streams:
 
 
 class Chunk(NamedTuple):
-    """What a feed returns: items with rising numbers, and the run's status if there will be no more.
+    """What a feed returns: items with increasing numbers, and the run's status if there will be no more items.
 
     `more` means that further items can be read immediately.
     """
@@ -93,9 +93,9 @@ def event_stream(call: Call, run_id: str, feed: Feed, last: int) -> Answer:
 def _written(call: Call, run_id: str, feed: Feed, chunk: Chunk, last: int) -> Iterator[bytes]:
     streams = call.service.streams
     closes_at = monotonic() + LIFETIME
-    # Kept apart from the wakes: a run that reports progress wakes the watch and often has nothing to send, and only
-    # sending something detects a client that has disconnected.
-    beats_at = monotonic() + _beat()
+    # Independent of wake-ups: a run that reports progress often wakes the watch without anything to send, and a
+    # disconnected client is detected only by sending something.
+    keep_alive_at = monotonic() + _keep_alive_delay()
     pause = HEARTBEAT
     yield b"retry: %d\n\n" % RETRY_MILLISECONDS
     with call.service.hub.watch(run_id) as watch:
@@ -104,27 +104,27 @@ def _written(call: Call, run_id: str, feed: Feed, chunk: Chunk, last: int) -> It
             for number, item in chunk.items:
                 last = number
                 yield b"id: %d\ndata: %s\n\n" % (number, orjson.dumps(item))
-                beats_at = monotonic() + _beat()
+                keep_alive_at = monotonic() + _keep_alive_delay()
             if chunk.end is not None:
                 yield b"id: %d\nevent: end\ndata: %s\n\n" % (last, orjson.dumps({"status": chunk.end}))
                 return
             if not chunk.more:
-                watch.wait(max(min(pause, beats_at - monotonic(), closes_at - monotonic()), 0.01))
-            if monotonic() >= beats_at:
+                watch.wait(max(min(pause, keep_alive_at - monotonic(), closes_at - monotonic()), 0.01))
+            if monotonic() >= keep_alive_at:
                 yield b": still here\n\n"
-                beats_at = monotonic() + _beat()
+                keep_alive_at = monotonic() + _keep_alive_delay()
             if watch.abandoned or streams.closing or monotonic() >= closes_at:
                 return
             chunk, pause = _next(feed, last)
 
 
-def _beat() -> float:
+def _keep_alive_delay() -> float:
     """Seconds until the next keep-alive. Jitter spreads streams that were opened at the same time."""
     return HEARTBEAT * uniform(0.3, 1.0)
 
 
 def _next(feed: Feed, last: int) -> tuple[Chunk, float]:
-    """New items, and when to check again at the latest. A stream survives a database outage."""
+    """New items, and the longest time until the next check. A stream survives a database outage."""
     try:
         return feed(last), HEARTBEAT
     except DatabaseUnreachable:

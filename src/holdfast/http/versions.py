@@ -1,4 +1,4 @@
-"""Documents with a version: not sent again to clients that have it, and waited for until they change or end."""
+"""Documents with an ETag: clients that have the current version get a 304, and can wait for a change or the end."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ def versioned(
 ) -> Answer:
     """Answer with a document and its ETag.
 
-    With `?wait=`, once the run has ended; if the request names a version, at any change, or with 304 after the wait.
+    With `?wait=`, answer once the run has ended; if the request names a version, at any change, or with 304 after the
+    wait.
     `watched` is the id that the hub checks meanwhile.
     """
     wait, preferred = reading.seconds_to_wait(call, reading.query(call, "wait"))
     known = call.tags()
 
-    def look() -> tuple[T, bytes, str, bool]:
+    def read_version() -> tuple[T, bytes, str, bool]:
         found = read()
         body = orjson.dumps(document(found))
         etag = etag_of(body)
         return found, body, etag, ended(found) or (bool(known) and not matches(etag, known))
 
-    found, body, etag, settled = look()
+    found, body, etag, settled = read_version()
     waited = False
     if wait > 0 and not settled and call.service.streams.enter():
         waited, ends = True, monotonic() + wait
@@ -47,7 +48,7 @@ def versioned(
                     watch.wait(left)
                     if watch.abandoned:
                         break
-                    found, body, etag, settled = look()
+                    found, body, etag, settled = read_version()
         finally:
             call.service.streams.leave()
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}

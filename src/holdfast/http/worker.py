@@ -17,13 +17,13 @@ from gunicorn.workers.gasgi import ASGIWorker  # type: ignore[import-untyped]
 from holdfast.http.problems import BY_STATUS, KINDS, MEDIA_TYPE, document
 from holdfast.http.service import EXTENSION, Service
 
-# From the first byte of a request, or from the connection, to the end of its headers;
+# From the first byte of a request, or from the start of the connection, to the end of the headers.
 HEAD_SECONDS = 10
-# from there to the end of its body;
+# From the end of the headers to the end of the body.
 BODY_SECONDS = 30
-# for what is still incomplete when the server stops;
+# For requests that are still incomplete when the server stops.
 STOP_SECONDS = 1
-# and for a client to read this much of a response that does not fit the buffers.
+# For a client to read this many bytes of a response that does not fit into the buffers.
 SEND_SECONDS = 30
 SEND_BYTES = 65536
 # Descriptors reserved for the database, for files and for gunicorn.
@@ -39,7 +39,7 @@ DETAILS = {
 
 
 class ApiProtocol(ASGIProtocol):  # type: ignore[misc]
-    """One connection. A request must be complete by its deadline, at whatever rate its bytes arrive, or is rejected."""
+    """One connection. A request is rejected if it is not complete by its deadline, even if its bytes keep arriving."""
 
     def __init__(self, worker: ApiWorker) -> None:
         super().__init__(worker)
@@ -50,7 +50,7 @@ class ApiProtocol(ASGIProtocol):  # type: ignore[misc]
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self.worker.connections.add(self)
-        if len(self.worker.connections) > self.worker.room:
+        if len(self.worker.connections) > self.worker.max_connections:
             self._refuse(503, "This server process has reached its connection limit. Try again soon.")
         self._expect(HEAD)
 
@@ -67,7 +67,7 @@ class ApiProtocol(ASGIProtocol):  # type: ignore[misc]
         if self._current_request is None or self._closed:
             return False
         self._keepalive = 0
-        # Otherwise the application could not read the body any more.
+        # Otherwise the application could no longer read the body.
         if self._body_receiver._body_finished:  # noqa: SLF001
             self._body_receiver.signal_disconnect()
         return True
@@ -101,7 +101,7 @@ class ApiProtocol(ASGIProtocol):  # type: ignore[misc]
     def _feed_callback_parser(self, data: bytes) -> bool:
         try:
             fed: bool = super()._feed_callback_parser(data)
-        except ValueError:  # a number that Python does not read, such as a length of 5,000 digits
+        except ValueError:  # a number that Python does not parse, such as a length with 5,000 digits
             self._refuse(400, "")
             return False
         missing = HEAD if self._current_request is None else None if self._callback_parser.is_complete else BODY
@@ -132,7 +132,7 @@ class ApiProtocol(ASGIProtocol):  # type: ignore[misc]
         return False
 
     def _send_error_response(self, status: int, message: str, extra_headers: Any = ()) -> None:
-        """Answer requests that never reach the application with a problem document too."""
+        """Answer with a problem document even if the request never reaches the application."""
         if not self._closed:
             self._safe_write(_problem(BY_STATUS.get(status, "internal-error"), DETAILS.get(status, message)))
 
@@ -143,14 +143,14 @@ class ApiWorker(ASGIWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.connections: set[ApiProtocol] = set()
-        self.room = 0
+        self.max_connections = 0
         self._stopping = asyncio.Event()
 
     def init_process(self) -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         files = most if most != resource.RLIM_INFINITY else sys.maxsize
-        self.room = min(self.worker_connections, files - RESERVED_FILES)
+        self.max_connections = min(self.worker_connections, files - RESERVED_FILES)
         super().init_process()
 
     def handle_exit_signal(self) -> None:

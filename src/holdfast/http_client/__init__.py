@@ -1,7 +1,7 @@
-"""Clients for the HTTP API, with the calls of `Client` and `AsyncClient`: code written for one runs on the other.
+"""Clients for the HTTP API, with the calls of `Client` and `AsyncClient`: code written for one works with the other.
 
-Requests and answers follow from the declarations in `holdfast.verbs`. This package sends them: it decides when a
-request is repeated (`retry_policy`), and which error a problem document stands for (`refusals`).
+The declarations in `holdfast.verbs` define requests and responses. This package sends the requests; it decides when to
+retry them (`retry_policy`), and which error to raise for a problem document (`refusals`).
 """
 
 from holdfast.http_client.asynchronous import AsyncHttpClient

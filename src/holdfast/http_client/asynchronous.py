@@ -99,7 +99,7 @@ class AsyncHttpClient(AsyncCalls):
         return self._blocking.get()
 
     async def send(self, request: Request) -> Reply:
-        """Send a request, and repeat it where that is safe. Raises the error that a problem document stands for."""
+        """Send a request, and retry it if that is safe. Raises the error that a problem document describes."""
         self._require_open()
         retries = Retries(self._retry_seconds)
         while True:

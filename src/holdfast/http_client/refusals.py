@@ -1,4 +1,4 @@
-"""What a problem document means: the same errors that the other clients raise, with the document on them."""
+"""The errors for problem documents: the same ones that the other clients raise, with the document attached."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ BY_TYPE: dict[str, Made] = {
 
 
 def error_from(status: int, body: bytes) -> HoldfastError:
-    """The error that an answer other than 2xx stands for."""
+    """The error for a response other than 2xx."""
     problem = _document(status, body)
     name = str(problem["type"]).rpartition("/")[2]
     make = BY_TYPE.get(name) or _plain(errors.ServerUnreachable if status >= 502 else HoldfastError)

@@ -1,4 +1,4 @@
-"""When a request is sent again: after no response or a temporary refusal, until the time for retries is over."""
+"""When to retry a request: if there was no response or a temporary refusal, until the time for retries has passed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DEFAULT = 1.0
 
 
 class Retries:
-    """The retries of one request: with growing, jittered pauses, or those that the server requests."""
+    """The retries of one request, with growing, jittered pauses, or the pauses that the server requests."""
 
     def __init__(self, seconds: float) -> None:
         self._ends = monotonic() + seconds
         self._pause = FIRST
 
     def pause(self, headers: Mapping[str, str] | None = None) -> float | None:
-        """Seconds to wait before the next try; None if the time for retries would be over by then."""
+        """Seconds to wait before the next try; None if the time for retries will have passed by then."""
         grown = uniform(0.5, 1.0) * self._pause
         self._pause = min(self._pause * 2, LONGEST)
         asked = retry_after(headers)
@@ -31,7 +31,7 @@ class Retries:
 
 
 def pause_before_next_wait(asked: float | None, until: float) -> float:
-    """Seconds to pause after a long poll that the server, for lack of capacity, answered before `until`."""
+    """Seconds to pause after a long poll that the server answered before `until` because it was at capacity."""
     return max(0.0, min(DEFAULT if asked is None else asked, until - monotonic()))
 
 

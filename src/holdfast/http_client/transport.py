@@ -1,4 +1,4 @@
-"""How the clients use httpx2: how to open it, and which of its errors are connection errors."""
+"""How the clients use httpx2: opening it, and recognizing connection errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _checked(url: str) -> str:
 def _token(token: str) -> str:
     if not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigurationError(
-            "the token contains a space, a line break or another character that tokens do not have; "
+            "the token contains a space, a line break or another character that tokens never contain; "
             "check HOLDFAST_TOKEN, or the token that was passed"
         )
     return token

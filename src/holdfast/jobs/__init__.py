@@ -1,7 +1,8 @@
 """Jobs: named sets of runs that end together and may grow while they run. Every function here is awaited.
 
-`holdfast.jobs.sync` has the same functions, blocking. Both talk to the database that the settings name, or, inside a
-task, to the one the task was claimed from. `Jobs(client)` and `AsyncJobs(client)` offer them on a client of one's own.
+`holdfast.jobs.sync` has the same functions, blocking. Both use the configured database or, inside a task,
+the database that the task was claimed from. `Jobs(client)` and `AsyncJobs(client)` have the same methods on your own
+client.
 
     job = await create_job("nightly", tasks=[
         {"entrypoint": "load", "kwargs": {"day": "2026-01-31"}, "key": "load"},
@@ -61,7 +62,7 @@ T = TypeVar("T")
 
 
 def _in_thread(call: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """A blocking function, awaited: a thread makes the call, so it works in any loop."""
+    """Make a blocking function awaitable. A thread makes the call, so it works in any event loop."""
 
     async def function(*args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(call, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Adding tasks to a job: under names that later attempts find again."""
+"""Adding tasks to a job, under names by which later attempts find them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def add_when_finished(caller: Caller, run: NewRun) -> Procedure[str]:
 def new_task(
     caller: Caller, job_id: str, entrypoint: Any, kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
 ) -> Procedure[NewRun]:
-    """The run of a task that is added, under its id, with its dependencies by id."""
+    """The run to create for an added task, with its id and the ids of its dependencies."""
     caller.check_stop()
     spec = specs.parse(caller.settings, {"entrypoint": entrypoint, "kwargs": kwargs, **options})
     names = [name for name, _ in spec.awaits if parse_id(name) is None]
@@ -69,7 +69,7 @@ def new_task(
     known_as: KnownAs | None = name
     id_ = derived_id(*name)
     if not inside and spec.key is not None and spec.key in known:
-        # It was created with the job, or added before: it is compared by its id.
+        # It was created with the job, or added before: compare it by its id.
         id_, known_as = known[spec.key], None
     (run,) = specs.placed([spec], [id_], job_id, known)
     parent = caller.run.id if inside and caller.run is not None else None

@@ -9,7 +9,7 @@ from holdfast.runtime.settings import load
 
 
 def client() -> Client:
-    """A client for the database of the current run, else for the one that the settings name."""
+    """A client for the database of the current run, or else for the configured database."""
     run = find_run()
     return client_for(load(), run.link.database_url if run is not None else None)
 

@@ -1,4 +1,4 @@
-"""The jobs API on a client, blocking or awaited, made from the verbs. The client has a database, or an API."""
+"""The jobs API, blocking or awaited, built from the verbs. Its client uses a database or the HTTP API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.domain.jobs import JobRecord
 from holdfast.domain.values import RunRecord
 from holdfast.jobs import adding, health, mapping, resources, verbs, workers
 from holdfast.jobs.handles import Job, JobTask, LoadResult, LoadTasks
-from holdfast.jobs.results import revived
+from holdfast.jobs.results import dereferenced
 from holdfast.verbs.facades import AsyncCalls, Calls
 from holdfast.verbs.signatures import signed
 from holdfast.verbs.subjects import job_id
@@ -26,7 +26,7 @@ PAGE = 1000
 
 
 class _Handles:
-    """Makes handles from answers: jobs and tasks that read more when it is asked for."""
+    """Creates handles from records: jobs and tasks that load more data when it is accessed."""
 
     def __init__(self, load_tasks: LoadTasks, load_result: LoadResult) -> None:
         self._load_tasks = load_tasks
@@ -44,7 +44,7 @@ class _Handles:
                 return answer
 
 
-# What signatures show for answers that are returned as handles.
+# The types that signatures show for records that are returned as handles.
 _HANDLES = {"JobRecord": "Job", "RunRecord": "JobTask", "list[JobRecord]": "list[Job]"}
 
 
@@ -103,7 +103,7 @@ class Jobs:
 
     def load_result(self, run_id: str) -> Any:
         """The result of a task."""
-        return revived(self.client.result(run_id))
+        return dereferenced(self.client.result(run_id))
 
     create_job = blocking(verbs.create_job)
     get_job = blocking(verbs.get_job)
@@ -139,7 +139,7 @@ class Jobs:
 class AsyncJobs:
     """The jobs API on an asynchronous client, awaited.
 
-    What is read later on, such as `job.tasks`, is read by a blocking client for the same database or API.
+    What is loaded later, such as `job.tasks`, is loaded by a blocking client for the same database or API.
     """
 
     def __init__(self, client: AsyncCalls) -> None:
@@ -181,7 +181,7 @@ class AsyncJobs:
 
 
 def ended(found: Job, timeout: float | None) -> Job:
-    """The job, if it has ended; else the wait for it is over."""
+    """Return the job if it has ended; otherwise raise WaitTimeout."""
     if found.status.final:
         return found
     raise WaitTimeout(f"job {found.id} ({found.name}) had not ended after {timeout:g} s; it continues")

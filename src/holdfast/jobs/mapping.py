@@ -53,8 +53,8 @@ def map_dataset(
 
     Each run is called with its slice as `view=`, and the kwargs. Inside a task of a job, the runs are added to that
     job; otherwise a job is created. `options` are those of a task in `create_job`, and `job_id` for an existing job;
-    its `kwargs` may have the names of arguments of `map` itself. Returns a handle for `collect` and `depends_on`. A
-    later attempt gets the map that an earlier one created; raises ChildDiffers if it requests another.
+    its `kwargs` may use names of `map`'s own arguments. Returns a handle for `collect` and `depends_on`. A later
+    attempt gets the map that an earlier one created; raises ChildDiffers if it requests another.
     """
     caller.check_stop()
     known = registry.resolve(task)
@@ -71,8 +71,10 @@ def map_dataset(
     sample = {**kwargs, "view": {"$view": {}}}
     head = specs.parse(caller.settings, {"entrypoint": task, "kwargs": sample, **given})
     if head.awaits:
-        raise BadInput("the runs of a map cannot depend on others; map in a task that does", [Problem("/options", "")])
-    job, known_as, job_id = _place(caller, task, job_id, key)
+        raise BadInput(
+            "the runs of a map cannot have dependencies; call map in a task that has", [Problem("/options", "")]
+        )
+    job, known_as, job_id = _job_and_name(caller, task, job_id, key)
     parent = caller.run.id if caller.run is not None and caller.run.job_id == job_id else None
     run = replace(head.run, job_id=job_id, parent_id=parent)
     new = NewMap(
@@ -90,7 +92,7 @@ def map_dataset(
     if mapped.created:
         yield Ring([run.queue])
     elif caller.run is not None:
-        _note_changes(caller.run, mapped.map, new)
+        _log_changes(caller.run, mapped.map, new)
     return MapHandle(mapped.map.id, job_id, mapped.map.total, run.task)
 
 
@@ -101,7 +103,7 @@ def brief(value: Any) -> Any:
 
 
 def _source(dataset: Any) -> dict[str, Any]:
-    """Return what identifies a dataset, without its current size."""
+    """Return a description that identifies a dataset, without its current size."""
     match dataset:
         case View():
             part = dataset.part
@@ -113,7 +115,7 @@ def _source(dataset: Any) -> dict[str, Any]:
             return described
 
 
-def _note_changes(run: RunContext, stored: MapRecord, new: NewMap) -> None:
+def _log_changes(run: RunContext, stored: MapRecord, new: NewMap) -> None:
     """Log in the run that its dataset has changed since it was first mapped, and that the stored map is used."""
     before, now = {"slices": stored.total, "dataset": stored.dataset}, {"slices": new.total}
     changes = ops.diff(before, now | {"dataset": orjson.loads(new.dataset)})
@@ -144,11 +146,12 @@ def _kwargs(given: Mapping[str, Any], more: Any, own: str, call: str) -> dict[st
 def _require_size(chunk_size: Any) -> None:
     if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
         raise BadInput(
-            f"chunk_size must be a number of rows, not {chunk_size!r}", [Problem("/chunk_size", "not positive")]
+            f"chunk_size must be a positive number of rows, not {chunk_size!r}",
+            [Problem("/chunk_size", "not positive")],
         )
 
 
-def _place(caller: Caller, task: Any, job_id: Any, key: str | None) -> tuple[NewJob | None, KnownAs, str]:
+def _job_and_name(caller: Caller, task: Any, job_id: Any, key: str | None) -> tuple[NewJob | None, KnownAs, str]:
     """Return the job to create for a map, if any, the name of the map, and the id of its job."""
     if job_id is not None:
         job_id = job_id_of(job_id)
@@ -211,12 +214,12 @@ def collect(
     given = dict(options or {})
     key = given.pop("key", None)
     kwargs = _kwargs(kwargs, given.pop("kwargs", None), "results", "collect")
-    handed = MapHandle.of(handle)
-    stored: MapRecord = yield partial(ops.get_map, handed.id)
-    if (stored.total, stored.job_id) != (handed.total, handed.job_id):
+    passed = MapHandle.of(handle)
+    stored: MapRecord = yield partial(ops.get_map, passed.id)
+    if (stored.total, stored.job_id) != (passed.total, passed.job_id):
         raise BadInput(
-            f"map {stored.id} of job {stored.job_id} has {stored.total} slices; the handle refers to {handed.total} "
-            f"slices of job {handed.job_id}. Use the handle that map returned.",
+            f"map {stored.id} of job {stored.job_id} has {stored.total} slices; the handle refers to {passed.total} "
+            f"slices of job {passed.job_id}. Use the handle that map returned.",
             [Problem("/handle", "not the map that is stored")],
         )
     reference = {"$results": {"map": stored.id, "total": stored.total}}

@@ -1,4 +1,4 @@
-"""Jobs to be created: the checks of what is given about a job itself."""
+"""Checks of the arguments that describe a new job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.domain.states import Status
 from holdfast.jobs import specs
 from holdfast.verbs.caller import Caller
 
-# The source's words for our statuses.
+# The source system's names for our statuses.
 STATUSES = {status.value.lower(): status.value for status in Status} | {"completed": "SUCCEEDED"}
 
 

@@ -1,4 +1,4 @@
-"""The HTTP requests of the verbs of jobs that need more than their arguments written down."""
+"""The HTTP requests of those job verbs that need more than their encoded arguments."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from holdfast.jobs.new_jobs import status_of
 from holdfast.verbs.requests import Request, encoded, key_header, plain, task_name, written
 from holdfast.verbs.subjects import job_id as job_id_of
 
-# The largest page that the API gives.
+# The largest page that the API returns.
 PAGE = 200
 
 
 def create_job_request(
     name: str, tasks: Iterable[Mapping[str, Any]] = (), description: str | None = None, timeout: Any = None
 ) -> Request:
-    """A request for a job has a key, so that it can be sent again."""
+    """The request has a key, so that it can be retried safely."""
     given = {"description": description, "timeout": timeout}
     document = {field: plain(value, field) for field, value in given.items() if value is not None}
     document |= {"name": name, "tasks": [_task(task) for task in tasks]}
@@ -26,7 +26,7 @@ def create_job_request(
 
 def _task(task: Any) -> Any:
     if not isinstance(task, Mapping) or "entrypoint" not in task:
-        return task  # the server says what is wrong with it
+        return task  # the server reports what is wrong with it
     given = {field: plain(value, field) for field, value in task.items() if value is not None}
     entrypoint = given["entrypoint"]
     kwargs = encoded(entrypoint, given["kwargs"]) if isinstance(given.get("kwargs"), Mapping) else given.get("kwargs")
@@ -36,7 +36,7 @@ def _task(task: Any) -> Any:
 def list_jobs_request(
     status: str | None = None, *, name: str | None = None, cursor: str | None = None, limit: int | None = None
 ) -> Request:
-    """Statuses are given in any case and in the source's words too."""
+    """Statuses may be in any case, and may be the source system's names."""
     before = job_id_of(cursor) if cursor is not None else None
     given = {"status": status_of(status), "name": name, "cursor": before, "limit": limit}
     return Request("GET", "/jobs", {field: str(value) for field, value in given.items() if value is not None})
@@ -52,7 +52,7 @@ def job_tasks_request(job: object, *, cursor: str | None = None, limit: int | No
 def add_task_request(
     job_id: object, entrypoint: Any, kwargs: Mapping[str, Any] | None = None, **options: Any
 ) -> Request:
-    """Only a task with a key is found again, and so may be added by a request that is repeated."""
+    """The request may be retried only if the task has a key, because only then is an existing task found."""
     document = _task({"entrypoint": entrypoint, "kwargs": kwargs, **options})
     repeatable = options.get("key") is not None
     return Request("POST", f"/jobs/{job_id_of(job_id)}/tasks", body=written(document), repeatable=repeatable)

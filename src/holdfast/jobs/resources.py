@@ -38,7 +38,7 @@ def _described(resource: Any) -> dict[str, Any]:
     dataset = dataset_of(resource)
     if isinstance(dataset, ParquetFiles | PostgresTable | ClickHouseTable):
         return {"dataset": dataset.description()}
-    raise BadInput(f"{type(resource).__name__} cannot be removed; give a path or a dataset")
+    raise BadInput(f"{type(resource).__name__} cannot be removed; pass a path or a dataset")
 
 
 def remove(described: dict[str, Any]) -> None:

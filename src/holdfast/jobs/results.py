@@ -43,7 +43,7 @@ class Results(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         for first in range(0, len(self._ids), PAGE):
             for row in self._read(first):
-                yield revived(orjson.loads(self._text(row)))
+                yield dereferenced(orjson.loads(self._text(row)))
 
     def __repr__(self) -> str:
         return f"<Results of {len(self._ids)} runs>"
@@ -52,7 +52,7 @@ class Results(Sequence[Any]):
         if not self._first <= index < self._first + len(self._page):
             self._first = index - index % PAGE
             self._page = self._read(self._first)
-        return revived(orjson.loads(self._text(self._page[index - self._first])))
+        return dereferenced(orjson.loads(self._text(self._page[index - self._first])))
 
     def _read(self, first: int) -> Sequence[tuple[Any, ...]]:
         ids = self._ids[first : first + PAGE]
@@ -67,7 +67,7 @@ class Results(Sequence[Any]):
         return text if ref is None else self._load_stored(ResultRecord(None, ref, size, sha256))
 
 
-def revived(value: Any) -> Any:
+def dereferenced(value: Any) -> Any:
     """Return the view, dataset or map if a result is a reference to one, or else the value itself."""
     if isinstance(value, dict) and len(value) == 1:
         if "$view" in value:

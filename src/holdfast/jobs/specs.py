@@ -81,7 +81,9 @@ def _key(key: Any, problems: list[Problem]) -> str | None:
     if key is None:
         return None
     if not isinstance(key, str) or not 1 <= len(key) <= KEY_LENGTH or not key.isprintable() or parse_id(key):
-        problems.append(Problem("/key", f"must be 1 to {KEY_LENGTH} printable characters, and not the form of an id"))
+        problems.append(
+            Problem("/key", f"must be 1 to {KEY_LENGTH} printable characters, and must not look like an id")
+        )
     return str(key)
 
 

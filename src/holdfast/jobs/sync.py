@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 def _on_current_client(method: Callable[Concatenate[Jobs, P], T]) -> Callable[P, T]:
-    """A method of `Jobs` as a function, on the client of the current context."""
+    """Turn a method of `Jobs` into a function that uses the client of the current context."""
 
     def function(*args: P.args, **kwargs: P.kwargs) -> T:
         return method(Jobs(client()), *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The verbs of jobs: each declares a call, its route, and what the OpenAPI document says about it."""
+"""The verbs of jobs: each declares a call, its route, and its entry in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -160,10 +160,10 @@ def create_job(
             parameters=[
                 in_query(
                     "status",
-                    "Only jobs of this status.",
+                    "Only jobs with this status.",
                     {"type": "string", "enum": [str(status) for status in Status]},
                 ),
-                in_query("name", "Only jobs of this name.", TEXT),
+                in_query("name", "Only jobs with this name.", TEXT),
                 CURSOR,
                 LIMIT,
             ],

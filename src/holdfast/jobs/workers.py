@@ -62,7 +62,7 @@ def list_workers(caller: Caller, /, status: str | None = None) -> Procedure[list
     if wanted not in (None, *STATUSES):
         raise BadInput(f"{status!r} is not a worker status; use {', '.join(STATUSES)}", [Problem("/status", "unknown")])
     found: list[WorkerRecord] = yield ops.list_workers
-    # An idle worker is alive, which is what "active" means to most callers.
+    # An idle worker is alive, and that is what most callers mean by "active".
     words = {None: STATUSES, "active": ("active", "idle")}.get(wanted, (wanted,))
     return [worker for worker in found if worker.status in words]
 

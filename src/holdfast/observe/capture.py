@@ -26,7 +26,7 @@ LONGEST = 1 << 16
 _BY_NUMBER = sorted(((number, name) for name, number in LEVELS.items()), reverse=True)
 _format: LogFormat | None = None
 # Unfinished lines by stream and thread. Usually empty, so that the end of a run costs one lookup.
-_begun: dict[tuple[int, int], _Begun] = {}
+_unfinished: dict[tuple[int, int], _UnfinishedLine] = {}
 
 
 def shared_format() -> LogFormat | None:
@@ -55,7 +55,7 @@ class Output:
         self.lines.write(level, verb if run is None else f"run.{verb}", {**(run or {}), **fields})
 
 
-class _Begun:
+class _UnfinishedLine:
     """An unfinished line, in the pieces in which it was written."""
 
     __slots__ = ("length", "pieces", "stream")
@@ -65,8 +65,8 @@ class _Begun:
         self.pieces = [text]
         self.length = len(text)
 
-    def takes(self, text: str) -> bool:
-        """Append a piece without a line end. A line of many small pieces is joined only once."""
+    def append(self, text: str) -> bool:
+        """Append text that does not end the line; return False otherwise. The pieces are joined once, at the end."""
         if self.length + len(text) > LONGEST or "\n" in text or "\r" in text:
             return False
         self.pieces.append(text)
@@ -101,7 +101,7 @@ class LineStream(io.TextIOBase):
         return self._plain and self._replaced.isatty()
 
     def flush(self) -> None:
-        """Do nothing: complete lines have been written, and an unfinished line waits for its end."""
+        """Flush the original stream. Complete lines are already written, and an unfinished line waits for its end."""
         if self._plain:
             self._replaced.flush()
 
@@ -109,11 +109,11 @@ class LineStream(io.TextIOBase):
         if self._plain and not self._output.belongs_to_run:
             return self._replaced.write(text)
         key = (id(self), threading.get_ident())
-        begun = _begun.get(key)
+        begun = _unfinished.get(key)
         if begun is not None:
-            if begun.takes(text):
+            if begun.append(text):
                 return len(text)
-            del _begun[key]
+            del _unfinished[key]
         *complete, rest = ("".join(begun.pieces if begun else ()) + text).split("\n")
         for line in complete:
             self._write_line(line)
@@ -122,7 +122,7 @@ class LineStream(io.TextIOBase):
         if len(rest) > LONGEST:
             self._write_line(rest)
         elif rest:
-            _begun[key] = _Begun(self, rest)
+            _unfinished[key] = _UnfinishedLine(self, rest)
         return len(text)
 
     def _write_line(self, line: str) -> None:
@@ -154,10 +154,10 @@ class _Bytes(io.RawIOBase):
 
 def end_lines() -> None:
     """Write the unfinished lines of this thread, because its run has ended."""
-    if _begun:
+    if _unfinished:
         thread = threading.get_ident()
-        for key in [key for key in list(_begun) if key[1] == thread]:
-            begun = _begun.pop(key)
+        for key in [key for key in list(_unfinished) if key[1] == thread]:
+            begun = _unfinished.pop(key)
             begun.stream.end_line("".join(begun.pieces))
 
 

@@ -36,7 +36,7 @@ _LOUDNESS = {
     "worker.not_deregistered": "warning",
     "database.away": "warning",
     "listener.lost": "warning",
-    "listener.deaf": "warning",
+    "listener.blocked": "warning",
     "child.failed": "warning",
 }
 

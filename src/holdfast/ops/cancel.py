@@ -27,9 +27,9 @@ def cancel(run_id: str, reason: str) -> Op[RunRecord]:
 
 
 def cancellation(run_id: str, reason: str) -> Op[Cancellation]:
-    """The same, for a caller who announces the end of a run. Of several calls at once, one ends it.
+    """Like `cancel`, and also return whether this call ended the run. Of several concurrent calls, only one does.
 
-    The run may move to another table between two statements, so the statements are repeated until one of them finds it.
+    The run may move to another table between two statements, so they are repeated until one of them finds it.
     """
     withdrawn = False
     for _ in range(ROUNDS):

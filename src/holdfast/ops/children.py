@@ -1,4 +1,4 @@
-"""Children: each child that a run adds has a name, so that a later attempt finds it again.
+"""Children: each child that a run adds has a name, so that later attempts can find it.
 
 A stored child is never replaced. A later attempt that requests the same child gets the stored one; an attempt that
 requests something else under the same name gets an error that lists the differences.
@@ -37,7 +37,7 @@ def take_name(new: NewRun, by: AttemptRef | None) -> Op[NewRun]:
         return new
     id_ = new.id
     # An earlier version may have added the child under the id in the request.
-    if new.job_id is not None and not (_again(by) and (yield from jobs.existing([new.id]))):
+    if new.job_id is not None and not (_is_retry(by) and (yield from jobs.existing([new.id]))):
         id_ = placed_id(new.job_id, (yield from next_place(new.job_id)), f"{known_as.origin} {known_as.name}")
     taken = yield from children.record(known_as, by.number if by else 0, {"run": id_, "task": new.task})
     if not taken:
@@ -78,7 +78,7 @@ def _require_same(
 def take_map_name(new: NewMap, task: str, by: AttemptRef | None) -> Op[tuple[str, bool]]:
     """Return the id of the map with this name, and whether the name is new. Raise ChildDiffers."""
     known_as = new.known_as
-    if known_as is None or (_again(by) and (yield from maps.read(new.id)) is not None):
+    if known_as is None or (_is_retry(by) and (yield from maps.read(new.id)) is not None):
         return new.id, True
     place = (yield from next_place(new.job_id)) - 1
     id_ = map_id_after(place, new.job_id, f"{known_as.origin} {known_as.name}")
@@ -130,7 +130,7 @@ def differs(name: str, stored: str, different: Sequence[str]) -> ChildDiffers:
     )
 
 
-def _again(by: AttemptRef | None) -> bool:
+def _is_retry(by: AttemptRef | None) -> bool:
     return by is not None and by.number > 1
 
 

@@ -1,4 +1,4 @@
-"""Claim: take runs that are ready, each under a lease and its next attempt number."""
+"""Claim: lease ready runs, each with its next attempt number."""
 
 from __future__ import annotations
 

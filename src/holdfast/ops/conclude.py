@@ -49,7 +49,7 @@ def count_jobs(ended: Sequence[Ended]) -> Op[None]:
 
 
 def _follow(decisions: Sequence[Decision], released: set[str]) -> Op[list[Ended]]:
-    """Apply decisions. Edges added concurrently were not seen, so recount the dependents until nothing changes."""
+    """Apply decisions. Edges added concurrently were not seen, so dependents are recounted until nothing changes."""
     everything: list[Ended] = []
     while decisions:
         applied = yield from dependencies.apply(decisions)

@@ -14,7 +14,7 @@ from holdfast.domain.values import AttemptRef, KnownAs, NewRun, Submitted
 from holdfast.ops.children import require_same_map, require_same_run, take_map_name, take_name
 from holdfast.ops.depend import hold_awaited, link
 from holdfast.ops.jobs import get_job, grow, hold_attempt
-from holdfast.ops.submit import ROUNDS, is_given_up, make, reused
+from holdfast.ops.submit import ROUNDS, make, remove_stale_key, reused
 from holdfast.sql import children, jobs, keys, maps, runs
 from holdfast.sql.jobs import Move
 from holdfast.sql.keys import NewKey
@@ -53,7 +53,7 @@ def create_keyed_job(new: NewJob, tasks: Sequence[NewRun], key: NewKey) -> Op[Jo
             continue
         found = yield from jobs.read(known.run_id)
         there = found is not None or (not known.made_job and (yield from runs.read(known.run_id)) is not None)
-        if not there and (yield from is_given_up(key.scope, key.key, known)):
+        if not there and (yield from remove_stale_key(key.scope, key.key, known)):
             continue
         if (known.task, known.payload_hash) != (key.task, key.payload_hash):
             raise reused(key.key, known)

@@ -69,7 +69,7 @@ def _pending(at: Situation, awaited: Sequence[Awaited]) -> list[Reason]:
 
 
 def _no_worker_for_task(at: Situation) -> Reason:
-    """Whether the executor that the task names is missing, as far as its task is registered in this process."""
+    """Report a missing executor if this process knows the task and its executor; otherwise a missing task."""
     task = registry.find(at.task)
     executor = task.executor if task is not None else None
     if executor is not None and executor != INLINE and executor not in at.executors:

@@ -17,7 +17,7 @@ from holdfast.sql.tallies import Tally
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Durations: how many are in each bucket of `tallies.BOUNDS`, and in a last one for longer ones; count and sum."""
+    """Durations: the number in each bucket of `tallies.BOUNDS` plus a last one for longer durations; count and sum."""
 
     buckets: tuple[int, ...]
     count: int
@@ -90,7 +90,7 @@ def measure() -> Op[Measures]:
 
 
 def summarize() -> Op[list[TaskSummary]]:
-    """Return the counts of every task that ever had a run, by name, from counters that survive pruning."""
+    """Return the counts of every task that has ever had a run, by name, from counters that survive pruning."""
     totals = yield from tallies.totals()
     running = yield from figures.running()
     counted = _by_task(totals)

@@ -22,7 +22,7 @@ def get_job(job_id: str) -> Op[JobRecord]:
 
 
 def show_job(job_id: str) -> Op[JobRecord]:
-    """Return a job with the reason of its status: the first task that failed or was cancelled."""
+    """Return a job with the reason for its status: the first task that failed or was cancelled."""
     job = _with_reason((yield from get_job(job_id)))
     if job.status is Status.FAILED and job.stop_outcome is None:
         blamed = yield from jobs.first_blamed(job_id)
@@ -71,7 +71,7 @@ def ready_queues(job_id: str) -> Op[list[str]]:
 
 
 def grow(job_id: str, amount: int) -> Op[None]:
-    """Count added runs. Raises JobEnded if nothing can be added to the job any more."""
+    """Count added runs. Raises JobEnded if nothing can be added to the job."""
     if not (yield from jobs.grow(job_id, amount)):
         job = yield from get_job(job_id)
         state = f"ended {job.status}" if job.status.final else f"is being stopped ({job.reason})"

@@ -9,7 +9,7 @@ from holdfast.domain.records import Page
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
 from holdfast.sql import listings, runs
-from holdfast.sql.listings import LONG, SHORT, Filters, Look
+from holdfast.sql.listings import LONG, SHORT, Filters, WalkStep
 from holdfast.sql.runs import EVERYTHING
 from holdfast.sql.statement import Op, Statement
 
@@ -86,7 +86,7 @@ def _advance(filters: Filters, wanted: int, *, long: bool = False) -> Op[tuple[l
     best: tuple[list[str], str | None] | None = None
     rows = 0
     for name in _walks(filters):
-        look: Look = yield from listings.walk(name, filters, wanted, long=long)
+        look: WalkStep = yield from listings.walk(name, filters, wanted, long=long)
         rows += look.rows
         if len(look.ids) >= wanted:
             return look.ids, look.ids[-1], rows

@@ -1,4 +1,4 @@
-"""Publishing: committed events become deliveries, and deliveries leave in order, at least once.
+"""Publishing: committed events become deliveries, which are sent in order and at least once.
 
 Events are sent between these operations, outside any transaction. If a publisher dies after sending and before it has
 recorded that, the delivery is still pending, and another publisher sends it again with the same event id.
@@ -16,8 +16,8 @@ from holdfast.sql.statement import Op
 from holdfast.sql.subscriptions import NewSubscription, SubscriptionState
 
 FANNED_OUT_AT_ONCE = 1000
-# How often to check whether transactions that may not see a new subscription are over, after a short wait each time.
-LOOKS = 500
+# How many times to check, after a short wait each, whether transactions that may not see a new subscription have ended.
+CHECKS = 500
 
 
 def fan_out(limit: int = FANNED_OUT_AT_ONCE) -> Op[int]:
@@ -68,13 +68,13 @@ def add_subscription(new: NewSubscription) -> Op[SubscriptionRecord]:
     """Add a subscription to the ends of runs that are committed from now on.
 
     An open transaction that ended a run before it could see the subscription writes no event. So the subscription is
-    committed first, and this returns when those transactions are over; nothing else waits for them.
+    committed first, and this returns once those transactions have ended; nothing else waits for them.
     """
     made = yield from subscriptions.add(new)
     if made is None:
         raise SubscriptionExists(f"a subscription named {new.name!r} already exists; remove it first")
     own, waited_for = yield from subscriptions.unaware()
-    for _ in range(0 if own else LOOKS):
+    for _ in range(0 if own else CHECKS):
         if not waited_for:
             return made
         waited_for = yield from subscriptions.still_unaware(waited_for)
@@ -86,7 +86,7 @@ def add_subscription(new: NewSubscription) -> Op[SubscriptionRecord]:
         )
     raise SubscriptionNotReady(
         f"subscription {new.name!r} was not added: a transaction that ended or reopened runs has been open for more "
-        f"than {LOOKS * 0.02:.0f} seconds, and the subscription would miss those runs. Commit it, or try again later."
+        f"than {CHECKS * 0.02:.0f} seconds, and the subscription would miss those runs. Commit it, or try again later."
     )
 
 
@@ -118,7 +118,7 @@ def list_deliveries(
 
 
 def redeliver(delivery_id: int) -> Op[None]:
-    """Send a delivery again that was delivered or has failed."""
+    """Send a delivery again, whether it was delivered or has failed."""
     if not (yield from deliveries.redeliver(delivery_id)):
         raise SubscriptionNotFound(
             f"no delivery has the number {delivery_id}; it may have been deleted after its retention period"

@@ -14,10 +14,9 @@ ROUNDS = 10
 
 
 def postpone(run_id: str, until: datetime | timedelta, by: str) -> Op[RunRecord]:
-    """Let a pending run wait until this time, and still for its dependencies. A time that has passed makes it due.
+    """Make a pending run wait until this time, and for its dependencies as before. A time in the past makes it due.
 
-    Between two statements a pending run may move from ready to waiting or back, so both are tried again until one of
-    them had it.
+    A pending run may move between ready and waiting between two statements, so they are repeated until one finds it.
     """
     for _ in range(ROUNDS):
         postponed = yield from waiting.postpone(run_id, until)

@@ -48,7 +48,7 @@ def prune(retention: timedelta, limit: int = 1000) -> Op[Pruned]:
 
 
 def results_to_remove(limit: int = 100) -> Op[list[str]]:
-    """Return pruned runs whose results are still in the result store; those not tried yet come first."""
+    """Return pruned runs whose results are still in the result store, those not tried yet first."""
     return (yield from discarded.listing(limit))
 
 

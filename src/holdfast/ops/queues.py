@@ -17,7 +17,7 @@ def read_queue(name: str) -> Op[QueueRecord]:
 
 
 def pause_queue(name: str, by: str, reason: str | None) -> Op[QueueRecord]:
-    """Pause a queue: no run of it starts. Running ones continue."""
+    """Pause a queue: none of its pending runs start, and running ones continue."""
     yield from queues.pause(name, by, reason)
     return (yield from read_queue(name))
 

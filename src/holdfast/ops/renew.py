@@ -13,6 +13,6 @@ def renew(worker_id: str, completed: int = 0, failed: int = 0) -> Op[Renewal]:
     renewal = yield from workers.renew(worker_id, completed, failed)
     if renewal is None:
         raise LeaseLost(
-            f"worker {worker_id} did not renew in time: its leases have expired, and its runs may be on other workers"
+            f"worker {worker_id} did not renew in time: its leases have expired, and other workers may have its runs"
         )
     return renewal

@@ -32,8 +32,8 @@ def retry(run_id: str, by: str) -> Op[RunRecord]:
         raise RunNotFound(f"no run has the id {run_id}")
     if run_id in undecidable:
         raise RunEnded(
-            f"run {run_id} never started, and a run that it depends on has been pruned, so it cannot be known whether "
-            "it may start. Submit a new run instead."
+            f"run {run_id} never started, and a run that it depends on has been pruned, so Holdfast cannot know "
+            "whether it may start. Submit a new run instead."
         )
     if not reopened and run.status in REOPENABLE:
         if run.job_id is not None:

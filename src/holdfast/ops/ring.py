@@ -13,7 +13,7 @@ def find_ready(per_queue: int, limit: int = 5000) -> Op[list[ReadyRun]]:
 
 
 def is_claimable(run_id: str) -> Op[bool]:
-    """Return whether a claim of this run may succeed. This is only a hint: the claim itself decides."""
+    """Return whether a claim of this run may succeed. This is only a hint: only a claim can tell."""
     return (yield from rings.claimable(run_id))
 
 

@@ -1,4 +1,4 @@
-"""Submit: make a run, or find the one that the same request made before."""
+"""Submit: create a run, or find the one that the same request created before."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from holdfast.sql.statement import Op
 
 ROUNDS = 10
 
-# What the runs of one statement have in common, besides all or none of them having dependencies.
+# Fields in which the runs of one statement may differ. Either all or none of them have dependencies.
 _OWN = {"id", "parameters", "payload_hash", "child_key", "depends_on", "ring", "known_as"}
 _shared = attrgetter(*(field.name for field in fields(NewRun) if field.name not in _OWN))
 
 
 class Batched(Protocol):
-    """Payloads by the batch. How many batches there are is known before they are made."""
+    """Batches of payloads. The number of batches is known before they are created."""
 
     def __len__(self) -> int: ...
 
@@ -35,17 +35,17 @@ class Batched(Protocol):
 
 
 def submit(new: NewRun) -> Op[Submitted]:
-    """Make one run. A key decides alone; without one, `dedupe` may find a run to return instead."""
+    """Create one run. With a key, only the key matters; without one, `dedupe` may find an existing run to return."""
     if new.depends_on:
         return (yield from submit_many([new]))[0]
     return (yield from _submit(new, together=False))
 
 
 def submit_one(head: NewRun, payload: Payload, *, ring: bool = False, again: bool = True) -> Op[Submitted]:
-    """The same for a run that has all but its payload from `head`; `ring` for its queue with the statement, if it can.
+    """Create a run from `head` with this payload. With `ring`, the statement also notifies its queue, if possible.
 
-    A statement that rings, and is alone in its transaction, hands the run to a worker that waits for one, if there is.
-    Unless it is asked for `again`, no other request can have made a run with this id, and it is not looked for.
+    A statement that notifies, and is alone in its transaction, hands the run to a waiting worker if there is one.
+    With `again=False`, no earlier request can have created a run with this id, so no existing run is looked up.
     """
     if head.key is not None or head.dedupe != "off" or not submissions.is_plain(head):
         return (yield from submit(replace(head.with_payload(payload), ring=ring)))
@@ -56,9 +56,9 @@ def submit_one(head: NewRun, payload: Payload, *, ring: bool = False, again: boo
 
 
 def submit_many(many: Sequence[NewRun]) -> Op[list[Submitted]]:
-    """Make many runs, all or none, in one statement for each group that differs only in parameters.
+    """Create many runs, all or none, in one statement for each group that differs only in parameters.
 
-    Those with a key or a dedupe rule are made one by one. Those that depend on runs wait for them, if these have not
+    Runs with a key or a dedupe rule are created one by one. Runs wait for those of their dependencies that have not
     ended. Runs of jobs are added by `add_tasks`, which counts them.
     """
     states = yield from hold_awaited(many)
@@ -68,9 +68,9 @@ def submit_many(many: Sequence[NewRun]) -> Op[list[Submitted]]:
 
 
 def add_to_jobs(many: Sequence[NewRun]) -> Op[list[str]]:
-    """Make runs of jobs without counting them, for a caller that will. Tells the jobs of those that are new.
+    """Create runs of jobs without counting them, because the caller does. Return the jobs of the new runs.
 
-    A job that was asked to stop takes them as well: whoever stops it ends them.
+    A job that is being stopped accepts them too: the process that stops it ends them.
     """
     many = list({new.id: new for new in many}.values())
     states = yield from hold_awaited(many)
@@ -81,7 +81,7 @@ def add_to_jobs(many: Sequence[NewRun]) -> Op[list[str]]:
 
 
 def make(many: Sequence[NewRun], together: bool) -> Op[list[tuple[NewRun, Submitted]]]:
-    """Write runs, without edges and without counting them; tells for each whether it is new."""
+    """Write runs, without edges and without counting them. Return for each whether it was created."""
     answers: dict[str, Submitted] = {}
     groups: dict[tuple[Any, ...], list[NewRun]] = {}
     single = [new for new in many if new.key is not None or new.dedupe != "off"]
@@ -117,10 +117,10 @@ def _insert(group: Sequence[NewRun], together: bool) -> Op[list[Submitted]]:
 
 
 def submit_batches(head: NewRun, batches: Batched, *, together: bool, again: bool = True) -> Op[list[Submitted]]:
-    """Make runs that differ from `head` and from each other in their payload alone, in one statement for each batch.
+    """Create runs that differ from `head` and from each other only in their payload, with one statement per batch.
 
-    For runs that stand on their own, without key, dedupe rule, job and dependencies. Those of several batches are made
-    all or none, if they are made `together`. Unless they are asked for `again`, no other request can have made them.
+    This is for runs without a key, dedupe rule, job or dependencies. With `together`, all batches are written in one
+    transaction. With `again=False`, no earlier request can have created these runs.
     """
     sent = []
     for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
@@ -145,11 +145,11 @@ def _submit_keyed(new: NewRun, together: bool) -> Op[Submitted]:
         if made.has(new.id):
             return Submitted(_fresh(new, made), True, made.rung)
         known = yield from keys.find(new.scope, key)
-        # No key: whoever held it rolled back, or it was cleaned up, since the statement before.
+        # The key is gone: since the last statement, its transaction was rolled back, or the key was cleaned up.
         if known is None:
             continue
         existing = yield from runs.read(known.run_id)
-        if existing is None and (yield from is_given_up(new.scope, key, known)):
+        if existing is None and (yield from remove_stale_key(new.scope, key, known)):
             continue
         if (known.task, known.payload_hash) != (new.task, new.payload_hash):
             raise reused(key, known, _differing(new, known, existing))
@@ -159,15 +159,15 @@ def _submit_keyed(new: NewRun, together: bool) -> Op[Submitted]:
     )
 
 
-def is_given_up(scope: str, key: str, known: keys.KeyRecord) -> Op[bool]:
-    """Remove an expired key whose run or job has been pruned. Also True if another caller did."""
+def remove_stale_key(scope: str, key: str, known: keys.KeyRecord) -> Op[bool]:
+    """Remove an expired key whose run or job has been pruned. Also return True if another caller has removed it."""
     if (yield from keys.release(scope, key, known.run_id)):
         return True
     return (yield from keys.find(scope, key)) != known
 
 
 def reused(key: str, known: keys.KeyRecord, fields: Sequence[str] = ()) -> KeyReused:
-    """The refusal of a request whose key made something else."""
+    """The error for a request whose key was used for another request."""
     if known.made_job:
         return KeyReused(key, None, fields, job_id=known.run_id)
     return KeyReused(key, known.run_id, fields)
@@ -185,7 +185,7 @@ def _submit_deduplicated(new: NewRun) -> Op[Submitted]:
     isolation = yield from payloads.hold(new.task, new.payload_hash)
     if isolation != "read committed":
         raise ConfigurationError(
-            f"dedupe needs a READ COMMITTED transaction to see runs that others just created; this one is {isolation}. "
+            f"dedupe needs a READ COMMITTED transaction to see runs of other sessions; this one is {isolation}. "
             "Submit with a key instead, or outside this transaction."
         )
     if isinstance(new.dedupe, timedelta):
@@ -208,7 +208,7 @@ def _missing(run_id: str) -> NoReturn:
 
 def _fresh(new: NewRun, made: submissions.Made) -> RunRecord:
     created_at, run_after = made.created_at, made.run_after
-    assert created_at is not None  # noqa: S101 - only asked about runs that were made
+    assert created_at is not None  # noqa: S101 - only called for created runs
     policy: dict[str, Any] = orjson.loads(new.policy) if new.policy else {}
     return RunRecord(
         id=new.id,

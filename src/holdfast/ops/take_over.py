@@ -21,8 +21,8 @@ def take_over(
 ) -> Op[Claim | None]:
     """Move the lease of an attempt from the worker that claimed it to this one, once; return what to execute.
 
-    None if the attempt is over, was cancelled, or another worker has it: the refusal is recorded as a FENCED event.
-    A worker that did not receive the answer may ask again.
+    None if the attempt has ended or was cancelled, or if another worker has it: then a FENCED event is recorded.
+    A worker that did not receive the response may retry.
     """
     yield from leases.move(worker_id, ref, claimed_by, executor, details or {})
     claim = yield from leases.taken(worker_id, ref, claimed_by)

@@ -33,7 +33,7 @@ class AddressRefused(Exception):
 
 
 def endpoint_of(url: str, *, allow_private: bool) -> Endpoint:
-    """Parse a URL. Raises BadInput if webhooks may not call it, as far as the URL itself shows."""
+    """Parse a URL. Raises BadInput if the URL itself shows that webhooks may not call it."""
     problem = _problem(url, allow_private)
     if problem:
         raise BadInput(f"the webhook's URL cannot be used: it {problem}", [Problem("/target", problem)])

@@ -23,7 +23,7 @@ class Answer(NamedTuple):
 
 
 def readable(text: str) -> str:
-    """Replace unprintable characters of a receiver's message by spaces: the database rejects some of them."""
+    """Replace unprintable characters in a receiver's message with spaces: the database rejects some of them."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 

@@ -16,7 +16,7 @@ from holdfast.processes.signals import requested
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 WATCH_EVERY = 0.5
-LOOK_EVERY = 0.02
+POLL_EVERY = 0.02
 
 
 def children(pid: int) -> list[int]:
@@ -53,7 +53,7 @@ def wait_gone(pids: Iterable[int], seconds: float) -> list[int]:
     ends = time.monotonic() + seconds
     left = alive(pids)
     while left and time.monotonic() < ends:
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_EVERY)
         left = alive(left)
     return left
 

@@ -19,8 +19,8 @@ from time import monotonic
 from holdfast.processes.family import kill_family, loop_signals
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
-# A program that has run this long is healthy: its next end does not count as one in a row.
-SOUND_SECONDS = 30.0
+# After this long a program counts as healthy, and the pause before its next restart is short again.
+HEALTHY_SECONDS = 30.0
 
 Tell = Callable[[str], None]
 
@@ -50,7 +50,7 @@ class Supervisor:
         self._grace = grace
         self._tell = tell
         self._stopping = asyncio.Event()
-        self._hurrying = asyncio.Event()
+        self._killing = asyncio.Event()
 
     async def serve(self) -> None:
         """Keep all programs running until `stop` is called; return once all have ended."""
@@ -62,7 +62,7 @@ class Supervisor:
     def stop(self) -> None:
         """Stop all programs; on a second call, kill them."""
         if self._stopping.is_set():
-            self._hurrying.set()
+            self._killing.set()
         else:
             self._tell("stopping; runs that cannot finish soon are handed back")
         self._stopping.set()
@@ -74,7 +74,7 @@ class Supervisor:
             code = await self._run(program)
             if self._stopping.is_set():
                 return
-            if monotonic() - started > SOUND_SECONDS:
+            if monotonic() - started > HEALTHY_SECONDS:
                 pause = FIRST_PAUSE
             self._tell(f"{program.name} ended ({_describe(code)}); it will be restarted in {pause:g} s")
             await self._unless_stopping(pause)
@@ -92,7 +92,7 @@ class Supervisor:
             if not exited.done():
                 with contextlib.suppress(ProcessLookupError):
                     process.terminate()
-                await self._first(exited, self._hurrying, seconds=self._grace)
+                await self._first(exited, self._killing, seconds=self._grace)
         finally:
             if not exited.done():
                 kill_family(process.pid)

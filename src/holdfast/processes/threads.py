@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def in_thread(call: Callable[[], T], name: str = "holdfast-call") -> T:
-    """Await a blocking call in a daemon thread, which does not keep the process alive if the wait is cancelled."""
+    """Await a blocking call in a daemon thread. If the wait is cancelled, it does not keep the process alive."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

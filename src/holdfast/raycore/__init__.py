@@ -36,7 +36,9 @@ from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import load
 
 LOOK_EVERY = 0.5
-LINGERS, LINGER_SECONDS = 4, 0.002
+# While more runs wait in the actor, results and notes are gathered for so long: each message costs the run that is
+# being executed, because it shares the interpreter.
+GATHER_SECONDS = 0.025
 SILENT = 70  # the exit code of an actor whose worker is gone
 
 
@@ -56,8 +58,8 @@ class RunHost:
         self._silence = silence
         self._owner = ""
         self._out: list[Any] = []
-        self._urgent = False
         self._ready = asyncio.Event()
+        self._gathering: asyncio.TimerHandle | None = None
         self._executor: _Inline | None = None
         self._services = _Services(self._put)
         self._looks = 0
@@ -78,16 +80,13 @@ class RunHost:
         if owner != self._owner or self._executor is None:
             return None
         self._receive(self._executor, data)
-        if not self._out:
+        if not self._ready.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ready.wait(), wait)
-        for _ in range(LINGERS):
-            # Of a batch of short runs, many results go in one response.
-            if self._urgent or not self._executor.busy:
-                break
-            await asyncio.sleep(LINGER_SECONDS)
-        self._urgent = False
         self._ready.clear()
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
         out, self._out = self._out, []
         self._looks = 0
         return frame(out)
@@ -114,9 +113,11 @@ class RunHost:
                 self._services.answered(kind, question, said)
 
     def _put(self, *message: Any) -> None:
-        self._urgent = self._urgent or message[0] == "ask"
         self._out.append(message)
-        self._ready.set()
+        if message[0] in ("ask", "ended"):
+            self._ready.set()
+        elif self._gathering is None:
+            self._gathering = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._ready.set)
 
     def _report(self, ended: Sequence[Ended]) -> None:
         for claim, outcome in ended:
@@ -147,15 +148,37 @@ class RunHost:
 
 
 class _Inline(InlineExecutor):
-    """Tells the worker of extensions too, because the worker ends runs that ignore their time limit."""
+    """Gathers the results of short runs.
+
+    It reports extensions to the worker too, because the worker ends runs that ignore their time limit.
+    """
 
     def __init__(self, put: Any) -> None:
         super().__init__()
         self._put = put
+        self._later: asyncio.TimerHandle | None = None
 
     @property
     def busy(self) -> bool:
         return self._held > 0
+
+    def _schedule_report(self) -> None:
+        """Wake the loop for the first result, which waits for those after it, and for the last. Called in a thread."""
+        if not any(thread.waiting for thread in self._threads()):
+            self._loop.call_soon_threadsafe(self._report)
+        elif not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon_threadsafe(self._report_later)
+
+    def _report_later(self) -> None:
+        if self._later is None:
+            self._later = self._loop.call_later(GATHER_SECONDS, self._report)
+
+    def _report(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        super()._report()
 
     def _extend(self, ref: AttemptRef, seconds: float) -> None:
         super()._extend(ref, seconds)

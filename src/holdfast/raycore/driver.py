@@ -46,14 +46,18 @@ class Driver:
     def _obey(self, request: list[Any], payload: bytes) -> None:
         match request:
             case ["deliver", name, owner]:
-                if name in self._actors:
-                    self._actors[name].deliver.remote(owner, payload)
+                # After the exchanges that were sent before it, whose tasks have not begun yet.
+                asyncio.get_running_loop().call_soon(self._deliver, name, owner, payload)
             case ["kill", name]:
                 actor = self._actors.pop(name, None)
                 if actor is not None:
                     self._kills = [thread for thread in self._kills if thread.is_alive()]
                     self._kills.append(threading.Thread(target=self._kill, args=[actor], daemon=True))
                     self._kills[-1].start()
+
+    def _deliver(self, name: str, owner: str, payload: bytes) -> None:
+        if name in self._actors:
+            self._actors[name].deliver.remote(owner, payload)
 
     async def _answer(self, header: list[Any], payload: bytes) -> None:
         number, *request = header

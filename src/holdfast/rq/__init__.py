@@ -8,10 +8,10 @@ lease meanwhile, writes the result subject to the fence, and leaves. If the clai
 a duplicate, outdated, out of order or forged, nothing happens.
 
     execution   one run in one work-horse
-    messages    the job class, which accepts only messages of Holdfast
+    messages    the job class, which accepts only Holdfast's messages
     horse       a work-horse ends with the `rq worker` that forked it
 
-The submitter's side is in `doorbells.rq`, and `runtime.rq_sweeper` sends messages again that were lost.
+The submitter's side is in `doorbells.rq`, and `runtime.rq_sweeper` resends messages that were lost.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def execute(run_id: object) -> None:
             if not worker.acquired:
                 log.info("lease acquisition failed: run %s was taken by another worker", known)
         else:
-            log.info("run %s is not ready, or another worker executes it: nothing to do", known)
+            log.info("run %s is not ready, or another worker is executing it: nothing to do", known)
         if url:
             _sweep(runtime, url)
 
@@ -72,7 +72,7 @@ def _answers(url: str) -> bool:
 
 
 def _sweep(runtime: Runtime, url: str) -> None:
-    """Ring for runs that became ready meanwhile: a retry of this run, or runs that waited for it."""
+    """Ring for runs that became ready in the meantime: a retry of this run, or its dependents."""
     ringer = RunRinger(url, runtime.settings.ring_seconds)
     sweeper = Sweeper(runtime.connect_for_sweep, ringer)
     try:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-LOOK_EVERY = 0.25
+POLL_EVERY = 0.25
 
 log = logging.getLogger("holdfast.rq")
 
@@ -40,7 +40,7 @@ def end_with_worker(redis_answers: Callable[[], bool]) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_EVERY)
         if redis_answers():
             log.error("the rq worker %d is gone, so this work-horse exits", parent)
             os.kill(os.getpid(), signal.SIGKILL)

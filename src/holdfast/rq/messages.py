@@ -14,14 +14,14 @@ from rq.exceptions import NoSuchJobError
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-# RQ forks for each message: a work-horse need not import again what the worker has imported.
+# Imported here, before RQ forks for each message, so that the work-horses need not import it again.
 import holdfast.rq.execution  # noqa: F401
 from holdfast.domain.ids import parse_id
 from holdfast.doorbells.rq import FUNCTION
 
 log = logging.getLogger("holdfast.rq")
 
-# Fields that our messages leave empty. In other messages, they could name code to run.
+# Fields that are empty in our messages. In other messages, they could name code to run.
 _UNUSED = (
     b"success_callback_name",
     b"failure_callback_name",
@@ -49,7 +49,7 @@ class RunJob(Job):
             refusal = f"it cannot be read ({type(error).__name__})"
         if refusal:
             log.warning("a message in Redis was refused: %s; job %r", refusal, str(self.id)[:100])
-            raise NoSuchJobError(f"not a message of Holdfast: {refusal}")
+            raise NoSuchJobError(f"not a message from Holdfast: {refusal}")
 
     def _refusal(self) -> str | None:
         if self.func_name != FUNCTION or self.instance is not None:

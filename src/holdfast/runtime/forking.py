@@ -1,8 +1,8 @@
 """Clients in forked processes.
 
 A forked process inherits its parent's sockets and locks, but not the threads that use them. If two processes use one
-socket, each reads answers meant for the other, and a lock that another thread held at the fork is never released. So a
-process opens its own connections, and never uses, closes or locks those of its parent.
+socket, each reads responses meant for the other, and a lock that another thread held at the fork is never released. So
+a process opens its own connections, and never uses, closes or locks those of its parent.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from holdfast.runtime.rq_sweeper import Sweeper
 
 
 class RqBell:
-    """Sends a message for each run. The next sweep sends those that fail."""
+    """Sends a message for each run. The next sweep resends messages that could not be sent."""
 
     def __init__(self, redis_url: str, connect: Callable[[], psycopg.Connection[Any]], again_after: float) -> None:
         self._ringer = RunRinger(redis_url, again_after)
@@ -33,10 +33,10 @@ class RqBell:
         """Leave the messages to the next sweep: the caller has not committed, so the runs could not be claimed yet."""
         self._hints.ring_later(hints)
 
-    def rides(self, hint: str) -> bool:
+    def may_send_inline(self, hint: str) -> bool:
         return False
 
-    def suspend_riding(self) -> None:
+    def suspend_inline(self) -> None:
         pass
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
-"""The sweeper: sends messages for ready runs that have none, because it was lost or was never sent.
+"""The sweeper: sends messages for ready runs whose message was lost or never sent.
 
 Every process with an RQ doorbell has one: each client (including the API), each Holdfast worker, `holdfast sweep`, and
-each RQ work-horse when its run has ended. A key in Redis lets one of them sweep about
-once a second.
+each RQ work-horse when its run has ended. A key in Redis ensures that only one of them sweeps, about once a second.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ class Sweeper:
         """If no other process has just swept, rescue, promote and ring. Return how many messages were sent."""
         if not self._ringer.may_sweep(SWEEP_EVERY * 0.9):
             return 0
-        for orphan in self._do(lambda: ops.find_orphans(RESCUED_AT_ONCE)):
-            self._do(lambda orphan=orphan: ops.rescue([orphan], random()))  # type: ignore[misc]
-        self._do(lambda: ops.promote(PROMOTED_AT_ONCE))
-        ready = self._do(lambda: ring.find_ready(ENOUGH_WAITING))
+        for orphan in self._transact(lambda: ops.find_orphans(RESCUED_AT_ONCE)):
+            self._transact(lambda orphan=orphan: ops.rescue([orphan], random()))  # type: ignore[misc]
+        self._transact(lambda: ops.promote(PROMOTED_AT_ONCE))
+        ready = self._transact(lambda: ring.find_ready(ENOUGH_WAITING))
         return self._ringer.ring_again([Ring(*one) for one in ready])
 
-    def _do(self, make_op: Callable[[], Op[T]]) -> T:
+    def _transact(self, make_op: Callable[[], Op[T]]) -> T:
         if self._connection is None:
             self._connection = self._connect()
         return driver.transact(self._connection, make_op)

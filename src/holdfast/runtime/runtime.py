@@ -74,7 +74,7 @@ class Runtime:
 
         self._server = ensure_running(Path(self.settings.home))
         if lasting:
-            self._server.keep_up()
+            self._server.restart_when_dead()
         self.database_url = self._server.url
         with connect(self.database_url) as connection:
             behind = migrate.is_behind(connection)

@@ -53,7 +53,7 @@ def _postgres(value: str) -> str:
             raise ValueError("must be postgresql://user:password@host:port/name, or name=value pairs")
         return value
     if scheme.partition("+")[0] not in ("postgresql", "postgres"):
-        raise ValueError("must be the address of a PostgreSQL server, postgresql://…")
+        raise ValueError("must be the URL of a PostgreSQL server, postgresql://…")
     return f"postgresql://{rest}"
 
 
@@ -121,7 +121,7 @@ def _attempts_from_retries(value: str) -> int:
     return _attempts(str(_whole(0)(value) + 1))
 
 
-# Values that are stored or added to a time. The bounds also apply to settings created in Python.
+# Values that are stored, or added to a time. The bounds also apply to settings created in Python.
 BOUNDED = (_seconds, _days, _attempts)
 
 
@@ -203,8 +203,8 @@ class Settings:
                 _parsed(name, str(value), source.parse, secret=False)
         if self.renew_seconds * 3 > self.lease_seconds:
             raise ConfigurationError(
-                f"renewing every {self.renew_seconds:g} s cannot keep a lease of {self.lease_seconds:g} s through two "
-                "missed renewals; set HOLDFAST_RENEW_SECONDS to a third of HOLDFAST_LEASE_SECONDS or less"
+                f"a lease of {self.lease_seconds:g} s that is renewed every {self.renew_seconds:g} s would not survive "
+                "two missed renewals; set HOLDFAST_RENEW_SECONDS to a third of HOLDFAST_LEASE_SECONDS or less"
             )
         if self.doorbell in ("redis", "rq") and not self.redis_url:
             raise ConfigurationError(
@@ -219,7 +219,7 @@ class Settings:
             origin = self.origins.get("database_url", "setting database_url").removeprefix("environment ")
             raise ConfigurationError(
                 f"the database URL is empty ({origin}); unset it to use the embedded server, or set "
-                "HOLDFAST_DATABASE_URL to an address such as postgresql://user:password@host:5432/name"
+                "HOLDFAST_DATABASE_URL to a URL such as postgresql://user:password@host:5432/name"
             )
         return self.database_url
 
@@ -281,7 +281,7 @@ def load(environment: Mapping[str, str] | None = None, directory: Path | None = 
                 origins[name] = str(path)
     if "database_url" not in values and environment.get("POSTGRES_HOST"):
         values["database_url"], origins["database_url"] = _from_parts(environment), "environment POSTGRES_*"
-    # An empty variable counts as unset, but must not lead to another database than intended.
+    # Empty variables count as unset, except for the database URL: falling back could select an unintended database.
     empty = [key for key in (f"{PREFIX}DATABASE_URL", "DATABASE_URL") if key in environment]
     if "database_url" not in values and empty:
         values["database_url"], origins["database_url"] = "", f"environment {empty[0]}"

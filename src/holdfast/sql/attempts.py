@@ -56,14 +56,14 @@ def of_run(run_id: str) -> Statement[list[AttemptRecord]]:
 
 
 def ended_by(worker_id: str, refs: Sequence[AttemptRef]) -> Statement[set[AttemptRef]]:
-    """Return those of these attempts whose result this worker itself has stored."""
+    """Return the attempts whose result was stored by this worker itself."""
     return Statement(
         """
         select attempts.run_id::text, attempts.number
         from unnest(%(run_ids)s::uuid[], %(numbers)s::integer[]) as given (run_id, number)
         join holdfast.attempts on attempts.run_id = given.run_id and attempts.number = given.number
         where attempts.worker_id = %(worker_id)s::uuid
-          -- those with this error were rescued by another worker, whatever their reason
+          -- attempts with this error were rescued by another worker, whatever their reason
           and (attempts.status <> 'LOST' or attempts.error ->> 'class' is distinct from 'LeaseExpired')
         """,
         {
@@ -98,7 +98,7 @@ class Reopened(NamedTuple):
 
 
 def hold_ended(run_ids: Sequence[str]) -> Statement[list[str]]:
-    """Lock those of these runs that can be reopened, and return them."""
+    """Lock the runs that can be reopened, and return them."""
     return Statement(
         """
         select run_id::text from holdfast.attempts

@@ -1,4 +1,4 @@
-"""Change detection: a version text for each run or job, which differs whenever any of its public fields does."""
+"""Change detection: a version text for each run or job, which changes whenever any of its public fields does."""
 
 from __future__ import annotations
 

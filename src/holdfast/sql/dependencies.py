@@ -24,8 +24,8 @@ def _states(found: Rows) -> dict[str, str | None]:
 def hold(ids: Sequence[str]) -> Statement[dict[str, str | None]]:
     """Return the state of these runs and maps: OPEN, the outcome, or None for one that was not found.
 
-    The rows are locked, so that no other transaction ends or reopens them before this one is over. A run that another
-    transaction was just moving between tables is not found; call this again.
+    The rows are locked, so that no other transaction ends or reopens them before this one ends. A run that another
+    transaction is moving between tables is not found; call this again.
     """
     return Statement(
         """
@@ -58,7 +58,7 @@ def hold(ids: Sequence[str]) -> Statement[dict[str, str | None]]:
 
 
 def gone(ids: Sequence[str]) -> Statement[set[str]]:
-    """Return those of these ids that belong to neither a run nor a map, because they were pruned."""
+    """Return the ids that belong to neither a run nor a map, because those were pruned."""
     return Statement(
         """
         select requested.id::text from unnest(%(ids)s::uuid[]) as requested (id)
@@ -72,7 +72,7 @@ def gone(ids: Sequence[str]) -> Statement[set[str]]:
 
 
 def undecidable(run_ids: Sequence[str], gone: Sequence[str]) -> Statement[set[str]]:
-    """Return those of these runs that never started and depend on the success or failure of a run that is `gone`.
+    """Return the runs that never started and depend on the success or failure of a run that is `gone`.
 
     If a run has started, its dependencies were met. For the others this can no longer be determined.
     """
@@ -209,7 +209,7 @@ def hold_dependents(ids: Sequence[str]) -> Statement[list[str]]:
 
 
 def hold_blocked(run_ids: Sequence[str]) -> Statement[list[str]]:
-    """Lock those of these runs that still have blockers, so that they can be recounted, and return them."""
+    """Lock the runs that still have blockers, so that they can be recounted, and return them."""
     return Statement(
         """
         select run_id::text from holdfast.waiting
@@ -222,7 +222,7 @@ def hold_blocked(run_ids: Sequence[str]) -> Statement[list[str]]:
 
 
 def recount(run_ids: Sequence[str]) -> Statement[list[Decision]]:
-    """Decide about runs from the rows alone. An earlier statement of this transaction must have locked or made them."""
+    """Decide about runs from the rows alone. This transaction must already have locked or created them."""
     return Statement(
         """
         select waiting.run_id::text, edges.reason, edges.blockers

@@ -14,7 +14,7 @@ from holdfast.domain.records import EventRecord
 from holdfast.domain.values import AttemptRef
 from holdfast.sql.statement import Statement, each, nothing, plain_array
 
-# How many transitions a run has had. No other can happen while this transaction holds the run.
+# How many transitions a run has had. No more can happen while this transaction holds the run.
 _SO_FAR = """
                    1 + (select count(*) from holdfast.leases where leases.run_id = given.run_id)
                      + (select count(*) + count(*) filter (where number >= 1) + count(reopened_at)
@@ -54,8 +54,8 @@ def hold_runs(run_ids: Sequence[str]) -> Statement[set[str]]:
 def fenced(refs: Sequence[AttemptRef], reason: str, held: AbstractSet[str]) -> Statement[None]:
     """Record that attempts tried to write after they had lost their lease.
 
-    For a run that is `held`, the event comes after all events so far; no others can happen until this commits. If
-    another transaction is changing the run, the event comes after the run's next end.
+    For a run that is `held`, the event comes after all events so far; no more can happen until this commits. If another
+    transaction is changing the run, the event comes after the run's next end.
     """
     return Statement(
         """
@@ -113,7 +113,7 @@ def of_run(run_id: str, after: int = 0) -> Statement[list[EventRecord]]:
     """Return the events of a run with `seq` greater than `after`.
 
     Only one transaction at a time changes a run, so its transitions have a stable order: by attempt, and within an
-    attempt claimed, taken over, cancel requested, ended, reopened. A run that ends without an attempt does so after the
+    attempt claimed, taken over, cancel requested, ended, reopened. A run that ends without an attempt ends after the
     attempts claimed before. Times do not determine the order: a statement that had to wait has an earlier time than the
     one it waited for. A FENCED or POSTPONED event comes after as many transitions as its `position` says. A FENCED
     event without one comes after the first end that was in force at its time or later, and is not shown before that.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from holdfast.sql.ready import BY_TASK
 from holdfast.sql.statement import Row, Statement, each, first
 
-# The tables that every claim and finish reads: dead rows there slow down each of them.
+# The tables that every claim and finish reads: dead rows in them slow down both.
 HOT = ("ready", "waiting", "leases", "workers")
 
 
@@ -186,7 +186,7 @@ def service() -> Statement[list[Service]]:
 
 
 class Stuck(NamedTuple):
-    """Numbers of runs that should have been rescued or queued, and for how long at most."""
+    """Numbers of runs that should have been rescued or queued, and the longest delays."""
 
     expired: int
     expired_seconds: float

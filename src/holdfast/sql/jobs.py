@@ -329,7 +329,7 @@ def first_keys(first_id: str, last_id: str, keys: Sequence[str]) -> Statement[di
 
 
 def existing(ids: Sequence[str]) -> Statement[set[str]]:
-    """Return those of these ids that belong to a run."""
+    """Return the ids that belong to a run."""
     return Statement(
         "select id::text from holdfast.runs where id = any(%(ids)s::uuid[])",
         {"ids": plain_array(ids)},

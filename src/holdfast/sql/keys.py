@@ -1,6 +1,6 @@
-"""Idempotency keys: each maps a client's request to the run or the job that it made.
+"""Idempotency keys: each maps a client's request to the run or job that it created.
 
-A key is kept until its time is over, and after that for as long as what it made is there.
+A key is kept until it expires, and after that for as long as its run or job exists.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from holdfast.sql.statement import Statement, count, first
 
-# What the key of a job has for a task.
+# The value of `task` in the key of a job.
 JOB = "(job)"
 
 
 class KeyRecord(NamedTuple):
-    """What a key stands for: `run_id` is the run, or the job, that it made."""
+    """A stored key: `run_id` is the run or job that its request created."""
 
     run_id: str
     task: str
@@ -27,7 +27,7 @@ class KeyRecord(NamedTuple):
 
 
 class NewKey(NamedTuple):
-    """A key to be taken: whose it is, what it is about to make, and for which request."""
+    """A key to be stored: its owner, the id of the run or job to be created, and the request."""
 
     scope: str
     key: str
@@ -49,7 +49,7 @@ def find(scope: str, key: str) -> Statement[KeyRecord | None]:
 
 
 def take(new: NewKey) -> Statement[int]:
-    """Take a key that is free; 0 if it is not."""
+    """Store a key. Return 0 if it already exists."""
     return Statement(
         """
         with taken as (
@@ -68,7 +68,7 @@ def take(new: NewKey) -> Statement[int]:
 
 
 def release(scope: str, key: str, run_id: str) -> Statement[int]:
-    """Delete a key past its time, for a caller that found nothing where it points to."""
+    """Delete an expired key, for a caller that found no run or job with its id."""
     return Statement(
         """
         with gone as (
@@ -85,7 +85,7 @@ def release(scope: str, key: str, run_id: str) -> Statement[int]:
 
 
 def expire(limit: int) -> Statement[int]:
-    """Delete keys past their time whose runs were pruned, or whose jobs are about to be."""
+    """Delete expired keys whose runs were pruned, or whose jobs are about to be."""
     return Statement(
         """
         with gone as (

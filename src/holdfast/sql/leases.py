@@ -16,8 +16,9 @@ HELD = """
         and exists (select from holdfast.workers
                     where workers.id = %(worker_id)s::uuid and workers.expires_at > holdfast.now())
 """
-# After a wait for a take-over, Postgres checks the changed lease against the workers that it read before the wait, so
-# that `not exists` alone would still find the new holder dead. The list of holders is compared with the changed lease.
+# After waiting for a take-over, Postgres checks the changed lease against the workers that it read before the wait, so
+# `not exists` alone would find no row for the new holder and treat it as dead. The list of holders is compared with the
+# changed lease.
 _ORPHANED = """
         and leases.worker_id = any(%(holders)s::uuid[])
         and not exists (select from holdfast.workers
@@ -131,7 +132,7 @@ def _succeeded(ref: AttemptRef, status: str, job_id: str | None = None, map_id: 
 def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list[Acknowledgement]]:
     """End successful attempts with inline results: the common case of `settle`.
 
-    It has the fewest parameters, and if all attempts succeeded and none is part of a job, the answer is their number.
+    It has the fewest parameters, and if all attempts succeeded and none is part of a job, it returns only their number.
     """
 
     def decode(found: Rows) -> list[Acknowledgement]:
@@ -184,7 +185,7 @@ _RELEASE_TAIL = """
 )
 select run_id::text, number, queue from back
 """
-# Only the leases of a worker that settled every claim it had received belong to attempts that never started.
+# If a worker settled every claim that it received, its remaining leases belong to attempts that never started.
 _NOT_STARTED = """
         and exists (select from holdfast.workers
                     where workers.id = leases.worker_id and workers.settled_at is not null)
@@ -217,7 +218,7 @@ def release(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list
 
 
 def release_orphans(settlements: Sequence[Settlement], holders: Sequence[str]) -> Statement[list[Released]]:
-    """Make runs ready again that these workers held and never started."""
+    """Return runs that these workers held and never started to the ready table."""
     return Statement(
         _RELEASE + _ORPHANED + _NOT_STARTED + _RELEASE_TAIL,
         {"holders": plain_array(holders)} | _returned(settlements),

@@ -31,7 +31,7 @@ class Filters(NamedTuple):
     floor: str = OLDEST
 
 
-class Look(NamedTuple):
+class WalkStep(NamedTuple):
     """The matching ids, newest first; the number of rows examined, and the id of the last of them."""
 
     ids: list[str]
@@ -42,7 +42,7 @@ class Look(NamedTuple):
 # The limits are literals: with a parameter, the planner would not expect few rows.
 SHORT, LONG = 500, 8000
 _SIZES: dict[bool, LiteralString] = {False: "limit 500", True: "limit 8000"}
-# The most rows of a small set. It is lower for queues because their pending runs are looked up one by one.
+# The maximum size of a small set. It is lower for queues because their pending runs are looked up one by one.
 SMALL_TAG, SMALL_QUEUE = 25_000, 5_000
 
 _COLUMNS: LiteralString = "select id, task, queue, tags, job_id from holdfast.runs where "
@@ -113,7 +113,7 @@ select array(select id::text from passed), (select count(*) from looked),
 """
 
 
-def walk(name: Walk, filters: Filters, limit: int, *, long: bool = False) -> Statement[Look]:
+def walk(name: Walk, filters: Filters, limit: int, *, long: bool = False) -> Statement[WalkStep]:
     """Examine the next rows of an index, newest first, and return the matching runs."""
     if name in _STATUS_WALKS:
         looked = _STATUS_WALKS[name] + _SIZES[long]
@@ -124,7 +124,7 @@ def walk(name: Walk, filters: Filters, limit: int, *, long: bool = False) -> Sta
     return Statement(
         "with looked as materialized (" + looked + "), passed as (" + passed + _FIRST + _ANSWER,
         {**filters._asdict(), "limit": limit},
-        _look,
+        _walk_step,
     )
 
 
@@ -176,6 +176,6 @@ def _if_complete(found: Rows) -> list[str] | None:
     return list(ids) if complete else None
 
 
-def _look(found: Rows) -> Look:
+def _walk_step(found: Rows) -> WalkStep:
     ids, rows, reached = found[0]
-    return Look(list(ids), rows, reached)
+    return WalkStep(list(ids), rows, reached)

@@ -17,7 +17,7 @@ class Blocked(NamedTuple):
 
 
 def blocked(run_ids: Sequence[str]) -> Statement[list[Blocked]]:
-    """Return those of these leased runs whose lease, job, map or dependents another transaction has locked.
+    """Return the leased runs whose lease, job, map or dependents another transaction has locked.
 
     This never waits, and is only a hint: locks come and go.
     """

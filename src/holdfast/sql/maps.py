@@ -1,4 +1,4 @@
-"""Maps: one row for all runs created from one dataset, so that a dependent waits for one thing."""
+"""Maps: one row for all runs created from one dataset, so that dependents wait for a single row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orphans: leases whose worker has not renewed in time, and the settlements that a rescue gives their attempts."""
+"""Orphans: leases whose worker has not renewed in time, and how a rescue settles their attempts."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _ORDER = 7_226_311_053
 def fan_out(limit: int) -> Statement[int]:
     """Convert the oldest events to deliveries, one for each matching subscription. Return how many events there were.
 
-    The statement that creates the deliveries removes the event from the outbox: neither happens twice or alone. An
+    The statement that creates the deliveries also removes the events from the outbox, so both happen exactly once. An
     event that commits late, with a lower number, is not missed, because no position is stored. A subscription receives
     every event committed after it, even if the statement that wrote the event began earlier.
     """

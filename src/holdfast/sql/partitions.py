@@ -34,7 +34,7 @@ class Month(NamedTuple):
 
 
 def expired(older_than: timedelta) -> Statement[list[Month]]:
-    """The months that `drop` would drop, one after the other. Reads only."""
+    """Return the months that `drop` would drop, without dropping them."""
     return Statement(
         """
         select right(relname, 7), greatest(reltuples, 0)::bigint
@@ -58,7 +58,7 @@ def sweep(limit: int) -> Statement[bool]:
 
 
 def strays(older_than: timedelta, limit: int) -> Statement[int]:
-    """Delete ended runs whose ids belong to no month, which only a very wrong client clock produces."""
+    """Delete ended runs whose ids belong to no month, which happens only if a client's clock is far off."""
     return Statement(
         """
         with gone as (

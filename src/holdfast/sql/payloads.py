@@ -1,6 +1,6 @@
-"""Runs found by what they were asked: the same task with the same payload.
+"""Finding runs with the same task and the same payload.
 
-Only runs that take part in deduplication are found: those submitted with `dedupe="off"` do not.
+Only runs that take part in deduplication are found, not those submitted with `dedupe="off"`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def hold(task: str, payload_hash: str) -> Statement[str]:
 
 
 def active(task: str, payload_hash: str, within: timedelta) -> Statement[str | None]:
-    """The newest PENDING or RUNNING run with this payload, made within the window."""
+    """Return the newest PENDING or RUNNING run with this payload that was created within the window."""
     return Statement(
         """
         select runs.id::text from holdfast.runs
@@ -42,7 +42,7 @@ def active(task: str, payload_hash: str, within: timedelta) -> Statement[str | N
 
 
 def recent(task: str, payload_hash: str, within: timedelta) -> Statement[str | None]:
-    """The newest run with this payload made within the window that has neither failed nor been cancelled."""
+    """Return the newest run with this payload, created within the window, that neither failed nor was cancelled."""
     return Statement(
         """
         select runs.id::text from holdfast.runs

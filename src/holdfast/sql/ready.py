@@ -10,7 +10,7 @@ from holdfast.sql.attempts import LOWEST
 from holdfast.sql.statement import Row, Statement, count, each, nothing, plain_array, text_array
 
 # `ctid = any(array(...))` evaluates the subquery exactly once, whatever the plan: a claim for k runs never takes more.
-# The lower bound skips index entries of runs claimed before, which remain while an old snapshot holds vacuum back. The
+# The lower bound skips index entries of runs claimed before, which remain while an old snapshot holds back vacuum. The
 # runs of each task that the worker has registered are read in order and merged; runs of other tasks are not read.
 _PICK_NEXT = """
     select picked.ctid

@@ -1,7 +1,7 @@
-"""Attempts that another process executes on a cluster, as any worker with that executor looks after them.
+"""Attempts that other processes execute on a cluster, supervised by any worker with that executor.
 
-The worker that looks after an attempt does not hold its lease. It may only add to what is known about it, and each of
-its writes states the job that it is about and what was copied before, so that no line is copied twice.
+The worker that supervises an attempt does not hold its lease. It may only add information to it, and each of its writes
+names the job and how much was copied before, so that no line is copied twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _remote(row: Sequence[Any]) -> RemoteAttempt:
 
 
 def look_after(address: str, every: float, limit: int) -> Statement[list[RemoteAttempt]]:
-    """Choose attempts on this cluster that no worker has looked at for so long, each by one worker at a time."""
+    """Choose attempts on this cluster that no worker has checked for `every` seconds, each for one worker at a time."""
     return Statement(
         """
         with due as (
@@ -50,7 +50,7 @@ def look_after(address: str, every: float, limit: int) -> Statement[list[RemoteA
 def note(
     attempt: RemoteAttempt, copied: int, lines: Sequence[tuple[str, str]], details: Mapping[str, Any]
 ) -> Statement[int]:
-    """Add lines, each with its level, to the log of an attempt, unless it has ended or another worker copied them."""
+    """Add lines, each with its level, to an attempt's log, unless it has ended or another worker has copied them."""
     return Statement(
         """
         with noted as (
@@ -85,7 +85,7 @@ def note(
 
 
 def over(refs: Sequence[AttemptRef]) -> Statement[set[AttemptRef]]:
-    """Return those of these attempts that are over. Attempts of runs that are not in this database are not."""
+    """Return the attempts that have ended. Attempts of runs that are not in this database are left out."""
     return Statement(
         """
         select given.run_id::text, given.number

@@ -21,7 +21,7 @@ _COLUMNS = """
 
 
 def loaded(text: str | None) -> Any:
-    """Parse a JSON column. Postgres stores some values that Python cannot parse; those are returned as text."""
+    """Parse a JSON column. Postgres can store some values that Python cannot parse; they are returned as text."""
     if text is None:
         return None
     try:

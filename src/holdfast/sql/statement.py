@@ -20,9 +20,10 @@ Rows = Sequence[Row]
 class Statement(Generic[T]):
     """One SQL statement with its parameters and the decoder of its rows. A lone statement is an operation.
 
-    `together` says that this statement and all that follow in its operation must share a transaction. The others may
-    commit by themselves. `pipelined` says that the operation does not look at the rows of this statement before it has
-    those of a later one that is not: a driver may send all of them before it reads an answer, and add the rows then.
+    `together` means that this statement and all that follow in its operation must share a transaction; earlier ones may
+    commit by themselves. `pipelined` means that the operation does not use the rows of this statement until it receives
+    those of a later statement that is not pipelined. So a driver may send all of them before it reads a response, and
+    add the rows then.
     """
 
     sql: LiteralString
@@ -47,7 +48,7 @@ def nothing(found: Rows) -> None:
 
 
 def count(found: Rows) -> int:
-    """The statement's single number."""
+    """The single number that the statement returns."""
     return int(found[0][0])
 
 
@@ -65,8 +66,8 @@ def each(decode: Callable[[Row], T]) -> Callable[[Rows], list[T]]:
     return decode_each
 
 
-# Arrays travel as literals in one text parameter each: every driver can bind a string, and joining strings is many
-# times cheaper than having a driver adapt a thousand elements.
+# Each array is passed as a literal in one text parameter: every driver can bind a string, and joining strings is many
+# times faster than having a driver adapt a thousand elements.
 
 
 def plain_array(items: Iterable[object]) -> str:

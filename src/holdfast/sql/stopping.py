@@ -8,7 +8,7 @@ from holdfast.sql.statement import Statement, count, each, nothing
 
 
 def stop(job_id: str, outcome: str, reason: str) -> Statement[None]:
-    """Mark a job as stopping: nothing can be added to it any more, and it ends with `outcome`.
+    """Mark a job as stopping: nothing more can be added to it, and it ends with `outcome`.
 
     A job that is already stopping keeps its first reason, and one that has ended is not changed. Read the job
     afterwards to see which: if this statement waited for a transaction that ended the job, it does not see that end.
@@ -95,7 +95,7 @@ def request_stop(job_id: str, reason: str) -> Statement[list[str]]:
 
 
 def startable(job_id: str) -> Statement[int]:
-    """Count the runs of a job that is being stopped which are pending, or running without a cancel request.
+    """Count the runs, in a job that is being stopped, that are pending or running without a cancel request.
 
     One statement sees one snapshot, in which each run is in exactly one of these tables.
     """

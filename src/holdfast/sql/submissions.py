@@ -222,14 +222,41 @@ def _tail(ring: bool, alone: bool) -> LiteralString:
     return _NOW_TAIL + (_RINGING if ring else "") + _NOW_END
 
 
+# A run that is certainly new, and is not handed over. No part of the statement waits for rows of another, which saves a
+# twentieth of the server's time. If the run exists after all, the statement fails.
+_NEW = (
+    "with"
+    + _NOW
+    + "values (%(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,"
+    + _NOW_GIVEN
+    + """)
+    ), queued as (
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
+        values (%(run_id)s::uuid, holdfast.now(), 1, -(%(priority)s::smallint), %(queue)s, %(task)s)
+    ), counted as (
+        insert into holdfast.tallies (task, kind, amount) values (%(task)s, 'created', 1)
+    )
+    select holdfast.now(), null::timestamptz, null"""
+)
+_NEW_RINGING = ", pg_notify('holdfast', %(queue)s)"
+
+
+def _one(again: bool, ring: bool, alone: bool) -> LiteralString:
+    if not again and not (ring and alone):
+        return _NEW + (_NEW_RINGING if ring else "")
+    return (
+        "with"
+        + _NOW
+        + "select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,"
+        + _NOW_GIVEN
+        + (_UNLESS_MADE if again else "")
+        + _tail(ring, alone)
+    )
+
+
 # By whether the run may exist, whether to ring, and whether the statement is alone in its transaction.
 _ONE: dict[tuple[bool, bool, bool], LiteralString] = {
-    (again, ring, alone): "with"
-    + _NOW
-    + "select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,"
-    + _NOW_GIVEN
-    + (_UNLESS_MADE if again else "")
-    + _tail(ring, alone)
+    (again, ring, alone): _one(again, ring, alone)
     for again in (False, True)
     for ring in (False, True)
     for alone in (False, True)

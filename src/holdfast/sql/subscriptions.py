@@ -50,7 +50,7 @@ class Unaware(NamedTuple):
     transactions: list[str]
 
 
-# A transaction that ends a run writes to this table: it gets this lock before it reads subscriptions, until it commits.
+# A transaction that ends a run takes this lock before it reads subscriptions, and holds it until it commits.
 _ENDING = """
     relation = 'holdfast.attempts'::regclass and mode = 'RowExclusiveLock' and granted
     and pid is distinct from pg_backend_pid()
@@ -68,7 +68,7 @@ def unaware() -> Statement[Unaware]:
 
 
 def still_unaware(transactions: Sequence[str]) -> Statement[list[str]]:
-    """Return those of these transactions that are still open after a short wait."""
+    """Return the transactions that are still open after a short wait."""
     return Statement(
         """
         with moment as materialized (select pg_sleep(0.02))

@@ -1,6 +1,6 @@
 """Take-over: a lease moves once, from the worker that claimed the run to the process that executes it.
 
-The claiming worker no longer appears in the row's `worker_id`, so every fence that names it refuses from then on.
+The row's `worker_id` then no longer names the claiming worker, so every fence rejects that worker from then on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Details = Mapping[str, Any]
 
 
 def move(worker_id: str, ref: AttemptRef, claimed_by: str, executor: str | None, details: Details) -> Statement[int]:
-    """Make `worker_id` the holder of the lease, if the worker that claimed the run still has it and no cancel came.
+    """Make `worker_id` the holder of the lease, if the claiming worker still holds it and no cancel was requested.
 
     Whether the claiming worker is alive does not matter: as long as its lease is not rescued, it can be taken over.
     """
@@ -57,7 +57,7 @@ def move(worker_id: str, ref: AttemptRef, claimed_by: str, executor: str | None,
 
 
 def taken(worker_id: str, ref: AttemptRef, claimed_by: str) -> Statement[Claim | None]:
-    """The attempt that this worker has taken over, with everything needed to execute it."""
+    """Return the attempt that this worker has taken over, with everything needed to execute it."""
     return Statement(
         """
         select leases.run_id::text, leases.number, leases.excused, runs.task, runs.queue, runs.parameters::text,
@@ -87,7 +87,7 @@ class Refusal(NamedTuple):
 
 
 def refusal(worker_id: str, ref: AttemptRef, claimed_by: str) -> Statement[Refusal | None]:
-    """Why this worker could not take the attempt over; None if there is no such run."""
+    """Return why this worker could not take over the attempt; None if there is no such run."""
     return Statement(
         """
         select runs.task, 'take-over refused: ' || case
@@ -112,7 +112,7 @@ def refusal(worker_id: str, ref: AttemptRef, claimed_by: str) -> Statement[Refus
 
 
 def describe(worker_id: str, ref: AttemptRef, details: Details) -> Statement[int]:
-    """Add to what is known about where the attempt is executed. Refused once the worker lost the lease."""
+    """Record details about where the attempt is executed. Rejected once the worker has lost the lease."""
     return Statement(
         """
         with described as (

@@ -15,7 +15,7 @@ Tally = tuple[str, str, int]
 def add(tallies: Mapping[Tally, tuple[int, float]], ended: Sequence[str]) -> Statement[bool]:
     """Add amounts and seconds by (task, kind, bucket), and return whether any run depends on those that `ended`.
 
-    The two are one statement only to save a round trip: both follow the end of runs, in the same transaction.
+    They are one statement only to save a round trip: both follow the end of runs, in the same transaction.
     """
     keys = list(tallies)
     return Statement(

@@ -1,4 +1,4 @@
-"""A run as a framework's task result: what was asked, how it ended, and who tried it, in one statement."""
+"""A run as a framework's task result: the request, the outcome, and the workers of its attempts, in one statement."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _record(row: Row) -> TaskResultRecord:
 
 
 def read(run_id: str) -> Statement[TaskResultRecord | None]:
-    """The workers of its attempts are given by the name that they were started with, else by their id."""
+    """Workers are identified by the name they were started with, or else by their id."""
     return Statement(
         """
         select run.id::text, run.task, run.status, run.queue, run.priority, run.created_at, run.run_after,

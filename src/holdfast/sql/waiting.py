@@ -37,7 +37,7 @@ def promote(limit: int) -> Statement[tuple[int, float | None]]:
 
 
 def postpone(run_id: str, until: datetime | timedelta) -> Statement[int]:
-    """Let a run that is ready or waiting wait until this time, and return 1; 0 if it is neither."""
+    """Make a ready or waiting run wait until this time. Return 1, or 0 if it is neither."""
     return Statement(
         """
         with given as (

@@ -1,6 +1,6 @@
-"""Workers that wait for a run. The statement that makes a run may lease it to one of them: `holdfast.hand_over`.
+"""Workers that wait for a run. The statement that creates a run may lease it to one of them: `holdfast.hand_over`.
 
-That function and `leave` lock a worker's row and skip it if it is locked, so neither ever waits for the other.
+That function, `wait` and `leave` lock the row of a worker, skipping locked rows, so none ever waits for another.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from holdfast.domain.values import Claim
 from holdfast.sql.ready import BY_TASK
 from holdfast.sql.statement import Rows, Statement, count, text_array
 
-# While an old snapshot holds vacuum back, every update leaves a row behind that a submit has to read: once there are so
-# many bytes of them, workers do not wait here but for a hint.
+# While an old snapshot holds back vacuum, every update leaves a dead row that each submit has to read. Once the table
+# has this many bytes, workers do not wait here, but for a hint.
 MOST_BYTES = 1 << 20
 
 
 class Listed(NamedTuple):
-    """Whether the worker waits now; if not, `found` says whether there are runs for it instead."""
+    """Whether the worker is waiting now; if not, `found` says whether there are runs for it."""
 
     waits: bool
     found: bool
 
 
 def wait(worker_id: str, address: Address, queues: Sequence[str] | None, tasks: Sequence[str]) -> Statement[Listed]:
-    """Let this worker wait for a run, unless there is one for it already."""
+    """Make this worker wait for a run, unless there already is one for it, or it is being given one now."""
     return Statement(
         BY_TASK
         + """
@@ -37,10 +37,14 @@ def wait(worker_id: str, address: Address, queues: Sequence[str] | None, tasks: 
                              and not exists (select from holdfast.queues
                                              where queues.name = queued_task.queue and queues.paused_at is not null))
                    as found
+        ), own as (
+            select worker_id from holdfast.waiting_workers where worker_id = %(worker_id)s::uuid for update skip locked
         ), listed as (
             insert into holdfast.waiting_workers (worker_id, since, listener, channel)
             select %(worker_id)s::uuid, holdfast.now(), %(listener)s, %(channel)s from work
             where not work.found and pg_relation_size('holdfast.waiting_workers') < %(most_bytes)s
+              and (exists (select from own)
+                   or not exists (select from holdfast.waiting_workers where worker_id = %(worker_id)s::uuid))
             on conflict (worker_id) do update
             set since = excluded.since, listener = excluded.listener, channel = excluded.channel
             returning worker_id
@@ -60,7 +64,7 @@ def wait(worker_id: str, address: Address, queues: Sequence[str] | None, tasks: 
 
 
 def leave(worker_id: str) -> Statement[bool]:
-    """Let this worker wait no longer. False if it was given a run meanwhile, or is being given one now."""
+    """Stop this worker's wait. Return False if it has been given a run, or is being given one now."""
     return Statement(
         """
         with gone as (
@@ -77,7 +81,7 @@ def leave(worker_id: str) -> Statement[bool]:
 
 
 class Given(NamedTuple):
-    """Whether a worker still waits; if not, everything that is leased to it, known to it or not."""
+    """Whether a worker is still waiting; if not, everything that is leased to it, even if it does not know."""
 
     waits: bool
     claims: list[Claim]
@@ -88,7 +92,7 @@ def _given(found: Rows) -> Given:
 
 
 def given(worker_id: str) -> Statement[Given]:
-    """Return what this worker was given, if it does not wait any longer: the notification may be lost."""
+    """Return what this worker was given if it is no longer waiting: the notification may have been lost."""
     return Statement(
         """
         select own.waits, leases.run_id::text, leases.number, leases.excused, runs.task, runs.queue,

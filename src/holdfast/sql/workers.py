@@ -1,4 +1,4 @@
-"""Workers: they hold leases until they expire."""
+"""Workers, which hold leases until they expire."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def renew(worker_id: str, completed: int = 0, failed: int = 0) -> Statement[Rene
 
 
 def note_away(worker_id: str, why: str | None) -> Statement[None]:
-    """Note that the cluster of a worker's executor does not answer, and why; None if it answers again."""
+    """Record that the cluster of a worker's executor does not respond, and why; None if it responds again."""
     return Statement(
         """
         update holdfast.workers
@@ -86,7 +86,7 @@ def note_away(worker_id: str, why: str | None) -> Statement[None]:
 
 
 class AwayWorker(NamedTuple):
-    """A live worker whose executor does not reach its cluster."""
+    """A live worker whose executor cannot reach its cluster."""
 
     name: str
     executor: str
@@ -108,8 +108,8 @@ def deregister(worker_id: str, completed: int = 0, failed: int = 0, *, settled: 
     """Mark a worker as stopped, so that its remaining leases can be rescued immediately.
 
     With `settled`, it has settled every claim it received, so its remaining leases belong to attempts that never
-    started. This is ignored if the worker has expired: its results may have been rejected. A submit that hands it a run
-    now is waited for, because its lease would be rejected otherwise.
+    started. This is ignored if the worker has expired: its results may have been rejected. This waits for a submit that
+    is handing it a run, because the new lease would be rejected otherwise.
     """
     return Statement(
         """

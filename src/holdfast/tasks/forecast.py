@@ -18,7 +18,7 @@ from holdfast.domain.errors import Fatal
 from holdfast.domain.policies import Retry
 from holdfast.domain.tasks import task
 
-Values = Any  # an array of numpy, which is imported only where the forecast runs
+Values = Any  # a numpy array; numpy is imported only where the forecast runs
 
 START = 100.0
 MAX_HORIZON = 600

@@ -15,7 +15,7 @@ create function holdfast.now() returns timestamptz
     return statement_timestamp();
 """
 
-# Nothing is changed where it is installed: a test can tell by the schema whether another one changed it.
+# Installing it twice changes nothing, so that a change of the schema shows that a test has changed something else.
 _INSTALL = """
 do $install$
 begin

@@ -10,7 +10,8 @@ thread extends the lease, and the **upkeep** services do what every worker does 
     exchange          the loop of round trips; round_trips has their operation and the overlapping second one
     claim_planner     when to look for runs, when to claim some, and from which positions of which queues
     results           from what executors report to what the database acknowledges; doubtful and deferred results
-    result_writer     writes results whose batch could not be written as a whole
+    result_writer     writes results whose batch could not be written as a whole, and resolves doubts
+    outages           how long to wait while the database does not respond
     session           the worker id and the claims held under it
     renewal           extends the lease, from a thread of its own; fences the worker if it cannot
     attempt_services  answers what running attempts request: progress, log lines, steps, children

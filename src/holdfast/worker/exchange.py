@@ -19,7 +19,7 @@ import psycopg
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import INLINE, Ended
-from holdfast.domain.values import AttemptRef, Claim, Settlement
+from holdfast.domain.values import AttemptRef, Claim
 from holdfast.drivers.faults import Fault, fault_of
 from holdfast.observe import emit
 from holdfast.sql import ready
@@ -28,6 +28,7 @@ from holdfast.worker.claim_planner import ClaimPlanner
 from holdfast.worker.database import Busy, Database, Unavailable, said
 from holdfast.worker.hand_over import HandOver
 from holdfast.worker.options import WorkerOptions
+from holdfast.worker.outages import Outage
 from holdfast.worker.result_writer import ResultWriter
 from holdfast.worker.results import AttemptResults, PendingResults
 from holdfast.worker.round_trips import Answer, ExchangeRequest, SecondConnection, exchange
@@ -35,7 +36,6 @@ from holdfast.worker.session import WorkerSession
 from holdfast.worker.upkeep import Upkeep
 
 HAND_BACK_AFTER = 1.0
-LONGEST_PAUSE = 2.0
 # This many results, or this much room, are worth an overlapping round trip.
 CROWD = 100
 
@@ -57,8 +57,7 @@ class Exchange:
         self._wake = asyncio.Event()
         self._planner = ClaimPlanner(options)
         self._hand_over = HandOver(options)
-        self._failures = 0
-        self._unsure = False
+        self._outage = Outage(self._wake)
         self._survey_at = 0.0
         self._grace_ends_at = inf
         self.claiming = True
@@ -66,7 +65,7 @@ class Exchange:
         self.leave_when_empty = False
         self.refusal: str | None = None
         self.results = self._new_results()
-        self._writer = ResultWriter(database, lambda: self.results, self._away, self._spread)
+        self._writer = ResultWriter(database, lambda: self.results, self._outage, self._spread)
         self.attempt_services = DatabaseAttemptServices(database, options.prepare, lambda: self.session, self.wake)
 
     @property
@@ -98,7 +97,7 @@ class Exchange:
 
     def receive(self, payload: str) -> None:
         """Begin a run that was handed to this worker."""
-        if claims := self._hand_over.receive(payload, self.session):
+        if claims := self._hand_over.receive(payload, self.results):
             self._upkeep.note_activity()
             self.begin(claims)
         self.wake()
@@ -216,9 +215,9 @@ class Exchange:
 
     def _next_request(self) -> ExchangeRequest:
         now = monotonic()
-        request = ExchangeRequest(self.session.id, self._writable(), survey=now >= self._survey_at)
-        if request.survey:
-            request.due = self._upkeep.due
+        request = self._write_request()
+        if now >= self._survey_at:
+            request.survey, request.due = True, self._upkeep.due
         if self.attempt_services.due_at < inf and (request.settlements or self.attempt_services.due_at <= now):
             request.progress, request.lines = self.attempt_services.take()
         if self.claiming:
@@ -234,11 +233,13 @@ class Exchange:
         """Whether there is room for a run, and none is known of."""
         return not self._planner.backlog and self._room() > 0
 
-    def _writable(self) -> list[Settlement]:
-        """Return the results that can be written now."""
+    def _write_request(self) -> ExchangeRequest:
+        """Return a request that writes the results that can be written now."""
         pending = self.pending
         taken = pending.take() if pending.waiting else []
-        return pending.deferred.keep_back(taken, self._job_of) if pending.deferred.due_at < inf else taken
+        if pending.deferred.due_at < inf:
+            taken = pending.deferred.keep_back(taken, self._job_of)
+        return ExchangeRequest(self.session.id, taken, briefly=bool(taken and pending.deferred.locked))
 
     def _job_of(self, run_id: str) -> str | None:
         claim = self.session.held.get(run_id)
@@ -251,13 +252,16 @@ class Exchange:
     async def _take_round_trip(self) -> None:
         if self._second.task is not None and self._second.task.done():
             await self._second.finish()
-        if (self._unsure or self.pending.doubtful) and not await self._resolve_doubts():
+        if not await self._resolve_doubts():
             return
         if self.pending.deferred.due_at <= monotonic():
             await self._writer.revisit()
+            if self._outage.unsure:
+                return
         request = self._under_way = self._next_request()
         if request.settlements and self.pending.deferred.elsewhere:
-            request.settlements = await self._writer.find_free(request.settlements)
+            with self._writer.keeping(request.settlements):
+                request.settlements = await self._writer.find_free(request.settlements)
         self._coming += request.limit
         try:
             await self._perform(self._database, request)
@@ -276,13 +280,13 @@ class Exchange:
         It carries no notes: those of a run must not come after its result, so it waits while there are any.
         """
         one = self._under_way
-        if one is None or self._failures or self.pending.doubtful or self.session.over:
+        if one is None or self._outage.failures or self.pending.doubtful or self.session.over:
             return
         if one.progress or one.lines or one.given or self.attempt_services.due_at < inf or not self._is_crowded():
             return
         if self.pending.deferred.elsewhere or not self._second.ready():
             return
-        request = ExchangeRequest(self.session.id, self._writable())
+        request = self._write_request()
         if self.claiming:
             self._planner.plan_more(request, self._room())
         if request.settlements or request.positions:
@@ -292,14 +296,15 @@ class Exchange:
 
     def _overlap_ended(self, coming: int) -> None:
         self._coming -= coming
-        if self._failures:
+        if self._outage.failures:
             self._second.rest()
         self._overlap()
         self.wake()
 
     async def _perform(self, database: Database, request: ExchangeRequest) -> None:
         results = self.results
-        answer = await self._send(database, request)
+        with self._writer.keeping(request.settlements):
+            answer = await self._send(database, request)
         if answer is None:
             return
         if answer.claims:
@@ -308,12 +313,8 @@ class Exchange:
             self.begin(given, results)
         if answer.acks.released:
             await self._spread(answer.acks.released)
-        if answer.orphans:
-            self._upkeep.rescue(answer.orphans)
-        if answer.chores:
-            self._upkeep.call(answer.chores)
-        if answer.due:
-            self._upkeep.expect(answer.due)
+        if request.survey:
+            self._upkeep.learn(answer.orphans, answer.chores, answer.due)
 
     async def _spread(self, queues: frozenset[str]) -> None:
         """Look for runs that became ready because others ended, and notify other workers."""
@@ -330,7 +331,7 @@ class Exchange:
         except Unavailable as error:
             results.pending.doubt(request.settlements)
             self._planner.restart()
-            await self._away(error)
+            await self._outage.wait(error, self.session)
             return None
         except Busy:
             self._planner.restart()
@@ -345,12 +346,7 @@ class Exchange:
             await self.attempt_services.write_notes(request)
             await self._writer.write_one_by_one(request.settlements)
             return None
-        except BaseException:
-            results.pending.doubt(request.settlements)
-            raise
-        if self._failures:
-            emit("database.back", worker_id=request.worker_id, failures=self._failures)
-            self._failures = 0
+        self._outage.end(request.worker_id)
         self.refusal = None
         now, news = monotonic(), self._planner.news
         if request.survey:
@@ -372,54 +368,33 @@ class Exchange:
         session = results.session
         for claim in claims:
             session.held[claim.run_id] = claim
-        if results.pending.waiting:
-            results.pending.keep(claims)
+        results.keep(claims)
         if session.over or not self.claiming:
             results.release(claims)
             self.wake()
             return
         self._hand_over.worked()
         results.began(claims)
-        if len(self._options.executors) == 1:
-            self._executor.give(session.id, claims)
-            return
         for executor, given in self._options.divide(claims):
             executor.give(session.id, given)
 
-    async def _away(self, error: BaseException) -> None:
-        """Wait after the database did not respond, longer each time."""
-        self._failures += 1
-        self._unsure = True
-        if self._failures == 1:
-            emit("database.away", worker_id=self.session.id, error=said(error))
-        self._wake.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(LONGEST_PAUSE, 0.05 * 2.0 ** min(self._failures, 8))):
-                while not self.session.over:
-                    await self._wake.wait()
-                    self._wake.clear()
-
     async def _resolve_doubts(self) -> bool:
-        """Find out which results were written. Return False if the database does not respond yet."""
+        """Find out which results were written, if that is in doubt. Return False if the database does not respond."""
+        if not self._outage.unsure and not self.pending.doubtful:
+            return True
         await self._second.finish()
-        results = self.results
-        try:
-            written, held = await self._database.transact(results.clear_up)
-        except (Unavailable, Busy, psycopg.Error) as error:
-            await self._away(error)
-            return False
-        results.cleared_up(written, held)
-        self._unsure = False
-        return True
+        return await self._writer.resolve_doubts()
 
     async def settle_all(self) -> bool:
         """Settle every result that can be settled now. Return False if the database did not respond."""
         await self._writer.revisit()
         while self.pending.waiting or self.pending.doubtful:
-            if (self._unsure or self.pending.doubtful) and not await self._resolve_doubts():
+            if not await self._resolve_doubts():
                 return False
             progress, lines = self.attempt_services.take()
             request = ExchangeRequest(self.session.id, self.pending.take(), progress, lines)
-            if request.settlements and await self._send(self._database, request) is None and self._failures:
+            with self._writer.keeping(request.settlements):
+                answer = await self._send(self._database, request) if request.settlements else Answer()
+            if answer is None and self._outage.failures:
                 return False
         return True

@@ -13,11 +13,10 @@ from time import monotonic
 import orjson
 
 from holdfast.domain.doorbell import Address
-from holdfast.domain.values import AttemptRef, Claim
+from holdfast.domain.values import Claim
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.results import AttemptResults
 from holdfast.worker.round_trips import Answer, ExchangeRequest
-from holdfast.worker.session import WorkerSession
 
 HASH = Claim._fields.index("payload_hash")
 
@@ -42,7 +41,6 @@ class HandOver:
         self.listed: Address | None = None
         self._list_at = 0.0
         self._look_at = inf
-        self._found: set[AttemptRef] = set()
 
     def worked(self) -> None:
         """Note that this worker had something to do."""
@@ -53,7 +51,9 @@ class HandOver:
         return min(self._look_at, self._list_at if free and self._may_list() else inf)
 
     def _may_list(self) -> bool:
-        return self.listed is None and self._serves and self._options.listener.address is not None
+        """Whether it may list itself. It looks for what it was given first: later it seems to wait for a run."""
+        looked = self._look_at == inf
+        return looked and self.listed is None and self._serves and self._options.listener.address is not None
 
     def plan(self, request: ExchangeRequest, now: float, *, free: bool, held: int, overlaps: bool) -> None:
         """Add what is due to a request of a worker that holds so many runs.
@@ -67,7 +67,7 @@ class HandOver:
         if not overlaps and (now >= self._look_at or (request.look and self.listed is not None)):
             request.given = True
             self._look_at = inf
-        moved = self.listed is not None and self.listed != address
+        moved = self.listed is not None and self.listed != address and not overlaps
         idle = held <= len(request.settlements)
         due = self._may_list() and now + (QUIET if idle else 0.0) >= self._list_at
         if free and address is not None and (moved or due):
@@ -85,6 +85,8 @@ class HandOver:
         if answer.listed is not None and not answer.listed.waits:
             self.listed = None
             self._list_at = now + PAUSE
+            if not answer.listed.found:
+                self._look_at = now + LOST_AFTER
             return answer.listed.found
         return False
 
@@ -98,11 +100,12 @@ class HandOver:
         known = {claim.ref for claim in results.session.held.values()}
         known.update(settlement.ref for settlement in results.pending.unsettled())
         found = [claim for claim in answer.given.claims if claim.ref not in known]
-        self._found.update(claim.ref for claim in found)
+        results.late.extend(claim.ref for claim in found)
         return found
 
-    def receive(self, payload: str, session: WorkerSession) -> list[Claim]:
-        """Return the run that a notification gives to this worker, unless it has found it already."""
+    def receive(self, payload: str, results: AttemptResults) -> list[Claim]:
+        """Return the run that a notification gives to this worker, unless it has found or returned it already."""
+        session = results.session
         if not payload.startswith(session.id):
             return []  # it was for the session before this one
         self.listed = None
@@ -114,4 +117,4 @@ class HandOver:
         row = orjson.loads(claim)
         row[HASH] = bytes.fromhex(row[HASH])
         given = Claim._make(row)
-        return [] if given.ref in self._found or given.run_id in session.held else [given]
+        return [] if given.ref in results.late or given.run_id in session.held else [given]

@@ -86,8 +86,10 @@ class WorkerOptions:
         """Return the names of the registered tasks that this worker can execute: it claims no others."""
         return registry.names(self.executors, self.default_executor)
 
-    def divide(self, claims: Iterable[Claim]) -> Iterable[tuple[Executor, list[Claim]]]:
+    def divide(self, claims: list[Claim]) -> Iterable[tuple[Executor, list[Claim]]]:
         """Divide claims among the executors. The default one gets runs whose task is unknown, and fails them."""
+        if len(self.executors) == 1:
+            return [(self.executor, claims)]
         divided: dict[str, tuple[Executor, list[Claim]]] = {}
         for claim in claims:
             executor = self.executor_of(claim.task) or self.executor

@@ -8,7 +8,9 @@ a lock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 
 import psycopg
 
@@ -18,11 +20,10 @@ from holdfast.domain.states import Status
 from holdfast.domain.values import Settlement
 from holdfast.drivers.faults import Fault, fault_of
 from holdfast.observe import emit
-from holdfast.sql import locks
-from holdfast.sql.statement import Op
 from holdfast.worker.database import Busy, Database, Unavailable
+from holdfast.worker.outages import Outage
 from holdfast.worker.results import AttemptResults, about, unstorable
-from holdfast.worker.round_trips import Answer, ExchangeRequest, exchange
+from holdfast.worker.round_trips import ExchangeRequest, exchange
 
 # How long to leave claims alone that were blocked by a lock or rejected.
 LOCKED_PAUSE, REFUSED_PAUSE = 0.1, 2.0
@@ -31,23 +32,34 @@ UNEXPLAINED_AT_ONCE = 10
 
 
 class ResultWriter:
-    """Writes the results of the current worker session, in parts. `away` is awaited if the database is unreachable."""
+    """Writes the results of the current worker session, in parts, and finds out which results were written."""
 
     def __init__(
         self,
         database: Database,
         results: Callable[[], AttemptResults],
-        away: Callable[[BaseException], Awaitable[None]],
+        outage: Outage,
         spread: Callable[[frozenset[str]], Awaitable[None]],
     ) -> None:
         self._database = database
         self._current = results
-        self._away = away
+        self._outage = outage
         self._spread = spread
 
     @property
     def _results(self) -> AttemptResults:
         return self._current()
+
+    @contextmanager
+    def keeping(self, settlements: Sequence[Settlement]) -> Iterator[None]:
+        """Keep these results if the worker is interrupted meanwhile: whether they were written is in doubt."""
+        pending = self._results.pending
+        try:
+            yield
+        except BaseException:
+            kept = {settlement.ref for settlement in pending.unsettled()}
+            pending.doubt([settlement for settlement in settlements if settlement.ref not in kept])
+            raise
 
     async def write_around_locks(self, settlements: Sequence[Settlement]) -> None:
         """Find out what another transaction has locked, defer the results that need it, and write the rest."""
@@ -69,7 +81,7 @@ class ResultWriter:
             except Unavailable as error:
                 pending.doubt(part)
                 pending.put([settlement for rest in reversed(parts) for settlement in rest])
-                await self._away(error)
+                await self._outage.wait(error, self._results.session)
                 return
             except Busy:
                 if len(part) == 1:
@@ -82,32 +94,48 @@ class ResultWriter:
 
     async def write_one_by_one(self, settlements: Sequence[Settlement]) -> None:
         """Write each result of a batch separately, so that only the one that cannot be written is deferred or fails."""
-        for index, settlement in enumerate(settlements):
+        if not settlements:
+            await asyncio.sleep(REFUSED_PAUSE)
+            return
+        free = await self.find_free(settlements)
+        for index, settlement in enumerate(free):
             try:
                 await self._write_alone(settlement)
             except Unavailable as error:
-                self._results.pending.doubt(settlements[index:])
-                await self._away(error)
+                self._results.pending.doubt(free[index:])
+                await self._outage.wait(error, self._results.session)
                 return
-        if not settlements:
-            await asyncio.sleep(REFUSED_PAUSE)
 
     async def revisit(self) -> None:
         """Check the deferred results again; those that can be written now join the next batch."""
         pending = self._results.pending
         locked, unexplained, refused = pending.deferred.take()
-        free = await self.find_free(locked) if locked else []
-        if free:
-            pending.deferred.relax()
+        with self.keeping([*locked, *unexplained, *refused]):
+            free = await self.find_free(locked, again=True) if locked else []
             pending.put(free)
-        pending.deferred.add_unexplained(unexplained[UNEXPLAINED_AT_ONCE:])
-        for settlement in unexplained[:UNEXPLAINED_AT_ONCE]:
-            await self._write_in_parts([settlement])
-        if refused:
-            await self.write_one_by_one(refused)
+            if unexplained[UNEXPLAINED_AT_ONCE:]:
+                pending.deferred.add_unexplained(unexplained[UNEXPLAINED_AT_ONCE:])
+            for settlement in unexplained[:UNEXPLAINED_AT_ONCE]:
+                await self._write_in_parts([settlement])
+            if refused:
+                await self.write_one_by_one(refused)
+        if free or not len(pending.deferred):
+            pending.deferred.relax()
 
-    async def find_free(self, settlements: Sequence[Settlement]) -> list[Settlement]:
-        """Return the results that no lock blocks, and defer the others."""
+    async def resolve_doubts(self) -> bool:
+        """Find out which results were written. Return False if the database does not respond yet."""
+        results = self._results
+        try:
+            written, held = await self._database.transact(results.clear_up)
+        except (Unavailable, Busy, psycopg.Error) as error:
+            await self._outage.wait(error, results.session)
+            return False
+        results.cleared_up(written, held)
+        self._outage.unsure = False
+        return True
+
+    async def find_free(self, settlements: Sequence[Settlement], *, again: bool = False) -> list[Settlement]:
+        """Return the results that no lock blocks, and defer the others, for the first time or `again`."""
         pending = self._results.pending
         run_ids = [settlement.ref.run_id for settlement in settlements]
         try:
@@ -115,24 +143,24 @@ class ResultWriter:
         except Unavailable as error:
             # They have not been sent, so their outcome is certain.
             pending.put(settlements)
-            await self._away(error)
+            await self._outage.wait(error, self._results.session)
             return []
         except (Busy, psycopg.Error):
-            pending.deferred.add_locked(settlements)
+            pending.deferred.add_locked(settlements, again=again)
             return []
         held_up = {one.run_id for one in blocked}
         locked = [settlement for settlement in settlements if settlement.ref.run_id in held_up]
         if locked:
-            pending.deferred.add_locked(locked, blocked)
+            pending.deferred.add_locked(locked, blocked, again=again)
             emit("results.deferred", worker_id=self._results.session.id, runs=len(locked))
+        else:
+            pending.deferred.found_free()
         return [settlement for settlement in settlements if settlement.ref.run_id not in held_up]
 
     async def _write(self, settlements: Sequence[Settlement], *, briefly: bool = False) -> None:
         results = self._results
-        request = ExchangeRequest(results.session.id, settlements)
-        answer = await self._database.transact(
-            lambda: _exchange_briefly(request) if briefly else exchange(request), several=True
-        )
+        request = ExchangeRequest(results.session.id, settlements, briefly=briefly)
+        answer = await self._database.transact(partial(exchange, request), several=True)
         results.settled(settlements, answer.acks)
         if answer.acks.released:
             await self._spread(answer.acks.released)
@@ -157,8 +185,3 @@ class ResultWriter:
                     results.pending.deferred.add_refused(settlement)
                     return
                 attempt, last = unstorable(settlement, error), True
-
-
-def _exchange_briefly(request: ExchangeRequest) -> Op[Answer]:
-    yield from locks.wait_briefly()
-    return (yield from exchange(request))

@@ -33,6 +33,10 @@ BATCH = 1000
 WINDOW = 0.003
 # How long deferred results wait before they are checked again.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+# How many attempts are remembered about which a notification would come too late.
+LATE = 1000
+# How many batches are checked for locks before they are written, after the last one in which a result was blocked.
+CHECKED_BATCHES = 10
 
 
 def about(claim: Claim, worker_id: str, status: str) -> dict[str, Any]:
@@ -52,7 +56,8 @@ class AttemptResults:
     """The results of one session. `again` is called for each run that will be attempted again: its queue and its delay.
 
     With `quietly`, for a worker that performs its runs inline, claims and successes are logged as events of their own,
-    at debug level.
+    at debug level. `returning` are the attempts that are returned to their queues, until the database acknowledges it.
+    `late` are those that this session found or returned without a notification: one that still arrives is ignored.
     """
 
     def __init__(
@@ -65,6 +70,8 @@ class AttemptResults:
     ) -> None:
         self.session = session
         self.pending = PendingResults()
+        self.returning: set[AttemptRef] = set()
+        self.late: deque[AttemptRef] = deque(maxlen=LATE)
         self._again = again
         self._figures = figures
         self._success = "run.settled_inline" if quietly else "run.settled"
@@ -89,6 +96,8 @@ class AttemptResults:
                     self._figures.ended(claim, Status.SUCCEEDED)
                 if is_subscribed(self._success):
                     self._log(self._success, claim, Status.SUCCEEDED, None)
+            elif isinstance(outcome, NotBegun):
+                self.release([claim])
             else:
                 settlements.append(settle(claim, outcome, random()))
         self.pending.put(settlements if executor is None else [one._replace(executor=executor) for one in settlements])
@@ -102,8 +111,16 @@ class AttemptResults:
         claims = list(claims)
         for claim in claims:
             self.session.held.pop(claim.run_id, None)
+            self.returning.add(claim.ref)
             emit("run.released", **about(claim, self.session.id, Status.PENDING))
         self._end(claims, NotBegun())
+
+    def keep(self, claims: Sequence[Claim]) -> None:
+        """Do not return these attempts, which were claimed just now."""
+        if self.pending.waiting:
+            self.pending.keep(claims)
+        if self.returning:
+            self.returning.difference_update(claim.ref for claim in claims)
 
     def hand_back_all(self) -> int:
         """Hand back the runs that have begun and not ended; return how many."""
@@ -124,8 +141,13 @@ class AttemptResults:
         return [claim for run_id, claim in self.session.held.items() if run_id not in ended]
 
     def return_unknown_leases(self, refs: Iterable[AttemptRef]) -> None:
-        """Return leases that the database assigns to this session, and that it does not know, to their queues."""
-        for ref in refs:
+        """Return leases that the database assigns to this session, and that it does not know, to their queues.
+
+        An attempt that is being returned is left out: a batch that settles it twice would count it twice.
+        """
+        for ref in [ref for ref in refs if ref not in self.returning]:
+            self.returning.add(ref)
+            self.late.append(ref)
             emit(
                 "lease.returned",
                 run_id=ref.run_id,
@@ -144,6 +166,8 @@ class AttemptResults:
         logs_success = is_subscribed(self._success)
         held = self.session.held
         for settlement, ack in zip(settlements, acks, strict=True):
+            if not settlement.begun:
+                self.returning.discard(settlement.ref)
             if ack.status == RELEASED:
                 continue
             claim = held.get(settlement.ref.run_id)
@@ -296,7 +320,7 @@ class Deferred:
         self.locked: list[Settlement] = []
         self.unexplained: list[Settlement] = []
         self.refused: list[Settlement] = []
-        self.elsewhere = False
+        self._checks = 0
         self._jobs: set[str] = set()
         self.due_at = inf
         """When to check them again; infinity if there are none."""
@@ -308,18 +332,29 @@ class Deferred:
     def everything(self) -> list[Settlement]:
         return [*self.locked, *self.unexplained, *self.refused]
 
-    def add_locked(self, settlements: Iterable[Settlement], why: Iterable[Blocked] = ()) -> None:
-        """Add results that wait for locks. If a whole job is locked, its later results are deferred as well.
+    def add_locked(
+        self, settlements: Iterable[Settlement], why: Iterable[Blocked] = (), *, again: bool = False
+    ) -> None:
+        """Add results that wait for locks, for the first time or `again`.
 
-        `elsewhere` means that a lock is not on a job, so any later result may wait for the same lock.
+        If a whole job is locked, its later results are deferred as well. `elsewhere` means that a lock is not on a job,
+        so results that follow may wait for the same lock: some batches are checked before they are written.
         """
         self._schedule()
         self.locked.extend(settlements)
         for one in why:
             if one.with_job and one.job_id is not None:
                 self._jobs.add(one.job_id)
-            else:
-                self.elsewhere = True
+            elif not again:
+                self._checks = CHECKED_BATCHES
+
+    @property
+    def elsewhere(self) -> bool:
+        return self._checks > 0
+
+    def found_free(self) -> None:
+        """Note that no result of a batch was blocked. After several such batches, the next are written unchecked."""
+        self._checks = max(0, self._checks - 1)
 
     def add_unexplained(self, settlements: Iterable[Settlement]) -> None:
         """Add results that are blocked by a lock that could not be found. They are retried one by one."""
@@ -350,7 +385,7 @@ class Deferred:
         """
         taken = self.locked, self.unexplained, self.refused
         self.locked, self.unexplained, self.refused = [], [], []
-        self._jobs, self.elsewhere = set(), False
+        self._jobs = set()
         self.due_at = inf
         self._pause = min(LONGEST_PAUSE, self._pause * 2)
         return taken

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast import ops
 from holdfast.domain.doorbell import Address
 from holdfast.domain.values import Acknowledgements, AttemptRef, Claim, Position, Settlement
-from holdfast.sql import chores, leases, logs, ready, waiting_workers
+from holdfast.sql import chores, leases, locks, logs, ready, waiting_workers
 from holdfast.sql.logs import LogLine
 from holdfast.sql.orphans import Orphan
 from holdfast.sql.statement import Op
@@ -36,10 +36,10 @@ LAST_ANSWER = 2.0
 class ExchangeRequest:
     """What is due in one round trip.
 
-    `promote` makes runs ready whose time has come, `look` finds the queues that have runs, and `survey` looks for work
-    of the upkeep services. `wait` lists this worker among those that wait for a run; `leave` ends that, unless a claim
-    finds no run; `given` looks for runs that it was given. `news` is the number of hints that the claim planner had
-    received when it made the request.
+    `briefly` waits only a moment for locks. `promote` makes runs ready whose time has come, `look` finds the queues
+    that have runs, and `survey` looks for work of the upkeep services. `wait` lists this worker among those that wait
+    for a run; `leave` ends that, unless a claim finds no run; `given` looks for runs that it was given. `news` is the
+    number of hints that the claim planner had received when it made the request.
     """
 
     worker_id: str
@@ -50,6 +50,7 @@ class ExchangeRequest:
     tasks: Sequence[str] = ()
     queues: Sequence[str] | None = None
     limit: int = 0
+    briefly: bool = False
     promote: bool = False
     look: bool = False
     survey: bool = False
@@ -64,7 +65,7 @@ class ExchangeRequest:
     def several(self) -> bool:
         """Whether it takes several statements, which then share a transaction."""
         statements = bool(self.positions) + self.look + self.promote + bool(self.progress) + bool(self.lines)
-        statements += self.leave + self.given + (self.wait is not None)
+        statements += self.leave + self.given + self.briefly + (self.wait is not None)
         return statements > 1 or self.survey or bool(self.settlements)
 
 
@@ -90,6 +91,8 @@ def exchange(request: ExchangeRequest) -> Op[Answer]:
     """Perform a request. Progress comes first, because a result ends the lease that it needs; claims come after
     promotion, so that they find the runs that it made ready."""
     answer = Answer()
+    if request.briefly:
+        yield from locks.wait_briefly()
     if request.progress:
         answer.noted = yield from leases.progress(request.worker_id, request.progress)
     if request.lines:

@@ -98,10 +98,15 @@ class Upkeep:
         self._orphans: list[Orphan] = []
         self._wake = asyncio.Event()
 
-    def rescue(self, orphans: list[Orphan]) -> None:
-        """Rescue the runs of these leases, which the worker found expired."""
-        self._orphans = orphans
-        self._wake.set()
+    def learn(self, orphans: list[Orphan], chores: Sequence[str], due: Mapping[str, float | None]) -> None:
+        """Take over what a survey found: expired leases, services to call, and when services are due."""
+        if orphans:
+            self._orphans = orphans
+            self._wake.set()
+        if chores:
+            self.call(chores)
+        if due:
+            self.expect(due)
 
     def call(self, names: Iterable[str]) -> None:
         """Run these services soon: they have something to do."""

@@ -107,7 +107,7 @@ def backend_pid() -> int:
 
 @task
 def hang_once(directory: str) -> int:
-    """Its first attempt leaves the ids of its processes in a file, and never returns."""
+    """The first attempt writes its process ids to a file, and never returns."""
     attempt = current_run().attempt
     if attempt == 1:
         (Path(directory) / "begun.part").write_text(f"{os.getppid()} {os.getpid()}")
@@ -118,7 +118,7 @@ def hang_once(directory: str) -> int:
 
 @task
 def wait_for(path: str) -> str:
-    """Ends once the file is there, of which it says that it waits."""
+    """Announce the wait in another file, and return once the file exists."""
     Path(f"{path}.waiting").touch()
     for _ in range(6000):
         if Path(path).exists():
@@ -136,7 +136,7 @@ def count_to(total: int) -> int:
 
 @task
 def spread(count: int) -> str | None:
-    """Adds as many tasks to its job."""
+    """Add this many tasks to its job."""
     for number in range(count):
         jobs.add_task_to_current_job(**job_task(write_note, f"part {number}"))
     return jobs.get_current_job_id()

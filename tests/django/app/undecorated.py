@@ -1,4 +1,4 @@
-"""A function that is no task until a test makes it one."""
+"""A function that is not a task until a test makes it one."""
 
 
 def work() -> None:

@@ -1,4 +1,4 @@
-"""A view with a task of its own, which no module named tasks imports."""
+"""A view that defines its own task, which no `tasks` module imports."""
 
 from __future__ import annotations
 

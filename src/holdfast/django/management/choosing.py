@@ -11,7 +11,7 @@ from holdfast.django.compat import task_backends
 
 
 def add_backend(parser: ArgumentParser) -> None:
-    parser.add_argument("--backend", default="default", help="the alias in TASKS")
+    parser.add_argument("--backend", default="default", help="the backend's alias in TASKS (default: default)")
 
 
 def chosen_backend(alias: str) -> HoldfastBackend:
@@ -19,5 +19,5 @@ def chosen_backend(alias: str) -> HoldfastBackend:
         raise CommandError(f"There is no backend {alias!r} in TASKS; known: {', '.join(task_backends.settings)}.")
     found = task_backends[alias]
     if not isinstance(found, HoldfastBackend):
-        raise CommandError(f"The backend {alias!r} in TASKS is {type(found).__name__}, not Holdfast's.")
+        raise CommandError(f"The backend {alias!r} in TASKS is a {type(found).__name__}, not a Holdfast backend.")
     return found

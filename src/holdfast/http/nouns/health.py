@@ -1,4 +1,4 @@
-"""Health: whether this process is alive and ready, and its dependencies healthy. Needs no token, reveals no secret."""
+"""Health: whether this process is alive, ready, and its dependencies healthy. Needs no token and reveals no secrets."""
 
 from __future__ import annotations
 

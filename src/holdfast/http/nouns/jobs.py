@@ -64,7 +64,7 @@ def _new_key(call: Call, key: str, job_id: str, asked: dict[str, Any]) -> NewKey
 
 
 def _spec(call: Call, given_task: Any, pointer: str) -> specs.Spec:
-    """A task as it is given in JSON: an entrypoint is a name, a time is text."""
+    """Parse a task given in JSON: its entrypoint is a name, and times are text."""
     if isinstance(given_task, dict):
         if not isinstance(given_task.get("entrypoint", ""), str):
             raise reading.refused([Problem(f"{pointer}/entrypoint", "must be the name of a task")])
@@ -119,7 +119,7 @@ def tasks(call: Call, job_id: str) -> Answer:
 
 def add(call: Call, job_id: str) -> Answer:
     reading.query(call)
-    reading.no_idempotency_key(call, "Set the key of the task in the body: a job has one task per key.")
+    reading.no_idempotency_key(call, "Set `key` in the body instead: a job has one task per key.")
     given_task = reading.json_body(call)
     _spec(call, given_task, "")
     if given_task.get("run_after") is not None:

@@ -50,8 +50,9 @@ NOUN = Noun(
             operation(
                 "getMetrics",
                 "Read the metrics",
-                "Counters of runs are exact and cover the whole system; `http_*`, `process_*` and similar cover only "
-                "this process. If Postgres does not respond, `metrics_db_up` is 0 and only the latter are returned.",
+                "Counters of runs are exact and cover the whole system; `holdfast_http_*`, `process_*` and similar "
+                "metrics cover only this process. If Postgres does not respond, `holdfast_metrics_db_up` is 0, and "
+                "only the metrics of this process are returned.",
                 answers={200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": TEXT}}}},
             ),
             always=True,

@@ -49,7 +49,7 @@ def submit(call: Call) -> Answer:
 
 def submit_batch(call: Call) -> Answer:
     reading.query(call)
-    reading.no_idempotency_key(call, "Keys of a batch are per run: runs[].key.")
+    reading.no_idempotency_key(call, "In a batch, each run has its own key: runs[].key.")
     news = _new_runs(call, reading.json_body(call, around=3), MAX_BATCH)
     submitted = call.service.database.perform(partial(ops.submit_many, news))
     created = [_is_new(new, one) for new, one in zip(news, submitted, strict=True)]
@@ -68,7 +68,7 @@ def submit_batch(call: Call) -> Answer:
 def _new_run(call: Call, body: Any, key: str | None = None, pointer: str = "", dedupe: str = "active") -> NewRun:
     """Check a request for a run. Every problem has a pointer into the body.
 
-    `dedupe` applies if neither the request nor its task says anything about duplicates.
+    `dedupe` applies if neither the request nor its task sets it.
     """
     asked = reading.checked_object(body, FIELDS, pointer)
     model = asked.get("model")
@@ -117,12 +117,12 @@ def _under(pointer: str, inner: str) -> str:
 
 
 def _is_new(new: NewRun, submitted: Submitted) -> bool:
-    """Whether this request made the run, perhaps in an earlier try whose response from Postgres was lost."""
+    """Whether this request created the run, perhaps in an earlier try whose response from Postgres was lost."""
     return submitted.created or submitted.run.id == new.id
 
 
 def _readable(call: Call, new: NewRun, run: RunRecord) -> RunRecord:
-    """A run that another request made, as far as the caller may see it: completely only with `runs:read`."""
+    """A run that another request created, with only the fields that the caller may see: all with `runs:read`."""
     return run if call.may_read else ops.as_submitted(new, run)
 
 

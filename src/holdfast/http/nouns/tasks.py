@@ -1,4 +1,4 @@
-"""Tasks: what can be submitted call.service."""
+"""Tasks: what can be submitted."""
 
 from __future__ import annotations
 

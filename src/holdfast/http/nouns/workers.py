@@ -1,4 +1,4 @@
-"""Workers: see who executes runs, and ask one to stop."""
+"""Workers: list them, and ask one to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document: made from the table of routes, so that it says what the server does."""
+"""The OpenAPI 3.1 document: built from the table of routes, so that it matches what the server does."""
 
 from holdfast.http.openapi.document import build
 

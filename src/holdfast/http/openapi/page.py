@@ -1,4 +1,4 @@
-"""The OpenAPI document as a page: written out here, with nothing loaded from anywhere."""
+"""The OpenAPI document as a self-contained page, which loads nothing else."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
     yield f"<p>Scope: {escape(', '.join(scopes)) or ('any' if operation['security'] else 'none')}</p>"
     if operation.get("parameters"):
         rows = (_parameter(parameter) for parameter in operation["parameters"])
-        yield f"<table><tr><th>parameter<th>in<th>about{''.join(rows)}</table>"
+        yield f"<table><tr><th>parameter<th>in<th>description{''.join(rows)}</table>"
     for media in operation.get("requestBody", {}).get("content", {}).values():
         yield f"<p>Body:</p>{_json(media.get('example', media['schema']))}"
-    yield "<table><tr><th>answer<th>about<th>shape"
+    yield "<table><tr><th>response<th>description<th>schema"
     for status, answer in operation["responses"].items():
         yield _answer(status, answer)
     yield "</table></details>"

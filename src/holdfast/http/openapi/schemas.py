@@ -1,4 +1,4 @@
-"""The shapes of what is sent and answered."""
+"""The schemas of requests and responses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEPENDS_ON: Part = {
 
 
 def schemas(settings: Settings, models: list[str]) -> dict[str, Part]:
-    """Every named schema. The limits are the settings', the models are those that this server knows."""
+    """Every named schema, with the limits from the settings and the models that this server knows."""
     return {
         "RunRequest": run_request(settings, models),
         "TaskRequest": task_request(settings, models),
@@ -108,7 +108,7 @@ def task_request(settings: Settings, models: list[str]) -> Part:
 
 
 def _or_null(schema: Part) -> Part:
-    """An option that is null is one that was not given."""
+    """Allow null, which means that the option was not given."""
     return {"anyOf": [*schema["anyOf"], {"type": "null"}]} if "anyOf" in schema else nullable(schema)
 
 
@@ -172,7 +172,7 @@ JOB = record(
 
 PROBLEM: Part = {
     "type": "object",
-    "description": "What went wrong (RFC 9457). `type` is stable, and leads to its description.",
+    "description": "What went wrong (RFC 9457). `type` is stable, and is the path of its description.",
     "required": ["type", "title", "status", "detail"],
     "properties": {
         "type": {"type": "string", "format": "uri-reference"},

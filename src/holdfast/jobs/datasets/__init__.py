@@ -65,5 +65,5 @@ def dataset_of(value: Any) -> Dataset:
         found: Dataset = value
         return found
     raise BadInput(
-        f"cannot map over {type(value).__name__}: give a list, a range, a view, or a dataset of holdfast.jobs.datasets"
+        f"cannot map over {type(value).__name__}: pass a list, a range, a view or a dataset of holdfast.jobs.datasets"
     )

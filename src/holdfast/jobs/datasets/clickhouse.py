@@ -1,7 +1,7 @@
 """ClickHouse tables in a directory, read through `chdb` and split by ranges of their sort key.
 
 Only one process at a time can open such a directory, and a forked process cannot open it at all. So a separate host
-process opens it: the first query starts the host, and it exits some seconds after the last query.
+process opens it: the first query starts the host, which exits a few seconds after the last query.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class ClickHouseTable:
 
     def count(self) -> int:
         """Return the current number of rows."""
-        return int(self._ask(f"select count() as n from {self._table}")[0]["n"])  # noqa: S608 - quoted
+        return int(self._query(f"select count() as n from {self._table}")[0]["n"])  # noqa: S608 - quoted
 
     def parts(self, size: int, within: Part | None = None) -> list[Part]:
         """Split the table with one query on the sort key; every row belongs to exactly one part."""
         if within is None:
             self._require_readable()
-        found = self._ask(
+        found = self._query(
             f"""
             select toString(min(key)) as low, toString(max(key)) as high, toTypeName(any(key)) as type, count() as n
             from (select {self._key} as key, intDiv(rank() over (order by {self._key}) - 1, {int(size)}) as number
@@ -84,16 +84,16 @@ class ClickHouseTable:
 
     def _require_readable(self) -> None:
         """Raise BadInput if the table or a column is missing, or if a row without a key would be in no part."""
-        known = {row["name"] for row in self._look(f"describe table {self._table}")}
+        known = {row["name"] for row in self._inspect(f"describe table {self._table}")}
         require_columns(self.table, [*self.order_by, *self.columns], known)
         without = " or ".join(f"isNull({_quoted(name)})" for name in self.order_by)
         # The alias must not hide a column of the same name.
-        (found,) = self._look(f"select count() as `rows without` from {self._table} where {without}")  # noqa: S608 - quoted
+        (found,) = self._inspect(f"select count() as `rows without` from {self._table} where {without}")  # noqa: S608 - quoted
         require_keys(self.table, ", ".join(self.order_by), found["rows without"])
 
-    def _look(self, query: str) -> list[dict[str, Any]]:
+    def _inspect(self, query: str) -> list[dict[str, Any]]:
         try:
-            return hosting.ask(self.path, query)
+            return hosting.query(self.path, query)
         except hosting.Refused as error:
             if "UNKNOWN_TABLE" in str(error):
                 raise BadInput(f"there is no table {self.table} in {self.path}") from None
@@ -101,7 +101,7 @@ class ClickHouseTable:
 
     def read(self, part: Part) -> list[dict[str, Any]]:
         columns = ", ".join(map(_quoted, self.columns)) or "*"
-        return self._ask(
+        return self._query(
             f"select {columns} from {self._table} where {self._within(part)} order by {self._key}"  # noqa: S608
         )
 
@@ -125,17 +125,17 @@ class ClickHouseTable:
 
         return f"{self._key} >= {written(place['from'])} and {self._key} {word} {written(value)}"
 
-    def _ask(self, query: str) -> list[dict[str, Any]]:
+    def _query(self, query: str) -> list[dict[str, Any]]:
         try:
-            return hosting.ask(self.path, query)
+            return hosting.query(self.path, query)
         except hosting.Refused as error:
             if "UNKNOWN_TABLE" in str(error):
-                raise DatasetChanged(f"table {self.table} is not in {self.path}") from error
+                raise DatasetChanged(f"table {self.table} is no longer in {self.path}") from error
             raise
 
     def drop(self) -> None:
         """Drop the table if it exists."""
-        hosting.ask(self.path, f"drop table if exists {self._table} sync")
+        hosting.query(self.path, f"drop table if exists {self._table} sync")
 
     @classmethod
     def write(
@@ -156,7 +156,7 @@ class ClickHouseTable:
                 require_keys(None, name, nulls(file, name))
             rows_of_file = f"select * from file({_text(str(file))}, Parquet)"  # noqa: S608 - quoted
             order = f"engine = MergeTree order by {made._key} settings allow_nullable_key = 1"
-            hosting.ask(made.path, f"create or replace table {made._table} {order} as {rows_of_file}")
+            hosting.query(made.path, f"create or replace table {made._table} {order} as {rows_of_file}")
         return made
 
 

@@ -31,14 +31,14 @@ class Host:
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listening.bind(str(self._private / "socket"))
         self._listening.listen(128)
-        self._asking = threading.Lock()
+        self._query_lock = threading.Lock()
         self._open = 0
 
     def serve(self) -> None:
         """Serve queries until there have been none for a while."""
-        aside = self._directory / f"{ADDRESS}.{os.getpid()}"
-        aside.write_text(json.dumps({"socket": str(self._private / "socket"), "pid": os.getpid()}))
-        aside.replace(self._directory / ADDRESS)
+        temporary = self._directory / f"{ADDRESS}.{os.getpid()}"
+        temporary.write_text(json.dumps({"socket": str(self._private / "socket"), "pid": os.getpid()}))
+        temporary.replace(self._directory / ADDRESS)
         self._listening.settimeout(IDLE)
         try:
             while True:
@@ -58,22 +58,22 @@ class Host:
         try:
             with channel:
                 _, length = _HEAD.unpack(_read(channel, _HEAD.size))
-                kind, answer = self._ask(_read(channel, length).decode())
+                kind, answer = self._query(_read(channel, length).decode())
                 channel.sendall(_HEAD.pack(kind, len(answer)) + answer)
         except OSError:
             pass  # the client has disconnected
         finally:
             self._open -= 1
 
-    def _ask(self, query: str) -> tuple[int, bytes]:
-        with self._asking:
+    def _query(self, query: str) -> tuple[int, bytes]:
+        with self._query_lock:
             try:
                 return 0, bytes(self._session.query(query, "ArrowStream").bytes() or b"")
             except Exception as error:  # noqa: BLE001 - any error is returned to the client
                 return 1, str(error).encode()
 
     def _leave(self) -> None:
-        # A host started in the meantime has written its own address there, which must stay.
+        # Another host may have started in the meantime and written its own address; keep that one.
         address = self._directory / ADDRESS
         if address.exists() and json.loads(address.read_text()).get("pid") == os.getpid():
             address.unlink()

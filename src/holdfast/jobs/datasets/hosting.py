@@ -25,32 +25,32 @@ class Refused(HoldfastError):
     """ClickHouse rejected a query."""
 
 
-class _Gone(Exception):
-    """No host responds."""
+class _HostGone(Exception):
+    """The host died, or closed the connection."""
 
 
-def ask(directory: str, query: str) -> list[dict[str, Any]]:
+def query(directory: str, text: str) -> list[dict[str, Any]]:
     """Run a query on the host of this directory. If the host dies before it responds, retry once."""
     for last in (False, True):
         try:
-            return _exchange(directory, query)
-        except _Gone:
+            return _exchange(directory, text)
+        except _HostGone:
             if last:
                 raise HoldfastError(
-                    f"the ClickHouse process for {directory} died twice during a query: {query[:200]}"
+                    f"the ClickHouse process for {directory} died twice during a query: {text[:200]}"
                 ) from None
     raise AssertionError("unreachable")
 
 
-def _exchange(directory: str, query: str) -> list[dict[str, Any]]:
+def _exchange(directory: str, text: str) -> list[dict[str, Any]]:
     with _connected(directory) as channel:
         try:
-            text = query.encode()
-            channel.sendall(_HEAD.pack(0, len(text)) + text)
+            data = text.encode()
+            channel.sendall(_HEAD.pack(0, len(data)) + data)
             kind, length = _HEAD.unpack(_read(channel, _HEAD.size))
             answer = _read(channel, length)
         except OSError as error:
-            raise _Gone from error
+            raise _HostGone from error
     if kind:
         raise Refused(answer.decode())
     return rows_of(answer)

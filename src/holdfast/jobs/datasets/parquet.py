@@ -30,8 +30,8 @@ class File(NamedTuple):
 class ParquetFiles:
     """A file, the `*.parquet` files of a directory, the matches of a pattern, or several of these, ordered by name.
 
-    Subdirectories are included. A subdirectory named `year=2026` adds a column to its rows, as other tools write it: of
-    integers if all values are, or else of text. Names that start with a dot or an underscore are ignored.
+    Subdirectories are included. A subdirectory named `year=2026` adds a column to its rows, as in other tools:
+    integers if all values are integers, or else text. Names that start with a dot or an underscore are ignored.
 
     `columns` defaults to all. A part reads every row group that it overlaps, so parts should be about as large as row
     groups, or larger.
@@ -104,7 +104,7 @@ class ParquetFiles:
                 pieces.append(_rows(file.path, max(begin - first, 0), min(end - first, file.rows), self.columns, added))
             first += file.rows
         if not pieces:
-            raise DatasetChanged(f"these files have no rows {begin} to {end}")
+            raise DatasetChanged(f"these files do not contain rows {begin} to {end}")
         return pa.concat_tables(pieces, promote_options="default")
 
     @property
@@ -197,7 +197,7 @@ def _require_same(file: File) -> None:
     try:
         status = Path(file.path).stat()
     except OSError as error:
-        raise DatasetChanged(f"{file.path} is gone: {error.strerror}") from error
+        raise DatasetChanged(f"{file.path} can no longer be read: {error.strerror}") from error
     if (status.st_size, status.st_mtime_ns) != (file.size, file.modified):
         raise DatasetChanged(f"{file.path} has changed since it was mapped; map it again")
 

@@ -31,7 +31,7 @@ class Dataset(Protocol):
         """Return the dataset as JSON, with its `kind`."""
 
     def pinned(self) -> Self:
-        """Return the dataset with a fixed state, to which its description refers from now on."""
+        """Return the dataset with its current state fixed; the description then refers to that state."""
 
     def parts(self, size: int, within: Part | None = None) -> list[Part]:
         """Split the dataset, or a part of it, into parts of `size` rows; the last may be shorter."""
@@ -64,6 +64,6 @@ def require_keys(table: str | None, key: str, missing: int) -> None:
         rows = f"{missing} row{'s' * (missing != 1)}{f' of {table}' if table else ''}"
         raise BadInput(
             f"{rows} {'has' if missing == 1 else 'have'} no {key}, so no slice would include "
-            f"{'it' if missing == 1 else 'them'}; choose another key, or exclude such rows with a view",
+            f"{'it' if missing == 1 else 'them'}; choose another key, or exclude such rows with a database view",
             [Problem("/dataset", f"rows without {key}")],
         )

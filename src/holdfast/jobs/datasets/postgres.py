@@ -88,7 +88,7 @@ class PostgresTable:
         try:
             cursor = connection.execute(sql.SQL("select * from {} limit 0").format(self._table))
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-            raise BadInput(f"there is no table {self.table} at {_place(connection)}") from None
+            raise BadInput(f"there is no table {self.table} at {_location(connection)}") from None
         require_columns(self.table, [self.key, *self.columns], {one.name for one in cursor.description or ()})
         query = sql.SQL("select count(*) from {} where {} is null").format(self._table, self._key)
         (without,) = connection.execute(query).fetchone() or (0,)
@@ -103,7 +103,7 @@ class PostgresTable:
             with self._connect() as connection, connection.cursor(row_factory=dict_row) as cursor:
                 return cursor.execute(query).fetchall()
         except psycopg.errors.UndefinedTable as error:
-            raise DatasetChanged(f"table {self.table} is gone") from error
+            raise DatasetChanged(f"table {self.table} no longer exists") from error
 
     @property
     def _key(self) -> sql.Identifier:
@@ -126,7 +126,7 @@ class PostgresTable:
     def _connect(self) -> psycopg.Connection[Any]:
         url = os.path.expandvars(self.url)
         if "$" in url:
-            raise BadInput(f"the address of table {self.table} names a variable that is not set here: {self.url}")
+            raise BadInput(f"the URL of table {self.table} names a variable that is not set here: {self.url}")
         try:
             return psycopg.connect(url, connect_timeout=10, application_name="holdfast view")
         except psycopg.OperationalError as error:
@@ -155,7 +155,7 @@ class PostgresTable:
         return made
 
 
-def _place(connection: psycopg.Connection[Any]) -> str:
+def _location(connection: psycopg.Connection[Any]) -> str:
     return f"{connection.info.host}:{connection.info.port}/{connection.info.dbname}"
 
 

@@ -91,3 +91,59 @@ begin
     perform pg_notify(given.channel, given.worker_id || case when octet_length(claim) < 7900 then claim else '' end);
     return true;
 end $$;
+
+-- The guard of each queue asks only about the other places of a run, and stops at the first that has it. One guard for both
+-- queues asked four questions at once; it took 15 % of the server's time for a submit of one run.
+create function holdfast.guard_ready() returns trigger language plpgsql
+    set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
+declare
+    ids uuid[] := array(select run_id from arrived order by run_id);
+    lowest uuid := ids[1];
+    highest uuid := ids[cardinality(ids)];
+begin
+    if exists (select from holdfast.leases where run_id = any (ids))
+       or exists (select from holdfast.waiting where run_id = any (ids))
+       or exists (select from holdfast.attempts
+                  where run_id between lowest and highest and run_id = any (ids)
+                    and outcome is not null and reopened_at is null) then
+        perform holdfast.refuse_pending(ids);
+    end if;
+    return null;
+end $$;
+
+create function holdfast.guard_waiting() returns trigger language plpgsql
+    set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
+declare
+    ids uuid[] := array(select run_id from arrived order by run_id);
+    lowest uuid := ids[1];
+    highest uuid := ids[cardinality(ids)];
+begin
+    if exists (select from holdfast.leases where run_id = any (ids))
+       or exists (select from holdfast.ready where run_id = any (ids))
+       or exists (select from holdfast.attempts
+                  where run_id between lowest and highest and run_id = any (ids)
+                    and outcome is not null and reopened_at is null) then
+        perform holdfast.refuse_pending(ids);
+    end if;
+    return null;
+end $$;
+
+create function holdfast.refuse_pending(ids uuid[]) returns void language plpgsql as $$
+begin
+    perform holdfast.refuse_run(
+        (select id from unnest(ids) as id
+         where exists (select from holdfast.leases where run_id = id)
+            or exists (select from holdfast.attempts
+                       where run_id = id and outcome is not null and reopened_at is null)
+            or (exists (select from holdfast.ready where run_id = id)
+                and exists (select from holdfast.waiting where run_id = id)) limit 1),
+        'queue a run that is queued already, is running or has ended');
+end $$;
+
+drop trigger ready_guard on holdfast.ready;
+drop trigger waiting_guard on holdfast.waiting;
+create trigger ready_guard after insert on holdfast.ready referencing new table as arrived
+    for each statement execute function holdfast.guard_ready();
+create trigger waiting_guard after insert on holdfast.waiting referencing new table as arrived
+    for each statement execute function holdfast.guard_waiting();
+drop function holdfast.guard_pending();

@@ -1,4 +1,4 @@
-"""`manage.py holdfast_doctor`: look at the database and the work, and say what is wrong."""
+"""`manage.py holdfast_doctor`: check the database and the runs, and report problems."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ROUNDS = 10_000
 class Command(BaseCommand):
     help = (
         "Remove runs that ended long ago, by whole months: a month is dropped once all its runs are old enough. Runs "
-        "that have not ended are kept. Results in files are removed by the workers afterwards."
+        "that have not ended are kept. Workers then remove the results that are stored in files."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -37,7 +37,7 @@ class Command(BaseCommand):
             default=None,
             help="the age for failed runs; a month is kept until both ages are reached",
         )
-        parser.add_argument("--queue-name", default="*", help="only * can be given: a month holds runs of all queues")
+        parser.add_argument("--queue-name", default="*", help="only * is accepted: a month contains runs of all queues")
         parser.add_argument("--dry-run", action="store_true", help="show what would be removed, and remove nothing")
         add_backend(parser)
 

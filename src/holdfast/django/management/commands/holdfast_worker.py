@@ -81,7 +81,7 @@ class Command(BaseCommand):
             "--reload",
             action=BooleanOptionalAction,
             default=None,
-            help="restart when source code changes (default: DEBUG, unless --batch)",
+            help="restart when source code changes (default: only with DEBUG on a terminal)",
         )
         parser.add_argument(
             "--startup-delay",
@@ -92,7 +92,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         backend = chosen_backend(options["backend"])
-        # Of the callers of this command only a terminal gets a reloader by default: a test must come back.
+        # By default only a terminal gets a reloader: if a test calls this command, it must return.
         reload = options["reload"] if options["reload"] is not None else _is_interactive(options)
         if reload and options["batch"]:
             raise CommandError("--batch and --reload cannot be combined.")
@@ -124,7 +124,7 @@ class Command(BaseCommand):
 
 
 def task_modules() -> tuple[str, ...]:
-    """The modules that children import: they must know every task that this process does, also those of views."""
+    """The modules that child processes import: all that define tasks known to this process, views included."""
     import_module(SETUP)
     urls = getattr(django_settings, "ROOT_URLCONF", None)
     if urls:
@@ -136,7 +136,7 @@ def task_modules() -> tuple[str, ...]:
 
 @contextmanager
 def child_environment(backend: HoldfastBackend) -> Iterator[None]:
-    """Leave for child processes which backend they work for, and which databases this process uses."""
+    """Set environment variables that give child processes the backend and the databases of this process."""
     names = {alias: str(connections.settings[alias]["NAME"]) for alias in connections.settings}
     given = {BACKEND_VARIABLE: backend.alias, DATABASES_VARIABLE: json.dumps(names)}
     before = {name: os.environ.get(name) for name in given}
@@ -163,7 +163,9 @@ def _queues(backend: HoldfastBackend, given: str, excluded: str) -> tuple[str, .
     unknown = [name for name in names if backend.queues and name not in backend.queues]
     if unknown:
         known = ", ".join(sorted(backend.queues))
-        raise CommandError(f"There is no queue {unknown[0]!r} in QUEUES of {backend.alias!r}; known: {known}.")
+        raise CommandError(
+            f"There is no queue {unknown[0]!r} in the QUEUES of backend {backend.alias!r}; known: {known}."
+        )
     return tuple(names) or tuple(sorted(backend.queues))
 
 

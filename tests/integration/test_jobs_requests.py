@@ -1,4 +1,4 @@
-"""What the jobs API refuses, and what it answers without a worker."""
+"""Requests that the jobs API rejects, and responses that need no worker."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.integration.worker_support import Stage
 __all__ = ["stage", "worker"]
 
 
-class TestAsking:
-    def test_what_is_wrong_with_tasks_is_told_by_pointer(self, stage: Stage) -> None:
+class TestRequests:
+    def test_problems_of_tasks_have_pointers(self, stage: Stage) -> None:
         path = str(stage.file("x"))
         good = {"entrypoint": "job.note", "kwargs": {"path": path}}
         wrong: list[tuple[list[Any], str]] = [
@@ -53,7 +53,7 @@ class TestAsking:
         with pytest.raises(BadInput, match=r"cycle: a -> a"):
             sync.create_job("round", [one("a", "a")])
 
-    def test_keys_find_what_they_name(self, stage: Stage) -> None:
+    def test_dependencies_are_found_by_key(self, stage: Stage) -> None:
         note = {"entrypoint": "job.note", "kwargs": {"path": "x"}}
         job = sync.create_job("keys", [{**note, "key": "first"}])
         added = sync.add_task_to_job(job.id, "job.note", {"path": "x"}, key="second", depends_on=["first"])
@@ -69,15 +69,15 @@ class TestAsking:
         why = stage.client.why(third.id)[0]
         assert (why.code, why.detail) == (
             "dependencies",
-            f"waiting for 2 others to end: {first} (job.note, PENDING), {added.id} (job.note, PENDING)"
+            f"waiting for 2 dependencies to end: {first} (job.note, PENDING), {added.id} (job.note, PENDING)"
             if first < added.id
-            else f"waiting for 2 others to end: {added.id} (job.note, PENDING), {first} (job.note, PENDING)",
+            else f"waiting for 2 dependencies to end: {added.id} (job.note, PENDING), {first} (job.note, PENDING)",
         )
         with pytest.raises(BadInput, match="no task has the key 'none'"):
             sync.add_task_to_job(job.id, "job.note", {"path": "x"}, depends_on=["none"])
         assert sync.get_job(job.id).total_tasks == 3
 
-    def test_lists_and_filters(self, stage: Stage) -> None:
+    def test_jobs_are_listed_and_filtered(self, stage: Stage) -> None:
         jobs = [sync.create_job(f"job {n}", [{"entrypoint": "job.note", "kwargs": {"path": "x"}}]) for n in range(5)]
         assert [job.id for job in sync.list_jobs()] == [job.id for job in reversed(jobs)]
         assert len(sync.list_jobs(status="PENDING")) == len(sync.list_jobs(status="pending")) == 5
@@ -89,7 +89,7 @@ class TestAsking:
         with pytest.raises(BadInput):
             sync.list_jobs(status="odd")
 
-    def test_what_is_not_there(self, stage: Stage) -> None:
+    def test_unknown_ids_raise_not_found(self, stage: Stage) -> None:
         ghost = "018f0000-0000-7000-8000-000000000000"
         for ask in (sync.get_job, sync.cancel_job, sync.retry_failed_tasks):
             with pytest.raises(JobNotFound):
@@ -106,7 +106,7 @@ class TestAsking:
             sync.add_task_to_current_job("job.note", {"path": "x"})
         assert sync.get_current_job_id() is None
 
-    def test_a_map_is_made_without_its_data(self, stage: Stage) -> None:
+    def test_map_is_created_without_reading_its_data(self, stage: Stage) -> None:
         handle = sync.map("job.read", range(0, 10**12, 7), chunk_size=10**9)
         assert len(handle) == 143
         tasks = sync.get_job(handle.job_id).tasks
@@ -119,21 +119,21 @@ class TestAsking:
             sync.map("job.read", {1, 2})
         sync.cancel_job(handle.job_id)
 
-    def test_a_task_that_is_mapped_is_checked_before_anything_is_made(self, stage: Stage) -> None:
+    def test_mapped_task_is_checked_before_anything_is_created(self, stage: Stage) -> None:
         with pytest.raises(BadInput, match="power"):
             sync.map("job.square", [1], power="two")
         with pytest.raises(BadInput, match="view"):
             sync.map("job.note", [1], path="x")
         assert sync.list_jobs() == []
 
-    def test_a_job_that_is_only_waited_for(self, stage: Stage) -> None:
+    def test_waiting_for_a_job_that_does_not_end_times_out(self, stage: Stage) -> None:
         from holdfast.domain.errors import WaitTimeout
 
         job = sync.create_job("waits", [{"entrypoint": "job.note", "kwargs": {"path": "x"}}])
         with pytest.raises(WaitTimeout):
             sync.wait_for_job(job, 0.05)
 
-    def test_workers_come_and_go(self, stage: Stage) -> None:
+    def test_workers_are_registered_and_deregistered(self, stage: Stage) -> None:
         first = sync.register_worker(hostname="pod-0", pid=1, name="pod-0")
         again = sync.register_worker(hostname="pod-0", pid=1, name="pod-0")
         assert first.id != again.id
@@ -151,7 +151,7 @@ class TestAsking:
         with pytest.raises(BadInput):
             sync.list_workers(status="odd")
 
-    def test_health_says_what_is_wrong(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_health_check_reports_failed_checks(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         assert sync.health_check()["checks"] == {"database": True, "workers": False, "stale_tasks": True}
         shared.close()
         monkeypatch.setenv("HOLDFAST_DATABASE_URL", "postgresql://127.0.0.1:1/none")
@@ -160,7 +160,7 @@ class TestAsking:
             "checks": {"database": False, "workers": False, "stale_tasks": False},
         }
 
-    def test_figures_have_the_names_of_the_source(self, stage: Stage) -> None:
+    def test_metrics_have_the_names_of_the_source(self, stage: Stage) -> None:
         sync.create_job("one", [{"entrypoint": "job.note", "kwargs": {"path": "x"}}] * 3)
         sync.cancel_job(sync.create_job("two").id)
         sync.register_worker(hostname="a", pid=1)
@@ -174,7 +174,7 @@ class TestAsking:
         assert found["job_duration_seconds"].count == 1
         assert list(found["worker_heartbeat_age"]) == ["a:1"]
 
-    async def test_the_same_on_an_asynchronous_client(self, stage: Stage) -> None:
+    async def test_jobs_api_works_on_an_asynchronous_client(self, stage: Stage) -> None:
         async with AsyncClient(stage.settings) as client:
             jobs = AsyncJobs(client)
             job = await jobs.create_job("async", [{"entrypoint": "job.note", "kwargs": {"path": "x"}}])
@@ -184,7 +184,7 @@ class TestAsking:
             assert (await jobs.cancel_job(job.id)).status == "CANCELLED"
             assert next(task.entrypoint for task in (await jobs.get_job(job.id)).tasks) == "job.note"
 
-    def test_in_the_callers_transaction(self, stage: Stage) -> None:
+    def test_jobs_api_works_in_the_callers_transaction(self, stage: Stage) -> None:
         with psycopg.connect(stage.url) as connection:
             jobs = sync.Jobs(stage.client.on(connection))
             job = jobs.create_job("mine", [{"entrypoint": "job.note", "kwargs": {"path": "x"}}])
@@ -195,7 +195,7 @@ class TestAsking:
             connection.commit()
         assert sync.get_job(job.id).total_tasks == 1
 
-    def test_a_view_by_hand(self) -> None:
+    def test_view_can_be_created_directly(self) -> None:
         view = View.of([1, 2, 3])
         assert (view.read(), len(view), view.offset, list(view)) == ([1, 2, 3], 3, 0, [1, 2, 3])
         assert Settings().job_timeout_seconds is None

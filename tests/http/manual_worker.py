@@ -1,4 +1,4 @@
-"""A worker played by the test: it claims and ends runs exactly when the test says so."""
+"""A worker controlled by the test: it claims and ends runs exactly when the test calls it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from holdfast.sql.logs import LogLine
 from holdfast.sql.statement import Op
 
 
-class Hands:
-    """Does what a worker does, step by step."""
+class ManualWorker:
+    """Does what a worker does, one step at a time."""
 
     def __init__(self, url: str) -> None:
         self.connection = psycopg.connect(url, autocommit=True)

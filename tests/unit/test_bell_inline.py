@@ -9,10 +9,10 @@ from holdfast.doorbells.bell import QUIET, BackgroundBell, CoalescingBell, Silen
 
 def test_first_hint_is_sent_with_the_statement_and_later_ones_are_not() -> None:
     sent: list[str] = []
-    bell = CoalescingBell(sent.extend, riding=True)
-    assert bell.rides("default")
-    assert not bell.rides("default")
-    assert bell.rides("other")
+    bell = CoalescingBell(sent.extend, inline=True)
+    assert bell.may_send_inline("default")
+    assert not bell.may_send_inline("default")
+    assert bell.may_send_inline("other")
     # The other hints are sent soon afterwards.
     bell.ring(["default"])
     bell.close()
@@ -20,28 +20,28 @@ def test_first_hint_is_sent_with_the_statement_and_later_ones_are_not() -> None:
 
 
 def test_hint_is_sent_with_the_statement_again_after_a_pause() -> None:
-    bell = CoalescingBell(lambda hints: None, riding=True)
-    assert bell.rides("default")
+    bell = CoalescingBell(lambda hints: None, inline=True)
+    assert bell.may_send_inline("default")
     bell._sent_at["default"] -= QUIET
-    assert bell.rides("default")
+    assert bell.may_send_inline("default")
     bell.close()
 
 
 def test_hints_outside_postgres_are_never_sent_with_the_statement() -> None:
     def send(hints: Iterable[str]) -> None:
-        """Somewhere else."""
+        """Stands for another doorbell than Postgres."""
 
-    for bell in (CoalescingBell(send), SilentBell(), BackgroundBell(CoalescingBell(send, riding=True))):
-        assert not bell.rides("default")
+    for bell in (CoalescingBell(send), SilentBell(), BackgroundBell(CoalescingBell(send, inline=True))):
+        assert not bell.may_send_inline("default")
         bell.close()
 
 
-def test_statement_takes_along_the_hint_that_waits_for_it() -> None:
+def test_pending_hint_is_sent_with_the_next_statement() -> None:
     sent: list[str] = []
-    bell = CoalescingBell(sent.extend, riding=True, pause=60.0)
-    assert bell.rides("default")
+    bell = CoalescingBell(sent.extend, inline=True, pause=60.0)
+    assert bell.may_send_inline("default")
     bell.ring(["default"])
     bell._sent_at["default"] -= QUIET
-    assert bell.rides("default")
+    assert bell.may_send_inline("default")
     bell.close()
     assert sent == []
