@@ -184,9 +184,8 @@ class Child:
         context = self._current
         if context is not None and context.ref == ref:
             context.ask_to_stop(request)
-            cancel = self._cancel_async
-            if cancel is not None:
-                cancel()
+            if (interrupt := self._cancel_async) is not None:
+                interrupt()
 
     def _withdraw(self) -> None:
         taken = []

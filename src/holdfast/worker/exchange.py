@@ -179,7 +179,7 @@ class Exchange:
                     await self._take_round_trip()
             await self._second.finish()
         except asyncio.CancelledError:
-            await self._second.cancel()
+            await self._second.abort()
             raise
 
     async def _pause(self, until: Callable[[], bool]) -> None:

@@ -165,13 +165,13 @@ class SecondConnection:
             try:
                 await asyncio.wait({task})
             except asyncio.CancelledError:
-                await self.cancel()
+                await self.abort()
                 raise
             if self.task is task:
                 self.task = None
                 task.result()
 
-    async def cancel(self) -> None:
+    async def abort(self) -> None:
         """Cancel the round trip that is under way: whether its results were written is in doubt then."""
         if self._connecting is not None:
             self._connecting.cancel()
