@@ -174,6 +174,19 @@ def test_run_with_a_start_time_waits(api: FlaskClient) -> None:
     assert api.get(f"{answer.headers['Location']}/why").json["items"][0]["code"] == "scheduled"
 
 
+def test_a_delay_is_added_to_the_time_of_the_database(api: FlaskClient) -> None:
+    run = api.post("/runs", json=BODY | {"run_after": 90.5}).json
+    times = [datetime.fromisoformat(run[name]) for name in ("created_at", "run_after")]
+    assert times[1] - times[0] == timedelta(seconds=90.5)
+
+
+@pytest.mark.parametrize("start", [True, 1e300, -1e300, 1e10, "90", "PT90S", [90], {}])
+def test_value_that_is_no_start_time_is_refused(api: FlaskClient, start: Any) -> None:
+    answer = api.post("/runs", json=BODY | {"run_after": start})
+    assert (answer.status_code, pointers(answer)) == (422, ["/run_after"])
+    assert api.get("/runs").json["items"] == []
+
+
 def test_concurrent_requests_with_the_same_payload_create_one_run(app: Flask) -> None:
     def ask(number: int) -> tuple[int, str]:
         answer = app.test_client().post("/runs", json={"model": "mirror", "parameters": {"round": 1}})

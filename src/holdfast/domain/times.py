@@ -11,6 +11,7 @@ from typing import Any, overload
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(9998, 12, 31, tzinfo=UTC)
 FURTHEST = timedelta(days=36_525)
+FURTHEST_SECONDS = FURTHEST.total_seconds()
 # The longest duration in seconds, about 30 years: timeouts, dedupe windows, lifetimes of keys.
 LONGEST_SECONDS = 1e9
 START = "must be a time with its zone, from 1900 to 9998, or a timedelta of at most 100 years"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdfast.domain.strict_json import parse
 from holdfast.domain.times import is_start
 from holdfast.http.call import Call
 from holdfast.http.problems import Refusal
+from holdfast.verbs.openapi import START_TIME
 
 MAX_WAIT = 60.0
 
@@ -220,21 +222,23 @@ def field(value: Any, name: str, schema: Mapping[str, Any]) -> Any:
     """An optional field of a body, as its schema describes it."""
     if value is None:
         return None
-    if schema.get("format") == "date-time":
-        return instant(value, f"/{name}")
+    if schema == START_TIME:
+        return start(value, f"/{name}")
     return short_text(value, f"/{name}", schema.get("maxLength", 255)) if "minLength" in schema else value
 
 
-def instant(value: Any, pointer: str) -> datetime:
-    """A time in RFC 3339, within the years that every client can read."""
-    try:
+def start(value: Any, pointer: str) -> datetime | timedelta:
+    """A time in RFC 3339 within the years that every client can read, or a number of seconds from now."""
+    found: datetime | timedelta | None = None
+    with suppress(ValueError, OverflowError):
         if isinstance(value, str) and _RFC3339.fullmatch(value):
-            at = datetime.fromisoformat(value.upper())
-            if is_start(at):
-                return at
-    except ValueError:
-        pass
-    raise refused([Problem(pointer, "must be a time such as 2027-01-31T08:00:00Z (RFC 3339), from 1900 to 9998")])
+            found = datetime.fromisoformat(value.upper())
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found = timedelta(seconds=value)
+    if found is None or not is_start(found):
+        times = "a time such as 2027-01-31T08:00:00Z (RFC 3339), from 1900 to 9998"
+        raise refused([Problem(pointer, f"must be {times}, or a number of seconds from now, at most 100 years")])
+    return found
 
 
 def short_text(value: Any, pointer: str, most: int = 255) -> str | None:

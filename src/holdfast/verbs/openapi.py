@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.domain.times import FURTHEST_SECONDS
+
 Part = dict[str, Any]
 
 
@@ -104,6 +106,10 @@ TEXT: Part = {"type": "string"}
 WHOLE: Part = {"type": "integer"}
 ID: Part = {"type": "string", "format": "uuid"}
 TIME: Part = {"type": "string", "format": "date-time"}
+START_TIME: Part = {
+    "description": "A time (RFC 3339), or a number of seconds from now by the clock of the database.",
+    "anyOf": [TIME, {"type": "number", "minimum": -FURTHEST_SECONDS, "maximum": FURTHEST_SECONDS}],
+}
 REASON: Part = {
     "type": "object",
     "properties": {"reason": nullable(short_text(255))},

@@ -23,7 +23,7 @@ from holdfast.verbs.openapi import (
     RUN,
     RUN_ID,
     RUN_LINKS,
-    TIME,
+    START_TIME,
     WITH_REASON,
     header,
     in_header,
@@ -135,7 +135,7 @@ def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[
             "Postpone a run",
             "A pending run starts no earlier than this time. It still waits for its dependencies.",
             parameters=[RUN_ID],
-            requestBody=json_request(record("When it may start.", {"until": TIME})),
+            requestBody=json_request(record("When it may start.", {"until": START_TIME})),
             answers={
                 200: says("The run is postponed.", RUN, links=RUN_LINKS),
                 404: problem("run-not-found"),

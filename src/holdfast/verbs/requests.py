@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -65,7 +65,7 @@ def read(verb: Verb[..., Any], reply: Reply) -> Any:
 def plain(value: Any, name: str) -> Any:
     """A value as JSON: times as text, durations in seconds, and objects with an id as that id."""
     if name in ("run_after", "until"):
-        return instant(value, name)
+        return start(value, name)
     if isinstance(value, timedelta):
         return value.total_seconds()
     if name == "depends_on":
@@ -73,12 +73,11 @@ def plain(value: Any, name: str) -> Any:
     return list(value) if name == "tags" else value
 
 
-def instant(value: object, name: str) -> str:
-    """A start, given as a time or as a delay from now."""
+def start(value: Any, name: str) -> str | float:
+    """A start as JSON: a time as text, and a delay in seconds, to which the database adds its own time."""
     if not is_start(value):
         raise BadInput(f"/{name}: {START}", [Problem(f"/{name}", START)])
-    at: Any = datetime.now(UTC) + value if isinstance(value, timedelta) else value
-    return str(at.isoformat())
+    return value.total_seconds() if isinstance(value, timedelta) else str(value.isoformat())
 
 
 def _dependency(one: Any) -> Any:

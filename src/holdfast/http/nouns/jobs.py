@@ -69,7 +69,7 @@ def _spec(call: Call, given_task: Any, pointer: str) -> specs.Spec:
         if not isinstance(given_task.get("entrypoint", ""), str):
             raise reading.refused([Problem(f"{pointer}/entrypoint", "must be the name of a task")])
         if given_task.get("run_after") is not None:
-            given_task = given_task | {"run_after": reading.instant(given_task["run_after"], f"{pointer}/run_after")}
+            given_task = given_task | {"run_after": reading.start(given_task["run_after"], f"{pointer}/run_after")}
     return specs.parse(call.settings, given_task, pointer)
 
 
@@ -123,7 +123,7 @@ def add(call: Call, job_id: str) -> Answer:
     given_task = reading.json_body(call)
     _spec(call, given_task, "")
     if given_task.get("run_after") is not None:
-        given_task = given_task | {"run_after": reading.instant(given_task["run_after"], "/run_after")}
+        given_task = given_task | {"run_after": reading.start(given_task["run_after"], "/run_after")}
     options = {name: value for name, value in given_task.items() if name not in ("entrypoint", "kwargs")}
     try:
         arguments = (reading.job_id(job_id), given_task["entrypoint"], given_task.get("kwargs"))

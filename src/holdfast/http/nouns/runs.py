@@ -83,7 +83,7 @@ def _new_run(call: Call, body: Any, key: str | None = None, pointer: str = "", d
     if key is not None and options.setdefault("key", key) != key:
         raise reading.refused([Problem(f"{pointer}/key", "differs from the Idempotency-Key header; send one of them")])
     if "run_after" in options:
-        options["run_after"] = reading.instant(options["run_after"], f"{pointer}/run_after")
+        options["run_after"] = reading.start(options["run_after"], f"{pointer}/run_after")
     task = registry.get(model)
     return prepare(
         call.settings,

@@ -7,7 +7,19 @@ from typing import Any
 from holdfast.domain.records import RUNNER_DETAILS
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.runtime.settings import Settings
-from holdfast.verbs.openapi import ID, TEXT, TIME, WHOLE, Part, listed, nullable, record, ref, short_text
+from holdfast.verbs.openapi import (
+    ID,
+    START_TIME,
+    TEXT,
+    TIME,
+    WHOLE,
+    Part,
+    listed,
+    nullable,
+    record,
+    ref,
+    short_text,
+)
 
 NUMBER: Part = {"type": "number"}
 COUNT: Part = {"type": "integer", "minimum": 0}
@@ -78,7 +90,7 @@ def run_request(settings: Settings, models: list[str]) -> Part:
             "maximum": 100,
             "description": "Higher priorities start first.",
         },
-        "run_after": TIME | {"description": "The earliest start (RFC 3339)."},
+        "run_after": START_TIME,
         "dedupe": dedupe,
         "concurrency_key": name,
         "depends_on": DEPENDS_ON,
@@ -109,7 +121,7 @@ def task_request(settings: Settings, models: list[str]) -> Part:
 
 def _or_null(schema: Part) -> Part:
     """Allow null, which means that the option was not given."""
-    return {"anyOf": [*schema["anyOf"], {"type": "null"}]} if "anyOf" in schema else nullable(schema)
+    return schema | {"anyOf": [*schema["anyOf"], {"type": "null"}]} if "anyOf" in schema else nullable(schema)
 
 
 ERROR = record(
