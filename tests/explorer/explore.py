@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 
 from tests.explorer import search
 from tests.explorer.schedule import Meeting, parse
@@ -31,27 +33,39 @@ class Tally:
 
 def every_interleaving(stage: Stage, meeting: Meeting) -> Tally:
     """All schedules without a crash, and whether there are as many as there should be."""
-    tally, steps = Tally(), Counter[tuple[int, ...]]()
-    for played in search.every(partial(stage.play, meeting, Crashes.NONE)):
-        tally.add(played)
-        steps[played.steps] += 1
-    # What an actor encounters may change its number of steps; otherwise the count is known in advance.
-    if not tally.waits and len(steps) == 1:
-        tally.expected = search.interleavings(*next(iter(steps)))
+    tally = Tally()
+    _interleave(search.every(partial(stage.play, meeting, Crashes.NONE)), tally)
     return _judged(stage, tally)
 
 
 def orders(stage: Stage, meeting: Meeting, amount: int) -> Tally:
-    """All schedules without a crash if there are at most `amount`, or else a deterministic sample of that size."""
-    play = partial(stage.play, meeting, Crashes.NONE)
-    first = next(search.every(play))
-    if search.interleavings(*first.steps) <= amount:
-        return every_interleaving(stage, meeting)
-    tally = Tally()
-    tally.add(first)
-    for played in search.sampled(play, str(meeting), amount - 1, 1):
-        tally.add(played)
+    """All schedules without a crash if there are at most `amount`, or else a deterministic sample of that size.
+
+    The first schedule suggests how many there are. If one actor left nothing to do for the other, there may be far
+    more: then the first of them are played as well.
+    """
+    play, tally = partial(stage.play, meeting, Crashes.NONE), Tally()
+    schedules = search.every(play)
+    first = next(schedules)
+    few = search.interleavings(*first.steps) <= amount
+    if not _interleave(chain([first], schedules if few else ()), tally, amount if few else 0):
+        for played in search.sampled(play, str(meeting), amount - 1, 1):
+            tally.add(played)
     return _judged(stage, tally)
+
+
+def _interleave(schedules: Iterator[Played], tally: Tally, most: int | None = None) -> bool:
+    """Play schedules without a crash until there are more than `most`. Return whether these were all."""
+    steps = Counter[tuple[int, ...]]()
+    for played in schedules:
+        tally.add(played)
+        steps[played.steps] += 1
+        if most is not None and tally.schedules > most:
+            return False
+    # What an actor encounters may change its number of steps; otherwise the count is known in advance.
+    if not tally.waits and len(steps) == 1:
+        tally.expected = search.interleavings(*next(iter(steps)))
+    return True
 
 
 def every_crash(stage: Stage, meeting: Meeting, crashes: Crashes = Crashes.BRIEF) -> Tally:
