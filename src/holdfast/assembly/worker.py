@@ -234,7 +234,7 @@ def open_listener(runtime: Runtime) -> Listener:
 def listen_to(database_url: str, pooler: str = "auto") -> Listener:
     """Return a listener that receives notifications of this database."""
     from holdfast.doorbells.listen import NotifyListener
-    from holdfast.drivers.connections import AsyncOwnConnection
+    from holdfast.drivers.psycopg_async import AsyncOwnConnection
     from holdfast.drivers.sessions import LISTENER
 
     async def connect() -> AsyncOwnConnection | None:
