@@ -20,7 +20,7 @@ from holdfast.observe.capture import adopt_logging
 from holdfast.observe.process import log_events, process_log
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings, masked
-from holdfast.verbs.preparation import prepare
+from holdfast.verbs.submissions import prepare
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.figures import Figures
 from holdfast.worker.port import WorkerPort

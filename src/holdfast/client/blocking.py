@@ -127,7 +127,8 @@ class Client(DatabaseClient):
         """
         if self.closed:
             raise ClientClosed("Client")
-        pool, bell = self._links.get()
+        links = self._links
+        pool, bell = links.current if links.pid == os.getpid() else links.get()
         if isinstance(make_op, Submitting):
             make_op.rings = bell.may_send_inline(make_op.head.queue)
         for left in reversed(range(TRIES if repeatable else 1)):
