@@ -18,7 +18,8 @@ from sqlalchemy.orm import Session
 from holdfast.drivers import psycopg as psycopg_driver
 from holdfast.drivers import psycopg_async as async_driver
 from holdfast.drivers import sqlalchemy as sqlalchemy_driver
-from holdfast.drivers.connections import AsyncOwnConnection, OwnConnection
+from holdfast.drivers.psycopg import OwnConnection
+from holdfast.drivers.psycopg_async import AsyncOwnConnection
 from holdfast.drivers.sessions import CLIENT
 from holdfast.sql.statement import Op
 

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from flask import Flask
 
-from holdfast.drivers import connections
-from holdfast.drivers.connections import bounded
+from holdfast.drivers import psycopg as driver
+from holdfast.drivers.psycopg import bounded
 from holdfast.http.service import EXTENSION
 from holdfast.runtime.settings import Settings
 from tests.http.conftest import Submit
@@ -70,7 +70,7 @@ def test_database_that_hangs_is_reported_until_it_responds(
 ) -> None:
     api = app.test_client()
     assert api.post("/runs", json={"model": "mirror"}).status_code == 201
-    monkeypatch.setattr(connections, "bounded", lambda waits, _: bounded(waits, 0.3))
+    monkeypatch.setattr(driver, "bounded", lambda waits, _: bounded(waits, 0.3))
     proxy.hang()
     for _ in range(5):
         answer = api.post("/runs", json={"model": "mirror"})
@@ -88,7 +88,7 @@ def test_statement_that_takes_too_long_is_not_repeated(
     assert api.get("/runs").status_code == 200
     with psycopg.connect(database_url) as other:
         other.execute("lock table holdfast.runs in access exclusive mode")
-        monkeypatch.setattr(connections, "bounded", lambda waits, _: bounded(waits, 0.3))
+        monkeypatch.setattr(driver, "bounded", lambda waits, _: bounded(waits, 0.3))
         answer = api.get("/runs")
         assert (answer.status_code, problem(answer)) == (503, "database-busy")
     monkeypatch.undo()

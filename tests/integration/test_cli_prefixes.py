@@ -14,7 +14,7 @@ from holdfast.domain.errors import BadInput, RunNotFound
 from holdfast.jobs.facades import Jobs
 from holdfast.ops import submit
 from holdfast.runtime.settings import Settings
-from holdfast.verbs.preparation import prepare
+from holdfast.verbs.submissions import prepare
 from tests.integration.cli_support import InProcessShell
 
 COMMANDS = (

@@ -20,7 +20,7 @@ from holdfast.jobs import View
 from holdfast.jobs.facades import AsyncJobs
 from holdfast.runtime.settings import Settings
 from holdfast.verbs.facades import AsyncCalls, AsyncDatabaseCalls
-from holdfast.verbs.preparation import Submission
+from holdfast.verbs.options import Submission
 from tests.conformance.drivers import async_engine
 
 DRIVERS = ("psycopg", "asyncpg")

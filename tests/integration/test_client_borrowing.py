@@ -21,7 +21,8 @@ from holdfast.jobs.facades import Jobs
 from holdfast.ops import submit
 from holdfast.runtime.settings import Settings
 from holdfast.sql.statement import Op
-from holdfast.verbs.preparation import Submission, prepare
+from holdfast.verbs.options import Submission
+from holdfast.verbs.submissions import prepare
 
 MANY = [
     Submission("mock", {"seconds": 1}, {"key": "new"}),

@@ -22,7 +22,8 @@ from holdfast.doctor.finding import State
 from holdfast.domain.states import Status
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import AsyncOwnConnection, OwnConnection
+from holdfast.drivers.psycopg import OwnConnection
+from holdfast.drivers.psycopg_async import AsyncOwnConnection
 from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
 from holdfast.jobs import sync

@@ -11,8 +11,9 @@ import pytest
 
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import psycopg_async, sessions
-from holdfast.drivers.connections import AsyncOwnConnection, OwnConnection
 from holdfast.drivers.prepared import USES
+from holdfast.drivers.psycopg import OwnConnection
+from holdfast.drivers.psycopg_async import AsyncOwnConnection
 from holdfast.sql.statement import Statement, rows
 
 VALUES = [

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import RunCancelled
 from holdfast.doorbells.rq import Ring, RunRinger
-from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.psycopg import OwnConnection
 from holdfast.drivers.sessions import SWEEP
 from holdfast.processes.family import alive
 from holdfast.rq import execute_run

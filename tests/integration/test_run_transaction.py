@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.domain.settling import Succeeded, settle
 from holdfast.domain.values import Settlement
-from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.psycopg import OwnConnection
 from holdfast.worker.transactions import RunTransaction
 from tests.integration.jobs_support import Stage, new_run
 from tests.integration.wire import Wire

@@ -14,8 +14,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.client import AsyncClient, Client
 from holdfast.domain.errors import DatabaseUnreachable
-from holdfast.drivers import connections, sessions
-from holdfast.drivers.connections import AsyncOwnConnection, OwnConnection, bounded
+from holdfast.drivers import psycopg as driver
+from holdfast.drivers import psycopg_async as async_driver
+from holdfast.drivers import sessions
+from holdfast.drivers.psycopg import OwnConnection, bounded
+from holdfast.drivers.psycopg_async import AsyncOwnConnection
 from holdfast.runtime.settings import Settings
 from holdfast.schema import drift as schema_check
 from holdfast.sql.statement import Op, Statement
@@ -191,7 +194,7 @@ def test_a_client_gives_up_on_a_server_that_does_not_respond(
 ) -> None:
     with Client(replace(client.settings, database_url=wire.url)) as caller:
         caller.submit("echo", {"value": 1})
-        monkeypatch.setattr(connections, "bounded", lambda waits, _: bounded(waits, 0.3))
+        monkeypatch.setattr(driver, "bounded", lambda waits, _: bounded(waits, 0.3))
         wire.swallow()
         with pytest.raises(DatabaseUnreachable, match="did not respond"):
             caller.submit("echo", {"value": 2})
@@ -202,7 +205,7 @@ async def test_an_asynchronous_client_gives_up_on_a_server_that_does_not_respond
 ) -> None:
     async with AsyncClient(replace(client.settings, database_url=wire.url)) as caller:
         await caller.submit("echo", {"value": 1})
-        monkeypatch.setattr(connections, "bounded", lambda waits, _: bounded(waits, 0.3))
+        monkeypatch.setattr(async_driver, "bounded", lambda waits, _: bounded(waits, 0.3))
         wire.swallow()
         with pytest.raises(DatabaseUnreachable, match="did not respond"):
             await caller.submit("echo", {"value": 2})

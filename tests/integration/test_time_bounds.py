@@ -19,7 +19,7 @@ from holdfast.jobs.facades import Jobs
 from holdfast.ops import promote
 from holdfast.runtime.settings import Settings
 from holdfast.sql import figures
-from holdfast.verbs.preparation import Submission
+from holdfast.verbs.options import Submission
 from holdfast.verbs.requests import submit_request
 
 FAR = [

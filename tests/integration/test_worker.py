@@ -18,7 +18,7 @@ from holdfast.client import Run
 from holdfast.domain.errors import RunCancelled, RunFailed
 from holdfast.domain.states import Status
 from holdfast.drivers import psycopg as driver
-from holdfast.verbs.preparation import prepare
+from holdfast.verbs.submissions import prepare
 from tests.integration.worker_support import DEADLINE, Stage, eventually
 
 EXECUTORS = ("process", "inline")

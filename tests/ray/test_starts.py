@@ -12,7 +12,7 @@ from holdfast import ops
 from holdfast.domain.ids import new_id
 from holdfast.domain.values import AttemptRef, Claim, Position, WorkerInfo
 from holdfast.drivers import psycopg as driver
-from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.psycopg import OwnConnection
 from holdfast.drivers.sessions import CLIENT
 from holdfast.sql import workers
 from tests.timeline import new_run

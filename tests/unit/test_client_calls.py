@@ -11,8 +11,7 @@ from holdfast.domain.errors import BadParameters
 from holdfast.runtime.settings import Settings
 from holdfast.verbs import submissions
 from holdfast.verbs.caller import Caller
-from holdfast.verbs.preparation import BATCH, prepare_batches
-from holdfast.verbs.submissions import SubmittingMany
+from holdfast.verbs.submissions import BATCH, SubmittingMany, prepare_batches
 
 CALLER = Caller(Settings())
 
@@ -59,7 +58,7 @@ def test_only_a_repeated_request_looks_for_existing_runs() -> None:
 
 def test_batches_can_be_iterated_again_after_any_interruption() -> None:
     many = [{"n": n} for n in range(3 * BATCH + 7)]
-    _, batches = prepare_batches(Settings(), noop, many)
+    _, batches = prepare_batches(CALLER, noop, many)
     first = next(iter(batches))
     again = list(batches)
     assert again[0] == first
@@ -73,7 +72,7 @@ def test_batches_can_be_iterated_again_after_any_interruption() -> None:
 def test_problem_in_a_later_batch_is_reported() -> None:
     many: list[Any] = [{"n": n} for n in range(2 * BATCH)]
     many[-1] = {"n": "seven"}
-    _, batches = prepare_batches(Settings(), noop, many)
+    _, batches = prepare_batches(CALLER, noop, many)
     with pytest.raises(BadParameters):
         list(batches)
 

@@ -21,8 +21,8 @@ from pydantic import BaseModel, Field, SecretStr, computed_field, field_serializ
 from holdfast.domain.errors import BadParameters, NotCanonical
 from holdfast.domain.tasks import Registry, Task
 from holdfast.runtime.settings import Settings
-from holdfast.verbs.preparation import prepare
 from holdfast.verbs.requests import submit_request
+from holdfast.verbs.submissions import prepare
 
 SETTINGS = Settings()
 BERLIN = timezone(timedelta(hours=2))
@@ -284,7 +284,7 @@ def test_ignored_paths_apply_to_encoded_values() -> None:
 def test_plain_parameters_do_not_import_the_encoding_of_others() -> None:
     program = """
 import sys
-from holdfast.verbs.preparation import prepare
+from holdfast.verbs.submissions import prepare
 from holdfast.domain.tasks import task
 from holdfast.verbs.requests import submit_request
 from holdfast.runtime.settings import Settings

@@ -20,7 +20,7 @@ from holdfast.observe.capture import adopt_logging
 from holdfast.observe.process import log_events, process_log
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings, masked
-from holdfast.verbs.preparation import prepare
+from holdfast.verbs.submissions import prepare
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.figures import Figures
 from holdfast.worker.port import WorkerPort
@@ -234,7 +234,7 @@ def open_listener(runtime: Runtime) -> Listener:
 def listen_to(database_url: str, pooler: str = "auto") -> Listener:
     """Return a listener that receives notifications of this database."""
     from holdfast.doorbells.listen import NotifyListener
-    from holdfast.drivers.connections import AsyncOwnConnection
+    from holdfast.drivers.psycopg_async import AsyncOwnConnection
     from holdfast.drivers.sessions import LISTENER
 
     async def connect() -> AsyncOwnConnection | None:

@@ -3,6 +3,6 @@
 from holdfast.client.asynchronous import AsyncClient
 from holdfast.client.blocking import Client
 from holdfast.verbs.handles import AsyncRun, Run
-from holdfast.verbs.preparation import Submission, SubmitOptions
+from holdfast.verbs.options import Submission, SubmitOptions
 
 __all__ = ["AsyncClient", "AsyncRun", "Client", "Run", "Submission", "SubmitOptions"]

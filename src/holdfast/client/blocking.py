@@ -20,8 +20,9 @@ from holdfast.domain.values import RunRecord
 from holdfast.doorbells.bell import Bell
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import REFUSED, OwnConnection, OwnPool, ReadTimeout, fresh
+from holdfast.drivers.connections import REFUSED
 from holdfast.drivers.faults import is_lost
+from holdfast.drivers.psycopg import OwnConnection, OwnPool, ReadTimeout, fresh
 from holdfast.runtime.forking import PerProcess, require_process
 from holdfast.runtime.runtime import CONNECT_TIMEOUT, Runtime, unreachable
 from holdfast.runtime.settings import Settings
@@ -126,7 +127,8 @@ class Client(DatabaseClient):
         """
         if self.closed:
             raise ClientClosed("Client")
-        pool, bell = self._links.get()
+        links = self._links
+        pool, bell = links.current if links.pid == os.getpid() else links.get()
         if isinstance(make_op, Submitting):
             make_op.rings = bell.may_send_inline(make_op.head.queue)
         for left in reversed(range(TRIES if repeatable else 1)):

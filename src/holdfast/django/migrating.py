@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.django import databases
 from holdfast.django.compat import task_backends
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.psycopg import OwnConnection
 from holdfast.schema import alembic_run, migrate
 
 

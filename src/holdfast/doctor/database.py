@@ -12,7 +12,7 @@ import psycopg
 from holdfast.doctor.finding import Finding, fail, ok, skip, warn
 from holdfast.domain.errors import SchemaMismatch
 from holdfast.drivers import psycopg as driver
-from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.psycopg import OwnConnection
 from holdfast.runtime.runtime import connect
 from holdfast.runtime.settings import Settings
 from holdfast.schema import grants, migrate

@@ -12,7 +12,7 @@ from holdfast.domain.tasks import registry
 from holdfast.domain.times import written
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.psycopg import OwnConnection
 from holdfast.sql import figures, ready
 from holdfast.sql import workers as workers_sql
 

@@ -53,30 +53,32 @@ def learn_time(database_ns: int) -> None:
             _last = 0
 
 
-def _tick() -> int:
-    """Return the milliseconds of this machine's clock, or of the database's if they are far apart.
+def _take_ticks(count: int) -> int:
+    """Return the first of `count` successive ticks that no other id of this process has.
 
-    The lowest 12 bits are their fraction.
+    A tick is the time in milliseconds by this machine's clock, or by the database's if they are far apart; its lowest
+    12 bits are a fraction.
     """
+    global _last
     now = time.time_ns()
     if _since_boot is not None:
         learned = _since_boot + _boot_ns()
         if abs(now - learned) > _TOLERATED:
             now = learned
-    return (now // 1_000_000) << 12 | (now % 1_000_000) * 4096 // 1_000_000
+    tick = (now // 1_000_000) << 12 | (now % 1_000_000) * 4096 // 1_000_000
+    with _lock:
+        tick = max(tick, _last + 1)
+        _last = tick + count - 1
+    return tick
 
 
 def new_id() -> str:
-    return new_ids(1)[0]
+    return _text(_take_ticks(1), os.urandom(8).hex())
 
 
 def new_ids(count: int) -> list[str]:
     """Return ids in strictly ascending order: 48 bits of milliseconds, 12 of their fraction, 62 random bits."""
-    global _last
-    tick = _tick()
-    with _lock:
-        tick = max(tick, _last + 1)
-        _last = tick + count - 1
+    tick = _take_ticks(count)
     noise = os.urandom(8 * count).hex()
     ids: list[str] = []
     while len(ids) < count:

@@ -13,7 +13,10 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
+
+import orjson
 
 from holdfast.domain import encoding
 from holdfast.domain.canonical import canonicalize, pointer
@@ -95,30 +98,37 @@ class Parameters:
             ) from error
 
     @functools.cached_property
-    def fit(self) -> Callable[[Mapping[str, Any], str], bool]:
-        """A fast check, built once from the signature: True if parameters with this canonical text are valid.
+    def fit(self) -> Callable[[str], object]:
+        """A fast check, made once from the signature: it raises ValueError unless it accepts this canonical text.
 
-        If it is False, call `check`, which also knows references, and describes the problems.
+        What it rejects is left to `check`, which also knows references, and describes the problems.
         """
         required, known, is_open = frozenset(self.required), self.extras | self.taken.keys(), self.open
-        if not self.hints:
-            return lambda given, text: required <= given.keys() and (is_open or given.keys() <= known)
 
-        from pydantic import ValidationError
-
-        validate = self.adapter.validator.validate_json
-
-        def fit(given: Mapping[str, Any], text: str) -> bool:
-            names = given.keys()
+        def check_names(text: str) -> None:
+            names = orjson.loads(text).keys()
             if not (required <= names and (is_open or names <= known)):
-                return False
-            try:
-                validate(text, strict=True)
-            except ValidationError:
-                return False
-            return True
+                raise ValueError
 
-        return fit
+        return self._compiled() if self.hints else check_names
+
+    def _compiled(self) -> Callable[[str], object]:
+        """The fast check by pydantic, of names and types at once."""
+        from typing import NotRequired
+
+        from pydantic import TypeAdapter
+        from typing_extensions import TypedDict
+
+        _ = self.adapter  # raises if an annotation is invalid
+        hints = {key: self.hints.get(key, Any) for key in self.taken} | dict.fromkeys(self.extras, Any)
+        make: Any = TypedDict
+        kind = make("Parameters", {key: h if key in self.required else NotRequired[h] for key, h in hints.items()})
+        if not self.open:
+            # Types without a configuration of their own inherit this, so the check is stricter than `check` there.
+            kind.__pydantic_config__ = {"extra": "forbid"}
+        adapter = TypeAdapter(kind)
+        # An alias would be accepted in place of the parameter's name.
+        return _reject if _has_aliases(adapter.core_schema) else partial(adapter.validator.validate_json, strict=True)
 
     def check(self, given: Mapping[str, Any], text: str | None = None, references: Collection[str] = ()) -> None:
         """Raise BadParameters, with all problems, unless these are valid. `text` is their canonical text, if known.
@@ -239,6 +249,17 @@ class Parameters:
     def _refusal(self, problems: list[Problem]) -> BadParameters:
         listed = "; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems)
         return BadParameters(f"the parameters do not match task {self.name!r}: {listed}", problems)
+
+
+def _reject(text: str) -> NoReturn:
+    raise ValueError
+
+
+def _has_aliases(schema: Any) -> bool:
+    """Whether a field of the object that pydantic's schema describes may have another name."""
+    while "fields" not in schema:
+        schema = schema["schema"]
+    return any("validation_alias" in one for one in schema["fields"].values())
 
 
 def _signature(name: str, fn: Callable[..., Any]) -> inspect.Signature:

@@ -1,34 +1,20 @@
-"""Holdfast's own connections: opened with the settings of a session, with a read timeout, and taken from pools.
+"""How Holdfast opens its own connections: their parameters, and the settings of their session.
 
 Behind a pooler in transaction mode a connection has no session of its own: the next client of the server process would
 inherit its settings, and its own next statement could run in another process. Such a connection is detected by
 `pg_backend_pid()`, which differs from the process id that the pooler reported when it accepted the connection. Then
 every transaction applies the settings itself (`begin`), no statement is prepared by name, and LISTEN is not used.
-
-A Postgres process that is suspended keeps its sockets open, and its kernel acknowledges every packet: there is no
-error, and no timeout of the server or of TCP applies. So a connection limits how long it waits for a response.
-
-After a restart of the server every connection of a pool is dead, and each would fail the call that uses it. The server
-sends a message before it closes a connection, so polling the socket detects this without a round trip.
 """
 
 from __future__ import annotations
 
-import os
-import select
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from time import monotonic
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from holdfast.domain.errors import ConfigurationError
-from holdfast.drivers.prepared import PreparedStatements
-from holdfast.drivers.sessions import RUN, Session, calls
-
-T = TypeVar("T")
+from holdfast.drivers.sessions import Session, calls
 
 ENCODING = "UTF8"
 
@@ -44,150 +30,18 @@ KEEPALIVE: Mapping[str, Any] = {
 
 # Errors of the connection or the server, not of the caller.
 REFUSED = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
+# How many connections that the server has closed are taken from a pool before one is used unchecked.
 STALE_CHECKS = 5
 
 # A task may compute for any length of time between two statements.
-_BEGIN_FOR_TASK = (
+BEGIN_FOR_TASK = (
     b"begin isolation level read committed read write not deferrable; "
     b"set local idle_in_transaction_session_timeout = 0; select pg_catalog.pg_backend_pid()"
 )
 
 
-class ReadTimeout(psycopg.OperationalError):
-    """The server did not respond in time. Whether the statement was executed is unknown; the connection is closed."""
-
-
-def bounded(waits: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
-    """Add a time limit to psycopg's waits. Each returns several times a second, with 0 if nothing can be read."""
-    ends_at = monotonic() + seconds
-    try:
-        wanted = next(waits)
-        while True:
-            ready = yield wanted
-            if not ready and monotonic() >= ends_at:
-                raise ReadTimeout(f"Postgres did not respond within {seconds:g} s")
-            wanted = waits.send(ready)
-    except StopIteration as done:
-        answered: T = done.value
-        return answered
-
-
-class OwnConnection(psycopg.Connection[Any]):
-    """A connection that Holdfast opens, in autocommit mode. Behind a pooler, `begin` starts its transactions.
-
-    Otherwise it has a session of its own, in which it may prepare statements.
-    """
-
-    session: Session | None = None
-    begin: bytes | None = None
-    prepared: PreparedStatements | None = None
-
-    @classmethod
-    def connect(  # type: ignore[override]
-        cls, url: str, *, session: Session, pooler: str = "auto", **arguments: Any
-    ) -> Self:
-        connection = super().connect(url, **_arguments(session, arguments))
-        try:
-            connection.session = session
-            _check_encoding(connection)
-            row = connection.execute(_setting_up(connection, session, pooler)).fetchone()
-            connection.begin = _adopt(connection, session, pooler, row)
-            connection.prepared = _preparing(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    @classmethod
-    def begin_for_task(cls, url: str) -> Self:
-        """Open a connection in a transaction that belongs to a task.
-
-        The role's settings are kept, because the task's own statements may rely on them. Only the isolation level is
-        set, because the run will be settled in this transaction.
-        """
-        connection = super().connect(url, **_arguments(RUN, {}))
-        try:
-            _check_encoding(connection)
-            cursor = connection.execute(_BEGIN_FOR_TASK, prepare=False)
-            while cursor.nextset():
-                pass
-            if cursor.fetchone() != (connection.info.backend_pid,):
-                connection.prepare_threshold = None
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    @property
-    def pooled(self) -> bool:
-        return self.begin is not None
-
-    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.session is None or self.session.read_timeout is None:
-            return super().wait(gen, *args, **kwargs)
-        try:
-            return super().wait(bounded(gen, self.session.read_timeout), *args, **kwargs)
-        except ReadTimeout:
-            self.close()
-            raise
-
-    def is_stale(self) -> bool:
-        """Whether the server has closed this connection while it was idle. Costs no round trip unless it looks so."""
-        try:
-            if _has_something_to_read(self.fileno()):
-                self.execute("")
-        except (psycopg.Error, OSError):
-            return True
-        return False
-
-
-class AsyncOwnConnection(psycopg.AsyncConnection[Any]):
-    """The asynchronous version of OwnConnection."""
-
-    session: Session | None = None
-    begin: bytes | None = None
-    prepared: PreparedStatements | None = None
-
-    @classmethod
-    async def connect(  # type: ignore[override]
-        cls, url: str, *, session: Session, pooler: str = "auto", **arguments: Any
-    ) -> Self:
-        connection = await super().connect(url, **_arguments(session, arguments))
-        try:
-            connection.session = session
-            _check_encoding(connection)
-            cursor = await connection.execute(_setting_up(connection, session, pooler))
-            connection.begin = _adopt(connection, session, pooler, await cursor.fetchone())
-            connection.prepared = _preparing(connection)
-        except BaseException:
-            await connection.close()
-            raise
-        return connection
-
-    @property
-    def pooled(self) -> bool:
-        return self.begin is not None
-
-    async def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.session is None or self.session.read_timeout is None:
-            return await super().wait(gen, *args, **kwargs)
-        try:
-            return await super().wait(bounded(gen, self.session.read_timeout), *args, **kwargs)
-        except ReadTimeout:
-            await self.close()
-            raise
-
-    async def is_stale(self) -> bool:
-        """Whether the server has closed this connection while it was idle. Costs no round trip unless it looks so."""
-        try:
-            if _has_something_to_read(self.fileno()):
-                await self.execute("")
-        except (psycopg.Error, OSError):
-            return True
-        return False
-
-
-def _arguments(session: Session, given: Mapping[str, Any]) -> dict[str, Any]:
+def connection_arguments(session: Session, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a connection with this session; those that are given take precedence."""
     return {
         **KEEPALIVE,
         "autocommit": True,
@@ -197,7 +51,7 @@ def _arguments(session: Session, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check_encoding(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+def check_encoding(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
     """Raise unless the encoding of the database can store all characters."""
     found = connection.info.parameter_status("server_encoding")
     if found is not None and found != ENCODING:
@@ -207,7 +61,7 @@ def _check_encoding(connection: psycopg.Connection[Any] | psycopg.AsyncConnectio
         )
 
 
-def _setting_up(
+def setting_up(
     connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], session: Session, pooler: str
 ) -> bytes:
     """One statement that returns the server's process id and applies the settings; behind a pooler, only to itself."""
@@ -219,7 +73,7 @@ def _setting_up(
     return f"select pg_catalog.pg_backend_pid(), {settings}".encode()
 
 
-def _adopt(
+def adopt(
     connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
     session: Session,
     pooler: str,
@@ -232,57 +86,3 @@ def _adopt(
     if pooler != "prepared":
         connection.prepare_threshold = None
     return session.begin(connection.info.server_version)
-
-
-def _preparing(connection: OwnConnection | AsyncOwnConnection) -> PreparedStatements | None:
-    return None if connection.pooled or connection.prepare_threshold is None else PreparedStatements(connection)
-
-
-def _has_something_to_read(descriptor: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
-
-
-class OwnPool(ConnectionPool[OwnConnection]):
-    """A pool that only the process that opened it can close. In a fork of that process, closing does nothing."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._opened_by = os.getpid()
-        super().__init__(*args, **kwargs)
-
-    def close(self, timeout: float = 5.0) -> None:
-        if self._opened_by == os.getpid():
-            super().close(timeout)
-
-    def __del__(self) -> None:
-        if self._opened_by == os.getpid():
-            super().__del__()
-
-
-@contextmanager
-def fresh(pool: ConnectionPool[OwnConnection]) -> Iterator[OwnConnection]:
-    """Take a connection. If the server has closed it, discard all idle connections and open a new one."""
-    for left in reversed(range(STALE_CHECKS)):
-        # Not as a context manager: it would commit, which costs time, and our drivers end what they begin.
-        connection = pool.getconn()
-        try:
-            if not (left and connection.is_stale()):
-                yield connection
-                return
-            connection.close()
-        finally:
-            pool.putconn(connection)
-        pool.drain()
-
-
-@asynccontextmanager
-async def fresh_async(pool: AsyncConnectionPool[AsyncOwnConnection]) -> AsyncIterator[AsyncOwnConnection]:
-    """The asynchronous version of `fresh`."""
-    for left in reversed(range(STALE_CHECKS)):
-        async with pool.connection() as connection:
-            if not (left and await connection.is_stale()):
-                yield connection
-                return
-            await connection.close()
-        await pool.drain()

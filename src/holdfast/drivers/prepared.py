@@ -7,8 +7,7 @@ of our connections executes often is therefore prepared once; from then on only 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
-from types import NoneType
+from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
 import psycopg
@@ -23,32 +22,37 @@ from holdfast.sql.statement import Rows, Statement
 USES, MOST = 5, 100
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
-_INT8, _FLOAT8, _BOOL, _UNKNOWN = 20, 701, 16, 0
-
-
-class Unsuitable(Exception):
-    """A value that a cursor has to adapt or to reject."""
-
-
-def _text(value: str) -> bytes:
-    if "\0" in value:
-        raise Unsuitable
-    return value.encode()
-
-
-_ENCODE: dict[type, Callable[[Any], bytes | None]] = {
-    str: _text,
-    int: lambda value: b"%d" % value,
-    bool: lambda value: b"t" if value else b"f",
-    float: lambda value: repr(value).encode(),
-    NoneType: lambda value: None,
-}
-_TYPES = {int: _INT8, float: _FLOAT8, bool: _BOOL}
+# The types of parameters whose type the server should not infer.
+_TYPES = {int: 20, float: 701, bool: 16}
+_UNKNOWN = 0
 
 
 class Prepared(NamedTuple):
+    """A statement that the server has under a name."""
+
     name: bytes
     parameters: tuple[str, ...]
+
+    def encoded(self, params: Mapping[str, object]) -> list[bytes | None] | None:
+        """Return the values in text form; None if a cursor has to adapt or to reject one of them."""
+        values: list[bytes | None] = []
+        for name in self.parameters:
+            value = params[name]
+            if value.__class__ is str:
+                if "\0" in value:
+                    return None
+                values.append(value.encode())
+            elif value is None:
+                values.append(None)
+            elif value is True or value is False:
+                values.append(b"t" if value else b"f")
+            elif value.__class__ is int:
+                values.append(b"%d" % value)
+            elif value.__class__ is float:
+                values.append(repr(value).encode())
+            else:
+                return None
+        return values
 
 
 class PreparedStatements:
@@ -57,36 +61,21 @@ class PreparedStatements:
     def __init__(self, connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
         self._pgconn = connection.pgconn
         self._transformer = Transformer(connection)
-        self._uses: dict[str, int] = {}
-        self._known: dict[str, Prepared] = {}
         self._named = 0
+        self.known: dict[str, Prepared] = {}
+        self.uses: dict[str, int] = {}
+        """How often statements were executed that are not prepared."""
         self.wanted: list[Statement[Any]] = []
-
-    def execute(self, statement: Statement[Any]) -> Generator[Any, Any, Rows] | None:
-        """Return what the connection has to wait for; None if the statement needs a cursor."""
-        known = self._known.get(statement.sql)
-        if known is None:
-            self._count(statement)
-            return None
-        params = statement.params
-        try:
-            values = [_ENCODE[(value := params[name]).__class__](value) for name in known.parameters]
-        except (KeyError, Unsuitable):
-            return None
-        return self._execute(known.name, values)
+        """Statements that were executed `USES` times, to be prepared as soon as no transaction is open."""
 
     def forget(self) -> None:
         """Prepare all statements anew: the server no longer has them. psycopg deallocates all after a rollback."""
-        self._known.clear()
-        self._uses.clear()
+        self.known.clear()
+        self.uses.clear()
         self.wanted.clear()
 
-    def _count(self, statement: Statement[Any]) -> None:
-        uses = self._uses[statement.sql] = self._uses.get(statement.sql, 0) + 1
-        if uses == USES and len(self._known) + len(self.wanted) < MOST:
-            self.wanted.append(statement)
-
-    def _execute(self, name: bytes, values: list[bytes | None]) -> Generator[Any, Any, Rows]:
+    def execute(self, name: bytes, values: list[bytes | None]) -> Generator[Any, Any, Rows]:
+        """Execute a statement by name; the connection has to wait for this."""
         self._pgconn.send_query_prepared(name, values)
         try:
             result = yield from self._result()
@@ -102,6 +91,8 @@ class PreparedStatements:
         """Prepare statements that were used often. Only while no transaction is open: an error would abort it."""
         while self.wanted:
             statement = self.wanted.pop()
+            if len(self.known) == MOST:
+                continue
             names: dict[str, int] = {}
 
             def numbered(found: re.Match[str], names: dict[str, int] = names) -> str:
@@ -116,7 +107,7 @@ class PreparedStatements:
                 yield from self._result()
             except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError):
                 continue  # the server cannot tell the types of its parameters: a cursor executes it
-            self._known[statement.sql] = Prepared(name, tuple(names))
+            self.known[statement.sql] = Prepared(name, tuple(names))
 
     def _result(self) -> Generator[Any, Any, Any]:
         [result] = yield from generators.execute(self._pgconn)

@@ -1,19 +1,40 @@
-"""Operations on a psycopg connection."""
+"""Operations on a psycopg connection, and Holdfast's own connections: with a read timeout, and taken from pools.
+
+A Postgres process that is suspended keeps its sockets open, and its kernel acknowledges every packet: there is no
+error, and no timeout of the server or of TCP applies. So a connection limits how long it waits for a response.
+
+After a restart of the server every connection of a pool is dead, and each would fail the call that uses it. The server
+sends a message before it closes a connection, so polling the socket detects this without a round trip.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, TypeVar
+from functools import partial
+from time import monotonic
+from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
+from psycopg_pool import ConnectionPool
 
-from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.connections import (
+    BEGIN_FOR_TASK,
+    STALE_CHECKS,
+    adopt,
+    check_encoding,
+    connection_arguments,
+    setting_up,
+)
 from holdfast.drivers.drive import drive
+from holdfast.drivers.prepared import USES, PreparedStatements
+from holdfast.drivers.sessions import RUN, Session
 from holdfast.sql.statement import Op, Row, Rows, Statement
 
 T = TypeVar("T")
@@ -39,22 +60,149 @@ def fetch(connection: psycopg.Connection[Any], statement: Statement[Any]) -> Row
         return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else ()
 
 
-def fetch_by_name(connection: psycopg.Connection[Any], statement: Statement[Any]) -> Rows:
-    """Execute a statement by name if the connection has prepared it, and otherwise with a cursor."""
-    if isinstance(connection, OwnConnection) and connection.prepared is not None:
-        waits = connection.prepared.execute(statement)
-        if waits is not None:
-            with connection.lock:
-                rows: Rows = connection.wait(waits)
-                return rows
-    return fetch(connection, statement)
+class ReadTimeout(psycopg.OperationalError):
+    """The server did not respond in time. Whether the statement was executed is unknown; the connection is closed."""
 
 
-def prepare(connection: psycopg.Connection[Any]) -> None:
-    """Prepare the statements that this connection, which has no open transaction, has executed often."""
-    if isinstance(connection, OwnConnection) and connection.prepared is not None and connection.prepared.wanted:
-        with connection.lock:
-            connection.wait(connection.prepared.prepare_wanted())
+def bounded(waits: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
+    """Add a time limit to psycopg's waits. Each returns several times a second, with 0 if nothing can be read."""
+    ends_at = monotonic() + seconds
+    try:
+        wanted = next(waits)
+        while True:
+            ready = yield wanted
+            if not ready and monotonic() >= ends_at:
+                raise ReadTimeout(f"Postgres did not respond within {seconds:g} s")
+            wanted = waits.send(ready)
+    except StopIteration as done:
+        answered: T = done.value
+        return answered
+
+
+class OwnConnection(psycopg.Connection[Any]):
+    """A connection that Holdfast opens, in autocommit mode. Behind a pooler, `begin` starts its transactions.
+
+    Otherwise it has a session of its own, in which it may prepare statements.
+    """
+
+    session: Session | None = None
+    begin: bytes | None = None
+    prepared: PreparedStatements | None = None
+
+    @classmethod
+    def connect(  # type: ignore[override]
+        cls, url: str, *, session: Session, pooler: str = "auto", **arguments: Any
+    ) -> Self:
+        connection = super().connect(url, **connection_arguments(session, arguments))
+        try:
+            connection.session = session
+            check_encoding(connection)
+            row = connection.execute(setting_up(connection, session, pooler)).fetchone()
+            connection.begin = adopt(connection, session, pooler, row)
+            if not connection.pooled and connection.prepare_threshold is not None:
+                connection.prepared = PreparedStatements(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @classmethod
+    def begin_for_task(cls, url: str) -> Self:
+        """Open a connection in a transaction that belongs to a task.
+
+        The role's settings are kept, because the task's own statements may rely on them. Only the isolation level is
+        set, because the run will be settled in this transaction.
+        """
+        connection = super().connect(url, **connection_arguments(RUN, {}))
+        try:
+            check_encoding(connection)
+            cursor = connection.execute(BEGIN_FOR_TASK, prepare=False)
+            while cursor.nextset():
+                pass
+            if cursor.fetchone() != (connection.info.backend_pid,):
+                connection.prepare_threshold = None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def pooled(self) -> bool:
+        return self.begin is not None
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.session is None or self.session.read_timeout is None:
+            return super().wait(gen, *args, **kwargs)
+        try:
+            return super().wait(bounded(gen, self.session.read_timeout), *args, **kwargs)
+        except ReadTimeout:
+            self.close()
+            raise
+
+    def fetch(self, statement: Statement[Any]) -> Rows:
+        """Execute a statement, by name if it has been prepared, and return its rows."""
+        prepared = self.prepared
+        if prepared is not None:
+            known = prepared.known.get(statement.sql)
+            if known is not None:
+                values = known.encoded(statement.params)
+                if values is not None:
+                    with self.lock:
+                        rows: Rows = self.wait(prepared.execute(known.name, values))
+                        return rows
+            else:
+                uses = prepared.uses[statement.sql] = prepared.uses.get(statement.sql, 0) + 1
+                if uses == USES:
+                    prepared.wanted.append(statement)
+        return fetch(self, statement)
+
+    def prepare_wanted(self, prepared: PreparedStatements) -> None:
+        """Prepare the statements that were executed often. Only while no transaction is open."""
+        with self.lock:
+            self.wait(prepared.prepare_wanted())
+
+    def is_stale(self) -> bool:
+        """Whether the server has closed this connection while it was idle. Costs no round trip unless it looks so."""
+        try:
+            poll = select.poll()
+            poll.register(self.fileno(), select.POLLIN)
+            if poll.poll(0):
+                self.execute("")
+        except (psycopg.Error, OSError):
+            return True
+        return False
+
+
+class OwnPool(ConnectionPool[OwnConnection]):
+    """A pool that only the process that opened it can close. In a fork of that process, closing does nothing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._opened_by = os.getpid()
+        super().__init__(*args, **kwargs)
+
+    def close(self, timeout: float = 5.0) -> None:
+        if self._opened_by == os.getpid():
+            super().close(timeout)
+
+    def __del__(self) -> None:
+        if self._opened_by == os.getpid():
+            super().__del__()
+
+
+@contextmanager
+def fresh(pool: ConnectionPool[OwnConnection]) -> Iterator[OwnConnection]:
+    """Take a connection. If the server has closed it, discard all idle connections and open a new one."""
+    for left in reversed(range(STALE_CHECKS)):
+        # Not as a context manager: it would commit, which costs time, and our drivers end what they begin.
+        connection = pool.getconn()
+        try:
+            if not (left and connection.is_stale()):
+                yield connection
+                return
+            connection.close()
+        finally:
+            pool.putconn(connection)
+        pool.drain()
 
 
 def is_idle(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
@@ -100,12 +248,15 @@ def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) 
     Each statement commits by itself, up to the first that is marked `together`: that one and the rest share a
     transaction. Behind a pooler, every transaction applies our session settings, and nothing is pipelined.
     """
-    pooled = isinstance(connection, OwnConnection) and connection.begin is not None
+    own = connection if isinstance(connection, OwnConnection) else None
+    pooled = own is not None and own.begin is not None
+    fetch_rows = own.fetch if own is not None else partial(fetch, connection)
     sent: list[tuple[psycopg.Cursor[Row], list[Row]]] = []
     for left in reversed(range(TRIES)):
         try:
             with ExitStack() as stack:
-                prepare(connection)
+                if own is not None and own.prepared is not None and own.prepared.wanted:
+                    own.prepare_wanted(own.prepared)
                 sent.clear()
 
                 def execute(statement: Statement[Any]) -> Rows:
@@ -116,9 +267,9 @@ def transact(connection: psycopg.Connection[Any], make_op: Callable[[], Op[T]]) 
                             stack.enter_context(transaction(connection))
                         elif pooled:
                             with transaction(connection):
-                                return fetch_by_name(connection, statement)
+                                return fetch_rows(statement)
                     if not connection.pgconn.pipeline_status:
-                        return fetch_by_name(connection, statement)
+                        return fetch_rows(statement)
                     later: list[Row] = []
                     asked = connection.cursor(row_factory=tuple_row)
                     sent.append((asked.execute(statement.sql, statement.params), later))

@@ -1,19 +1,24 @@
-"""Operations on an asynchronous psycopg connection."""
+"""The asynchronous version of `drivers.psycopg`."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import select
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg.rows import tuple_row
+from psycopg_pool import AsyncConnectionPool
 
-from holdfast.drivers.connections import AsyncOwnConnection
+from holdfast.drivers.connections import STALE_CHECKS, adopt, check_encoding, connection_arguments, setting_up
 from holdfast.drivers.drive import drive_async
-from holdfast.drivers.psycopg import PIPELINES, RACES, TRANSIENT, TRIES, is_idle
+from holdfast.drivers.prepared import USES, PreparedStatements
+from holdfast.drivers.psycopg import PIPELINES, RACES, TRANSIENT, TRIES, ReadTimeout, bounded, is_idle
+from holdfast.drivers.sessions import Session
 from holdfast.sql.statement import Op, Row, Rows, Statement
 
 T = TypeVar("T")
@@ -26,22 +31,87 @@ async def fetch(connection: psycopg.AsyncConnection[Any], statement: Statement[A
         return await cursor.fetchall() if cursor.description else ()
 
 
-async def fetch_by_name(connection: psycopg.AsyncConnection[Any], statement: Statement[Any]) -> Rows:
-    """Execute a statement by name if the connection has prepared it, and otherwise with a cursor."""
-    if isinstance(connection, AsyncOwnConnection) and connection.prepared is not None:
-        waits = connection.prepared.execute(statement)
-        if waits is not None:
-            async with connection.lock:
-                rows: Rows = await connection.wait(waits)
-                return rows
-    return await fetch(connection, statement)
+class AsyncOwnConnection(psycopg.AsyncConnection[Any]):
+    """The asynchronous version of OwnConnection."""
+
+    session: Session | None = None
+    begin: bytes | None = None
+    prepared: PreparedStatements | None = None
+
+    @classmethod
+    async def connect(  # type: ignore[override]
+        cls, url: str, *, session: Session, pooler: str = "auto", **arguments: Any
+    ) -> Self:
+        connection = await super().connect(url, **connection_arguments(session, arguments))
+        try:
+            connection.session = session
+            check_encoding(connection)
+            cursor = await connection.execute(setting_up(connection, session, pooler))
+            connection.begin = adopt(connection, session, pooler, await cursor.fetchone())
+            if not connection.pooled and connection.prepare_threshold is not None:
+                connection.prepared = PreparedStatements(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    @property
+    def pooled(self) -> bool:
+        return self.begin is not None
+
+    async def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.session is None or self.session.read_timeout is None:
+            return await super().wait(gen, *args, **kwargs)
+        try:
+            return await super().wait(bounded(gen, self.session.read_timeout), *args, **kwargs)
+        except ReadTimeout:
+            await self.close()
+            raise
+
+    async def fetch(self, statement: Statement[Any]) -> Rows:
+        """Execute a statement, by name if it has been prepared, and return its rows."""
+        prepared = self.prepared
+        if prepared is not None:
+            known = prepared.known.get(statement.sql)
+            if known is not None:
+                values = known.encoded(statement.params)
+                if values is not None:
+                    async with self.lock:
+                        rows: Rows = await self.wait(prepared.execute(known.name, values))
+                        return rows
+            else:
+                uses = prepared.uses[statement.sql] = prepared.uses.get(statement.sql, 0) + 1
+                if uses == USES:
+                    prepared.wanted.append(statement)
+        return await fetch(self, statement)
+
+    async def prepare_wanted(self, prepared: PreparedStatements) -> None:
+        """Prepare the statements that were executed often. Only while no transaction is open."""
+        async with self.lock:
+            await self.wait(prepared.prepare_wanted())
+
+    async def is_stale(self) -> bool:
+        """Whether the server has closed this connection while it was idle. Costs no round trip unless it looks so."""
+        try:
+            poll = select.poll()
+            poll.register(self.fileno(), select.POLLIN)
+            if poll.poll(0):
+                await self.execute("")
+        except (psycopg.Error, OSError):
+            return True
+        return False
 
 
-async def prepare(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Prepare the statements that this connection, which has no open transaction, has executed often."""
-    if isinstance(connection, AsyncOwnConnection) and connection.prepared is not None and connection.prepared.wanted:
-        async with connection.lock:
-            await connection.wait(connection.prepared.prepare_wanted())
+@asynccontextmanager
+async def fresh_async(pool: AsyncConnectionPool[AsyncOwnConnection]) -> AsyncIterator[AsyncOwnConnection]:
+    """The asynchronous version of `fresh`."""
+    for left in reversed(range(STALE_CHECKS)):
+        async with pool.connection() as connection:
+            if not (left and await connection.is_stale()):
+                yield connection
+                return
+            await connection.close()
+        await pool.drain()
 
 
 async def run(connection: psycopg.AsyncConnection[Any], op: Op[T]) -> T:
@@ -87,12 +157,15 @@ async def transact(
     nothing is pipelined. A lock timeout is raised instead of retried unless `again_if_locked` is set.
     """
     transient = TRANSIENT if again_if_locked else RACES
-    pooled = isinstance(connection, AsyncOwnConnection) and connection.begin is not None
+    own = connection if isinstance(connection, AsyncOwnConnection) else None
+    pooled = own is not None and own.begin is not None
+    fetch_rows = own.fetch if own is not None else partial(fetch, connection)
     sent: list[tuple[psycopg.AsyncCursor[Row], list[Row]]] = []
     for left in reversed(range(TRIES)):
         try:
             async with AsyncExitStack() as stack:
-                await prepare(connection)
+                if own is not None and own.prepared is not None and own.prepared.wanted:
+                    await own.prepare_wanted(own.prepared)
                 sent.clear()
 
                 async def execute(statement: Statement[Any]) -> Rows:
@@ -103,9 +176,9 @@ async def transact(
                             await stack.enter_async_context(transaction(connection))
                         elif pooled:
                             async with transaction(connection):
-                                return await fetch_by_name(connection, statement)
+                                return await fetch_rows(statement)
                     if not connection.pgconn.pipeline_status:
-                        return await fetch_by_name(connection, statement)
+                        return await fetch_rows(statement)
                     later: list[Row] = []
                     asked = connection.cursor(row_factory=tuple_row)
                     sent.append((await asked.execute(statement.sql, statement.params), later))

@@ -15,7 +15,7 @@ from holdfast.http.principals import ANYONE, Principal
 from holdfast.http.service import Service
 from holdfast.runtime.settings import Settings
 from holdfast.verbs.caller import Caller
-from holdfast.verbs.preparation import Submitter
+from holdfast.verbs.options import Submitter
 
 MOST_PARAMETERS = 50
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")

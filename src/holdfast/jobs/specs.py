@@ -15,7 +15,8 @@ from holdfast.domain.ids import parse_id
 from holdfast.domain.times import is_duration
 from holdfast.domain.values import Dependency, NewRun
 from holdfast.runtime.settings import Settings
-from holdfast.verbs.preparation import awaited, prepare
+from holdfast.verbs.options import awaited
+from holdfast.verbs.submissions import prepare
 
 OPTIONS = ("queue", "priority", "run_after", "tags")
 FIELDS = ("entrypoint", "kwargs", "key", "depends_on", "critical", "max_retries", "timeout", *OPTIONS)

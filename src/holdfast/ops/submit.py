@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NoReturn, Protocol
 
@@ -49,9 +50,10 @@ def submit_one(head: NewRun, payload: Payload, *, ring: bool = False, again: boo
     """
     if head.key is not None or head.dedupe != "off" or not submissions.is_plain(head):
         return (yield from submit(replace(head.with_payload(payload), ring=ring)))
-    made = yield from submissions.insert_one(head, payload, ring=ring, again=again)
+    statement = submissions.insert_one(head, payload, ring=ring, again=again)
+    made = statement.decode((yield statement))
     if made.created_at is not None:
-        return Submitted(_fresh(head, made).alike(payload), True, made.rung)
+        return Submitted(_fresh(head, made, payload), True, made.rung)
     return Submitted((yield from _existing(payload.id)), False)
 
 
@@ -206,23 +208,35 @@ def _missing(run_id: str) -> NoReturn:
     raise RunNotFound(f"run {run_id} has been pruned, but its idempotency key is still stored; use a new key")
 
 
-def _fresh(new: NewRun, made: submissions.Made) -> RunRecord:
+@lru_cache(maxsize=1000)
+def _max_attempts(policy: str | None) -> int:
+    """How many attempts a run with this policy may have."""
+    return int(orjson.loads(policy).get("max_attempts", 3)) if policy else 3
+
+
+def _fresh(new: NewRun, made: submissions.Made, payload: Payload | None = None) -> RunRecord:
+    """The record of a run that was just created, with another payload if one is given."""
     created_at, run_after = made.created_at, made.run_after
     assert created_at is not None  # noqa: S101 - only called for created runs
-    policy: dict[str, Any] = orjson.loads(new.policy) if new.policy else {}
+    reason = None
+    if new.depends_on:
+        reason = ReasonCode.DEPENDENCIES
+    elif run_after and run_after > created_at:
+        reason = ReasonCode.SCHEDULED
+    id_, parameters, payload_hash = payload or (new.id, new.parameters, new.payload_hash)
     return RunRecord(
-        id=new.id,
+        id=id_,
         task=new.task,
         status=Status.PENDING,
-        parameters=orjson.loads(new.parameters),
-        payload_hash=new.payload_hash,
+        parameters=orjson.loads(parameters),
+        payload_hash=payload_hash,
         queue=new.queue,
         priority=new.priority,
         created_at=created_at,
         run_after=run_after,
         due_at=run_after or created_at,
-        max_attempts=policy.get("max_attempts", 3),
-        reason=_waits_for(new, created_at, run_after),
+        max_attempts=_max_attempts(new.policy),
+        reason=reason,
         job_id=new.job_id,
         parent_id=new.parent_id,
         child_key=new.child_key,
@@ -235,9 +249,3 @@ def _fresh(new: NewRun, made: submissions.Made) -> RunRecord:
 def as_submitted(new: NewRun, run: RunRecord) -> RunRecord:
     """Return an existing run as this request would have created it: what the caller sent, and the id of the run."""
     return _fresh(new, submissions.Made(run.created_at, None, None))._replace(id=run.id)
-
-
-def _waits_for(new: NewRun, created_at: datetime, run_after: datetime | None) -> str | None:
-    if new.depends_on:
-        return ReasonCode.DEPENDENCIES
-    return ReasonCode.SCHEDULED if run_after and run_after > created_at else None

@@ -33,28 +33,29 @@ class PerProcess(Generic[T]):
     def __init__(self, open_one: Callable[[], T]) -> None:
         self._open_one = open_one
         self._inherited: list[T] = []
-        self._current = open_one()
-        self._pid = os.getpid()
+        self.current = open_one()
+        """The resource of process `pid`."""
+        self.pid = os.getpid()
 
     def get(self) -> T:
         """Return this process's resource; open it if there is none."""
-        if self._pid != os.getpid():
+        if self.pid != os.getpid():
             self._open()
-        return self._current
+        return self.current
 
     def opened(self) -> T | None:
         """Return this process's resource if it has opened one."""
-        return self._current if self._pid == os.getpid() else None
+        return self.current if self.pid == os.getpid() else None
 
     def _open(self) -> None:
         with _opening:
-            if self._pid == os.getpid():
+            if self.pid == os.getpid():
                 return
             opened = self._open_one()
             # Deleting the parent's resource could close it.
-            self._inherited.append(self._current)
-            self._current = opened
-            self._pid = os.getpid()
+            self._inherited.append(self.current)
+            self.current = opened
+            self.pid = os.getpid()
 
 
 def require_process(pid: int, what: str, advice: str) -> None:

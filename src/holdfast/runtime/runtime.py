@@ -18,8 +18,8 @@ from holdfast.domain.tasks import load_modules
 from holdfast.domain.values import StoredResult
 from holdfast.doorbells.bell import BackgroundBell, Bell, CoalescingBell, open_bell
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import OwnConnection
 from holdfast.drivers.faults import TAKES_NO_WRITES, Fault, fault_of, is_lost, is_read_only
+from holdfast.drivers.psycopg import OwnConnection
 from holdfast.results import ResultStore, open_store
 from holdfast.runtime.database_urls import quotable, why_unusable
 from holdfast.runtime.settings import Settings, load, masked

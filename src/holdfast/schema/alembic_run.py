@@ -30,7 +30,7 @@ from sqlalchemy.pool import NullPool
 
 from holdfast.domain.errors import UpgradeBlocked
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.psycopg import OwnConnection
 from holdfast.schema import migrate
 from holdfast.schema.migrate import Migration
 

@@ -15,7 +15,7 @@ import psycopg
 
 from holdfast.domain.errors import SchemaMismatch
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.psycopg import OwnConnection
 from holdfast.schema import migrate
 from holdfast.schema.text import canonical
 

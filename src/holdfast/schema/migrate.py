@@ -20,7 +20,7 @@ import psycopg
 
 from holdfast.domain.errors import SchemaMismatch
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.psycopg import OwnConnection
 
 
 class Migration(NamedTuple):

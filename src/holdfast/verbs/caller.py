@@ -5,14 +5,15 @@ from __future__ import annotations
 import getpass
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.domain.context import RunContext, find_run
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import new_id
 from holdfast.domain.values import AttemptRef, KnownAs
 from holdfast.runtime.settings import Settings
-from holdfast.verbs.preparation import ANONYMOUS, Submitter
+from holdfast.verbs.options import ANONYMOUS, Submitter, Template
 
 
 def person() -> str:
@@ -29,6 +30,8 @@ class Caller:
 
     settings: Settings
     submitter: Submitter = ANONYMOUS
+    templates: dict[Any, Template] = field(default_factory=dict, repr=False, compare=False)
+    """What runs without options have in common, by the task as it was given."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,7 @@
-"""Handles: what clients return for a run. A handle has the fields of the run, and makes calls about it."""
+"""Handles: what clients return for a run. A handle has the fields of the run, and makes calls about it.
+
+`blocking` and `awaiting` make the methods of clients from verbs; runs in their answers become handles.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from holdfast.documents.runs import run_document
+from holdfast.domain.records import Page
 from holdfast.domain.states import Status
-from holdfast.domain.values import RunRecord
+from holdfast.domain.values import RunRecord, Submitted
 from holdfast.verbs import history, outcomes, runs
 from holdfast.verbs.signatures import signed
 from holdfast.verbs.verb import Verb
@@ -184,3 +188,65 @@ class AsyncRun(RunFields):
     async def result(self) -> Any:
         """What the task returned. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
         return await self._client.result(self)
+
+
+# What signatures show for answers that are returned as handles.
+_RUNS = {"RunRecord": "Run", "Submitted": "Run", "list[Submitted]": "list[Run]", "Page[RunRecord]": "Page[Run]"}
+_ASYNC_RUNS = {answer: returned.replace("Run", "AsyncRun") for answer, returned in _RUNS.items()}
+
+
+def present(client: Any, answer: Any, handle: Callable[..., Any]) -> Any:
+    """The answer to a call, with handles for the runs in it."""
+    match answer:
+        case Submitted():
+            return handle(client, answer.run, answer.created)
+        case RunRecord():
+            return handle(client, answer)
+        case Page():
+            return Page((handle(client, record) for record in answer), answer.next_cursor)
+        case [Submitted(), *_]:
+            return [handle(client, one.run, one.created) for one in answer]
+        case _:
+            return answer
+
+
+@overload
+def blocking(verb: Verb[P, RunRecord]) -> Callable[Concatenate[Calls, P], Run]: ...
+@overload
+def blocking(verb: Verb[P, Submitted]) -> Callable[Concatenate[Calls, P], Run]: ...
+@overload
+def blocking(verb: Verb[P, list[Submitted]]) -> Callable[Concatenate[Calls, P], list[Run]]: ...
+@overload
+def blocking(verb: Verb[P, Page[RunRecord]]) -> Callable[Concatenate[Calls, P], Page[Run]]: ...
+@overload
+def blocking(verb: Verb[P, T]) -> Callable[Concatenate[Calls, P], T]: ...
+def blocking(verb: Verb[..., Any]) -> Callable[..., Any]:
+    """A method that makes a call and returns its answer, runs as handles."""
+
+    def method(self: Calls, /, *args: Any, **kwargs: Any) -> Any:
+        return present(self, self.execute(verb, args, kwargs), Run)
+
+    return signed(method, verb, _RUNS)
+
+
+@overload
+def awaiting(verb: Verb[P, RunRecord]) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, AsyncRun]]: ...
+@overload
+def awaiting(verb: Verb[P, Submitted]) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, AsyncRun]]: ...
+@overload
+def awaiting(
+    verb: Verb[P, list[Submitted]],
+) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, list[AsyncRun]]]: ...
+@overload
+def awaiting(
+    verb: Verb[P, Page[RunRecord]],
+) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, Page[AsyncRun]]]: ...
+@overload
+def awaiting(verb: Verb[P, T]) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, T]]: ...
+def awaiting(verb: Verb[..., Any]) -> Callable[..., Any]:
+    """The same, awaited."""
+
+    async def method(self: AsyncCalls, /, *args: Any, **kwargs: Any) -> Any:
+        return present(self, await self.execute(verb, args, kwargs), AsyncRun)
+
+    return signed(method, verb, _ASYNC_RUNS)

@@ -17,7 +17,7 @@ from holdfast.verbs.forms import Reply
 from holdfast.verbs.subjects import SUBJECTS
 
 if TYPE_CHECKING:
-    from holdfast.verbs.preparation import Submission
+    from holdfast.verbs.options import Submission
     from holdfast.verbs.verb import Verb
 
 

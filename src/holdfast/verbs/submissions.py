@@ -1,8 +1,8 @@
-"""Submitting runs: requests are prepared once, including ids, and performed until one attempt succeeds."""
+"""Submitting runs: requests are checked and prepared once, including ids, and performed until one attempt succeeds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
@@ -10,9 +10,12 @@ from typing import Any, Unpack
 from holdfast import ops
 from holdfast.documents import reading
 from holdfast.documents.runs import run_document
-from holdfast.domain.ids import new_ids
-from holdfast.domain.tasks import Task
+from holdfast.domain.canonical import canonicalize
+from holdfast.domain.errors import BadInput, BadParameters, NotCanonical, Problem
+from holdfast.domain.ids import new_id, new_ids
+from holdfast.domain.tasks import Task, registry
 from holdfast.domain.values import NewRun, Payload, Submitted
+from holdfast.runtime.settings import Settings
 from holdfast.sql.statement import Op
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import Form, Reply
@@ -32,7 +35,7 @@ from holdfast.verbs.openapi import (
     ref,
     says,
 )
-from holdfast.verbs.preparation import Batches, Submission, SubmitOptions, prepare, prepare_batches, prepare_one
+from holdfast.verbs.options import ANONYMOUS, Dedupe, Submission, SubmitOptions, Submitter, Template, head_of
 from holdfast.verbs.requests import many_of, submit_many_request, submit_request
 from holdfast.verbs.verb import Hints, Http, MakeOp, verb
 
@@ -44,7 +47,126 @@ KEY = in_header(
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 )
 EXAMPLE = {"model": "mock", "parameters": {"seconds": 0.1, "steps": 2}}
-DATABASE_PROBLEMS = problem("database-unreachable", "database-read-only", "database-busy", headers=RETRY_AFTER)
+PROBLEMS = {
+    400: UNREADABLE,
+    409: problem("key-reused"),
+    413: problem("body-too-large"),
+    415: problem("unsupported-media-type"),
+    503: problem("database-unreachable", "database-read-only", "database-busy", headers=RETRY_AFTER),
+}
+
+
+# Runs per statement: enough to be cheap, and few enough that most batches are prepared while another is written.
+BATCH = 250
+
+
+def prepare(
+    settings: Settings,
+    task: AnyTask,
+    parameters: Any = None,
+    *,
+    submitter: Submitter = ANONYMOUS,
+    id: str | None = None,  # noqa: A002
+    default_dedupe: Dedupe | None = None,
+    **options: Any,
+) -> NewRun:
+    """Check a request and return what to write. Raises BadInput with every problem it finds."""
+    found = registry.resolve(task)
+    head = head_of(settings, found, parameters, submitter, options, default_dedupe)
+    return head.with_payload(_payload(found, parameters, id or new_id()))
+
+
+def _template(caller: Caller, task: AnyTask, parameters: Any, options: Mapping[str, Any]) -> Template:
+    """What runs of a task with these options have in common; without options, it is made once for each caller."""
+    if options:
+        found = registry.resolve(task)
+        return Template(found, head_of(caller.settings, found, parameters, caller.submitter, options))
+    try:
+        known = caller.templates.get(task)
+    except TypeError:  # it has no hash, so it is not a task
+        known = None
+    if known is None or known.version != registry.version:
+        found = registry.resolve(task)
+        known = Template(found, head_of(caller.settings, found, None, caller.submitter, {}), registry.version)
+        for key, old in list(caller.templates.items()):
+            if old.version != known.version:
+                caller.templates.pop(key, None)
+        caller.templates[task] = known
+    return known
+
+
+def prepare_batches(
+    caller: Caller, task: AnyTask, many: Sequence[Any], options: Mapping[str, Any] | None = None
+) -> tuple[NewRun, Batches]:
+    """Check one or more requests that share their options: the first completely, the others' parameters in batches.
+
+    A batch is checked when it is iterated over.
+    """
+    found, head, _ = _template(caller, task, many[0], options or {})
+    return head, Batches(found, many, _payload(found, many[0], new_id()))
+
+
+class Batches:
+    """Batches of payloads of runs that share everything else; each is prepared while the one before is written.
+
+    Iterating again yields the same payloads.
+    """
+
+    def __init__(self, task: Task, many: Sequence[Any], first: Payload) -> None:
+        self._task = task
+        self._many = many
+        self._first = first
+        self._made: list[list[Payload]] = []
+
+    def __len__(self) -> int:
+        return len(range(0, len(self._many), BATCH))
+
+    def __iter__(self) -> Iterator[list[Payload]]:
+        for number in range(len(self)):
+            if number == len(self._made):
+                self._made.append(self._prepare(number))
+            yield self._made[number]
+
+    def _prepare(self, number: int) -> list[Payload]:
+        begun = [self._first] if number == 0 else []
+        asked = self._many[number * BATCH + len(begun) : (number + 1) * BATCH]
+        ids = new_ids(len(asked))
+        return begun + [_payload(self._task, one, id_) for one, id_ in zip(asked, ids, strict=True)]
+
+
+def _payload(task: Task, parameters: Any, id_: str) -> Payload:
+    if parameters is None:
+        parameters = {}
+    elif parameters.__class__ is not dict and not isinstance(parameters, Mapping):
+        raise BadInput("/parameters: must be an object", [Problem("/parameters", "must be an object")])
+    try:
+        text, payload_hash = canonicalize(parameters, task.ignore_in_hash)
+    except NotCanonical:
+        parameters = _encoded(task, parameters)
+        text, payload_hash = canonicalize(parameters, task.ignore_in_hash)
+    try:
+        task.parameters.fit(text)
+    except ValueError:
+        _check_parameters(task, parameters, text)
+    return Payload(id_, text, payload_hash)
+
+
+def _encoded(task: Task, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        return task.encode(parameters)
+    except BadParameters as error:
+        raise _of_the_request(error) from None
+
+
+def _check_parameters(task: Task, parameters: Mapping[str, Any], text: str) -> None:
+    try:
+        task.check(parameters, text)
+    except BadParameters as error:
+        raise _of_the_request(error) from None
+
+
+def _of_the_request(error: BadParameters) -> BadParameters:
+    return BadParameters(str(error), [Problem("/parameters" + p.pointer, p.detail) for p in error.problems])
 
 
 @dataclass(slots=True)
@@ -105,7 +227,7 @@ def alike(
     """Submit runs of one task that share their options."""
     if not many:
         return partial(ops.submit_many, ())
-    head, batches = prepare_batches(caller.settings, task, many, submitter=caller.submitter, **options)
+    head, batches = prepare_batches(caller, task, many, options)
     if head.key is None and head.dedupe == "off" and not head.depends_on:
         return SubmittingMany(head, batches)
     return partial(ops.submit_many, [head.with_payload(payload) for batch in batches for payload in batch])
@@ -158,12 +280,8 @@ def _read_submitted_many(reply: Reply) -> list[Submitted]:
                     },
                     links=RUN_LINKS,
                 ),
-                400: UNREADABLE,
-                409: problem("key-reused"),
-                413: problem("body-too-large"),
-                415: problem("unsupported-media-type"),
                 422: problem("bad-input", "unknown-model", "bad-parameters", "refused-value"),
-                503: DATABASE_PROBLEMS,
+                **PROBLEMS,
             },
         ),
         Form(lambda answer: run_document(answer.run), _read_submitted),
@@ -178,7 +296,8 @@ def submit(
     **options: Unpack[SubmitOptions],
 ) -> MakeOp[Submitted]:
     """Create a run, or find the one that the same key or payload created."""
-    return Submitting(*prepare_one(caller.settings, task, parameters, submitter=caller.submitter, **options))
+    found, head, _ = _template(caller, task, parameters, options)
+    return Submitting(head, _payload(found, parameters, new_id()))
 
 
 @verb(
@@ -207,14 +326,8 @@ def submit(
                 status: says(about, listed(record("One answer.", {"created": {"type": "boolean"}, "run": RUN})))
                 for status, about in ((201, "At least one run was created."), (200, "All of them already existed."))
             }
-            | {
-                400: UNREADABLE,
-                409: problem("key-reused"),
-                413: problem("body-too-large"),
-                415: problem("unsupported-media-type"),
-                422: problem("bad-input", "refused-value"),
-                503: DATABASE_PROBLEMS,
-            },
+            | {422: problem("bad-input", "refused-value")}
+            | PROBLEMS,
         ),
         Form(lambda answers: answers, _read_submitted_many),
         request=submit_many_request,

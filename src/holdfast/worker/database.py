@@ -14,8 +14,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from holdfast.drivers import psycopg_async, sessions
-from holdfast.drivers.connections import AsyncOwnConnection
 from holdfast.drivers.faults import TAKES_NO_WRITES, Fault, fault_of, is_read_only
+from holdfast.drivers.psycopg_async import AsyncOwnConnection
 from holdfast.sql.statement import Op
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from typing import Any
 import psycopg
 
 from holdfast.domain.errors import ConfigurationError, HoldfastError
-from holdfast.drivers.connections import OwnConnection
 from holdfast.drivers.faults import TAKES_NO_WRITES
+from holdfast.drivers.psycopg import OwnConnection
 from holdfast.drivers.sessions import Session
 from holdfast.worker.figures import Family, Figures
 from holdfast.worker.supervisor import Worker

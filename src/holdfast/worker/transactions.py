@@ -19,7 +19,7 @@ from holdfast.domain.states import Status
 from holdfast.domain.values import Settlement
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.psycopg import OwnConnection
 
 COMMIT_WITHIN = 30.0
 

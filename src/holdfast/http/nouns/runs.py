@@ -24,8 +24,9 @@ from holdfast.http.versions import versioned
 from holdfast.sql.runs import EVERYTHING
 from holdfast.verbs import runs as verbs
 from holdfast.verbs import submissions
+from holdfast.verbs.options import OPTIONS
 from holdfast.verbs.outcomes import run_event
-from holdfast.verbs.preparation import OPTIONS, prepare
+from holdfast.verbs.submissions import prepare
 
 MAX_BATCH = 1000
 FIELDS = ("model", "parameters", *OPTIONS)

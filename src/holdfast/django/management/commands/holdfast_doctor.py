@@ -13,7 +13,7 @@ from holdfast.django import databases
 from holdfast.django.management.choosing import add_backend, chosen_backend
 from holdfast.domain.errors import HoldfastError
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.psycopg import OwnConnection
 from holdfast.schema import migrate
 from holdfast.sql import queues
 from holdfast.sql.statement import Op

@@ -1,25 +1,23 @@
-"""Preparing submissions: every check of a request that needs no database, and the values that `submit` writes."""
+"""The options of a submit: their checks, and everything that a run has besides its id and payload."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, TypedDict
-from weakref import WeakKeyDictionary
+from typing import Any, NamedTuple, TypedDict
 
 import orjson
 
-from holdfast.domain.canonical import canonicalize
-from holdfast.domain.errors import BadInput, BadParameters, NotCanonical, Problem
-from holdfast.domain.ids import new_id, new_ids, parse_id
+from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.ids import parse_id
 from holdfast.domain.policies import Retry
-from holdfast.domain.tasks import Task, registry
+from holdfast.domain.tasks import Task
 from holdfast.domain.times import START, is_duration, is_start
-from holdfast.domain.values import Dependency, NewRun, Payload
+from holdfast.domain.values import Dependency, NewRun
 from holdfast.runtime.settings import Settings
 
 Dedupe = str | timedelta | float | int
@@ -68,51 +66,16 @@ class Submitter:
 
 ANONYMOUS = Submitter()
 
-# Runs per statement: enough to be cheap, and few enough that most batches are prepared while another is written.
-BATCH = 250
+
+class Template(NamedTuple):
+    """What runs of a task have in common, and the version of the registry that it was made from."""
+
+    task: Task
+    head: NewRun
+    version: int = 0
 
 
-def prepare(
-    settings: Settings,
-    task: Task | str | Callable[..., Any],
-    parameters: Any = None,
-    *,
-    submitter: Submitter = ANONYMOUS,
-    id: str | None = None,  # noqa: A002
-    default_dedupe: Dedupe | None = None,
-    **options: Any,
-) -> NewRun:
-    """Check a request and return what to write. Raises BadInput with every problem it finds."""
-    found = registry.resolve(task)
-    head = _head(settings, found, parameters, submitter, options, default_dedupe)
-    return head.with_payload(_payload(found, parameters, id or new_id()))
-
-
-def prepare_one(
-    settings: Settings,
-    task: Task | str | Callable[..., Any],
-    parameters: Any = None,
-    *,
-    submitter: Submitter = ANONYMOUS,
-    **options: Any,
-) -> tuple[NewRun, Payload]:
-    """The same for one of many runs of a task: what they have in common, computed once, and the payload of this one."""
-    found = registry.resolve(task)
-    if options or submitter is not ANONYMOUS:
-        head = _head(settings, found, parameters, submitter, options)
-    else:
-        known = _usual.get(found)
-        if known is None or known[0] is not settings:
-            known = _usual[found] = (settings, _head(settings, found, None, submitter, options))
-        head = known[1]
-    return head, _payload(found, parameters, new_id())
-
-
-# What runs without options have in common, by task: made once, for the settings that were used last.
-_usual: WeakKeyDictionary[Task, tuple[Settings, NewRun]] = WeakKeyDictionary()
-
-
-def _head(
+def head_of(
     settings: Settings,
     found: Task,
     parameters: Any,
@@ -154,82 +117,6 @@ def _head(
         traceparent=submitter.traceparent,
         depends_on=depends_on,
     )
-
-
-class Batches:
-    """Batches of payloads of runs that share everything else; each is prepared while the one before is written.
-
-    Iterating again yields the same payloads.
-    """
-
-    def __init__(self, task: Task, many: Sequence[Any], first: Payload) -> None:
-        self._task = task
-        self._many = many
-        self._first = first
-        self._made: list[list[Payload]] = []
-
-    def __len__(self) -> int:
-        return len(range(0, len(self._many), BATCH))
-
-    def __iter__(self) -> Iterator[list[Payload]]:
-        for number in range(len(self)):
-            if number == len(self._made):
-                self._made.append(self._prepare(number))
-            yield self._made[number]
-
-    def _prepare(self, number: int) -> list[Payload]:
-        begun = [self._first] if number == 0 else []
-        asked = self._many[number * BATCH + len(begun) : (number + 1) * BATCH]
-        ids = new_ids(len(asked))
-        return begun + [_payload(self._task, one, id_) for one, id_ in zip(asked, ids, strict=True)]
-
-
-def prepare_batches(
-    settings: Settings,
-    task: Task | str | Callable[..., Any],
-    many: Sequence[Any],
-    *,
-    submitter: Submitter = ANONYMOUS,
-    **options: Any,
-) -> tuple[NewRun, Batches]:
-    """Check one or more requests that share their options: the first completely, the others' parameters in batches.
-
-    A batch is checked when it is iterated over.
-    """
-    head, first = prepare_one(settings, task, many[0], submitter=submitter, **options)
-    return head, Batches(registry.resolve(task), many, first)
-
-
-def _payload(task: Task, parameters: Any, id_: str) -> Payload:
-    parameters = {} if parameters is None else parameters
-    if not isinstance(parameters, Mapping):
-        raise BadInput("/parameters: must be an object", [Problem("/parameters", "must be an object")])
-    try:
-        text, payload_hash = canonicalize(parameters, task.ignore_in_hash)
-    except NotCanonical:
-        parameters = _encoded(task, parameters)
-        text, payload_hash = canonicalize(parameters, task.ignore_in_hash)
-    if not task.parameters.fit(parameters, text):
-        _check_parameters(task, parameters, text)
-    return Payload(id_, text, payload_hash)
-
-
-def _encoded(task: Task, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        return task.encode(parameters)
-    except BadParameters as error:
-        raise _of_the_request(error) from None
-
-
-def _check_parameters(task: Task, parameters: Mapping[str, Any], text: str) -> None:
-    try:
-        task.check(parameters, text)
-    except BadParameters as error:
-        raise _of_the_request(error) from None
-
-
-def _of_the_request(error: BadParameters) -> BadParameters:
-    return BadParameters(str(error), [Problem("/parameters" + p.pointer, p.detail) for p in error.problems])
 
 
 def stored_policy(task: Task, settings: Settings) -> str | None:
