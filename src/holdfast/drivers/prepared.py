@@ -36,19 +36,29 @@ def _text(value: str) -> bytes:
     return value.encode()
 
 
-_ENCODE: dict[type, Callable[[Any], bytes | None]] = {
-    str: _text,
-    int: lambda value: b"%d" % value,
-    bool: lambda value: b"t" if value else b"f",
-    float: lambda value: repr(value).encode(),
-    NoneType: lambda value: None,
+def _integer(value: int) -> bytes:
+    if not -(2**63) <= value < 2**63:
+        raise Unsuitable
+    return b"%d" % value
+
+
+Encoders = dict[type, Callable[[Any], bytes | None]]
+
+# How values are encoded, by the type of the value with which the statement was prepared. A value of another type might
+# be invalid for the type of the parameter, or mean something else there, so a cursor executes the statement then.
+_NULL: Encoders = {NoneType: lambda value: None}
+_ANY_TEXT: Encoders = {str: _text, **_NULL}
+_ENCODERS: dict[type, Encoders] = {
+    int: {int: _integer, **_NULL},
+    bool: {bool: lambda value: b"t" if value else b"f", **_NULL},
+    float: {float: lambda value: repr(value).encode(), **_NULL},
 }
 _TYPES = {int: _INT8, float: _FLOAT8, bool: _BOOL}
 
 
 class Prepared(NamedTuple):
     name: bytes
-    parameters: tuple[str, ...]
+    parameters: tuple[tuple[str, Encoders], ...]
 
 
 class PreparedStatements:
@@ -70,7 +80,7 @@ class PreparedStatements:
             return None
         params = statement.params
         try:
-            values = [_ENCODE[(value := params[name]).__class__](value) for name in known.parameters]
+            values = [encoders[(value := params[name]).__class__](value) for name, encoders in known.parameters]
         except (KeyError, Unsuitable):
             return None
         return self._execute(known.name, values)
@@ -90,7 +100,8 @@ class PreparedStatements:
         self._pgconn.send_query_prepared(name, values)
         try:
             result = yield from self._result()
-        except errors.InvalidSqlStatementName:
+        except (errors.InvalidSqlStatementName, errors.FeatureNotSupported):
+            # The server no longer has it, or a migration has changed the type of a column that it returns.
             self.forget()
             raise
         if not result.nfields:
@@ -108,7 +119,8 @@ class PreparedStatements:
                 return f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else "%"
 
             sql = _PLACEHOLDER.sub(numbered, statement.sql)
-            types = [_TYPES.get(type(statement.params[name]), _UNKNOWN) for name in names]
+            kinds = [type(statement.params[one]) for one in names]
+            types = [_TYPES.get(kind, _UNKNOWN) for kind in kinds]
             self._named += 1
             name = b"holdfast_%d" % self._named
             self._pgconn.send_prepare(name, sql.encode(), types)
@@ -116,7 +128,8 @@ class PreparedStatements:
                 yield from self._result()
             except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError):
                 continue  # the server cannot tell the types of its parameters: a cursor executes it
-            self._known[statement.sql] = Prepared(name, tuple(names))
+            encoders = [_ENCODERS.get(kind, _ANY_TEXT) for kind in kinds]
+            self._known[statement.sql] = Prepared(name, tuple(zip(names, encoders, strict=True)))
 
     def _result(self) -> Generator[Any, Any, Any]:
         [result] = yield from generators.execute(self._pgconn)
