@@ -44,7 +44,7 @@ class Checkout(Holdfast):
 
     @property
     def database(self) -> str:
-        return f"bench_{self.side}"
+        return f"{self.lab.prefix}_{self.side}"
 
     def environment(self) -> dict[str, str]:
         # The source comes first: the interpreter's own installation is this checkout's.

@@ -17,13 +17,14 @@ from bench.processes import Asker, Crew, asking, running
 
 
 class Lab(NamedTuple):
-    """Where the experiments happen."""
+    """Where the experiments happen. The names of the databases that they create begin with `prefix`."""
 
     board: Board
     board_path: Path
     postgres: str
     redis: str | None
     scratch: Path
+    prefix: str = "bench"
 
     def database(self, name: str) -> str:
         return urlsplit(self.postgres)._replace(path=f"/{name}").geturl()
@@ -101,7 +102,7 @@ class PostgresContender(Contender):
 
     @property
     def database(self) -> str:
-        return f"bench_{self.name}".replace("-", "_")
+        return f"{self.lab.prefix}_{self.name}".replace("-", "_")
 
     @property
     def url(self) -> str:

@@ -25,7 +25,7 @@ class Holdfast(PostgresContender):
 
     @property
     def database(self) -> str:
-        return "bench_holdfast"
+        return f"{self.lab.prefix}_holdfast"
 
     def make_schema(self, url: str) -> None:
         from holdfast.schema import migrate

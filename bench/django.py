@@ -40,7 +40,7 @@ class Site(PostgresContender):
 
     @property
     def database(self) -> str:
-        return f"bench_{self.backend}"
+        return f"{self.lab.prefix}_{self.backend}"
 
     def environment(self) -> dict[str, str]:
         return self._environment(self.url)

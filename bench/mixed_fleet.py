@@ -41,7 +41,7 @@ class KnowsAll(Holdfast):
 
     @property
     def database(self) -> str:
-        return "bench_mixed"
+        return f"{self.lab.prefix}_mixed"
 
     def worker_commands(self, workers: int) -> list[list[str]]:
         return [self.command(*MODULES)]

@@ -55,7 +55,7 @@ class Worker(Holdfast):
 
     @property
     def database(self) -> str:
-        return "bench_locks"
+        return f"{self.lab.prefix}_locks"
 
     def sessions(self) -> int:
         """How many sessions of Holdfast's the server has, the one that asks and the application's left out."""

@@ -32,7 +32,7 @@ class Loaded(Holdfast):
 
     @property
     def database(self) -> str:
-        return "bench_loaded"
+        return f"{self.lab.prefix}_loaded"
 
     def prepare(self, waiting: int, ended: int) -> None:
         if not self.filled:

@@ -10,11 +10,13 @@ import psycopg
 import pytest
 
 from holdfast import ops
-from holdfast.domain.settling import Failed, Succeeded, settle
+from holdfast.domain.ids import derived_id, new_id
+from holdfast.domain.jobs import NewJob
+from holdfast.domain.settling import Failed, NotBegun, Outcome, Succeeded, settle
 from holdfast.domain.values import StoredResult
 from holdfast.sql import tallies
 from holdfast.sql.statement import Statement
-from tests.timeline import ERROR, Timeline
+from tests.timeline import ERROR, Timeline, new_run
 
 
 @pytest.mark.every_driver
@@ -188,6 +190,25 @@ def test_acknowledgements_are_in_the_order_of_the_settlements(timeline: Timeline
         "SUCCEEDED",
         "FAILED",
     ]
+
+
+@pytest.mark.parametrize("second", [Succeeded(result="2"), Failed(ERROR), Failed(ERROR, retryable=False), NotBegun()])
+def test_attempt_that_is_given_twice_is_settled_and_counted_once(
+    timeline: Timeline, connection: psycopg.Connection[Any], second: Outcome
+) -> None:
+    job_id = new_id()
+    runs = [new_run({"n": n}, id=derived_id(job_id, str(n)), job_id=job_id) for n in range(2)]
+    timeline.perform(lambda: ops.create_job(NewJob(job_id, "job"), []))
+    timeline.perform(lambda: ops.add_tasks(runs, None))
+    worker = timeline.worker("a")
+    claim, _ = worker.claim(2)
+    settlements = [settle(claim, outcome, 0.5) for outcome in (Succeeded(result="1"), second)]
+    acks = timeline.perform(lambda: ops.finish(worker.id, settlements))
+    assert [(ack.ref, ack.accepted, ack.outcome) for ack in acks] == [(claim.ref, True, "SUCCEEDED")] * 2
+    assert timeline.perform(lambda: ops.result(claim.run_id)).text == "1"
+    counts = connection.execute("select succeeded, failed, cancelled, finished_at from holdfast.jobs").fetchone()
+    assert counts == (1, 0, 0, None)
+    assert [event.type for event in timeline.events(claim.run_id)] == ["SUBMITTED", "CLAIMED", "SUCCEEDED"]
 
 
 @pytest.mark.every_driver

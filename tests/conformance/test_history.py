@@ -26,6 +26,9 @@ from tests.conformance.drivers import Driver
 from tests.integration.worker_support import eventually
 from tests.timeline import Timeline
 
+# Whether a statement waits for a lock in this database.
+WAITING = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+
 
 def long_history(timeline: Timeline) -> str:
     """Retried, handed back, lost, cancelled, reopened, cancelled again, reopened, and finally succeeded."""
@@ -196,7 +199,7 @@ def test_end_of_a_run_that_waited_for_a_cancel_follows_the_cancel(
         with connection.transaction():
             connection.execute("select from holdfast.leases for update")
             ended = pool.submit(worker.succeeds, claim)
-            eventually(lambda: third.execute("select 1 from pg_locks where not granted").fetchone())
+            eventually(lambda: third.execute(WAITING).fetchone())
             psycopg_driver.run(connection, ops.cancel(run, "no need"))
             seen = psycopg_driver.run(connection, ops.events(run))
         ended.result(30)
@@ -216,7 +219,7 @@ def test_end_is_not_shown_as_earlier_than_a_fenced_event_that_it_waited_for(
         with connection.transaction():
             connection.execute("select from holdfast.leases for update")
             ended = pool.submit(worker.succeeds, claim)
-            eventually(lambda: third.execute("select 1 from pg_locks where not granted").fetchone())
+            eventually(lambda: third.execute(WAITING).fetchone())
             psycopg_driver.run(connection, ops.finish(timeline.worker("a").id, [settle(late, Succeeded("1"), 0.5)]))
             seen = psycopg_driver.run(connection, ops.events(run))
         ended.result(30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.domain.settling import Succeeded
 from tests.explore.catching import ByTest, Explored, Mutant
 from tests.explore.mutants_sql import by_test
 from tests.explorer.mutation import Mutation
@@ -52,6 +53,14 @@ OPERATIONS = [
         "Acknowledgement(s.ref, False, s.status, s.outcome)",
         "Acknowledgement(s.ref, True, s.status, s.outcome)",
         Explored("succeed+rescue@expired"),
+    ),
+    mutant(
+        "finish-once",
+        "an attempt that is given twice is counted once",
+        "ops.finish",
+        "    if len(once) < len(settlements):",
+        "    if False:",
+        by_test("test_finish::test_attempt_that_is_given_twice_is_settled_and_counted_once", second=Succeeded("2")),
     ),
     mutant(
         "succeed-all",

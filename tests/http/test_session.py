@@ -58,6 +58,18 @@ def test_over_https_a_cookie_that_a_subdomain_may_have_planted_counts_as_none(
     assert api.post("/runs", json=RUN, headers={**cookie(planted), "Origin": "https://localhost"}).status_code == 401
 
 
+@pytest.mark.parametrize("blank", ["\xa0", "\x85", "\x1c", "\x0b"])
+def test_cookie_whose_name_only_resembles_the_secure_one_counts_as_none(
+    api: FlaskClient, make_token: Mint, blank: str
+) -> None:
+    """A browser does not reserve such a name for the host, so a subdomain may have set it."""
+    mine, _ = make_token("runs:read", name="alice")
+    planted, _ = make_token("admin", name="attacker")
+    cookies = f"{SECURE_NAME}={mine}; {blank}{SECURE_NAME}={planted}"
+    who = api.get("/session", headers={"Cookie": cookies, "X-Forwarded-Proto": "https"})
+    assert (who.status_code, who.json["name"]) == (200, "alice")
+
+
 @pytest.mark.parametrize("other", ['a={"x": 1}', "version=2", "path", "a b=1", "x=\xe4", 'a="', "=", "", "a=="])
 def test_cookies_of_other_servers_on_the_same_host_do_not_end_the_session(
     api: FlaskClient, make_token: Mint, other: str

@@ -102,7 +102,10 @@ def test_sigterm_while_the_database_does_not_answer_exits_with_0(service: str, t
 
 @pytest.mark.parametrize("service", ["worker", "sweep"])
 def test_sigterm_while_waiting_to_register_exits_with_0(service: str, database_url: str, tmp_path: Path) -> None:
-    waiting = "select count(*) from pg_locks where not granted and relation = 'holdfast.workers'::regclass"
+    waiting = (
+        "select count(*) from pg_locks join pg_database on pg_database.oid = database and datname = current_database()"
+        " where not granted and relation = 'holdfast.workers'::regclass"
+    )
     with psycopg.connect(database_url) as holder, psycopg.connect(database_url, autocommit=True) as watcher:
         holder.execute("lock table holdfast.workers in access exclusive mode")
         process = started(Cli(tmp_path, database_url=database_url, grace_seconds="1"), service)

@@ -80,6 +80,14 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
     stage.close()
 
 
+@pytest.fixture
+def rarely_renewing(database_url: str, tmp_path: Path) -> Iterator[Stage]:
+    """A stage whose workers do not return a lease they do not know, because they renew too rarely to find it."""
+    stage = Stage(database_url, tmp_path, lease_seconds=600.0, renew_seconds=200.0)
+    yield stage
+    stage.close()
+
+
 def waits(stage: Stage) -> bool:
     return stage.query("select count(*) from holdfast.waiting_workers where since is not null") == [(1,)]
 
@@ -146,7 +154,8 @@ def test_worker_that_claims_a_run_no_longer_waits(stage: Stage) -> None:
     assert not is_handed_over(stage, first)
 
 
-def test_run_whose_notification_is_lost_is_found_and_costs_no_attempt(stage: Stage) -> None:
+def test_run_whose_notification_is_lost_is_found_and_costs_no_attempt(rarely_renewing: Stage) -> None:
+    stage = rarely_renewing
     listener = WithholdingListener(stage.url)
     with stage.worker("inline", listener=listener, **{**FAR, "poll_every_listening": 0.2}):
         eventually(lambda: waits(stage))
@@ -174,7 +183,7 @@ def test_notification_that_arrives_after_the_run_was_returned_does_not_begin_it(
             # After two renewals the worker returns the lease, and then it claims the run.
             run = stage.submit("only_attempt", marks=str(stage.file("marks")))
             assert stage.ended(run).status is Status.SUCCEEDED
-            assert listener.kept
+            eventually(lambda: listener.kept)
             listener.release()
             assert stage.ended(stage.submit("echo")).status is Status.SUCCEEDED
         assert stage.attempts(run) == [(1, "SUCCEEDED", "SUCCEEDED", None)]
@@ -183,24 +192,23 @@ def test_notification_that_arrives_after_the_run_was_returned_does_not_begin_it(
         stage.close()
 
 
-def test_worker_that_waits_again_finds_what_it_was_given_before(database_url: str, tmp_path: Path) -> None:
-    # Renewals are too rare to find the run.
-    stage = Stage(database_url, tmp_path, lease_seconds=600.0, renew_seconds=200.0)
+def test_worker_that_waits_again_finds_what_it_was_given_before(rarely_renewing: Stage) -> None:
+    stage = rarely_renewing
     listener = WithholdingListener(stage.url)
-    try:
-        with stage.worker("inline", listener=listener, **FAR):
-            eventually(lambda: waits(stage))
-            given = stage.submit("only_attempt", marks=str(stage.file("marks")))
-            eventually(lambda: listener.kept)
-            (claimed,) = stage.client.submit_many("echo", [{"value": 1}])
-            assert stage.ended(claimed).status is Status.SUCCEEDED
-            assert stage.ended(given).status is Status.SUCCEEDED
-        assert is_handed_over(stage, given)
-    finally:
-        stage.close()
+    with stage.worker("inline", listener=listener, **FAR):
+        eventually(lambda: waits(stage))
+        given = stage.submit("only_attempt", marks=str(stage.file("marks")))
+        eventually(lambda: listener.kept)
+        (claimed,) = stage.client.submit_many("echo", [{"value": 1}])
+        assert stage.ended(claimed).status is Status.SUCCEEDED
+        assert stage.ended(given).status is Status.SUCCEEDED
+    assert is_handed_over(stage, given)
 
 
-def test_run_handed_to_a_worker_that_stops_is_executed_by_another_as_its_first_attempt(stage: Stage) -> None:
+def test_run_handed_to_a_worker_that_stops_is_executed_by_another_as_its_first_attempt(
+    rarely_renewing: Stage,
+) -> None:
+    stage = rarely_renewing
     listener = WithholdingListener(stage.url)
     with stage.worker("inline", listener=listener, **FAR):
         eventually(lambda: waits(stage))

@@ -223,13 +223,17 @@ class TestClickHouse:
             "print(sum(row['id'] for part in table.parts(100) for row in table.read(part)))\n"
         )
 
-        def read(_: int) -> str:
+        def read() -> str:
             command = [sys.executable, "-c", code, str(directory)]
             return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
+        assert table.count() == 1000
         first = self.host(directory)
         with ThreadPoolExecutor(3) as pool:
-            assert set(pool.map(read, range(3))) == {str(sum(range(0, 2000, 2)))}
+            reading = [pool.submit(read) for _ in range(3)]
+            while not all(one.done() for one in reading):
+                assert table.count() == 1000  # so that the host does not exit as idle while the processes start
+        assert {one.result() for one in reading} == {str(sum(range(0, 2000, 2)))}
         assert self.host(directory) == first
         os.kill(first, signal.SIGKILL)
         assert table.count() == 1000

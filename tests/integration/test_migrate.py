@@ -170,7 +170,10 @@ def test_migration_waits_longer_for_each_lock_after_short_waits_failed(
         holder.execute("select * from holdfast.busy")
         upgrading = threads.submit(alembic_run.run, empty_url, [good, further], lambda _: given_way.release())
         assert given_way.acquire(timeout=30)
-        waiting = "select from pg_locks where relation = 'holdfast.busy'::regclass and not granted"
+        waiting = (
+            "select from pg_locks join pg_database on pg_database.oid = database and datname = current_database()"
+            " where relation = 'holdfast.busy'::regclass and not granted"
+        )
         eventually(lambda: watcher.execute(waiting).rowcount)
         holder.rollback()
         upgrading.result(timeout=60)

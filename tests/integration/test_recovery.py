@@ -150,7 +150,7 @@ def test_drained_worker_hands_back_runs_that_it_cannot_finish(stage: Stage) -> N
     worker = stage.start("--slots", "1")
     stage.said("started", 1)
     worker.terminate()
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
     assert stage.attempts(run) == [(1, "CANCELLED", None, "handed-back")]
     found = stage.client.get(run)
     assert (found.status, found.attempt_count) == (Status.PENDING, 1)

@@ -224,8 +224,10 @@ async def test_parts_that_were_not_sent_are_kept_if_the_connection_breaks(
         try:
             await write(settlements, briefly=briefly)
         finally:
-            terminate = "select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = %s"
-            connection.execute(terminate, ["holdfast worker"])
+            connection.execute(
+                "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
+                " where datname = current_database() and application_name = 'holdfast worker'"
+            )
 
     monkeypatch.setattr(writing.writer, "_write", write_and_break)
     with psycopg.connect(database_url) as user:

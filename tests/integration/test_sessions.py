@@ -228,7 +228,8 @@ def sleeping() -> Op[object]:
 
 def backends(connection: psycopg.Connection) -> int:
     found = connection.execute(
-        "select count(*) from pg_stat_activity where query = 'select pg_sleep(600)' and pid <> pg_backend_pid()"
+        "select count(*) from pg_stat_activity where datname = current_database()"
+        " and query = 'select pg_sleep(600)' and pid <> pg_backend_pid()"
     )
     return found.fetchone()[0]  # type: ignore[index]
 

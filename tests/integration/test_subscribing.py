@@ -44,7 +44,8 @@ def waits(database_url: str) -> bool:
     """Whether a new subscription waits for transactions to end."""
     with psycopg.connect(database_url) as connection:
         found = connection.execute(
-            "select from pg_stat_activity where query like '%virtualtransaction = any%' and pid <> pg_backend_pid()"
+            "select from pg_stat_activity where datname = current_database()"
+            " and query like '%virtualtransaction = any%' and pid <> pg_backend_pid()"
         )
         return found.fetchone() is not None
 

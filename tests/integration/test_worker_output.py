@@ -30,7 +30,7 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
 def work(stage: Stage, *arguments: str, **settings: Any) -> str:
     """The complete output of a worker that runs until there are no more runs."""
     worker = stage.start("--until-empty", "--slots", "1", *arguments, **settings)
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
     return stage.file("worker-0.log").read_text()
 
 

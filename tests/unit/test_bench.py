@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,10 +29,12 @@ def lab(server_url: str, tmp_path: Path) -> Iterator[Lab]:
     if not found or not found[0]:
         pytest.skip("the benchmarks need a superuser: they make history with guards off")
     with new_board() as path:
-        lab = Lab(Board(path), path, server_url, None, tmp_path)
+        # Other processes run these tests on the same server.
+        lab = Lab(Board(path), path, server_url, None, tmp_path, f"bench_{secrets.token_hex(4)}")
         yield lab
         with lab.admin() as admin:
-            made = admin.execute("select datname from pg_database where datname like 'bench%'").fetchall()
+            mine = "select datname from pg_database where starts_with(datname, %s)"
+            made = admin.execute(mine, [lab.prefix]).fetchall()
             for (name,) in made:
                 admin.execute(f"drop database if exists {name} with (force)")
 

@@ -28,13 +28,11 @@ class Records:
             return connection.execute(sql, parameters).fetchall()  # type: ignore[arg-type]
 
     def place(self, name: str) -> str:
-        """The table in which a run is."""
-        places = [
-            table
-            for table in ("ready", "waiting", "leases")
-            if self.query(f"select from holdfast.{table} where run_id = %s", self.ids[name])
-        ]
-        return places[0] if places else "ended"
+        """The table in which a run is. One statement, because a worker may move the run at any moment."""
+        tables = ("ready", "waiting", "leases")
+        looks = [f"select '{table}' from holdfast.{table} where run_id = %s" for table in tables]
+        places = self.query(" union all ".join(looks), *[self.ids[name]] * len(tables))
+        return str(places[0][0]) if places else "ended"
 
     def attempts(self, name: str) -> list[tuple[int, str]]:
         return self.query(

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from holdfast.schema import migrate
 from tests.integration.operations_support import run
@@ -23,6 +24,7 @@ def command(directory: Path, release: Release) -> Path:
     return made
 
 
+@pytest.mark.timeout(300)
 def test_two_workers_are_upgraded_one_by_one_while_runs_are_executed(
     landed_url: str, before: Release, tmp_path: Path
 ) -> None:
@@ -33,7 +35,8 @@ def test_two_workers_are_upgraded_one_by_one_while_runs_are_executed(
     # Without the tests' additions to the schema, which the check at the end of the page would report.
     after = Release("this", ROOT / "src")
     old, new = command(tmp_path, before), command(tmp_path, after)
-    run("Upgrades", tmp_path, tmp_path, OWNER_URL=landed_url, OLD=str(old), NEW=str(new))
+    # It starts more than twenty processes one after another.
+    run("Upgrades", tmp_path, tmp_path, seconds=250, OWNER_URL=landed_url, OLD=str(old), NEW=str(new))
     with psycopg.connect(landed_url) as connection:
         assert migrate.current(connection) == after.schema
         counted = connection.execute("select status, count(*) from holdfast.run_status group by status").fetchall()

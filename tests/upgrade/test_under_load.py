@@ -29,7 +29,9 @@ class Fleet:
         return release.start(self.url, self.directory, "tests.upgrade.load", str(self.directory / notes), stop)
 
     def worker(self, release: Release) -> subprocess.Popen[bytes]:
-        return release.start(self.url, self.directory, "holdfast", "worker", "--slots", "3")
+        # No worker dies in these tests, and on a busy machine none may lose its lease either.
+        lease = {"lease_seconds": 60, "renew_seconds": 5}
+        return release.start(self.url, self.directory, "holdfast", "worker", "--slots", "3", **lease)
 
     def noted(self, release: Release, kind: str) -> list[str]:
         path = self.directory / f"{release.name}.notes"

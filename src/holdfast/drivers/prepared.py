@@ -28,27 +28,30 @@ _UNKNOWN = 0
 
 
 class Prepared(NamedTuple):
-    """A statement that the server has under a name."""
+    """A statement that the server has under a name, with the type of value that each of its parameters takes."""
 
     name: bytes
-    parameters: tuple[str, ...]
+    parameters: tuple[tuple[str, type], ...]
 
-    def encoded(self, params: Mapping[str, object]) -> list[bytes | None] | None:
-        """Return the values in text form; None if a cursor has to adapt or to reject one of them."""
+    def encoded(self, params: Mapping[str, Any]) -> list[bytes | None] | None:
+        """Return the values in text form; None if a cursor has to adapt or to reject one of them.
+
+        A value of another type might be invalid for the type of the parameter, or mean something else there.
+        """
         values: list[bytes | None] = []
-        for name in self.parameters:
+        for name, kind in self.parameters:
             value = params[name]
-            if value.__class__ is str:
+            if value is None:
+                values.append(None)
+            elif value.__class__ is not kind:
+                return None
+            elif kind is str:
                 if "\0" in value:
                     return None
                 values.append(value.encode())
-            elif value is None:
-                values.append(None)
-            elif value is True or value is False:
+            elif kind is bool:
                 values.append(b"t" if value else b"f")
-            elif value.__class__ is int:
-                values.append(b"%d" % value)
-            elif value.__class__ is float:
+            elif kind is float or -(2**63) <= value < 2**63:
                 values.append(repr(value).encode())
             else:
                 return None
@@ -79,7 +82,8 @@ class PreparedStatements:
         self._pgconn.send_query_prepared(name, values)
         try:
             result = yield from self._result()
-        except errors.InvalidSqlStatementName:
+        except (errors.InvalidSqlStatementName, errors.FeatureNotSupported):
+            # The server no longer has it, or a migration has changed the type of a column that it returns.
             self.forget()
             raise
         if not result.nfields:
@@ -99,7 +103,8 @@ class PreparedStatements:
                 return f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else "%"
 
             sql = _PLACEHOLDER.sub(numbered, statement.sql)
-            types = [_TYPES.get(type(statement.params[name]), _UNKNOWN) for name in names]
+            kinds = [type(statement.params[one]) for one in names]
+            types = [_TYPES.get(kind, _UNKNOWN) for kind in kinds]
             self._named += 1
             name = b"holdfast_%d" % self._named
             self._pgconn.send_prepare(name, sql.encode(), types)
@@ -107,7 +112,8 @@ class PreparedStatements:
                 yield from self._result()
             except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError):
                 continue  # the server cannot tell the types of its parameters: a cursor executes it
-            self.known[statement.sql] = Prepared(name, tuple(names))
+            taken = [kind if kind in _TYPES else str for kind in kinds]
+            self.known[statement.sql] = Prepared(name, tuple(zip(names, taken, strict=True)))
 
     def _result(self) -> Generator[Any, Any, Any]:
         [result] = yield from generators.execute(self._pgconn)

@@ -40,11 +40,12 @@ from holdfast.sql.statement import Op, Row, Rows, Statement
 T = TypeVar("T")
 
 # Conflicts with concurrent transactions, which can only be resolved by a retry.
-# A prepared statement that the server no longer has is prepared again.
+# A prepared statement that the server no longer has, or whose result has other types now, is prepared again.
 RACES = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.SerializationFailure,
     psycopg.errors.InvalidSqlStatementName,
+    psycopg.errors.FeatureNotSupported,
 )
 TRANSIENT = (*RACES, psycopg.errors.LockNotAvailable)
 TRIES = 5

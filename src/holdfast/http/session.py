@@ -45,10 +45,11 @@ def _cookies(header: str) -> dict[str, str]:
     """The cookies of a request by name.
 
     A parser that rejects the header because of one of them would end sessions: other servers on this host set cookies
-    too, and not all of them are valid.
+    too, and not all of them are valid. Only ASCII blanks are removed: a browser accepts a cookie from a subdomain whose
+    name begins with another blank, such as a no-break space, and then the name of a secure cookie.
     """
     pairs = (pair.partition("=") for pair in header.split(";"))
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    return {name.strip(" \t"): value.strip(" \t") for name, _, value in pairs}
 
 
 def opening_cookie(environ: Mapping[str, Any], token: str) -> str:

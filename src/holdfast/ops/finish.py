@@ -18,8 +18,16 @@ def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Acknowledgem
     """Settle attempts of one worker. The acknowledgements are in the order of the settlements.
 
     This also creates the runs that a successful attempt adds, and releases or ends dependents. A claim whose attempt
-    never started leaves no attempt row: its run is ready again.
+    never started leaves no attempt row: its run is ready again. An attempt that is given twice is settled once, by the
+    first of its settlements: counted twice, its job would end too early.
     """
+    once = {settlement.ref: settlement for settlement in reversed(settlements)}
+    if len(once) < len(settlements):
+        found = yield from finish(worker_id, list(once.values()))
+        by_ref = {ack.ref: ack for ack in found}
+        acks = Acknowledgements(by_ref[settlement.ref] for settlement in settlements)
+        acks.released = found.released
+        return acks
     quick: list[Settlement] = []
     other: list[Settlement] = []
     unbegun: list[Settlement] = []

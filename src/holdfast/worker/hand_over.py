@@ -108,13 +108,21 @@ class HandOver:
         session = results.session
         if not payload.startswith(session.id):
             return []  # it was for the session before this one
-        self.listed = None
-        self.worked()
         claim = payload.removeprefix(session.id)
-        if not claim:
+        given = _read(claim) if claim else None
+        if given is not None and (given.ref in results.late or given.run_id in session.held):
+            # It may be waiting for another run by now, or have been given one: only a look can tell.
             self._look_at = 0.0
             return []
-        row = orjson.loads(claim)
-        row[HASH] = bytes.fromhex(row[HASH])
-        given = Claim._make(row)
-        return [] if given.ref in results.late or given.run_id in session.held else [given]
+        self.listed = None
+        self.worked()
+        if given is None:
+            self._look_at = 0.0
+            return []
+        return [given]
+
+
+def _read(text: str) -> Claim:
+    row = orjson.loads(text)
+    row[HASH] = bytes.fromhex(row[HASH])
+    return Claim._make(row)

@@ -1,0 +1,90 @@
+"""Values of another type than those with which a statement was prepared, and tables that a migration changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.drivers import psycopg as driver
+from holdfast.drivers import sessions
+from holdfast.drivers.connections import OwnConnection
+from holdfast.drivers.prepared import USES
+from holdfast.sql.statement import Statement, rows
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Whole(int):
+    """A number that is not an int itself."""
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[OwnConnection]:
+    with OwnConnection.connect(database_url, session=sessions.CLIENT) as opened:
+        yield opened
+
+
+def ask(connection: OwnConnection, sql: Any, **params: object) -> Any:
+    return driver.transact(connection, lambda: iter(Statement(sql, params, rows)))
+
+
+def prepared(connection: OwnConnection) -> int:
+    found = connection.execute(
+        "select count(*) from pg_prepared_statements where name like 'holdfast%'", prepare=False
+    ).fetchall()
+    return int(found[0][0])
+
+
+def outcome(connection: OwnConnection, execute: Any) -> Any:
+    """The rows of a statement, or its error."""
+    try:
+        return execute()
+    except (psycopg.Error, UnicodeEncodeError) as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize(
+    ("sql", "first", "later"),
+    [
+        ("select extract(epoch from %(value)s * interval '1 second')::text", 1, [0.5, None, True, 10**30, Whole(3)]),
+        ("select %(value)s::boolean", True, [1, 0, 2, None]),
+        ("select %(value)s::bigint", 1, [True, 1.6, None, 2**63, -(2**63), 10**30, Whole(2)]),
+        ("select %(value)s::integer", None, [7, 1.6, True, "5"]),
+        ("select %(value)s::text", None, [7, 1.5, True, "text", float("nan"), float("-inf"), Colour.RED, "\ud800"]),
+        ("select %(value)s::text", "text", [7, 1.5, True, None, Colour.RED]),
+        ("select %(value)s::float8", 0.5, [1, True, None, 10**30, float("inf")]),
+    ],
+)
+def test_any_value_is_answered_like_by_a_cursor(
+    connection: OwnConnection, sql: str, first: object, later: list[object]
+) -> None:
+    for _ in range(USES + 1):
+        ask(connection, sql, value=first)
+    assert prepared(connection) == 1
+    for value in later:
+        by_name = outcome(connection, lambda value=value: ask(connection, sql, value=value))
+        statement = Statement[Any](sql, {"value": value}, rows)
+        by_cursor = outcome(connection, lambda statement=statement: driver.fetch(connection, statement))
+        assert by_name == by_cursor, value
+
+
+def test_statement_is_prepared_again_after_a_migration_has_changed_the_type_of_its_result(
+    connection: OwnConnection, database_url: str
+) -> None:
+    sql = "select number from public.counted where number >= %(least)s"
+    with psycopg.connect(database_url, autocommit=True) as migration:
+        migration.execute("create table public.counted (number integer)")
+        migration.execute("insert into public.counted values (1)")
+        for _ in range(USES + 1):
+            ask(connection, sql, least=0)
+        assert prepared(connection) == 1
+        migration.execute("alter table public.counted alter number type bigint")
+        for _ in range(USES * 2):
+            assert ask(connection, sql, least=0) == [(1,)]
+        assert prepared(connection) == 2  # the outdated one, and the new one
