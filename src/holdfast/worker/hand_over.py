@@ -14,11 +14,14 @@ import orjson
 
 from holdfast.domain.doorbell import Address
 from holdfast.domain.values import Claim
+from holdfast.observe import emit
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.results import AttemptResults
 from holdfast.worker.round_trips import Answer, ExchangeRequest
 
 HASH = Claim._fields.index("payload_hash")
+# What the fields of a claim are, in its order.
+TYPES = (str, int, int, str, str, str, bytes, str | None, int, float | int, str | None, str | None, int, str)
 
 # How long a worker with free slots has no reason for a round trip before it makes one to be listed.
 QUIET = 0.02
@@ -114,7 +117,21 @@ class HandOver:
         if not claim:
             self._look_at = 0.0
             return []
-        row = orjson.loads(claim)
-        row[HASH] = bytes.fromhex(row[HASH])
-        given = Claim._make(row)
+        given = _claim(claim)
+        if given is None:
+            # Whoever sent it, the leases in the database say what this worker was given.
+            emit("hand_over.unreadable", worker_id=session.id, length=len(payload))
+            self._look_at = 0.0
+            return []
         return [] if given.ref in results.late or given.run_id in session.held else [given]
+
+
+def _claim(text: str) -> Claim | None:
+    """Return the claim in a notification; None if it is malformed."""
+    try:
+        row = orjson.loads(text)
+        row[HASH] = bytes.fromhex(row[HASH])
+        claim = Claim._make(row)
+    except (ValueError, TypeError, LookupError):
+        return None
+    return claim if all(map(isinstance, claim, TYPES)) else None
