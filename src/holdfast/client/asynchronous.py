@@ -21,8 +21,9 @@ from holdfast.domain.records import ResultRecord
 from holdfast.domain.values import RunRecord
 from holdfast.drivers import psycopg_async as driver
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import REFUSED, AsyncOwnConnection, ReadTimeout, fresh_async
+from holdfast.drivers.connections import REFUSED, AsyncOwnConnection, ReadTimeout
 from holdfast.drivers.faults import is_lost
+from holdfast.drivers.pools import fresh_async
 from holdfast.runtime.forking import require_process
 from holdfast.runtime.runtime import CONNECT_TIMEOUT, Runtime, unreachable
 from holdfast.runtime.settings import Settings

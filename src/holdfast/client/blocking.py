@@ -20,8 +20,9 @@ from holdfast.domain.values import RunRecord
 from holdfast.doorbells.bell import Bell
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import REFUSED, OwnConnection, OwnPool, ReadTimeout, fresh
+from holdfast.drivers.connections import REFUSED, OwnConnection, ReadTimeout
 from holdfast.drivers.faults import is_lost
+from holdfast.drivers.pools import OwnPool, fresh
 from holdfast.runtime.forking import PerProcess, require_process
 from holdfast.runtime.runtime import CONNECT_TIMEOUT, Runtime, unreachable
 from holdfast.runtime.settings import Settings

@@ -1,4 +1,4 @@
-"""Holdfast's own connections: opened with the settings of a session, with a read timeout, and taken from pools.
+"""Holdfast's own connections: opened with the settings of a session, and with a read timeout.
 
 Behind a pooler in transaction mode a connection has no session of its own: the next client of the server process would
 inherit its settings, and its own next statement could run in another process. Such a connection is detected by
@@ -7,22 +7,16 @@ every transaction applies the settings itself (`begin`), no statement is prepare
 
 A Postgres process that is suspended keeps its sockets open, and its kernel acknowledges every packet: there is no
 error, and no timeout of the server or of TCP applies. So a connection limits how long it waits for a response.
-
-After a restart of the server every connection of a pool is dead, and each would fail the call that uses it. The server
-sends a message before it closes a connection, so polling the socket detects this without a round trip.
 """
 
 from __future__ import annotations
 
-import os
 import select
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator, Mapping
 from time import monotonic
 from typing import Any, Self, TypeVar
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from holdfast.domain.errors import ConfigurationError
 from holdfast.drivers.prepared import PreparedStatements
@@ -44,7 +38,6 @@ KEEPALIVE: Mapping[str, Any] = {
 
 # Errors of the connection or the server, not of the caller.
 REFUSED = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
-STALE_CHECKS = 5
 
 # A task may compute for any length of time between two statements.
 _BEGIN_FOR_TASK = (
@@ -242,47 +235,3 @@ def _has_something_to_read(descriptor: int) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(0))
-
-
-class OwnPool(ConnectionPool[OwnConnection]):
-    """A pool that only the process that opened it can close. In a fork of that process, closing does nothing."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._opened_by = os.getpid()
-        super().__init__(*args, **kwargs)
-
-    def close(self, timeout: float = 5.0) -> None:
-        if self._opened_by == os.getpid():
-            super().close(timeout)
-
-    def __del__(self) -> None:
-        if self._opened_by == os.getpid():
-            super().__del__()
-
-
-@contextmanager
-def fresh(pool: ConnectionPool[OwnConnection]) -> Iterator[OwnConnection]:
-    """Take a connection. If the server has closed it, discard all idle connections and open a new one."""
-    for left in reversed(range(STALE_CHECKS)):
-        # Not as a context manager: it would commit, which costs time, and our drivers end what they begin.
-        connection = pool.getconn()
-        try:
-            if not (left and connection.is_stale()):
-                yield connection
-                return
-            connection.close()
-        finally:
-            pool.putconn(connection)
-        pool.drain()
-
-
-@asynccontextmanager
-async def fresh_async(pool: AsyncConnectionPool[AsyncOwnConnection]) -> AsyncIterator[AsyncOwnConnection]:
-    """The asynchronous version of `fresh`."""
-    for left in reversed(range(STALE_CHECKS)):
-        async with pool.connection() as connection:
-            if not (left and await connection.is_stale()):
-                yield connection
-                return
-            await connection.close()
-        await pool.drain()

@@ -22,8 +22,9 @@ from holdfast.domain.values import RunRecord
 from holdfast.doorbells.bell import Bell, CoalescingBell
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import REFUSED, OwnConnection, ReadTimeout, fresh
+from holdfast.drivers.connections import REFUSED, OwnConnection, ReadTimeout
 from holdfast.drivers.faults import is_lost, is_read_only
+from holdfast.drivers.pools import fresh
 from holdfast.drivers.sessions import Session
 from holdfast.http.ringing import Notifier
 from holdfast.runtime.runtime import Runtime, learn_server, read_only, refused, unreachable
