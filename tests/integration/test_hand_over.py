@@ -126,6 +126,15 @@ def test_run_with_large_parameters_is_read_by_the_worker(stage: Stage) -> None:
     assert is_handed_over(stage, run)
 
 
+def test_malformed_notification_does_not_end_the_worker(stage: Stage) -> None:
+    with stage.worker("inline", **FAR):
+        eventually(lambda: waits(stage))
+        stage.query("select pg_notify(channel, worker_id || '[]') from holdfast.waiting_workers")
+        run = stage.submit("echo")
+        assert stage.ended(run).status is Status.SUCCEEDED
+        eventually(lambda: waits(stage))
+
+
 def test_worker_with_a_free_slot_waits_again_while_it_executes_a_run(stage: Stage) -> None:
     started, until = stage.file("started"), stage.file("until")
     with stage.worker("process", slots=2, **FAR):

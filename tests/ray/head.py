@@ -23,8 +23,13 @@ def path_of_this_python() -> str:
 
 
 def outer_environment() -> dict[str, str]:
-    """The environment of the tests without Holdfast's settings: a node has its own."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    """The environment of the tests without Holdfast's settings: a node has its own.
+
+    Ray starts many interpreters. Without bytecode, each of them would compile all modules of Ray again.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {"PYTHONPYCACHEPREFIX": str(ROOT / ".pytest_cache" / "bytecode"), **kept}
 
 
 def kill_session(process: subprocess.Popen[bytes]) -> None:

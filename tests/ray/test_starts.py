@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -15,6 +17,7 @@ from holdfast.drivers import psycopg as driver
 from holdfast.drivers.psycopg import OwnConnection
 from holdfast.drivers.sessions import CLIENT
 from holdfast.sql import workers
+from tests.ray.head import outer_environment
 from tests.timeline import new_run
 
 RUNS, STARTS, THREADS = 20, 10, 6
@@ -51,6 +54,26 @@ def test_at_most_one_start_of_each_attempt_is_admitted_and_the_others_are_record
         recorded = reading.execute("select count(*) from holdfast.events where type = 'FENCED'").fetchone()
         counted = reading.execute("select sum(amount) from holdfast.tallies where kind = 'fenced'").fetchone()
     assert recorded == counted == (len(answers) - len(admitted),)
+
+
+def test_job_that_cannot_load_its_tasks_leaves_the_run_alone(database_url: str) -> None:
+    with OwnConnection.connect(database_url, session=CLIENT) as connection:
+        driver.run(connection, ops.submit(new_run({})))
+        claimant = register(connection)
+        (claim,) = driver.run(connection, ops.claim(claimant, [Position("default")], ["work"], 1))
+    ended = subprocess.run(
+        [sys.executable, "-m", "holdfast.rayjob", claim.run_id, str(claim.number), claimant],
+        env={**outer_environment(), "HOLDFAST_DATABASE_URL": database_url, "HOLDFAST_TASKS": "no_such_module"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "the tasks of module 'no_such_module' cannot be loaded" in ended.stderr
+    with psycopg.connect(database_url) as reading:
+        held = reading.execute("select worker_id::text from holdfast.leases").fetchall()
+        known = reading.execute("select id::text from holdfast.workers").fetchall()
+    assert held == known == [(claimant,)]
 
 
 def _lose(connection: OwnConnection, claims: list[Claim]) -> None:

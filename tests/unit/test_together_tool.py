@@ -39,6 +39,11 @@ def both(script: str, directory: Path) -> list[str]:
         ("print('first'); exit(3)", "print('second')", 3),
         ("print('first')", "print('second'); exit(2)", 2),
         ("print('first'); exit(3)", "print('second'); exit(2)", 2),
+        ("print('first'); exit(5)", "print('second')", 0),
+        ("print('first')", "print('second'); exit(5)", 0),
+        ("print('first'); exit(5)", "print('second'); exit(5)", 5),
+        ("print('first'); exit(5)", "print('second'); exit(1)", 1),
+        ("print('first'); exit(1)", "print('second'); exit(5)", 1),
         ("print('first')", "import os; print('second', flush=True); os.kill(os.getpid(), 9)", 137),
     ],
 )

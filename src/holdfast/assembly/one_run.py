@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
+from holdfast.domain.execution import ChildLimits
 from holdfast.domain.values import Claim
+from holdfast.executors.child_slot import ChildSlot
+from holdfast.executors.forked import EarlyChild
 from holdfast.executors.process import ProcessExecutor
 from holdfast.sql.statement import Op
 from holdfast.worker import Worker, WorkerOptions
@@ -20,7 +24,19 @@ Acquire = Callable[[str], Op[Claim | None]]
 
 
 class OneChild(ProcessExecutor):
-    """A process executor for one run. It waits for its child, because no other worker would begin the run earlier."""
+    """A process executor for one run. It waits for its child, because no other worker would begin the run earlier.
+
+    If its first child has already been started, that is `early`.
+    """
+
+    def __init__(self, *, limits: ChildLimits, early: EarlyChild | None = None) -> None:
+        super().__init__(1, limits=limits)
+        self._early = early
+        self.make_slot = self._slot
+
+    def _slot(self, *args: Any, **callbacks: Any) -> ChildSlot:
+        early, self._early = self._early, None
+        return ChildSlot(*args, **callbacks, early=early)
 
     def take_back(self, waiting_for: float = 0.0) -> list[Claim]:
         return super().take_back() if waiting_for == 0.0 else []

@@ -23,7 +23,6 @@ from holdfast.runtime.settings import Settings, masked
 from holdfast.verbs.submissions import prepare
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.figures import Figures
-from holdfast.worker.port import WorkerPort
 
 INLINE_SLOTS = 10
 
@@ -59,6 +58,8 @@ def run_worker(settings: Settings, request: WorkerRequest) -> None:
 
 
 def _run_with_port(options: WorkerOptions, host: str, port: int) -> None:
+    from holdfast.worker.port import WorkerPort
+
     figures = Figures()
     figures.know_tasks()
     worker = Worker(replace(options, figures=figures))
@@ -117,11 +118,14 @@ class Sweep(Worker):
         self._exchange.claiming = False
 
 
-def worker_options(runtime: Runtime, request: WorkerRequest) -> WorkerOptions:
+def worker_options(
+    runtime: Runtime, request: WorkerRequest, executors: Mapping[str, Executor] | None = None
+) -> WorkerOptions:
+    """Return the options of a worker, with these executors or with those that the request asks for."""
     settings = runtime.settings
     options = WorkerOptions(
         database_url=runtime.database_url,
-        executors=open_executors(settings, request.executor, request.slots, request.cluster),
+        executors=executors or open_executors(settings, request.executor, request.slots, request.cluster),
         default_executor=request.executor,
         listener=open_listener(runtime),
         queues=request.queues,

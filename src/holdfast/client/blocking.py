@@ -22,7 +22,8 @@ from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
 from holdfast.drivers.connections import REFUSED
 from holdfast.drivers.faults import is_lost
-from holdfast.drivers.psycopg import OwnConnection, OwnPool, ReadTimeout, fresh
+from holdfast.drivers.pools import OwnPool
+from holdfast.drivers.psycopg import OwnConnection, ReadTimeout, fresh
 from holdfast.runtime.forking import PerProcess, require_process
 from holdfast.runtime.runtime import CONNECT_TIMEOUT, Runtime, unreachable
 from holdfast.runtime.settings import Settings

@@ -41,9 +41,10 @@ class Prepared(NamedTuple):
         values: list[bytes | None] = []
         for name, kind in self.parameters:
             value = params[name]
+            given = value.__class__
             if value is None:
                 values.append(None)
-            elif value.__class__ is not kind:
+            elif given is not kind:
                 return None
             elif kind is str:
                 if "\0" in value:

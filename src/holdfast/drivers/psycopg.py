@@ -9,7 +9,6 @@ sends a message before it closes a connection, so polling the socket detects thi
 
 from __future__ import annotations
 
-import os
 import random
 import select
 import time
@@ -17,12 +16,11 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from time import monotonic
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
-from psycopg_pool import ConnectionPool
 
 from holdfast.drivers.connections import (
     BEGIN_FOR_TASK,
@@ -36,6 +34,9 @@ from holdfast.drivers.drive import drive
 from holdfast.drivers.prepared import USES, PreparedStatements
 from holdfast.drivers.sessions import RUN, Session
 from holdfast.sql.statement import Op, Row, Rows, Statement
+
+if TYPE_CHECKING:
+    from psycopg_pool import ConnectionPool
 
 T = TypeVar("T")
 
@@ -172,22 +173,6 @@ class OwnConnection(psycopg.Connection[Any]):
         except (psycopg.Error, OSError):
             return True
         return False
-
-
-class OwnPool(ConnectionPool[OwnConnection]):
-    """A pool that only the process that opened it can close. In a fork of that process, closing does nothing."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._opened_by = os.getpid()
-        super().__init__(*args, **kwargs)
-
-    def close(self, timeout: float = 5.0) -> None:
-        if self._opened_by == os.getpid():
-            super().close(timeout)
-
-    def __del__(self) -> None:
-        if self._opened_by == os.getpid():
-            super().__del__()
 
 
 @contextmanager

@@ -8,11 +8,10 @@ import select
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
 from psycopg.rows import tuple_row
-from psycopg_pool import AsyncConnectionPool
 
 from holdfast.drivers.connections import STALE_CHECKS, adopt, check_encoding, connection_arguments, setting_up
 from holdfast.drivers.drive import drive_async
@@ -20,6 +19,9 @@ from holdfast.drivers.prepared import USES, PreparedStatements
 from holdfast.drivers.psycopg import PIPELINES, RACES, TRANSIENT, TRIES, ReadTimeout, bounded, is_idle
 from holdfast.drivers.sessions import Session
 from holdfast.sql.statement import Op, Row, Rows, Statement
+
+if TYPE_CHECKING:
+    from psycopg_pool import AsyncConnectionPool
 
 T = TypeVar("T")
 

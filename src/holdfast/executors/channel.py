@@ -9,7 +9,8 @@ pair, where each frame is preceded by its length in four bytes.
                     stop      an attempt has to stop: the reason and the message of the LeaseRequest
                     withdraw  return the runs that have not begun
                     answer, refused   the response to a question
-    from the child  ready, broken     the response to the settings
+    from the child  loaded    names of its tasks and its environment; first, and only from a child that is forked early
+                    ready, broken     the response to the settings
                     ok, failed, stopped, handed back, settled
                               how the run with this index ended; ok includes the runs that it adds
                     progress, log, extend           notes of a run

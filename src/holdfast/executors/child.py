@@ -12,10 +12,11 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from holdfast.domain.context import Assignment, RunContext, enter, leave
 from holdfast.domain.errors import HoldfastError
@@ -224,16 +225,30 @@ def _leave(code: int) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def main(channel: Channel, state: SharedState, log: int) -> None:
+class Early(NamedTuple):
+    """What a child that is forked by its worker knows before its settings: it loads the tasks without waiting."""
+
+    modules: Sequence[str]
+    executor: str
+    log_format: LogFormat
+
+
+def main(channel: Channel, state: SharedState, log: int, early: Early | None = None) -> None:
     """Execute runs until the worker is gone; `log` is the descriptor of the log."""
-    messages = channel.receive()
-    if messages is None:
-        return
-    settings = messages[0][1]
-    sys.path[:] = settings["path"]
-    form = settings["log_format"]
-    output = ChildOutput(LogFormat(*form), log) if form is not None else None
+    output: ChildOutput | None = None
     try:
+        if early is not None:
+            output = ChildOutput(early.log_format, log)
+            load_modules(early.modules)
+            channel.send([_loaded(early.executor)])
+        messages = channel.receive()
+        if messages is None:
+            return
+        settings = messages[0][1]
+        sys.path[:] = settings["path"]
+        form = settings["log_format"]
+        if early is None and form is not None:
+            output = ChildOutput(LogFormat(*form), log)
         load_modules(settings["modules"])
     except HoldfastError as error:
         channel.send([["broken", str(error)]])
@@ -245,3 +260,10 @@ def main(channel: Channel, state: SharedState, log: int) -> None:
         output.current = child.current
     channel.send([["ready"]])
     child.serve()
+
+
+def _loaded(executor: str) -> list[Any]:
+    from holdfast.processes.environment import describe_environment
+
+    names = registry.names((executor,), executor)
+    return ["loaded", names, describe_environment(registry.get(name).fn.__module__ for name in names)]

@@ -15,6 +15,7 @@ from holdfast.domain.reasons import LeaseRequest, ReasonCode, out_of_time
 from holdfast.domain.settling import Failed, HandedBack, Outcome, Stopped, Succeeded, stopped_by, timeout_of
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.channel import received_run
+from holdfast.executors.forked import EarlyChild
 from holdfast.executors.spawning import Spawned
 from holdfast.observe import emit
 
@@ -72,6 +73,7 @@ class ChildSlot:
         asked: Callable[[ChildSlot, list[Any]], None],
         left: Callable[[ChildSlot, int], None],
         late: Callable[[list[Ended]], None],
+        early: EarlyChild | None = None,
     ) -> None:
         self._context = context
         self._limits = limits
@@ -97,7 +99,7 @@ class ChildSlot:
         self.abandoned = False
         self.start_error: str | None = None
         self.performed = 0
-        self.child = Spawned(context, limits, self._receive, self._die)
+        self.child = Spawned(context, limits, self._receive, self._die, early)
 
     @property
     def free(self) -> bool:

@@ -16,6 +16,7 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, sleep
 
@@ -31,6 +32,16 @@ PAUSE = 0.005
 
 def main() -> None:
     channel, shared, worker, has_log, json = map(int, sys.argv[1:6])
+    guard(channel, shared, worker, bool(json) if has_log else None, _run_child)
+
+
+def guard(
+    channel: int, shared: int, worker: int, json: bool | None, run: Callable[[int, SharedState, int], None]
+) -> None:
+    """Start the runner, which calls `run`, and guard it. In the guardian, this function does not return.
+
+    `json` says whether the lines of the log are JSON; None if there is no log.
+    """
     _control(PR_SET_CHILD_SUBREAPER, 1)
     _control(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != worker:
@@ -38,7 +49,7 @@ def main() -> None:
     state = SharedState(shared)
     os.close(shared)
     guardian = os.getpid()
-    raw = os.pipe() if has_log else None
+    raw = os.pipe() if json is not None else None
     runner = os.fork()
     if not runner:
         os.setsid()
@@ -48,12 +59,7 @@ def main() -> None:
         _control(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != guardian:
             return
-        import socket
-
-        from holdfast.executors import child
-        from holdfast.executors.channel import SocketChannel
-
-        child.main(SocketChannel(socket.socket(fileno=channel)), state, log)
+        run(channel, state, log)
         return
     state.runner = runner
     os.close(channel)
@@ -66,6 +72,15 @@ def main() -> None:
         output.finish()
     state.status = status
     os._exit(0)
+
+
+def _run_child(channel: int, state: SharedState, log: int) -> None:
+    import socket
+
+    from holdfast.executors import child
+    from holdfast.executors.channel import SocketChannel
+
+    child.main(SocketChannel(socket.socket(fileno=channel)), state, log)
 
 
 def _control(option: int, value: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
@@ -49,6 +49,7 @@ class ProcessExecutor:
     """Performs up to `slots` runs at once, each in its own child process."""
 
     name = "process"
+    make_slot: Callable[..., ChildSlot] = ChildSlot
 
     def __init__(self, slots: int = 2, *, limits: ChildLimits = DEFAULT_LIMITS) -> None:
         self.slots = slots
@@ -78,7 +79,7 @@ class ProcessExecutor:
             self._refill()
 
     def _spawn(self) -> None:
-        slot = ChildSlot(
+        slot = self.make_slot(
             self._context,
             self._limits,
             ended=self._end,

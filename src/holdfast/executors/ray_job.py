@@ -30,7 +30,7 @@ from holdfast.executors.ray_resources import of_job
 from holdfast.observe import emit
 from holdfast.processes.threads import in_thread
 
-ENTRYPOINT = "exec python -m holdfast.rayjob {run_id} {number} {worker_id}"
+ENTRYPOINT = "exec python -u -m holdfast.rayjob {run_id} {number} {worker_id}"
 POLL_EVERY = 1.0
 SUBMIT_WITHIN = 60.0
 STOP_WITHIN = 5.0

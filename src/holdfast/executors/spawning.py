@@ -22,6 +22,7 @@ import orjson
 
 from holdfast.domain.execution import ChildLimits, ExecutorContext
 from holdfast.executors.channel import SocketWorkerChannel, WorkerChannel
+from holdfast.executors.forked import EarlyChild, Forked
 from holdfast.executors.shared_state import make_shared_state
 from holdfast.observe.capture import shared_format
 
@@ -43,6 +44,7 @@ class Spawned:
         limits: ChildLimits,
         received: Callable[[list[Any]], None],
         gone: Callable[[int], None],
+        early: EarlyChild | None = None,
     ) -> None:
         self._received = received
         self._gone = gone
@@ -60,18 +62,22 @@ class Spawned:
             "url": context.database_url,
             "log_format": tuple(form) if form is not None else None,
         }
+        self._process: subprocess.Popen[bytes] | Forked
         with ExitStack() as undo:
-            ours, theirs = socket.socketpair()
-            undo.callback(ours.close)
+            if early is not None:
+                self._process, ours, self.state = early
+            else:
+                ours, theirs = socket.socketpair()
+                undo.callback(ours.close)
+                with theirs:
+                    descriptor, self.state = make_shared_state()
+                    undo.callback(self.state.close)
+                    try:
+                        self._process = self._start(theirs.fileno(), descriptor)
+                    finally:
+                        os.close(descriptor)
             # A child whose channel is lost can no longer be used, whatever its state.
             self.channel: WorkerChannel = SocketWorkerChannel(ours, received, self.kill)
-            with theirs:
-                descriptor, self.state = make_shared_state()
-                undo.callback(self.state.close)
-                try:
-                    self._process = self._start(theirs.fileno(), descriptor)
-                finally:
-                    os.close(descriptor)
             undo.callback(self._process.wait)
             undo.callback(self._process.kill)
             self._watch()

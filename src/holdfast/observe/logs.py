@@ -24,6 +24,7 @@ _LOUDNESS = {
     "run.refused": "warning",
     "run.policy_unreadable": "warning",
     "lease.returned": "warning",
+    "hand_over.unreadable": "warning",
     "result.refused": "error",
     "exchange.refused": "error",
     "rescue.failed": "error",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from holdfast.observe.capture import About, Output, capture, share_format, shared_format
+from holdfast.observe.lines import LogFormat
 from holdfast.observe.logs import open_lines, write_events
 
 # Whether lines are JSON; None means JSON unless standard error is a terminal.
@@ -14,6 +15,11 @@ FORMATS = {"auto": None, "json": True, "pretty": False}
 
 def _no_run() -> None:
     return None
+
+
+def log_format(name: str, level: str) -> LogFormat:
+    """Return the format of the log on standard error, as configured."""
+    return open_lines(FORMATS[name], level).form
 
 
 def log_events(log_format: str, level: str) -> Callable[[], None]:

@@ -7,7 +7,10 @@ import sys
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import parse_id
 from holdfast.domain.values import AttemptRef
-from holdfast.rayjob import execute
+from holdfast.executors.early_child import fork_child
+from holdfast.observe.process import log_format
+from holdfast.rayjob import EXECUTOR
+from holdfast.runtime.settings import load
 
 USAGE = 2
 
@@ -16,12 +19,22 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case [run_id, number, worker_id] if parse_id(run_id) and parse_id(worker_id) and number.isdigit():
             try:
-                return execute(AttemptRef(run_id, int(number)), worker_id)
+                return _start(AttemptRef(run_id, int(number)), worker_id)
             except HoldfastError as error:
                 sys.stderr.write(f"holdfast.rayjob: {error}\n")
                 return 1
     sys.stderr.write("usage: python -m holdfast.rayjob RUN_ID NUMBER WORKER_ID\n")
     return USAGE
+
+
+def _start(ref: AttemptRef, claimed_by: str) -> int:
+    settings = load()
+    form = log_format(settings.log_format, settings.log_level)
+    child = fork_child(("holdfast.tasks", *settings.tasks), EXECUTOR, form)
+    # Only now, while the child loads the tasks.
+    from holdfast.rayjob.execution import execute
+
+    return execute(settings, child, ref, claimed_by)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def execute(run_id: object) -> None:
             end_with_worker(lambda: _answers(url))
         if _claimable(runtime, known):
             options = worker_options(runtime, WorkerRequest(queues=(), slots=1))
-            child = OneChild(1, limits=child_limits(runtime.settings))
+            child = OneChild(limits=child_limits(runtime.settings))
             options = replace(options, executors={**options.executors, child.name: child})
             tasks = options.executable_tasks()
             worker = OneRunWorker(options, lambda worker_id: ops.claim_by_id(worker_id, known, tasks, random()))

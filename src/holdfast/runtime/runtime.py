@@ -44,9 +44,11 @@ class Runtime:
         check: bool = True,
         lasting: bool = False,
         purpose: str | None = None,
+        load_tasks: bool = True,
     ) -> None:
         self.settings = settings or load()
-        load_modules(("holdfast.tasks", *self.settings.tasks))
+        if load_tasks:
+            load_modules(("holdfast.tasks", *self.settings.tasks))
         self._server: Any = None
         self._purpose = purpose
         url = self.settings.given_database_url()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -310,10 +309,16 @@ def _from_parts(environment: Mapping[str, str]) -> str:
 
 def _read_file(path: Path) -> dict[str, str]:
     try:
-        content = tomllib.loads(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    import tomllib  # most processes have no such file, and a Ray job waits for its imports
+
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
     return {key: ",".join(map(str, value)) if isinstance(value, list) else str(value) for key, value in content.items()}
 

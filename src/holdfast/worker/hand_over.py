@@ -14,11 +14,14 @@ import orjson
 
 from holdfast.domain.doorbell import Address
 from holdfast.domain.values import Claim
+from holdfast.observe import emit
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.results import AttemptResults
 from holdfast.worker.round_trips import Answer, ExchangeRequest
 
 HASH = Claim._fields.index("payload_hash")
+# What the fields of a claim are, in its order.
+TYPES = (str, int, int, str, str, str, bytes, str | None, int, float | int, str | None, str | None, int, str)
 
 # How long a worker with free slots has no reason for a round trip before it makes one to be listed.
 QUIET = 0.02
@@ -117,12 +120,20 @@ class HandOver:
         self.listed = None
         self.worked()
         if given is None:
+            # It was too long, or another program sent it: the leases in the database tell what this worker was given.
+            if claim:
+                emit("hand_over.unreadable", worker_id=session.id, length=len(payload))
             self._look_at = 0.0
             return []
         return [given]
 
 
-def _read(text: str) -> Claim:
-    row = orjson.loads(text)
-    row[HASH] = bytes.fromhex(row[HASH])
-    return Claim._make(row)
+def _read(text: str) -> Claim | None:
+    """Return the claim in a notification; None if it is malformed."""
+    try:
+        row = orjson.loads(text)
+        row[HASH] = bytes.fromhex(row[HASH])
+        claim = Claim._make(row)
+    except (ValueError, TypeError, LookupError):
+        return None
+    return claim if all(map(isinstance, claim, TYPES)) else None
