@@ -268,8 +268,9 @@ def test_worker_that_did_not_stop_is_lost_once_its_lease_has_expired(site: str, 
     with connection.cursor() as cursor:
         cursor.execute("update holdfast.workers set stopped_at = null where name <> 'ended'")
         cursor.execute("""
-            update holdfast.workers set started_at = now() - interval '3 hours', heartbeat_at = now() - interval '2 hours',
-                   expires_at = now() - interval '1 hour' where name = 'killed'""")
+            update holdfast.workers set started_at = now() - interval '3 hours',
+                   heartbeat_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'
+            where name = 'killed'""")
         cursor.execute("update holdfast.workers set expires_at = now() + interval '1 hour' where name = 'busy'")
     page = signed_in("view_worker").get("/admin/holdfast/worker/").content.decode()
     states = {name: page.split(f">{name}</a>")[1].split('field-state">')[1].split("<")[0] for name in STATES}

@@ -42,6 +42,9 @@ def configured(**options: Any) -> dict[str, Any]:
         ({"RETRY": {"colour": 0}}, ["holdfast.E005"]),
         ({"QUEUE_RETRY": {"unknown": {"max_attempts": 2}}}, ["holdfast.W006"]),
         ({"TIMEOUT": "soon"}, ["holdfast.E007"]),
+        ({"TIMEOUT": True}, ["holdfast.E007"]),
+        ({"QUEUE_RETRY": ["mail"]}, ["holdfast.E005"]),
+        ({"EXECUTOR": "threads"}, ["holdfast.E008"]),
     ],
     ids=str,
 )
