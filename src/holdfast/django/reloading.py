@@ -35,7 +35,7 @@ def supervise_reloads() -> bool:
         before = sources()
         code, stopped = _run_worker()
         if code > 0 and reloaded and not stopped and code != RELOAD:
-            print("The worker failed. It starts again when the code changes; Ctrl-C ends it.", file=sys.stderr)
+            sys.stderr.write("The worker failed. It starts again when the code changes; Ctrl-C ends it.\n")
             wait_for_change(before)
             code = RELOAD
         reloaded = True
