@@ -124,25 +124,37 @@ def test_second_signal_hands_back_the_running_task(site: str, tmp_path: Path) ->
     assert (result.status, result.return_value, run_of(result).attempt_count) == ("SUCCESSFUL", "seen", 2)
 
 
-def test_worker_restarts_when_code_changes(site: str, tmp_path: Path) -> None:
-    app = tmp_path / "changing"
-    app.mkdir()
-    (app / "__init__.py").touch()
-    code = "from holdfast.django import task\n\n\n@task\ndef version():\n    return {}\n"
-    (app / "tasks.py").write_text(code.format(1))
-    (tmp_path / "changing_settings.py").write_text(
-        "from tests.django.settings import *\n\nINSTALLED_APPS = [*INSTALLED_APPS, 'changing']\n"
-    )
-    environment = {
-        "DJANGO_SETTINGS_MODULE": "changing_settings",
-        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+class ChangingSite:
+    """The test site with one more app, whose code changes."""
 
-    def version() -> int:
+    def __init__(self, directory: Path) -> None:
+        self.app, self.broken = directory / "changing", directory / "broken"
+        self.app.mkdir()
+        (self.app / "__init__.py").touch()
+        (directory / "changing_settings.py").write_text(
+            "from tests.django.settings import *\n\nINSTALLED_APPS = [*INSTALLED_APPS, 'changing']\n"
+        )
+        self.environment = {
+            "DJANGO_SETTINGS_MODULE": "changing_settings",
+            "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    def write(self, version: int) -> None:
+        code = f"from holdfast.django import task\n\n\n@task\ndef version():\n    return {version}\n"
+        (self.app / "tasks.py").write_text(code)
+
+    def break_it(self) -> None:
+        """Write code that cannot be imported, and leaves a file when a process tries to."""
+        code = f"from pathlib import Path\n\nPath({str(self.broken)!r}).touch()\nraise RuntimeError\n"
+        (self.app / "tasks.py").write_text(code)
+
+    def version(self) -> int:
+        """Which version of the code a worker runs."""
         enqueue = "from changing.tasks import version; print(version.enqueue().id)"
         shell = [sys.executable, "-m", "django", "shell", "--verbosity=0", "--command", enqueue]
-        made = subprocess.run(shell, cwd=ROOT, env={**os.environ, **environment}, check=True, stdout=subprocess.PIPE)
+        environment = {**os.environ, **self.environment}
+        made = subprocess.run(shell, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE)
         result = task_backends["default"].get_result(made.stdout.decode().strip())
 
         def finished() -> bool:
@@ -152,11 +164,29 @@ def test_worker_restarts_when_code_changes(site: str, tmp_path: Path) -> None:
         eventually(finished)
         return int(result.return_value)
 
-    with worker("--reload", "--slots=1", **environment) as process:
-        assert version() == 1
-        (app / "tasks.py").write_text(code.format(2))
+
+def test_worker_restarts_when_code_changes(site: str, tmp_path: Path) -> None:
+    changing = ChangingSite(tmp_path)
+    changing.write(1)
+    with worker("--reload", "--slots=1", **changing.environment) as process:
+        assert changing.version() == 1
+        changing.write(2)
         eventually(lambda: Worker.objects.count() == 2)
-        assert version() == 2
+        assert changing.version() == 2
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE) == 0
     assert Worker.objects.filter(stopped_at=None).count() == 0
+
+
+def test_worker_that_cannot_import_changed_code_starts_after_the_next_change(site: str, tmp_path: Path) -> None:
+    changing = ChangingSite(tmp_path)
+    changing.write(1)
+    with worker("--reload", "--slots=1", **changing.environment) as process:
+        eventually(lambda: Worker.objects.count() == 1)
+        changing.break_it()
+        eventually(changing.broken.exists)
+        changing.write(2)
+        eventually(lambda: process.poll() is not None or Worker.objects.count() == 2)
+        assert changing.version() == 2
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE) == 0

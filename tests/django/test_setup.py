@@ -42,6 +42,9 @@ def configured(**options: Any) -> dict[str, Any]:
         ({"RETRY": {"colour": 0}}, ["holdfast.E005"]),
         ({"QUEUE_RETRY": {"unknown": {"max_attempts": 2}}}, ["holdfast.W006"]),
         ({"TIMEOUT": "soon"}, ["holdfast.E007"]),
+        ({"TIMEOUT": True}, ["holdfast.E007"]),
+        ({"QUEUE_RETRY": ["mail"]}, ["holdfast.E005"]),
+        ({"EXECUTOR": "threads"}, ["holdfast.E008"]),
     ],
     ids=str,
 )
@@ -100,6 +103,17 @@ def test_migration_does_not_change_other_databases(site: str) -> None:
         assert used_aliases() == {"elsewhere"}
     call_command("migrate", "holdfast", stdout=out)
     assert "No migrations to apply" in out.getvalue()
+
+
+def test_commands_on_a_database_without_tables_say_what_to_run(site: str, work: Work) -> None:
+    with connections["default"].cursor() as cursor:
+        cursor.execute("drop schema holdfast cascade")
+    with pytest.raises(CommandError, match=r"no Holdfast schema yet; run: manage\.py migrate"):
+        work()
+    said = io.StringIO()
+    with pytest.raises(CommandError, match="Problems found: 1"):
+        call_command("holdfast_doctor", stderr=said)
+    assert "no Holdfast schema yet; run: manage.py migrate" in said.getvalue()
 
 
 def test_models_read_runs_attempts_and_workers(site: str, work: Work) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -12,6 +13,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
 from holdfast.django import databases, enqueue_many
+from holdfast.django.compat import InvalidTask
 from holdfast.django.models import Run
 from tests.django.app import tasks
 from tests.django.app.models import Note
@@ -148,3 +150,27 @@ def test_arguments_are_read_back_unchanged(site: str) -> None:
     assert (read.args, read.kwargs) == (list(given.values()), given)
     assert type(read.kwargs["float"]) is float
     assert list(read.kwargs) == list(given)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"queue_name": ""},
+        {"queue_name": "a\0"},
+        {"queue_name": "a" * 256},
+        {"queue_name": 5},
+        {"concurrency_key": ""},
+        {"concurrency_key": "\ud800"},
+        {"concurrency_key": 5},
+        {"dedupe": "always"},
+        {"dedupe": -1},
+        {"dedupe": True},
+        {"dedupe": timedelta.max},
+    ],
+)
+def test_unusable_option_is_refused_and_the_transaction_stays_usable(site: str, changes: dict[str, Any]) -> None:
+    with transaction.atomic():
+        with pytest.raises(InvalidTask, match=f"{next(iter(changes))}=.* must be"):
+            tasks.report.using(**changes).enqueue()
+        tasks.report.enqueue()
+    assert count_committed(site) == 1

@@ -201,6 +201,32 @@ def test_handlers_of_the_program_are_kept_and_the_default_is_replaced() -> None:
         root.setLevel(level)
 
 
+def test_record_of_a_logger_with_a_console_handler_is_written_once() -> None:
+    """Django's default configuration gives the logger `django` a handler, whose records also reach the root."""
+    root, framework, own = logging.getLogger(), logging.getLogger("framework"), logging.getLogger("framework.own")
+    before, level = root.handlers[:], root.level
+    lines: list[Line] = []
+    output = Output(Lines(LogFormat(), lambda line: lines.append(json.loads(line))), lambda: None)
+    root.handlers = []
+    undo = capture(output)
+    framework.addHandler(console := logging.StreamHandler())
+    own.addHandler(separate := logging.StreamHandler())
+    own.propagate = False
+    try:
+        adopt_logging(output)
+        adopt_logging(output)
+        framework.warning("once")
+        own.warning("printed")
+        assert [(line["event"], line["message"]) for line in lines] == [("logged", "once"), ("printed", "printed")]
+        undo()
+        assert framework.handlers == [console]
+    finally:
+        framework.handlers, own.handlers, own.propagate = [], [], True
+        separate.close()
+        root.handlers = before
+        root.setLevel(level)
+
+
 def test_workers_of_up_get_consecutive_ports() -> None:
     assert _health_port(Settings(), 1) == ()
     assert [_health_port(Settings(worker_port=9101), n)[1] for n in (1, 2)] == ["9101", "9102"]

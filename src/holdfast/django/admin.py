@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
 from holdfast import ops
-from holdfast.django import databases
+from holdfast.django import databases, showing
 from holdfast.django.calls import cancel_on, retry_on
-from holdfast.django.listing import BoundedPaginator, QueueFilter, RunChangeList, StatusFilter, TaskFilter, begins_with
+from holdfast.django.listing import (
+    BoundedPaginator,
+    QueueFilter,
+    RunChangeList,
+    StatusFilter,
+    TaskFilter,
+    begins_with,
+    configured_queues,
+)
 from holdfast.django.models import Queue, Run, Worker
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.masking import HIDDEN, is_secret, mask_secrets
+from holdfast.domain.records import QueueRecord
+from holdfast.ops.queues import pause_queue, resume_queue
 from holdfast.sql import queues as queues_sql
 from holdfast.sql.statement import Op
 
 AT_ONCE = 1000
+LONGEST_NAME = 255
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
@@ -41,7 +51,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
 
 @admin.register(Run)
 class RunAdmin(ReadOnlyAdmin):
-    list_display = ("id", "task", "status", "queue", "priority", "created_at", "started_at", "finished_at", "attempts")
+    list_display = ("id", "task", "status", "attempts", "queue", "created", "finished")
     list_display_links = ("id",)
     list_filter = (StatusFilter, QueueFilter, TaskFilter)
     list_per_page = 50
@@ -49,6 +59,7 @@ class RunAdmin(ReadOnlyAdmin):
     search_help_text = "The id of a run, or the beginning of a task's path"
     sortable_by = ()
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # they count all runs
     paginator = BoundedPaginator
     actions = ("cancel_runs", "retry_runs")
     fields = (
@@ -59,7 +70,8 @@ class RunAdmin(ReadOnlyAdmin):
         "queue",
         "priority",
         "arguments",
-        "progress",
+        "return_value",
+        "reported_progress",
         "history",
         "created_at",
         "run_after",
@@ -68,7 +80,7 @@ class RunAdmin(ReadOnlyAdmin):
         "lease_owner",
         "lease_expires_at",
         "job_id",
-        "concurrency_key",
+        "concurrency",
         "tags",
     )
     readonly_fields = fields
@@ -94,20 +106,40 @@ class RunAdmin(ReadOnlyAdmin):
     def attempts(self, run: Any) -> str:
         return f"{run.attempt_count} of {run.max_attempts}"
 
+    @admin.display(description="created")
+    def created(self, run: Any) -> str:
+        return showing.moment(run.created_at)
+
+    @admin.display(description="finished")
+    def finished(self, run: Any) -> str:
+        return showing.moment(run.finished_at)
+
     @admin.display(description="why")
     def why(self, run: Any) -> Any:
         reasons = databases.run(_database(run), ops.explain(str(run.pk)))
-        return format_html_join("", "<div>{}</div>", ((reason.detail,) for reason in reasons))
+        return format_html_join("", "<div>{}</div>", ((showing.sentence(run, one.detail),) for one in reasons))
 
     @admin.display(description="arguments")
     def arguments(self, run: Any) -> Any:
-        shown = run.parameters if run.shows_secrets else masked(run.parameters)
-        return format_html("<pre>{}</pre>", json.dumps(shown, indent=2, ensure_ascii=False))
+        return format_html("<pre>{}</pre>", showing.document(run, run.parameters))
+
+    @admin.display(description="return value")
+    def return_value(self, run: Any) -> Any:
+        return format_html("<pre>{}</pre>", showing.return_value(run, _database(run)))
+
+    @admin.display(description="progress")
+    def reported_progress(self, run: Any) -> Any:
+        return format_html("<pre>{}</pre>", showing.document(run, run.progress)) if run.progress else "-"
+
+    @admin.display(description="concurrency key")
+    def concurrency(self, run: Any) -> str:
+        return showing.sentence(run, run.concurrency_key) or "-"
 
     @admin.display(description="attempts")
     def history(self, run: Any) -> Any:
         tried = databases.run(_database(run), ops.attempts(str(run.pk)))
-        return format_html_join("", "<div>{}</div><pre>{}</pre>", ((_headline(one), _error(run, one)) for one in tried))
+        lines = ((showing.attempt_headline(one), showing.attempt_error(run, one)) for one in tried)
+        return format_html_join("", "<div>{}</div><pre>{}</pre>", lines)
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("holdfast.cancel_run"))
@@ -138,10 +170,25 @@ class RunAdmin(ReadOnlyAdmin):
 
 @admin.register(Worker)
 class WorkerAdmin(ReadOnlyAdmin):
-    list_display = ("name", "hostname", "pid", "executor", "slots", "started_at", "heartbeat_at", "stopped_at", "id")
+    list_display = ("name", "state", "hostname", "pid", "executor", "slots", "started", "heartbeat")
     list_filter = ("executor",)
     search_fields = ("name", "hostname")
     show_full_result_count = False
+
+    @admin.display(description="state")
+    def state(self, worker: Any) -> str:
+        """A worker that was killed is lost as soon as its lease has expired."""
+        if worker.stopped_at is not None:
+            return "stopped"
+        return "lost" if worker.expires_at < timezone.now() else "alive"
+
+    @admin.display(description="started", ordering="started_at")
+    def started(self, worker: Any) -> str:
+        return showing.moment(worker.started_at)
+
+    @admin.display(description="heartbeat", ordering="heartbeat_at")
+    def heartbeat(self, worker: Any) -> str:
+        return showing.moment(worker.heartbeat_at)
 
 
 @admin.register(Queue)
@@ -161,7 +208,7 @@ class QueueAdmin(ReadOnlyAdmin):
             **self.admin_site.each_context(request),
             "title": "Queues",
             "opts": self.opts,
-            "queues": databases.run(database, _queues()),
+            "queues": _with_idle(databases.run(database, _queues()), configured_queues(database)),
             "may_pause": self.has_pause_permission(request),
         }
         return TemplateResponse(request, "admin/holdfast/queue/change_list.html", context)
@@ -169,12 +216,16 @@ class QueueAdmin(ReadOnlyAdmin):
     def _change(self, request: HttpRequest, database: str) -> HttpResponse:
         if not self.has_pause_permission(request):
             raise PermissionDenied
-        name, by = request.POST["queue"], f"{request.user.get_username()} (admin)"
-        if request.POST["action"] == "pause":
-            databases.run(database, _pause(name, by))
-        else:
-            databases.run(database, _resume(name))
+        name, action = request.POST.get("queue", ""), request.POST.get("action")
+        if not (0 < len(name) <= LONGEST_NAME and name.isprintable()):
+            raise BadRequest("the name of a queue has 1 to 255 printable characters")
+        if action == "pause":
+            databases.run(database, pause_queue(name, f"{request.user.get_username()} (admin)", None))
+        elif action == "resume":
+            databases.run(database, resume_queue(name))
             databases.ring(database, [name])
+        else:
+            raise BadRequest("a queue is paused or resumed")
         return HttpResponseRedirect(request.path)
 
 
@@ -186,30 +237,7 @@ def _queues() -> Op[list[Any]]:
     return (yield from queues_sql.listing())
 
 
-def _pause(name: str, by: str) -> Op[None]:
-    yield from queues_sql.pause(name, by, None)
-
-
-def _resume(name: str) -> Op[None]:
-    yield from queues_sql.resume(name)
-
-
-def _headline(attempt: Any) -> str:
-    times = f"{attempt.started_at or attempt.claimed_at:%Y-%m-%d %H:%M:%S}"
-    why = f" ({attempt.reason})" if attempt.reason else ""
-    return f"{attempt.number}: {attempt.status}{why}, {times}, {attempt.executor} on worker {attempt.worker_id}"
-
-
-def _error(run: Any, attempt: Any) -> str:
-    error = attempt.error or {}
-    text = error.get("traceback") or error.get("message") or ""
-    return text if run.shows_secrets else mask_secrets(text)
-
-
-def masked(value: Any) -> Any:
-    """The value with members masked whose names look like secrets."""
-    if isinstance(value, dict):
-        return {key: HIDDEN if is_secret(key) else masked(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [masked(one) for one in value]
-    return mask_secrets(value) if isinstance(value, str) else value
+def _with_idle(found: list[QueueRecord], names: set[str]) -> list[QueueRecord]:
+    """The queues in use, and those in the settings that have no runs, so that they can be paused too."""
+    idle = names - {queue.name for queue in found}
+    return sorted([*found, *(QueueRecord(name, 0, 0, 0, None, None, None, None) for name in idle)])

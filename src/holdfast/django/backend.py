@@ -20,7 +20,7 @@ from holdfast.django import databases
 from holdfast.django.compat import BaseTaskBackend, TaskResultDoesNotExist, TaskResultStatus, task_enqueued
 from holdfast.django.payloads import Arguments, encoded
 from holdfast.django.results import is_task_run, make_result, task_result
-from holdfast.django.tasks import HoldfastTask, option, policy_of, register, timeout_of
+from holdfast.django.tasks import HoldfastTask, check_options, option, policy_of, register, timeout_of
 from holdfast.domain.ids import new_id, parse_id
 from holdfast.domain.values import NewRun, Payload, Submitted
 from holdfast.sql import task_results
@@ -52,6 +52,7 @@ class HoldfastBackend(BaseTaskBackend):
     def validate_task(self, task: Any) -> None:
         """Django calls this wherever a task is declared. A valid task is registered, so that workers can run it."""
         super().validate_task(task)
+        check_options(task)
         register(task, self.options)
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

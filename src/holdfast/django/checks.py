@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
 
 from django.apps import apps
 from django.core import checks
@@ -12,6 +11,8 @@ from django.db import connections
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.policies import Retry
+from holdfast.domain.tasks import ExecutorName
+from holdfast.domain.times import is_duration
 
 KNOWN = ("DATABASE", "RETRY", "QUEUE_RETRY", "TIMEOUT", "EXECUTOR")
 
@@ -54,6 +55,9 @@ def _database(backend: Any, where: str) -> Iterator[Any]:
 def _policies(backend: Any, where: str) -> Iterator[Any]:
     options = backend.options
     per_queue = options.get("QUEUE_RETRY", {})
+    if not isinstance(per_queue, Mapping):
+        yield checks.Error(f"{where}: QUEUE_RETRY must be a dictionary by queue.", id="holdfast.E005")
+        per_queue = {}
     for name, given in (("RETRY", options.get("RETRY")), *((f"QUEUE_RETRY[{q!r}]", r) for q, r in per_queue.items())):
         try:
             if given is not None and not isinstance(given, Retry):
@@ -66,6 +70,14 @@ def _policies(backend: Any, where: str) -> Iterator[Any]:
                 f"{where}: QUEUE_RETRY names the queue {queue!r}, which is not in QUEUES.", id="holdfast.W006"
             )
     timeout = options.get("TIMEOUT")
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if timeout is not None and not (isinstance(seconds, int | float) and seconds > 0):
-        yield checks.Error(f"{where}: TIMEOUT must be a number of seconds or a timedelta.", id="holdfast.E007")
+    if timeout is not None and not is_duration(timeout):
+        yield checks.Error(
+            f"{where}: TIMEOUT must be a positive number of seconds or a timedelta, of at most 30 years.",
+            id="holdfast.E007",
+        )
+    executor = options.get("EXECUTOR")
+    if executor is not None and executor not in get_args(ExecutorName):
+        known = ", ".join(get_args(ExecutorName))
+        yield checks.Error(
+            f"{where}: there is no EXECUTOR {executor!r}.", hint=f"Known executors: {known}.", id="holdfast.E008"
+        )

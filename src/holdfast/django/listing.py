@@ -6,6 +6,8 @@ the configured values instead of querying for distinct ones, and the filter by s
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -15,8 +17,10 @@ from django.core.paginator import Paginator
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Collate
 from django.db.models.lookups import Exact, GreaterThanOrEqual, LessThan
+from django.utils.module_loading import autodiscover_modules
 
 from holdfast.django import databases
+from holdfast.django.backend import HoldfastBackend
 from holdfast.django.compat import task_backends
 from holdfast.django.performing import django_task
 from holdfast.domain.tasks import registry
@@ -25,6 +29,7 @@ from holdfast.sql.statement import Op
 
 # The maximum number of rows that are counted, or found by status.
 MOST = 1_000
+FIRST_SURROGATE, FIRST_AFTER_SURROGATES = 0xD800, 0xE000
 _LIVE = {
     "PENDING": """
         (select run_id from holdfast.ready order by run_id desc limit %s)
@@ -87,11 +92,10 @@ class QueueFilter(admin.SimpleListFilter):
     parameter_name = "queue"
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
-        names = {name for backend in task_backends.all() for name in backend.queues}
-        return [(name, name) for name in sorted(names)]
+        return [(name, name) for name in sorted(configured_queues(model_admin.get_queryset(request).db))]
 
     def queryset(self, request: Any, queryset: Any) -> Any:
-        return queryset.filter(Exact(bytewise("queue"), self.value())) if self.value() else queryset
+        return equals(queryset, "queue", self.value())
 
 
 class TaskFilter(admin.SimpleListFilter):
@@ -99,10 +103,19 @@ class TaskFilter(admin.SimpleListFilter):
     parameter_name = "task"
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
+        # A site may not have imported its tasks yet. A module that cannot be imported must not break the page.
+        with suppress(Exception):
+            autodiscover_modules("tasks")
         return [(name, name) for name in registry.names() if django_task(name) is not None]
 
     def queryset(self, request: Any, queryset: Any) -> Any:
-        return queryset.filter(Exact(bytewise("task"), self.value())) if self.value() else queryset
+        return equals(queryset, "task", self.value())
+
+
+def configured_queues(database: str) -> set[str]:
+    """The queues in the settings of the backends that use this database."""
+    ours = [one for one in task_backends.all() if isinstance(one, HoldfastBackend) and one.database == database]
+    return {name for backend in ours for name in backend.queues}
 
 
 def bytewise(name: str) -> Any:
@@ -110,8 +123,31 @@ def bytewise(name: str) -> Any:
     return Collate(name, "C")
 
 
+def equals(queryset: Any, name: str, value: str | None) -> Any:
+    """Filter by the exact value of a column, if one is given."""
+    if not value:
+        return queryset
+    return queryset.filter(Exact(bytewise(name), value)) if is_storable(value) else queryset.none()
+
+
 def begins_with(queryset: Any, name: str, text: str) -> Any:
     """Filter by the beginning of a column, which is a range of its index."""
-    after = text[:-1] + chr(ord(text[-1]) + 1)
-    column = bytewise(name)
-    return queryset.filter(GreaterThanOrEqual(column, text), LessThan(column, after))
+    if not is_storable(text):
+        return queryset.none()
+    found = queryset.filter(GreaterThanOrEqual(bytewise(name), text))
+    after = successor(text)
+    return found if after is None else found.filter(LessThan(bytewise(name), after))
+
+
+def successor(text: str) -> str | None:
+    """The first text after all that begin with this one, in the order of bytes; None if there is none."""
+    shorter = text.rstrip(chr(sys.maxunicode))
+    if not shorter:
+        return None
+    after = ord(shorter[-1]) + 1
+    return shorter[:-1] + chr(FIRST_AFTER_SURROGATES if after == FIRST_SURROGATE else after)
+
+
+def is_storable(text: str) -> bool:
+    """Whether Postgres can store a text: otherwise no row contains it, and to ask for it is an error."""
+    return "\0" not in text and not any(FIRST_SURROGATE <= ord(c) < FIRST_AFTER_SURROGATES for c in text)

@@ -11,10 +11,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from django.apps import apps
 from django.utils import autoreload
 
 RELOAD = 3
@@ -23,22 +26,54 @@ RELOAD = 3
 def supervise_reloads() -> bool:
     """In the outer process, run the worker until it ends for a reason other than a reload, and return False.
 
-    In the worker itself, return True.
+    If changed code cannot be imported, wait for the next change. In the worker itself, return True.
     """
     if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) == "true":
         return True
-    command = autoreload.get_child_arguments()
-    environment = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
-    code = RELOAD
+    code, reloaded = RELOAD, False
     while code == RELOAD:
-        with subprocess.Popen(command, env=environment, close_fds=False) as worker:
-            # A terminal sends SIGINT to both processes, and the worker decides what it means.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.signal(signal.SIGTERM, lambda *_, worker=worker: worker.send_signal(signal.SIGTERM))
-            code = worker.wait()
+        before = sources()
+        code, stopped = _run_worker()
+        if code > 0 and reloaded and not stopped and code != RELOAD:
+            sys.stderr.write("The worker failed. It starts again when the code changes; Ctrl-C ends it.\n")
+            wait_for_change(before)
+            code = RELOAD
+        reloaded = True
     if code:
         sys.exit(code)
     return False
+
+
+def _run_worker() -> tuple[int, bool]:
+    """Run the worker. Return its exit code, and whether this process was told to stop."""
+    stopped = False
+    environment = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
+    with subprocess.Popen(autoreload.get_child_arguments(), env=environment, close_fds=False) as worker:
+
+        def stop(*_: object) -> None:
+            nonlocal stopped
+            stopped = True
+            worker.send_signal(signal.SIGTERM)
+
+        # A terminal sends SIGINT to both processes, and the worker decides what it means.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, stop)
+        code = worker.wait()
+    signal.signal(signal.SIGINT, before[0])
+    signal.signal(signal.SIGTERM, before[1])
+    return code, stopped
+
+
+def sources() -> dict[Path, float]:
+    """The source files of the installed apps and of all imported modules, and when each was changed."""
+    watcher = autoreload.StatReloader()
+    for app in apps.get_app_configs():
+        watcher.watch_dir(app.path, "**/*.py")
+    return dict(watcher.snapshot_files())
+
+
+def wait_for_change(before: dict[Path, float]) -> None:
+    while sources() == before:
+        time.sleep(autoreload.StatReloader.SLEEP_TIME)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from holdfast.django.compat import InvalidTask, Task, task_backends
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.policies import Retry
 from holdfast.domain.tasks import Task as RegisteredTask
-from holdfast.domain.tasks import registry
+from holdfast.domain.tasks import is_dedupe, is_short_text, registry
 
 # An exception in a task fails its run, as with Django's other backends. Failures that the task did not cause (its
 # process was killed, its worker was lost) are retried.
@@ -91,6 +91,17 @@ def task(
         )
 
     return decorate(function) if function is not None else decorate
+
+
+def check_options(task: Any) -> None:
+    """Raise InvalidTask for what Postgres would reject, or what could not have the intended effect."""
+    if not is_short_text(task.queue_name):
+        raise InvalidTask(f"queue_name={task.queue_name!r} must be a string of 1 to 255 printable characters")
+    key, dedupe = option(task, "concurrency_key"), option(task, "dedupe")
+    if key is not None and not is_short_text(key):
+        raise InvalidTask(f"concurrency_key={key!r} must be a string of 1 to 255 printable characters")
+    if dedupe is not None and not is_dedupe(dedupe):
+        raise InvalidTask(f'dedupe={dedupe!r} must be "off", "active", or a positive timedelta of at most 30 years')
 
 
 def option(task: Any, name: str) -> Any:

@@ -280,25 +280,31 @@ def _check(task: Task) -> None:
 def _mistakes(task: Task) -> Iterable[tuple[bool, str]]:
     name: Any = task.name
     timeout: Any = task.timeout
-    yield not _is_text(name), "the name must have 1 to 255 printable characters"
+    yield not is_short_text(name), "the name must have 1 to 255 printable characters"
     yield not callable(task.fn), f"{task.fn!r} is not callable"
     yield inspect.isclass(task.fn), "a class cannot be a task; decorate a function"
     generator = inspect.isgeneratorfunction(task.fn) or inspect.isasyncgenfunction(task.fn)
     yield generator, "the function yields; return a value instead, and report progress with current_run().progress()"
-    yield not _is_text(task.queue), f"queue={task.queue!r} must have 1 to 255 printable characters"
+    yield not is_short_text(task.queue), f"queue={task.queue!r} must have 1 to 255 printable characters"
     yield not _is_priority(task.priority), f"priority={task.priority!r} must be a whole number from -100 to 100"
     bounded = timeout is None or (isinstance(timeout, timedelta) and is_duration(timeout))
     yield not bounded, f"timeout={timeout!r} must be a positive timedelta of at most 30 years"
     yield not isinstance(task.retry, Retry | None), f"retry={task.retry!r} must be a Retry(...)"
-    yield not _is_dedupe(task.dedupe), f'dedupe={task.dedupe!r} must be "off", "active", or a positive window'
+    yield not is_dedupe(task.dedupe), f'dedupe={task.dedupe!r} must be "off", "active", or a positive window'
     known = ", ".join(f'"{name}"' for name in get_args(ExecutorName))
     yield task.executor not in (None, *get_args(ExecutorName)), f"executor={task.executor!r} must be one of {known}"
-    yield not all(map(_is_text, task.ignore_in_hash)), "ignore_in_hash must contain dotted paths, such as client.name"
-    yield not all(map(_is_text, task.tags)), "tags must be strings of 1 to 255 printable characters"
+    yield (
+        not all(map(is_short_text, task.ignore_in_hash)),
+        "ignore_in_hash must contain dotted paths, such as client.name",
+    )
+    yield not all(map(is_short_text, task.tags)), "tags must be strings of 1 to 255 printable characters"
     yield not isinstance(task.resources, Mapping | None), "resources must be a mapping, such as {'cpu': 2}"
     unknown = sorted(set(task.resources or ()) - RESOURCES)
     yield bool(unknown), f"unknown resources: {', '.join(map(str, unknown))}; known: {', '.join(sorted(RESOURCES))}"
-    yield not (task.environment is None or _is_text(task.environment)), "environment must be the name of an environment"
+    yield (
+        not (task.environment is None or is_short_text(task.environment)),
+        "environment must be the name of an environment",
+    )
 
 
 def _is_module_name(value: Any) -> bool:
@@ -310,9 +316,11 @@ def _is_priority(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -100 <= value <= 100
 
 
-def _is_text(value: Any) -> bool:
+def is_short_text(value: Any) -> bool:
+    """Whether this can be the name of a queue, a tag or a key: 1 to 255 printable characters."""
     return isinstance(value, str) and 1 <= len(value) <= 255 and value.isprintable()
 
 
-def _is_dedupe(value: Any) -> bool:
+def is_dedupe(value: Any) -> bool:
+    """Whether this says which equal runs are created once: "off", "active", or a window."""
     return is_duration(value) or value in ("off", "active")

@@ -167,6 +167,8 @@ class LogHandler(logging.Handler):
     def __init__(self, output: Output) -> None:
         super().__init__()
         self.output = output
+        # Handlers of other loggers that would write the same records again, as printed lines.
+        self.replaced: list[tuple[logging.Logger, logging.Handler]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -195,9 +197,27 @@ def adopt_logging(output: Output) -> None:
         return
     for handler in root.handlers[:]:
         root.removeHandler(handler)
-    root.addHandler(LogHandler(output))
+    adopted = LogHandler(output)
+    adopted.replaced = [pair for handler in ours for pair in handler.replaced] + _doubled()
+    for logger, handler in adopted.replaced:
+        logger.removeHandler(handler)
+    root.addHandler(adopted)
     if root.level == logging.WARNING:
         root.setLevel(output.lines.least)
+
+
+def _doubled() -> list[tuple[logging.Logger, logging.Handler]]:
+    """Default handlers below the root, such as Django's console: their records also reach the root."""
+    loggers = [one for one in logging.Logger.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    return [(one, each) for one in loggers if _reaches_root(one) for each in one.handlers if _is_default(each)]
+
+
+def _reaches_root(logger: logging.Logger) -> bool:
+    while logger.parent is not None:
+        if not logger.propagate:
+            return False
+        logger = logger.parent
+    return True
 
 
 def _is_default(handler: logging.Handler) -> bool:
@@ -236,6 +256,8 @@ def _forget(output: Output, streams: Iterable[LineStream], stderr: TextIO) -> No
     for handler in root.handlers[:]:
         if isinstance(handler, LogHandler) and handler.output is output:
             root.removeHandler(handler)
+            for logger, replaced in handler.replaced:
+                logger.addHandler(replaced)
         elif isinstance(handler, logging.StreamHandler) and handler.stream in tuple(streams):
             handler.setStream(stderr)
 

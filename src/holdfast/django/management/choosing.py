@@ -1,4 +1,4 @@
-"""The option --backend, which all commands have."""
+"""The option --backend, which all commands have, and errors in the words of a Django site."""
 
 from __future__ import annotations
 
@@ -21,3 +21,8 @@ def chosen_backend(alias: str) -> HoldfastBackend:
     if not isinstance(found, HoldfastBackend):
         raise CommandError(f"The backend {alias!r} in TASKS is a {type(found).__name__}, not a Holdfast backend.")
     return found
+
+
+def in_django(error: BaseException) -> str:
+    """The text of an error, with Django's command in place of Holdfast's own."""
+    return str(error).replace("holdfast db upgrade", "manage.py migrate")

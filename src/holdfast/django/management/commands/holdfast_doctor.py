@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from holdfast import ops
 from holdfast.django import databases
-from holdfast.django.management.choosing import add_backend, chosen_backend
+from holdfast.django.management.choosing import add_backend, chosen_backend, in_django
 from holdfast.domain.errors import HoldfastError
 from holdfast.drivers import sessions
 from holdfast.drivers.psycopg import OwnConnection
@@ -40,8 +40,7 @@ class Command(BaseCommand):
                 migrate.require(connection)
                 self.stdout.write(f"ok    schema         {migrate.current(connection)}")
         except (HoldfastError, psycopg.Error) as error:
-            advice = "; with Django: manage.py migrate" if "db upgrade" in str(error) else ""
-            self.stderr.write(f"FAIL  schema         {error}{advice}")
+            self.stderr.write(f"FAIL  schema         {in_django(error)}")
             return [str(error)]
         workers = [one for one in databases.run(alias, ops.list_workers()) if one.status != "stopped"]
         if workers:

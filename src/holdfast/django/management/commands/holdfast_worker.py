@@ -20,7 +20,7 @@ from django.db import connections
 from holdfast.assembly.worker import WorkerRequest, run_worker
 from holdfast.django import announcing, databases
 from holdfast.django.backend import HoldfastBackend
-from holdfast.django.management.choosing import add_backend, chosen_backend
+from holdfast.django.management.choosing import add_backend, chosen_backend, in_django
 from holdfast.django.performing import BACKEND_VARIABLE, DATABASES_VARIABLE, django_task
 from holdfast.django.reloading import stop_on_change, supervise_reloads
 from holdfast.django.stopping import stop_after
@@ -101,7 +101,7 @@ class Command(BaseCommand):
         try:
             self._work(backend, options, reload)
         except HoldfastError as error:
-            raise CommandError(str(error)) from error
+            raise CommandError(in_django(error)) from error
 
     def _work(self, backend: HoldfastBackend, options: dict[str, Any], reload: bool) -> None:
         request = WorkerRequest(
