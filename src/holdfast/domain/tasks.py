@@ -203,7 +203,7 @@ class Registry:
         for many in ("ignore_in_hash", "tags"):
             given = policies.get(many, ())
             if isinstance(given, str) or not isinstance(given, Iterable):
-                raise ConfigurationError(f"@task({many}={given!r}): give a sequence, such as ({given!r},)")
+                raise ConfigurationError(f"@task({many}={given!r}): must be a sequence, such as ({given!r},)")
             policies[many] = tuple(given)
         own = "dedupe" in policies
         made = Task(_default_name(fn) if name is None else name, fn, **policies, has_own_dedupe=own)
@@ -280,12 +280,12 @@ def _check(task: Task) -> None:
 def _mistakes(task: Task) -> Iterable[tuple[bool, str]]:
     name: Any = task.name
     timeout: Any = task.timeout
-    yield not _is_text(name), "the name must have 1 to 255 printable characters"
+    yield not _is_text(name), "the name must be 1 to 255 printable characters"
     yield not callable(task.fn), f"{task.fn!r} is not callable"
     yield inspect.isclass(task.fn), "a class cannot be a task; decorate a function"
     generator = inspect.isgeneratorfunction(task.fn) or inspect.isasyncgenfunction(task.fn)
     yield generator, "the function yields; return a value instead, and report progress with current_run().progress()"
-    yield not _is_text(task.queue), f"queue={task.queue!r} must have 1 to 255 printable characters"
+    yield not _is_text(task.queue), f"queue={task.queue!r} must be 1 to 255 printable characters"
     yield not _is_priority(task.priority), f"priority={task.priority!r} must be a whole number from -100 to 100"
     bounded = timeout is None or (isinstance(timeout, timedelta) and is_duration(timeout))
     yield not bounded, f"timeout={timeout!r} must be a positive timedelta of at most 30 years"

@@ -26,13 +26,13 @@ from holdfast.verbs.verb import Verb
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# What signatures show for answers that are returned as handles.
+# The types that signatures show for results that are returned as handles.
 _RUNS = {"RunRecord": "Run", "Submitted": "Run", "list[Submitted]": "list[Run]", "Page[RunRecord]": "Page[Run]"}
 _ASYNC_RUNS = {answer: returned.replace("Run", "AsyncRun") for answer, returned in _RUNS.items()}
 
 
 def present(client: Any, answer: Any, handle: Callable[..., Any]) -> Any:
-    """The answer to a call, with handles for the runs in it."""
+    """The result of a call, with handles for the runs in it."""
     match answer:
         case Submitted():
             return handle(client, answer.run, answer.created)
@@ -57,7 +57,7 @@ def blocking(verb: Verb[P, Page[RunRecord]]) -> Callable[Concatenate[Calls, P], 
 @overload
 def blocking(verb: Verb[P, T]) -> Callable[Concatenate[Calls, P], T]: ...
 def blocking(verb: Verb[..., Any]) -> Callable[..., Any]:
-    """A method that makes a call and returns its answer, runs as handles."""
+    """Return a method that makes a call and returns its result, with handles for runs."""
 
     def method(self: Calls, /, *args: Any, **kwargs: Any) -> Any:
         return present(self, self.execute(verb, args, kwargs), Run)

@@ -114,7 +114,7 @@ def result_record(caller: Caller, /, run: object) -> MakeOp[ResultRecord]:
         event=lambda run: run_event("run.cancelled" if run.status is Status.CANCELLED else "run.cancel_requested", run),
     ),
     command=Command(
-        "Cancel runs: pending ones end immediately, running ones are asked to stop.",
+        "Cancel runs. Pending ones end immediately; running ones are asked to stop.",
         says=lambda run: "asked to stop" if run.status is Status.RUNNING else str(run.status),
         options=(CommandOption("reason", "Stored with the run."),),
     ),
@@ -135,7 +135,7 @@ def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[
             "Postpone a run",
             "A pending run starts no earlier than this time. It still waits for its dependencies.",
             parameters=[RUN_ID],
-            requestBody=json_request(record("When it may start.", {"until": TIME})),
+            requestBody=json_request(record("The earliest start.", {"until": TIME})),
             answers={
                 200: says("The run is postponed.", RUN, links=RUN_LINKS),
                 404: problem("run-not-found"),
@@ -184,7 +184,7 @@ def postpone(
         event=lambda run: run_event("run.reopened", run),
     ),
     command=Command(
-        "Reopen FAILED or CANCELLED runs, with their full number of attempts.",
+        "Reopen FAILED or CANCELLED runs. Each has its full number of attempts again.",
         says=lambda run: str(run.status),
     ),
 )

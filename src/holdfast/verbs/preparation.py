@@ -26,17 +26,17 @@ Dedupe = str | timedelta | float | int
 
 
 class SubmitOptions(TypedDict, total=False):
-    """What `submit` takes besides the task and its parameters. None leaves the choice to the task."""
+    """The options of `submit`. None means that the task decides."""
 
     key: str | None
     """Requests with the same key return the same run, however often they are sent."""
     queue: str | None
     priority: int | None
-    """From -100 to 100; higher first."""
+    """From -100 to 100; higher priorities start first."""
     run_after: datetime | timedelta | None
-    """The earliest start: a time with its zone, or a delay."""
+    """The earliest start: a time with a time zone, or a delay."""
     dedupe: Dedupe | None
-    """`"off"`, `"active"`, or for how long a run with the same payload is returned instead of making another."""
+    """`"off"`, `"active"`, or the maximum age of a run with the same payload that is returned instead of a new one."""
     concurrency_key: str | None
     depends_on: Sequence[Any] | None
     """Runs, or their ids, that have to succeed first; `{"run": id, "on": "failure"}` requires another outcome."""
@@ -68,7 +68,7 @@ class Submitter:
 
 ANONYMOUS = Submitter()
 
-# Runs per statement: enough to be cheap, and few enough that most batches are prepared while another is written.
+# Runs per statement: enough to be efficient, and few enough that most batches are prepared while another is written.
 BATCH = 250
 
 
@@ -96,7 +96,7 @@ def prepare_one(
     submitter: Submitter = ANONYMOUS,
     **options: Any,
 ) -> tuple[NewRun, Payload]:
-    """The same for one of many runs of a task: what they have in common, computed once, and the payload of this one."""
+    """The same for one of many runs of a task: what they have in common, computed only once, and this run's payload."""
     found = registry.resolve(task)
     if options or submitter is not ANONYMOUS:
         head = _head(settings, found, parameters, submitter, options)
@@ -108,7 +108,7 @@ def prepare_one(
     return head, _payload(found, parameters, new_id())
 
 
-# What runs without options have in common, by task: made once, for the settings that were used last.
+# What runs without options have in common, by task: created once, for the settings that were used last.
 _usual: WeakKeyDictionary[Task, tuple[Settings, NewRun]] = WeakKeyDictionary()
 
 
@@ -338,7 +338,7 @@ def _depends_on(value: Any, problems: list[Problem]) -> tuple[Dependency, ...]:
 
 
 def awaited(value: Any, problems: list[Problem]) -> list[tuple[str, str]]:
-    """What a list of dependencies names, each with its policy: ids, keys, or objects with an id."""
+    """Return the ids, keys or objects with an id in a list of dependencies, each with its policy."""
     if value is None:
         return []
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """A request. A `repeatable` one may be sent again if it is not known whether it arrived."""
+    """A request. If it is `repeatable`, it may be sent again when it is not known whether it arrived."""
 
     method: str
     path: str
@@ -38,7 +38,7 @@ class Request:
 
 
 def request_of(verb: Verb[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
-    """The request that makes this call. Raises ConfigurationError if the API does not offer it."""
+    """Return the request for this call. Raises ConfigurationError if the API does not offer it."""
     http = verb.http
     if http is None:
         raise ConfigurationError(f"{verb.name} needs a database; the HTTP API does not offer it")
@@ -56,7 +56,7 @@ def request_of(verb: Verb[..., Any], args: tuple[Any, ...], kwargs: Mapping[str,
 
 
 def read(verb: Verb[..., Any], reply: Reply) -> Any:
-    """The answer to a call, from the reply of the API."""
+    """Return the result of a call from the API's response."""
     if verb.http is None:
         raise ConfigurationError(f"{verb.name} is not available over HTTP")
     return verb.http.answer.read(reply)
@@ -74,7 +74,7 @@ def plain(value: Any, name: str) -> Any:
 
 
 def instant(value: object, name: str) -> str:
-    """A start, given as a time or as a delay from now."""
+    """Return a start time, given as a time or as a delay from now."""
     if not is_start(value):
         raise BadInput(f"/{name}: {START}", [Problem(f"/{name}", START)])
     at: Any = datetime.now(UTC) + value if isinstance(value, timedelta) else value
@@ -88,7 +88,7 @@ def _dependency(one: Any) -> Any:
 
 
 def written(document: Mapping[str, Any]) -> bytes:
-    """As exact JSON; values that could not be stored are refused here already."""
+    """Return the value as exact JSON. Values that could not be stored are rejected here."""
     return canonicalize(document)[0].encode()
 
 
@@ -140,5 +140,5 @@ def key_header(key: Any) -> dict[str, str]:
     if key is None:
         return {}
     if not isinstance(key, str) or not key.isascii() or not key.isprintable() or not 1 <= len(key) <= 255 or " " in key:
-        raise BadInput("a key must have 1 to 255 visible ASCII characters", [Problem("/key", "not a key")])
+        raise BadInput("a key must be 1 to 255 visible ASCII characters", [Problem("/key", "not a key")])
     return {"Idempotency-Key": key}

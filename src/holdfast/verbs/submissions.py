@@ -1,4 +1,4 @@
-"""Submitting runs: requests are prepared once, including ids, and performed until one attempt succeeds."""
+"""Submitting runs: a request is prepared once, including ids, and tried until it succeeds."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class SubmittingMany:
         self._again = False
 
     def at_once(self) -> None:
-        """Check all of them first and write them with one statement, for a transaction of the caller."""
+        """Check all runs first and write them with one statement, for a caller's transaction."""
         self._batches = [[payload for batch in self._batches for payload in batch]]
 
     def __call__(self) -> Op[list[Submitted]]:
