@@ -4,11 +4,11 @@ from __future__ import annotations
 
 NOTES: dict[str, str] = {
     "submit one by one": (
-        "of about 0.6 ms per run, the client's thread takes 0.18 ms, mostly in Python, where asyncpg is C. The "
+        "of about 0.6 ms per run, the client's thread takes 0.18 ms, mostly in Python; asyncpg is written in C. The "
         "server takes 0.2 to 0.25 ms: a third for the commit, an eighth each for the guard that rejects a run in two "
         "tables and for check constraints, which Postgres parses for each statement, and the rest for the run, the "
-        "queue and the counter. The remainder is the write to disk and the switches between processes, which every "
-        "contender has."
+        "queue and the counter. The remainder is the write to disk and the context switches between processes, "
+        "which every contender has."
     ),
     "submit in bulk": (
         "the server takes 15 µs per run, during which the client prepares the next batch. Of these, 4 µs are for the "
@@ -17,7 +17,7 @@ NOTES: dict[str, str] = {
     ),
     "submit → body, p50": (
         "the statement that creates the run also leases it to a waiting worker and notifies that worker: one commit to "
-        "disk, and two switches between processes. What remains is the client's share, the write to disk and the "
+        "disk, and two context switches. What remains is the client's share, the write to disk and the "
         "notification."
     ),
     "submit → body, p99": "the path is the same as for p50; the slow cases are slow writes to disk.",

@@ -71,7 +71,7 @@ def trial(database_url: str, tmp_path: Path) -> Iterator[Trial]:
     trial.close()
 
 
-def test_runs_that_ended_as_expected_are_no_violation(trial: Trial) -> None:
+def test_runs_that_ended_as_expected_are_not_violations(trial: Trial) -> None:
     trial.submit()
     trial.ledger.results[trial.succeed(trial.claim("began", "returned"))] = 1
     trial.submit("chaos.doomed")

@@ -82,7 +82,7 @@ def test_failed_run_shows_its_attempts_with_traceback(site: str, work: Work) -> 
     page = signed_in("view_run").get(f"{RUNS}{result.id}/change/").content.decode()
     assert "1: FAILED" in page
     assert "ValueError: what happened" in page
-    assert "it ended FAILED" in page
+    assert "the run ended FAILED" in page
 
 
 def test_actions_need_their_permissions(site: str) -> None:
@@ -92,7 +92,7 @@ def test_actions_need_their_permissions(site: str) -> None:
     result.refresh()
     assert result.status == "READY"
     User.objects.get().user_permissions.add(Permission.objects.get(codename="cancel_run"))
-    assert "1 of 1 runs are cancelled" in act(client, "cancel_runs", result.id).content.decode()
+    assert "1 of 1 runs were cancelled" in act(client, "cancel_runs", result.id).content.decode()
     result.refresh()
     assert (result.status, "ann (admin)" in result.errors[0].traceback) == ("FAILED", True)
     act(client, "retry_runs", result.id)

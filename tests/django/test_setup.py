@@ -179,7 +179,7 @@ def test_worker_serves_only_the_given_queues(site: str, work: Work) -> None:
 def test_cancel_prune_and_doctor_commands_work(site: str, capsys: pytest.CaptureFixture[str]) -> None:
     result = tasks.add.enqueue(1)
     call_command("holdfast_doctor")
-    assert "none is alive" in capsys.readouterr().out
+    assert "no worker is alive" in capsys.readouterr().out
     call_command("holdfast_cancel", result.id)
     result.refresh()
     assert (result.status, capsys.readouterr().out) == ("FAILED", f"{result.id} cancelled\n")

@@ -74,9 +74,9 @@ KEYED = [
         "keyed-job-found",
         "a request that finds the key taken is given the job that is there",
         CREATE,
-        'pruned while its idempotency key was still known; use a new key")\n        return found\n',
+        'was pruned, but its idempotency key is still stored; use a new key")\n        return found\n',
         (
-            'pruned while its idempotency key was still known; use a new key")\n'
+            'was pruned, but its idempotency key is still stored; use a new key")\n'
             "        return (yield from create_job(new, tasks))\n"
         ),
         "key_job+key_job@keyed",

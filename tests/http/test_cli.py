@@ -120,7 +120,7 @@ def test_queues_and_workers_commands_work_over_http(shell: Shell, manual_worker:
     shell.run("workers", "drain", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b", code=6)
 
 
-def test_tokens(local: Shell, shell: Shell) -> None:
+def test_tokens_are_created_listed_and_then_required(local: Shell, shell: Shell) -> None:
     assert local.json("tokens", "list") == {"items": []}
     made = local.json("tokens", "create", "reader", "--scopes", "runs:read", "--expires", "90d")
     assert made["token"].startswith("hf_")

@@ -188,7 +188,7 @@ def test_depth_limit_of_parameters_does_not_depend_on_their_position(api: FlaskC
         ]
         assert [answer.status_code for answer in answers] == [status] * 3
     for answer in answers:
-        assert "nested deeper than 64 levels" in answer.json["detail"]
+        assert "nested more than 64 levels deep" in answer.json["detail"]
 
 
 def test_hostile_bodies_leave_nothing_behind(api: FlaskClient) -> None:

@@ -50,7 +50,7 @@ def test_over_https_the_cookie_is_secure_and_bound_to_the_host(
 
 
 @pytest.mark.parametrize("header", [{"Origin": "https://localhost"}, {"X-Forwarded-Proto": "https"}])
-def test_over_https_a_cookie_that_a_subdomain_may_have_planted_counts_as_none(
+def test_over_https_a_cookie_that_a_subdomain_may_have_planted_is_ignored(
     api: FlaskClient, make_token: Mint, header: dict[str, str]
 ) -> None:
     planted, _ = make_token("admin", name="attacker")

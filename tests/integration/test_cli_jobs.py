@@ -114,7 +114,7 @@ def test_show_says_how_tasks_ended(shell: InProcessShell, jobs: Jobs) -> None:
 def test_show_lists_at_most_fifty_tasks_by_default(shell: InProcessShell, jobs: Jobs) -> None:
     job = jobs.create_job("wide", [{"entrypoint": "mock", "kwargs": QUICK}] * 60)
     assert len(shown(shell, job)["tasks"]) == 50
-    assert "50 of 60 tasks are shown; --all shows all" in shell.ok("jobs", "show", job.id).err
+    assert "showing 50 of 60 tasks; use --all to show all of them" in shell.ok("jobs", "show", job.id).err
     whole = shell.ok("jobs", "show", job.id, "--all", "--json").json["tasks"]
     assert [task["run_id"] for task in whole] == [task.id for task in job.tasks]
     assert "--all" not in shell.ok("jobs", "show", job.id, "--all").err
@@ -153,7 +153,7 @@ def test_one_rejected_job_does_not_affect_the_others(shell: InProcessShell, jobs
     assert shell.ok("jobs", "retry", job.id, "--json").json["reopened"] == 1
 
 
-def test_refusals(shell: InProcessShell) -> None:
+def test_unknown_jobs_and_invalid_arguments_have_their_exit_codes(shell: InProcessShell) -> None:
     for arguments, code, message in (
         (["show", "not-an-id"], 6, "'not-an-id' is not the id of a job"),
         (["show", NOBODY], 6, f"no job has the id {NOBODY}"),

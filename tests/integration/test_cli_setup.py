@@ -122,9 +122,9 @@ def test_schema_mismatch_is_reported(shell: InProcessShell, database_url: str) -
     shell.ok("runs", "list")
     assert shell.ok("db", "upgrade").err.endswith("nothing was changed\n")
     set_schema(database_url, latest + 2)
-    assert "newer than this code" in shell.refused("runs", "list", code=1)
-    assert "newer than this code" in shell.refused("db", "upgrade", code=1)
-    assert "newer than this code" in shell.refused("worker", "--until-empty", code=1)
+    assert "too new for this release" in shell.refused("runs", "list", code=1)
+    assert "too new for this release" in shell.refused("db", "upgrade", code=1)
+    assert "too new for this release" in shell.refused("worker", "--until-empty", code=1)
 
 
 def test_drift_is_reported(shell: InProcessShell, database_url: str) -> None:

@@ -172,7 +172,7 @@ async def test_the_map_of_the_source_is_an_ordinary_function_over_this_api(stage
     assert sorted(one.result() for one in chunks) == [["tbl_abc", n, 10_000] for n in (0, 10_000, 20_000)]
 
 
-async def test_management_of_jobs_and_tasks(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_samples_that_manage_jobs_and_tasks_work(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     found = await performed(JOBS, TASKS=[{"entrypoint": "samples.hold"}])
     assert re.fullmatch(r"Status: (PENDING|RUNNING), Progress: 0/1\n", capsys.readouterr().out)
     assert sync.wait_for_job(found["job_id"], 30).status == "CANCELLED"
@@ -189,7 +189,7 @@ async def test_management_of_jobs_and_tasks(stage: Stage, capsys: pytest.Capture
         sync.wait_for_job(one, 30)
 
 
-async def test_management_of_workers_and_health(stage: Stage) -> None:
+async def test_samples_that_manage_workers_and_check_health_work(stage: Stage) -> None:
     eventually(lambda: sync.list_workers(status="active"))
     found = await performed(WORKERS)
     assert found["worker"].id not in {one.id for one in found["workers"]}

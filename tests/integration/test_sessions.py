@@ -235,7 +235,7 @@ def backends(connection: psycopg.Connection) -> int:
 
 
 async def test_timed_out_statement_is_cancelled_on_the_server(database_url: str) -> None:
-    database = Database(database_url, "worker", patience=500.0)
+    database = Database(database_url, "worker", time_limit=500.0)
     with psycopg.connect(database_url, autocommit=True) as connection:
         work = asyncio.create_task(database.transact(sleeping))
         await asyncio.to_thread(eventually, lambda: backends(connection) == 1)
@@ -247,7 +247,7 @@ async def test_timed_out_statement_is_cancelled_on_the_server(database_url: str)
 
 
 async def test_a_cancelled_call_ends_its_statement_at_the_server(database_url: str) -> None:
-    database = Database(database_url, "worker", patience=500.0)
+    database = Database(database_url, "worker", time_limit=500.0)
     with psycopg.connect(database_url, autocommit=True) as connection:
         work = asyncio.create_task(database.transact(sleeping))
         await asyncio.to_thread(eventually, lambda: backends(connection) == 1)
@@ -259,7 +259,7 @@ async def test_a_cancelled_call_ends_its_statement_at_the_server(database_url: s
 
 
 async def test_a_server_that_does_not_respond_to_a_cancel_request_is_given_up(wire: Wire) -> None:
-    database = Database(wire.url, "worker", patience=500.0)
+    database = Database(wire.url, "worker", time_limit=500.0)
     await database.connect()
     wire.swallow()
     work = asyncio.create_task(database.transact(sleeping))

@@ -256,7 +256,7 @@ class TestRefused:
             return value
 
         assert text_of(nested(64)) == "[" * 64 + "]" * 64
-        assert refused(nested(65)) == [("/0" * 64, "nested deeper than 64 levels; make it flatter")]
+        assert refused(nested(65)) == [("/0" * 64, "nested more than 64 levels deep; reduce the nesting")]
         assert refused(nested(20_000))[0][0] == "/0" * 64
 
     def test_value_that_contains_itself_is_rejected(self) -> None:

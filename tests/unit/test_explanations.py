@@ -32,8 +32,8 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"requested_at": AT, "reason": "by ada"},
         f"cancellation was requested at {WRITTEN}: by ada",
     ),
-    "ended": ("ended", {"status": "FAILED", "detail": "ValueError: 1"}, "it ended FAILED: ValueError: 1"),
-    "ended without a detail": ("ended", {"status": "SUCCEEDED", "detail": None}, "it ended SUCCEEDED"),
+    "ended": ("ended", {"status": "FAILED", "detail": "ValueError: 1"}, "the run ended FAILED: ValueError: 1"),
+    "ended without a detail": ("ended", {"status": "SUCCEEDED", "detail": None}, "the run ended SUCCEEDED"),
     "one dependency": (
         "dependencies",
         {"count": 1, "waits_for": [FIRST]},
@@ -77,14 +77,18 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
     "executor away": (
         "executor-away",
         {"queue": "a", "why": "no Ray cluster listens at 127.0.0.1:1"},
-        "the workers that could claim it cannot reach their cluster: no Ray cluster listens at 127.0.0.1:1",
+        "the workers that could claim this run cannot reach their cluster: no Ray cluster listens at 127.0.0.1:1",
     ),
     "behind many": (
         "behind",
         {"queue": "a", "ahead": 1000, "or_more": True},
-        "1000 or more ready runs of queue a are ahead of it",
+        "1000 or more ready runs in queue a are ahead of this one",
     ),
-    "behind one": ("behind", {"queue": "a", "ahead": 1, "or_more": False}, "1 ready run of queue a is ahead of it"),
+    "behind one": (
+        "behind",
+        {"queue": "a", "ahead": 1, "or_more": False},
+        "1 ready run in queue a is ahead of this one",
+    ),
 }
 
 

@@ -94,7 +94,7 @@ class TestMock:
         parameters = {"seconds": 0, "steps": 10, "fail_times": 2}
         for attempt in (1, 2):
             with running(parameters, attempt) as run:
-                with pytest.raises(SimulatedFailure, match=f"attempt {attempt} of 2"):
+                with pytest.raises(SimulatedFailure, match=f"simulated failure {attempt} of 2"):
                     mock.call(parameters)
                 assert run.reported[-1] == (5, 10, "steps")
         assert perform(mock, parameters, attempt=3)["notes"] == "simulated"
@@ -136,7 +136,7 @@ REQUEST = {"scenario": "high_inflation", "horizon_months": 24, "region": "AU"}
 
 
 class TestForecast:
-    def test_policies(self) -> None:
+    def test_forecast_has_its_policies(self) -> None:
         assert forecast.name == "baseline_forecast_v1"
         assert forecast.queue == "models"
         assert forecast.retry is not None

@@ -37,7 +37,7 @@ class TestDecorator:
         assert made.name == f"{__name__}.greet"
         assert registry.get(made.name) is made
 
-    def test_a_name_and_policies(self, registry: Registry) -> None:
+    def test_task_has_the_given_name_and_policies(self, registry: Registry) -> None:
         retry = Retry(max_attempts=5)
         made = registry.task(
             "hello",
@@ -55,7 +55,7 @@ class TestDecorator:
         assert (made.retry, made.ignore_in_hash, made.dedupe) == (retry, ("client.name",), "active")
         assert (made.executor, made.tags, made.resources) == ("inline", ("a", "b"), {"cpu": 1})
 
-    def test_the_defaults(self, registry: Registry) -> None:
+    def test_task_without_options_has_the_defaults(self, registry: Registry) -> None:
         made = registry.task()(greet)
         assert (made.queue, made.priority, made.timeout, made.retry) == ("default", 0, None, None)
         assert (made.ignore_in_hash, made.dedupe, made.executor, made.tags) == ((), "off", None, ())

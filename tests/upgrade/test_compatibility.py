@@ -71,7 +71,9 @@ def test_this_release_refuses_the_previous_schema_with_one_line(
 ) -> None:
     done = after.call(landed_url, tmp_path, "holdfast", *command.split())
     assert done.returncode == 1, done
-    refusal = f"the database is at schema {before.schema}, this code needs {after.schema}; run: holdfast db upgrade"
+    refusal = (
+        f"the database is at schema {before.schema}, but this release needs {after.schema}; run: holdfast db upgrade"
+    )
     lines = [line for line in done.stderr.splitlines() if "worker.starting" not in line]
     assert [refusal in line for line in lines] == [True], done.stderr
     assert "Traceback" not in done.stderr

@@ -80,7 +80,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> No
 def _completion() -> str:
     ways = {shell: f'eval "$(_HOLDFAST_COMPLETE={shell}_source holdfast)"' for shell in ("bash", "zsh")}
     ways["fish"] = "_HOLDFAST_COMPLETE=fish_source holdfast | source"
-    return "\b\nTo enable shell completion, add to the shell's start-up file:\n" + "\n".join(
+    return "\b\nTo enable shell completion, add this line to your shell's start-up file:\n" + "\n".join(
         f"  {shell:<4}  {way}" for shell, way in ways.items()
     )
 
@@ -103,5 +103,5 @@ def _epilog() -> str:
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
 @click.pass_context
 def app(ctx: click.Context, url: str | None, token: str | None, traceback: bool) -> None:
-    """Durable runs on Postgres: submit them, watch them, execute them."""
+    """Submit, watch and execute durable runs on Postgres."""
     ctx.obj = {"traceback": traceback, "url": url, "token": token}

@@ -15,7 +15,7 @@ def db() -> None:
 
 @db.command()
 def upgrade() -> None:
-    """Upgrade the database to the schema of this release. Safe under load, and safe to run concurrently."""
+    """Upgrade the database to the schema of this release. This is safe under load, and safe to run concurrently."""
     from holdfast.runtime.runtime import Runtime, connect
     from holdfast.schema import migrate
 
@@ -26,7 +26,7 @@ def upgrade() -> None:
             with connect(runtime.database_url) as connection:
                 migrate.require(connection)
             output.note(
-                f"the database is at schema {before}, newer than this code's {migrate.latest()}; nothing was changed"
+                f"the database is at schema {before}, newer than this release's {migrate.latest()}; nothing was changed"
             )
             return
         migrate.upgrade(runtime.database_url, on_wait=output.note)
@@ -53,13 +53,13 @@ def current(as_json: bool) -> None:
         return
     output.data(at or "none")
     if at != wanted:
-        output.note(f"this code's schema is {wanted}")
+        output.note(f"the schema of this release is {wanted}")
 
 
 @db.command()
 @json_option
 def check(as_json: bool) -> int:
-    """Report differences between the database's schema and its migrations."""
+    """Compare the database's schema with its migrations."""
     from holdfast.runtime.runtime import Runtime
     from holdfast.schema.drift import check as find_drift
 
@@ -90,7 +90,7 @@ def grants(purpose: str, role: str) -> None:
 
 @db.command()
 def url() -> None:
-    """Print the database's URL, for psql and similar tools. The embedded server runs while a process uses it."""
+    """Print the database's URL, for psql and similar tools. The embedded server runs only while a process uses it."""
     from pathlib import Path
 
     from holdfast.runtime.settings import load

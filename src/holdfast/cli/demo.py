@@ -20,7 +20,9 @@ from holdfast.cli.narration import TerminalNarrator
     help="Where runs are executed. With ray_core, the demo starts its own Ray cluster.",
 )
 def demo(executor: str) -> int:
-    """Demonstrate the main features: a run that succeeds, one that is retried, a job that fans out, a killed worker.
+    """Demonstrate the main features on a temporary Postgres.
+
+    The scenes are a run that succeeds, one that is retried, a job that fans out, and a worker that is killed.
 
     Everything happens in a temporary directory under .holdfast, which is removed at the end. The exit code is 0 only
     if every check succeeded.
@@ -33,5 +35,5 @@ def demo(executor: str) -> int:
     kept = play(narrator, Path.cwd(), executor)
     narrator.closing(time.monotonic() - began)
     if not kept:
-        output.error("not every check succeeded; see above")
+        output.error("some checks failed; see above")
     return exits.OK if kept else exits.ERROR

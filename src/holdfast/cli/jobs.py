@@ -95,7 +95,7 @@ def show(job_id: str, everything: bool, as_json: bool) -> None:
         output.data("")
         output.table(_columns(tasks, names), tasks)
     if len(tasks) < job.total_tasks:
-        output.note(f"{len(tasks)} of {job.total_tasks} tasks are shown; --all shows all")
+        output.note(f"showing {len(tasks)} of {job.total_tasks} tasks; use --all to show all of them")
 
 
 def _with_reasons(client: Any, tasks: Sequence[RunRecord]) -> list[Shown]:
@@ -171,7 +171,7 @@ def _remark(task: Shown) -> str:
 @click.option("--reason", help="Stored with the job and its tasks.")
 @json_option
 def cancel_jobs(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
-    """Cancel jobs: pending tasks end immediately, running tasks are asked to stop."""
+    """Cancel jobs. Pending tasks end immediately; running tasks are asked to stop."""
     from holdfast.documents.others import job_document
 
     def call(api: Jobs, job_id: str) -> None:
@@ -186,7 +186,10 @@ def cancel_jobs(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> 
 @click.argument("job_ids", nargs=-1, required=True, metavar="JOB_ID...")
 @json_option
 def retry(job_ids: tuple[str, ...], as_json: bool) -> int:
-    """Retry the failed tasks of jobs, and those that could not start because of them. Other results are kept."""
+    """Retry the failed tasks of jobs.
+
+    Tasks that could not start because of them are retried too. Other results are kept.
+    """
     from holdfast.documents.others import job_document
 
     def call(api: Jobs, job_id: str) -> None:

@@ -37,7 +37,7 @@ class TerminalNarrator:
 
     def end(self, gone: bool) -> None:
         self._line("")
-        self.promise(gone, "no process and no file is left behind")
+        self.promise(gone, "no processes or files are left behind")
 
     def closing(self, seconds: float) -> None:
         text = f"{sum(self._promises)} of {len(self._promises)} checks succeeded, in {seconds:.1f} s"

@@ -52,7 +52,7 @@ def list_queues(as_json: bool) -> None:
 @click.argument("name")
 @click.option("--reason", help="Shown by `holdfast runs why`.")
 def pause(name: str, reason: str | None) -> None:
-    """Pause queue NAME: no new runs start, running ones continue."""
+    """Pause queue NAME: no new runs start, but running ones continue."""
     with open_client() as client:
         client.pause_queue(name, reason=reason)
     output.note(f"queue {name} is paused; to resume it: holdfast queues resume {name}")

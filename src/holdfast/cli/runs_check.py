@@ -32,7 +32,10 @@ CHECKS: list[Column[Check]] = [
 @click.argument("second")
 @json_option
 def diff(first: str, second: str, as_json: bool) -> None:
-    """Show where two runs differ: task, parameters, policies, and result if both have one."""
+    """Show the differences between two runs.
+
+    Compares the task, the parameters, the policies, and the results if both runs have one.
+    """
     from holdfast.client.comparing import compare
 
     with open_client() as client:
@@ -49,7 +52,10 @@ def diff(first: str, second: str, as_json: bool) -> None:
 @click.argument("run_id")
 @json_option
 def verify(run_id: str, as_json: bool) -> int:
-    """Check a run's record: payload hash, order of events and attempts, and the result's SHA-256."""
+    """Check that the record of a run is consistent.
+
+    Checks the payload hash, the order of events and attempts, and the SHA-256 of the result.
+    """
     from holdfast.client.verifying import verify as check_all
 
     with open_client() as client:

@@ -24,7 +24,7 @@ COLOURS = {"debug": "blue", "warning": "yellow", "error": "red"}
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until the run has ended.")
 @json_option
 def logs(run_id: str, follow: bool, as_json: bool) -> None:
-    """Print the log of a run; with --follow and --json, one JSON document per line."""
+    """Print the log of a run. With --follow and --json, it is one JSON document per line."""
     with open_client() as client:
         lines = _lines(client, prefixes.run_id(client, run_id), follow)
         if as_json and not follow:

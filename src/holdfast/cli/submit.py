@@ -18,17 +18,17 @@ from holdfast.cli.session import json_option, open_client
     "pairs",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A parameter: JSON if it is valid JSON, else text; KEY:=JSON requires JSON. May be repeated.",
+    help="A parameter. The value is JSON if it is valid JSON, else text; KEY:=JSON requires JSON. May be repeated.",
 )
 @click.option(
     "-f",
     "file",
     type=values.InputFile("rb"),
-    help="A file with a JSON object of parameters, or - for stdin; -p overrides it.",
+    help="A file with a JSON object of parameters, or - for stdin; -p overrides its values.",
 )
 @click.option("--key", help="An idempotency key: submitting the same key again returns the same run.")
 @click.option("--queue", help="The queue. Default: the task's queue.")
-@click.option("--priority", type=int, help="From -100 to 100, higher first.")
+@click.option("--priority", type=int, help="From -100 to 100; higher priorities start first.")
 @click.option(
     "--run-after", metavar="TIME", type=values.moment, help="The earliest start: 10m, 2h, or 2030-01-31T08:00:00Z."
 )

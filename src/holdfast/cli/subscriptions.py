@@ -120,8 +120,12 @@ def rotate(name: str) -> None:
 
 @subscriptions.command()
 @click.argument("name", required=False)
-@click.option("--status", type=click.Choice(["PENDING", "DELIVERED", "FAILED"], case_sensitive=False))
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option(
+    "--status",
+    type=click.Choice(["PENDING", "DELIVERED", "FAILED"], case_sensitive=False),
+    help="Only deliveries with this status.",
+)
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of items.")
 @json_option
 def deliveries(name: str | None, status: str | None, limit: int, as_json: bool) -> None:
     """Show the delivery log, newest first."""

@@ -69,7 +69,8 @@ def create(name: str, scopes: str, expires: float | None, as_json: bool) -> None
         return
     output.data(text)
     output.note(
-        f"token {made.id} ({made.name}) has the scopes {', '.join(made.scopes)}; store it now: it is not shown again"
+        f"token {made.id} ({made.name}) has the scopes {', '.join(made.scopes)}; "
+        "store it now, because it will not be shown again"
     )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ASK_EVERY = 0.2
 DRAW_EVERY = 0.1
-# The reason is shown for a run that has not started after so many seconds.
+# If a run has not started after this many seconds, the reason is shown.
 EXPLAIN_AFTER = 1.5
 
 

@@ -62,8 +62,8 @@ def worker(
 ) -> None:
     """Claim runs from queues and execute them.
 
-    On SIGTERM or Ctrl-C, runs may finish within the grace period and the rest are handed back; a second signal stops
-    the worker immediately.
+    On SIGTERM or Ctrl-C, the worker lets its runs finish within the grace period and hands back the rest; a second
+    signal stops it immediately.
     """
     from holdfast.assembly.worker import WorkerRequest, run_worker
     from holdfast.runtime.settings import load

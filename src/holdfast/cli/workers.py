@@ -54,12 +54,12 @@ def list_workers(everyone: bool, as_json: bool) -> None:
 @workers.command()
 @click.argument("worker_id")
 def drain(worker_id: str) -> int:
-    """Drain a worker: it claims no more runs, and stops when its runs have ended."""
+    """Drain a worker. It claims no more runs, and stops when its runs have ended."""
     with open_client() as client:
         worker_id = prefixes.worker_id(client, worker_id)
         found = client.drain_worker(worker_id)
     if not found:
         output.error(f"no live worker has the id {worker_id}; holdfast workers list shows them")
         return exits.NOT_FOUND
-    output.note(f"worker {worker_id} claims no more runs and stops when its runs have ended")
+    output.note(f"worker {worker_id} will claim no more runs, and will stop when its runs have ended")
     return exits.OK

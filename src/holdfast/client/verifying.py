@@ -50,7 +50,7 @@ def payload_hash(run: Run) -> Check:
     found = {canonicalize(run.parameters)[1], canonicalize(run.parameters, ignored)[1]}
     if run.payload_hash in found:
         return Check("payload hash", True, run.payload_hash)
-    detail = f"the stored hash is {run.payload_hash}, that of the parameters is {' or '.join(sorted(found))}"
+    detail = f"the stored hash is {run.payload_hash}, but the parameters have the hash {' or '.join(sorted(found))}"
     if task is None:
         detail += f"; task {run.model} is not registered here, so its `ignore_in_hash` is not known"
     return Check("payload hash", False, detail)
@@ -63,7 +63,9 @@ def folded(run: Run, events: Sequence[EventRecord]) -> Check:
         if event.to_status is None:
             continue
         if event.from_status != at:
-            return Check("events", False, f"event {event.seq} leaves {event.from_status}, but the run was {at}")
+            return Check(
+                "events", False, f"event {event.seq} is a transition from {event.from_status}, but the run was {at}"
+            )
         if at is not None and (Status(at), Status(event.to_status)) not in MOVES:
             return Check("events", False, f"event {event.seq} is not a legal transition: {at} to {event.to_status}")
         at = event.to_status
@@ -78,7 +80,7 @@ def in_order(events: Sequence[EventRecord]) -> Check:
     These are the times that users see, which follow the order; `timed` compares the stored times.
     """
     if [event.seq for event in events] != list(range(1, len(events) + 1)):
-        return Check("order", False, "there is a gap in the numbers of the events")
+        return Check("order", False, "there is a gap in the event numbers")
     backward = [b.seq for a, b in pairwise(events) if b.at < a.at]
     if backward:
         return Check("order", False, f"event {backward[0]} is earlier than the one before it")
@@ -103,7 +105,9 @@ def contiguous(run: Run, attempts: Sequence[AttemptRecord]) -> Check:
     """Whether attempts are numbered 1, 2, … up to the run's count."""
     numbers = [attempt.number for attempt in attempts]
     if numbers != list(range(1, run.attempt_count + 1)):
-        return Check("attempts", False, f"the run counts {run.attempt_count} attempts, but those stored are {numbers}")
+        return Check(
+            "attempts", False, f"the run counts {run.attempt_count} attempts, but the stored ones are {numbers}"
+        )
     return Check("attempts", True, f"{len(numbers)}, numbered without gaps")
 
 
@@ -112,7 +116,7 @@ def ended_once(run: Run, attempts: Sequence[AttemptRecord]) -> Check:
     succeeded = [attempt.number for attempt in attempts if attempt.status == "SUCCEEDED"]
     expected = [run.attempt_count] if run.status is Status.SUCCEEDED else []
     if succeeded != expected:
-        return Check("success", False, f"the run is {run.status}, and attempts {succeeded} succeeded")
+        return Check("success", False, f"the run is {run.status}, but the attempts that succeeded are {succeeded}")
     overlapping = [b.number for a, b in pairwise(attempts) if a.finished_at is None or b.claimed_at < a.finished_at]
     if overlapping:
         return Check("success", False, f"attempt {overlapping[0]} began before the one before it had ended")

@@ -98,7 +98,7 @@ def fan_out(stage: Stage) -> None:
         f"{job.completed_tasks} of {job.total_tasks} runs of job {job.id} succeeded",
     )
     result = client.result(ranking.id)
-    narrator.promise(result["counted"] == len(rows), f"each of {len(rows)} combinations is counted once")
+    narrator.promise(result["counted"] == len(rows), f"each of the {len(rows)} combinations is counted once")
     attempts = client.attempts(ranking.id)
     others = [run.finished_at for run in stage.database.list(job_id=job.id) if run.id != ranking.id]
     narrator.promise(
@@ -127,7 +127,7 @@ def killed(stage: Stage) -> None:
     )
     run = stage.until(run, lambda run: run.attempt_count == 2, TAKEN_OVER_WITHIN + 10)
     took = time.monotonic() - at
-    narrator.promise(took <= TAKEN_OVER_WITHIN, f"taken over {took:.1f} s after the kill")
+    narrator.promise(took <= TAKEN_OVER_WITHIN, f"the other worker took over the run {took:.1f} s after the kill")
     run = stage.until(run, lambda run: run.status.final)
     attempts = client.attempts(run)
     statuses = [attempt.status for attempt in attempts]

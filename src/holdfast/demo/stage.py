@@ -39,7 +39,7 @@ class Stage:
     def __init__(self, narrator: Narrator, under: Path, executor: str = "process") -> None:
         self.narrator = narrator
         self.executor = executor
-        self._patience = RAY_TIMEOUT if executor.startswith("ray") else TIMEOUT
+        self._timeout = RAY_TIMEOUT if executor.startswith("ray") else TIMEOUT
         self._ray_settings: dict[str, str] = {}
         self.under = under.absolute()
         self.directory = self.under / ".holdfast" / f"demo-{new_id()[-12:]}"
@@ -86,7 +86,7 @@ class Stage:
 
     def until(self, run: Run, holds: Callable[[Run], bool], seconds: float | None = None, name: str = "") -> Run:
         """Show the run's progress until a condition holds."""
-        seconds = self._patience if seconds is None else seconds
+        seconds = self._timeout if seconds is None else seconds
         ends = time.monotonic() + seconds
         while True:
             run = self.client.get(run)

@@ -153,7 +153,7 @@ class RunAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Retry selected runs", permissions=["retry"])
     def retry_runs(self, request: HttpRequest, queryset: Any) -> None:
-        self._each(request, queryset, "open again", retry_on)
+        self._each(request, queryset, "reopened", retry_on)
 
     def _each(self, request: HttpRequest, queryset: Any, done: str, act: Callable[[str, str, str], Any]) -> None:
         """Apply an action to each run in a separate transaction, so that one failure does not affect the other runs."""
@@ -165,7 +165,7 @@ class RunAdmin(ReadOnlyAdmin):
                 count += 1
             except HoldfastError as error:
                 self.message_user(request, str(error), messages.WARNING)
-        self.message_user(request, f"{count} of {len(ids)} runs are {done}.")
+        self.message_user(request, f"{count} of {len(ids)} runs were {done}.")
 
 
 @admin.register(Worker)

@@ -50,7 +50,7 @@ def version(target: Target) -> Finding:
     if found.version_number // 10000 < OLDEST_SERVER:
         return fail("server", f"PostgreSQL {found.version} is too old", f"upgrade it to {OLDEST_SERVER} or newer")
     if found.standby:
-        fix = "point HOLDFAST_DATABASE_URL to the primary"
+        fix = "point HOLDFAST_DATABASE_URL at the primary"
         return fail("server", f"PostgreSQL {found.version} is a standby, which accepts no writes", fix)
     used = f"{found.connections} of {found.max_connections} connections in use"
     if found.connections > found.max_connections * 0.9:
@@ -66,8 +66,8 @@ def schema(target: Target) -> Finding:
         problem, _, fix = str(mismatch).partition("; ")
         return fail("schema", problem, fix)
     if at != wanted:
-        return warn("schema", f"at {at}, one ahead of this code ({wanted})", "upgrade Holdfast on this machine")
-    return ok("schema", f"at {at}, as this code expects")
+        return warn("schema", f"at {at}, one ahead of this release ({wanted})", "upgrade Holdfast on this machine")
+    return ok("schema", f"at {at}, as this release expects")
 
 
 def privileges(target: Target) -> Finding:
@@ -152,7 +152,7 @@ def drift(target: Target) -> Finding:
     from holdfast.schema.drift import check
 
     if migrate.current(target.connection) != migrate.latest():
-        return skip("drift", "not compared, because the database is one schema ahead of this code")
+        return skip("drift", "not compared, because the database is one schema ahead of this release")
     differences = check(target.url)
     if not differences:
         return ok("drift", "the schema matches its migrations")

@@ -14,7 +14,7 @@ from holdfast.runtime.settings import Settings, load
 T = TypeVar("T")
 
 CONNECT = "start the server, or correct HOLDFAST_DATABASE_URL"
-BROKEN = "holdfast --traceback db upgrade shows where it breaks; or set HOLDFAST_DATABASE_URL to another database"
+BROKEN = "holdfast --traceback db upgrade shows where it fails; or set HOLDFAST_DATABASE_URL to another database"
 
 
 def examine(purpose: str = "worker") -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def examine(purpose: str = "worker") -> Iterator[Finding]:
     try:
         yield from _examine_database(settings, reported, purpose)
     except Exception as error:  # noqa: BLE001 - any error is a finding too
-        yield fail("database", f"could not be examined: {_message(error)}", BROKEN)
+        yield fail("database", f"could not be checked: {_message(error)}", BROKEN)
         yield skip("the rest", "not checked, because of this problem")
 
 

@@ -43,8 +43,12 @@ def vacuum(target: Target) -> Finding:
         holders = "; ".join(
             f"{one.what} for {one.seconds / 60:.0f} min" if one.seconds else one.what for one in found[:3]
         )
-        return warn("vacuum", f"dead rows are kept by {holders}", "end it: select pg_terminate_backend(<process>)")
-    return ok("vacuum", "no old transaction keeps dead rows")
+        return warn(
+            "vacuum",
+            f"vacuum cannot remove dead rows because of {holders}",
+            "end it: select pg_terminate_backend(<process>)",
+        )
+    return ok("vacuum", "no long transaction keeps vacuum from removing dead rows")
 
 
 def dead_rows(target: Target) -> Finding:
@@ -57,7 +61,7 @@ def dead_rows(target: Target) -> Finding:
         )
         fix = f"check that autovacuum runs, or run: vacuum holdfast.{worst[0].table}"
         return warn("dead rows", detail, fix)
-    return ok("dead rows", "few in the tables that every run passes through")
+    return ok("dead rows", "there are few in the tables that every run passes through")
 
 
 def idle_look(target: Target) -> Finding:
@@ -70,7 +74,7 @@ def idle_look(target: Target) -> Finding:
     if seconds <= SLOW_LOOK_SECONDS:
         return ok("idle poll", detail)
     jit = " and jit is on: set jit = off" if row == ("on",) and not connection.pooled else ""
-    fix = "look for a long transaction that keeps dead rows, or run: vacuum holdfast.ready, holdfast.waiting"
+    fix = "look for a long transaction that blocks vacuum, or run: vacuum holdfast.ready, holdfast.waiting"
     return warn("idle poll", f"{detail}, which is slow{jit}", fix)
 
 
@@ -83,7 +87,7 @@ def _timed(connection: OwnConnection) -> float:
 def workers(target: Target) -> Finding:
     found = [worker for worker in target.query(workers_sql.listing()) if worker.status != "stopped"]
     if not found:
-        return warn("workers", "none is running, so no runs start", "start one: holdfast worker")
+        return warn("workers", "no worker is running, so no runs start", "start one: holdfast worker")
     away = target.query(workers_sql.away())
     if away:
         named = "; ".join(f"{one.name} ({one.executor}): {one.why}" for one in away)
@@ -128,10 +132,10 @@ def queues(target: Target) -> Finding:
 def stuck(target: Target) -> Finding:
     found = target.query(figures.stuck())
     if found and found.expired and found.expired_seconds > LATE_SECONDS:
-        detail = f"runs with an expired lease: {found.expired}, for up to {found.expired_seconds:.0f} s"
+        detail = f"runs with an expired lease: {found.expired}, expired for up to {found.expired_seconds:.0f} s"
         return fail("stuck runs", detail, "start a worker: workers rescue such runs")
     if found and found.overdue and found.overdue_seconds > LATE_SECONDS:
-        detail = f"runs that are due but not queued: {found.overdue}, for up to {found.overdue_seconds:.0f} s"
+        detail = f"runs that are due but not queued: {found.overdue}, overdue by up to {found.overdue_seconds:.0f} s"
         return fail("stuck runs", detail, "start a worker: workers queue due runs")
     return ok("stuck runs", "none")
 

@@ -198,7 +198,7 @@ class _Exact:
             return value
         if written_as_double(value):
             return orjson.Fragment(number_text(float(value)))
-        return self.refuse("the integer is outside -2^63 ... 2^64-1; send it as a string")
+        return self.refuse("the integer is outside the range -2^63 to 2^64-1; send it as a string")
 
     def double(self, value: float) -> Any:
         try:
@@ -210,7 +210,7 @@ class _Exact:
         if id(value) in self.parents:
             return self.refuse("the value contains itself")
         if len(self.parents) >= self.max_depth:
-            return self.refuse(f"nested deeper than {self.max_depth} levels; make it flatter")
+            return self.refuse(f"nested more than {self.max_depth} levels deep; reduce the nesting")
         self.parents.append(id(value))
         tree = self.object(value) if isinstance(value, dict) else self.array(value)
         self.parents.pop()

@@ -21,7 +21,7 @@ def describe(code: str, fields: Fields) -> str | None:
             return f"cancellation was requested at {written(fields['requested_at'])}: {fields['reason']}"
         case "ended":
             detail = f": {fields['detail']}" if fields.get("detail") else ""
-            return f"it ended {fields['status']}{detail}"
+            return f"the run ended {fields['status']}{detail}"
         case "dependencies":
             return _dependencies(fields)
         case "retry":
@@ -49,14 +49,14 @@ def describe(code: str, fields: Fields) -> str | None:
                 f"{fields['queue']} has it; start one with: holdfast worker --executor {fields['executor']}"
             )
         case "executor-away":
-            return f"the workers that could claim it cannot reach their cluster: {fields['why']}"
+            return f"the workers that could claim this run cannot reach their cluster: {fields['why']}"
         case "behind":
             if fields["ahead"] == 1 and not fields["or_more"]:
-                return f"1 ready run of queue {fields['queue']} is ahead of it"
+                return f"1 ready run in queue {fields['queue']} is ahead of this one"
             amount = f"{fields['ahead']}{' or more' if fields['or_more'] else ''}"
-            return f"{amount} ready runs of queue {fields['queue']} are ahead of it"
+            return f"{amount} ready runs in queue {fields['queue']} are ahead of this one"
         case "busy":
-            return "all slots of the workers that could claim it are busy"
+            return "all slots of the workers that could claim this run are busy"
         case "next":
             return "ready; a worker will claim it at the next poll"
         case _:

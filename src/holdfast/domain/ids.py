@@ -108,7 +108,7 @@ def derived_id(origin: str, name: str, *, at: datetime | None = None) -> str:
 def _milliseconds(at: datetime) -> int:
     found = (at - _EPOCH) // timedelta(milliseconds=1)  # TypeError without a time zone
     if not 0 <= found < 1 << 48:
-        raise ValueError(f"an id holds a time from 1970 to 10889, not {at.isoformat()}")
+        raise ValueError(f"an id can contain a time from 1970 to 10889, not {at.isoformat()}")
     return found
 
 

@@ -45,11 +45,11 @@ class Retry:
 
     def __post_init__(self) -> None:
         if not _is_number(self.max_attempts, 1, 1_000_000) or isinstance(self.max_attempts, float):
-            raise ConfigurationError(f"Retry(max_attempts={self.max_attempts!r}): give a whole number of at least 1")
+            raise ConfigurationError(f"Retry(max_attempts={self.max_attempts!r}): must be a whole number of at least 1")
         if self.backoff not in (None, "fixed", "exponential"):
-            raise ConfigurationError(f'Retry(backoff={self.backoff!r}): choose "fixed" or "exponential"')
+            raise ConfigurationError(f'Retry(backoff={self.backoff!r}): must be "fixed" or "exponential"')
         if self.jitter is not None and not _is_number(self.jitter, 0, 1):
-            raise ConfigurationError(f"Retry(jitter={self.jitter!r}): give a fraction of the delay, from 0 to 1")
+            raise ConfigurationError(f"Retry(jitter={self.jitter!r}): must be a fraction of the delay, from 0 to 1")
         normalized = {
             "delays": _delays(self.delays),
             "base_delay": _seconds("base_delay", self.base_delay),
@@ -111,13 +111,15 @@ def _is_number(value: Any, least: float, most: float) -> bool:
 def _seconds(name: str, value: Any) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if not _is_number(seconds, 0, _LONGEST):
-        raise ConfigurationError(f"Retry({name}={value!r}): give seconds or a timedelta, from 0 to 366 days")
+        raise ConfigurationError(
+            f"Retry({name}={value!r}): must be a number of seconds or a timedelta, from 0 to 366 days"
+        )
     return float(seconds)
 
 
 def _delays(given: Any) -> tuple[float, ...]:
     if not isinstance(given, (list, tuple)):
-        raise ConfigurationError(f"Retry(delays={given!r}): give a list of seconds, such as (5, 20, 60)")
+        raise ConfigurationError(f"Retry(delays={given!r}): must be a list of seconds, such as (5, 20, 60)")
     return tuple(_seconds("delays", delay) for delay in given)
 
 

@@ -33,7 +33,7 @@ def parse(data: bytes | str, *, max_depth: int = MAX_DEPTH, max_bytes: int | Non
     `around` levels more than `max_depth` are accepted: they contain the values that the limit applies to.
     """
     if max_bytes is not None and _size(data) > max_bytes:
-        raise refusal([Problem("", f"the text is larger than {max_bytes} bytes; send less, or a reference to it")])
+        raise refusal([Problem("", f"the text is larger than {max_bytes} bytes; send less, or send a reference to it")])
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -121,7 +121,7 @@ def _integer(digits: str) -> Any:
             return value
         if written_as_double(value):
             return float(value)
-    return Refused("the integer is outside -2^63 ... 2^64-1; send it as a string")
+    return Refused("the integer is outside the range -2^63 to 2^64-1; send it as a string")
 
 
 def _double(digits: str) -> Any:
@@ -147,7 +147,7 @@ def _refuse_deep(text: str, max_depth: int, around: int) -> None:
         elif len(closers) >= max_depth + around:
             # Cut the text here and close all open brackets; the path to the last value is the path of the bracket.
             shallow = _load(text[: token.start()] + "0" + "".join(reversed(closers)))
-            detail = f"nested deeper than {max_depth} levels; make it flatter"
+            detail = f"nested more than {max_depth} levels deep; reduce the nesting"
             raise refusal([Problem(pointer(_last_path(shallow)), detail)])
         else:
             closers.append("]" if first == "[" else "}")

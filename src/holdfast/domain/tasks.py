@@ -280,12 +280,12 @@ def _check(task: Task) -> None:
 def _mistakes(task: Task) -> Iterable[tuple[bool, str]]:
     name: Any = task.name
     timeout: Any = task.timeout
-    yield not is_short_text(name), "the name must have 1 to 255 printable characters"
+    yield not is_short_text(name), "the name must be 1 to 255 printable characters"
     yield not callable(task.fn), f"{task.fn!r} is not callable"
     yield inspect.isclass(task.fn), "a class cannot be a task; decorate a function"
     generator = inspect.isgeneratorfunction(task.fn) or inspect.isasyncgenfunction(task.fn)
     yield generator, "the function yields; return a value instead, and report progress with current_run().progress()"
-    yield not is_short_text(task.queue), f"queue={task.queue!r} must have 1 to 255 printable characters"
+    yield not is_short_text(task.queue), f"queue={task.queue!r} must be 1 to 255 printable characters"
     yield not _is_priority(task.priority), f"priority={task.priority!r} must be a whole number from -100 to 100"
     bounded = timeout is None or (isinstance(timeout, timedelta) and is_duration(timeout))
     yield not bounded, f"timeout={timeout!r} must be a positive timedelta of at most 30 years"

@@ -100,5 +100,5 @@ class NotifyListener:
             if not notify.payload.startswith((TEST, HANDED)):
                 on_hints(frozenset((notify.payload,)))
         raise NotificationsBlocked(
-            "LISTEN is accepted but no notification arrives, as behind a pooler in transaction mode; polling instead"
+            "LISTEN succeeds but no notifications arrive, as behind a pooler in transaction mode; polling instead"
         )

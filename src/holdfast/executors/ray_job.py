@@ -242,7 +242,7 @@ class RayJobExecutor:
 
     async def _why_not_begun(self, job: _Job, info: JobInfo | None) -> Failed:
         if info is None:
-            error = {"class": "RayJobLost", "message": f"Ray no longer knows job {job.id}", "traceback": None}
+            error = {"class": "RayJobLost", "message": f"Ray has no record of job {job.id}", "traceback": None}
             return Failed(error, reason=ReasonCode.CRASH, elapsed=None, lost=True)
         said = info.message
         with contextlib.suppress(RayAway, RayRefused):

@@ -86,7 +86,7 @@ class Reconciler:
         """Log once what Ray reports about a job that is gone. The lease decides whether its attempt is lost."""
         if attempt.log_copied == END_NOTED:
             return
-        said = "no longer knows it" if info is None else f"says {info.status}, exit code {info.exit_code}"
+        said = "has no record of it" if info is None else f"says {info.status}, exit code {info.exit_code}"
         message = f"job {attempt.submission_id} is gone: Ray {said}. {info.message if info else ''}"
         line = ("error", clean(mask_secrets(message[:MESSAGE_LENGTH]), LINE_LENGTH))
         await self._attempts.note(attempt, END_NOTED, [line], {})

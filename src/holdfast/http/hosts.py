@@ -67,11 +67,11 @@ def _split(authority: str) -> tuple[str, int | None] | None:
 
 
 def check_origin(method: str, environ: Mapping[str, str]) -> None:
-    """Refuse unsafe requests from pages of other sites."""
+    """Reject unsafe requests from pages on other sites."""
     if method in SAFE:
         return
     if environ.get("HTTP_SEC_FETCH_SITE") == "cross-site":
-        raise Refusal("cross-site", "This request was made by a page of a different site.")
+        raise Refusal("cross-site", "This request was made by a page on a different site.")
     origin = environ.get("HTTP_ORIGIN")
     if origin is not None and _site(origin) != _host_and_port(environ.get("HTTP_HOST", ""), origin):
         raise Refusal("cross-site", "The Origin header of this request does not name this server.")

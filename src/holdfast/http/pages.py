@@ -15,7 +15,7 @@ from holdfast.http.routes import Route
 from holdfast.verbs.openapi import TEXT, operation
 
 MEDIA_TYPE = "text/html; charset=utf-8"
-HTML = {"description": "A page for people.", "content": {"text/html": {"schema": TEXT}}}
+HTML = {"description": "An HTML page.", "content": {"text/html": {"schema": TEXT}}}
 
 
 def page(path: str, view: Callable[..., Answer], scope: str | None, operation_id: str, summary: str) -> Route:

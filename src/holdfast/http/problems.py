@@ -40,19 +40,19 @@ KINDS: dict[str, Kind] = {
     "bad-key": Kind(
         400,
         "Malformed key",
-        "An Idempotency-Key must have 1 to 255 visible ASCII characters, quoted or unquoted, and be sent once.",
+        "An Idempotency-Key must be 1 to 255 visible ASCII characters, quoted or unquoted, and must be sent once.",
     ),
     "bad-digest": Kind(400, "Digest mismatch", "The body does not match its Content-Digest; it was damaged."),
     "bad-request": Kind(400, "Bad request", "The request is not valid HTTP."),
     "unauthenticated": Kind(401, "Token needed", "Send a valid token: `Authorization: Bearer hf_…`."),
     "insufficient-scope": Kind(403, "Not allowed", "The token does not have the scope that this request needs."),
     "unknown-host": Kind(403, "Unknown host", "The Host header does not name a host that this server accepts."),
-    "cross-site": Kind(403, "Cross-site request", "Pages of other sites must not change anything on this server."),
+    "cross-site": Kind(403, "Cross-site request", "Pages on other sites must not change anything on this server."),
     "not-found": Kind(404, "Not found", "There is nothing at this path."),
     "job-not-found": Kind(404, "No such job", "No job has this id; it may have been pruned."),
     "run-not-found": Kind(404, "No such run", "No run has this id; it may have been pruned."),
     "method-not-allowed": Kind(
-        405, "Method not allowed", "This path does not have this method; Allow lists those it has."
+        405, "Method not allowed", "This path does not support this method; the Allow header lists those it supports."
     ),
     "not-acceptable": Kind(406, "Not acceptable", "The response is available only in other media types."),
     "request-timeout": Kind(408, "Request timeout", "The request did not arrive completely in time."),
@@ -73,7 +73,9 @@ KINDS: dict[str, Kind] = {
         "The job has a different task with this key; `errors` says what differs. Use another key.",
     ),
     "conflict": Kind(409, "Conflict", "The current state does not allow this."),
-    "result-pruned": Kind(410, "Result pruned", "The run succeeded, but its result was deleted by retention."),
+    "result-pruned": Kind(
+        410, "Result pruned", "The run succeeded, but its result was deleted after the retention period."
+    ),
     "body-too-large": Kind(413, "Body too large", "The body exceeds HOLDFAST_MAX_BODY_BYTES."),
     "uri-too-long": Kind(414, "URI too long", "The request line is longer than the server accepts."),
     "unsupported-media-type": Kind(415, "Unsupported media type", "Send application/json in UTF-8, not compressed."),
@@ -92,7 +94,7 @@ KINDS: dict[str, Kind] = {
         500,
         "Internal error",
         "The server failed to handle the request.",
-        "The server's log has the cause under the request id.",
+        "The server's log contains the cause, under the request id.",
     ),
     "result-damaged": Kind(
         500, "Result damaged", "The stored result is missing or damaged.", "The result cannot be read."

@@ -1,9 +1,9 @@
-"""Sessions of browsers: a cookie that holds a token, so that a browser acts as the token's principal.
+"""Browser sessions: a cookie that holds a token, so that a browser acts as the token's principal.
 
 The cookie is looked up like a token in the Authorization header: it has the same scopes, and stops working as soon as
 the token is revoked or expires. The server stores nothing about sessions.
 
-Scripts cannot read the cookie (HttpOnly), and a browser does not send it with requests that pages of other sites make
+Scripts cannot read the cookie (HttpOnly), and a browser does not send it with requests that pages on other sites make
 (SameSite=Lax), apart from following a link. Requests that change something must also prove that they come from a page
 of this server, because other ports and subdomains of a host count as the same site.
 """

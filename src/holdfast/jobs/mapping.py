@@ -72,7 +72,7 @@ def map_dataset(
     head = specs.parse(caller.settings, {"entrypoint": task, "kwargs": sample, **given})
     if head.awaits:
         raise BadInput(
-            "the runs of a map cannot have dependencies; call map in a task that has", [Problem("/options", "")]
+            "the runs of a map cannot have dependencies; call map in a task that has them", [Problem("/options", "")]
         )
     job, known_as, job_id = _job_and_name(caller, task, job_id, key)
     parent = caller.run.id if caller.run is not None and caller.run.job_id == job_id else None

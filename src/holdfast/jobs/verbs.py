@@ -309,7 +309,7 @@ def add_task_to_job(
             requestBody=WITH_REASON,
             answers={
                 200: says("The job is cancelled.", JOB, links=JOB_LINKS),
-                202: says("Some of its tasks still have to stop.", JOB, links=JOB_LINKS),
+                202: says("Some of its tasks have not stopped yet.", JOB, links=JOB_LINKS),
                 404: problem("job-not-found"),
                 409: problem("job-ended"),
                 422: problem("bad-input"),

@@ -58,7 +58,7 @@ def create_keyed_job(new: NewJob, tasks: Sequence[NewRun], key: NewKey) -> Op[Jo
         if (known.task, known.payload_hash) != (key.task, key.payload_hash):
             raise reused(key.key, known)
         if found is None:
-            raise JobNotFound(f"job {known.run_id} was pruned while its idempotency key was still known; use a new key")
+            raise JobNotFound(f"job {known.run_id} was pruned, but its idempotency key is still stored; use a new key")
         return found
     raise HoldfastError(
         f"other requests stored and removed idempotency key {key.key!r} {ROUNDS} times during this call; try again"

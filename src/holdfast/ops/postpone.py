@@ -29,4 +29,4 @@ def postpone(run_id: str, until: datetime | timedelta, by: str) -> Op[RunRecord]
             return run
         if run.status is not Status.PENDING:
             raise RunEnded(f"run {run_id} is {run.status}; only a pending run can be postponed")
-    raise HoldfastError(f"run {run_id} moved {ROUNDS} times while it was being postponed; try again")
+    raise HoldfastError(f"run {run_id} changed state {ROUNDS} times while it was being postponed; try again")

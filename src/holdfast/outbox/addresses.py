@@ -56,7 +56,7 @@ def _problem(url: str, allow_private: bool) -> str | None:
     if not parts.hostname or port == 0:
         return "must name a host"
     if parts.username is not None or parts.password is not None or parts.fragment:
-        return "must have neither user, password nor fragment"
+        return "must not contain a user name, a password or a fragment"
     if not allow_private and _literal(parts.hostname) is False:
         return "resolves to a private address; HOLDFAST_WEBHOOK_ALLOW_PRIVATE=true allows that"
     return None

@@ -172,7 +172,7 @@ def learn_server(connection: psycopg.Connection[Any]) -> bool:
 
 def read_only(url: str) -> DatabaseReadOnly:
     """Return the error to raise for a server that accepts no writes."""
-    return DatabaseReadOnly(f"Postgres at {masked(url)} {TAKES_NO_WRITES}. Point HOLDFAST_DATABASE_URL to the primary.")
+    return DatabaseReadOnly(f"Postgres at {masked(url)} {TAKES_NO_WRITES}. Point HOLDFAST_DATABASE_URL at the primary.")
 
 
 def unreachable(url: str, error: BaseException) -> DatabaseUnreachable:

@@ -100,11 +100,11 @@ def require(connection: psycopg.Connection[Any]) -> None:
         raise SchemaMismatch("the database has no Holdfast schema yet; run: holdfast db upgrade")
     if int(at.number) < int(wanted):
         raise SchemaMismatch(
-            f"the database is at schema {at.number}, this code needs {wanted}; run: holdfast db upgrade"
+            f"the database is at schema {at.number}, but this release needs {wanted}; run: holdfast db upgrade"
         )
     if int(at.number) > int(wanted) + 1:
         raise SchemaMismatch(
-            f"the database is at schema {at.number}, which is newer than this code (schema {wanted}) can use; "
+            f"the database is at schema {at.number}, which is too new for this release (schema {wanted}); "
             "upgrade Holdfast on this machine"
         )
     require_same(at.sha256, own)

@@ -22,7 +22,7 @@ _INSERT = """
          as given (id, parameters, payload_hash, child_key)
 """
 
-# A run that exists already is left alone. To look for it costs a tenth of the statement.
+# A run that already exists is not changed. Looking for it takes a tenth of the statement's time.
 _UNLESS_MADE = "on conflict (id) do nothing "
 
 _QUEUE = """
@@ -36,7 +36,7 @@ _QUEUE = """
     where run_after > holdfast.now()
 )"""
 
-# A run of a job takes its place in the queue by the age of its job.
+# The position of a job's run in its queue depends on the age of the job.
 _QUEUE_BY_JOB = """
 , job as (
     select created_at as rank_at from holdfast.jobs where id = %(job_id)s::uuid
@@ -50,7 +50,7 @@ _QUEUE_BY_JOB = """
     where run_after > holdfast.now()
 )"""
 
-# A run with dependencies waits for all of them, until somebody counts which have ended already.
+# At first, all dependencies of a run count as open. A later statement counts those that have already ended.
 _HOLD = """
 , job as (
     select (select created_at from holdfast.jobs where id = %(job_id)s::uuid) as rank_at
@@ -62,7 +62,7 @@ _HOLD = """
     cross join job
 )"""
 
-# Most runs of a batch exist nowhere yet. Only if some do, the answer names those that it made.
+# Usually all runs of a batch are new. If some are not, the statement returns the ids of the runs that it created.
 _COUNT = """
 , counted as (
     insert into holdfast.tallies (task, kind, amount)
@@ -74,7 +74,7 @@ from made
 
 
 class Made(NamedTuple):
-    """When runs were made; `ids` names them if not all of those asked for are new. `rung` if workers were notified."""
+    """When runs were created. `ids` lists them unless all requested runs are new; `rung` if workers were notified."""
 
     created_at: datetime | None
     run_after: datetime | None
@@ -93,9 +93,9 @@ def _made(found: Rows) -> Made:
 
 
 def insert(submissions: Sequence[NewRun], *, together: bool = False) -> Statement[Made]:
-    """Make runs that share everything but id, parameters, child key and what they depend on, if all or none do.
+    """Create runs that differ only in id, parameters, child key and dependencies; either all or none have dependencies.
 
-    Runs that exist already are left alone.
+    Runs that already exist are not changed.
     """
     head = submissions[0]
     payloads = [Payload(s.id, s.parameters, s.payload_hash) for s in submissions]
@@ -110,7 +110,7 @@ def insert(submissions: Sequence[NewRun], *, together: bool = False) -> Statemen
 def insert_batch(
     head: NewRun, payloads: Sequence[Payload], *, together: bool = False, again: bool = True, more: bool = False
 ) -> Statement[Made]:
-    """Make runs that differ in nothing but their payload; if there are `more`, before their answer is read."""
+    """Create runs that differ only in their payload. If `more` follow, they are sent before the response is read."""
     return _insert(head, _given(head, payloads), together=together, again=again, pipelined=more)
 
 
@@ -142,7 +142,7 @@ with key as (
 
 
 def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Made]:
-    """Make a run together with its idempotency key, or nothing if the key is taken."""
+    """Create a run together with its idempotency key, or nothing if the key is taken."""
     if is_plain(submission):
         return _insert_keyed_now(submission, together=together)
     return Statement(
@@ -171,11 +171,11 @@ def insert_keyed(submission: NewRun, *, together: bool = False) -> Statement[Mad
 
 
 def is_plain(new: NewRun) -> bool:
-    """Whether it is due at once, and on its own."""
+    """Whether the run is due immediately, and has neither a job nor dependencies."""
     return new.run_after is None and new.job_id is None and not new.depends_on
 
 
-# One run that is due at once, the common case: it asks a third less of Postgres.
+# One run that is due immediately, the common case: this takes a third less server time.
 _NOW = """
     made as (
         insert into holdfast.runs (id, created_at, payload_hash, task, parent_id, priority, queue, parameters,
@@ -196,9 +196,9 @@ _NOW_TAIL = """
     )
     select created_at, run_after, null"""
 _NOW_END: LiteralString = " from made"
-# Listening workers are notified when the run is committed, and need not wait for another statement.
+# Listening workers are notified when the run is committed, without another statement.
 _RINGING = ", pg_notify('holdfast', queue)"
-# Or a worker that waits for a run gets this one: it is leased instead of queued, and that worker alone is notified.
+# Alternatively, the run is leased to a waiting worker instead of being queued, and only that worker is notified.
 _HANDING_TAIL = """
         returning id, created_at, run_after, priority, queue, task
     ), queued as (
@@ -213,7 +213,7 @@ _HANDING_TAIL = """
 
 
 def _tail(ring: bool, alone: bool) -> LiteralString:
-    """Return the end of a statement that makes one run.
+    """Return the end of a statement that creates one run.
 
     A worker's row is locked only by a statement that is alone in its transaction: no caller can keep it locked.
     """
@@ -222,8 +222,8 @@ def _tail(ring: bool, alone: bool) -> LiteralString:
     return _NOW_TAIL + (_RINGING if ring else "") + _NOW_END
 
 
-# A run that is certainly new, and is not handed over. No part of the statement waits for rows of another, which saves a
-# twentieth of the server's time. If the run exists after all, the statement fails.
+# A run that is certainly new, and is not handed over. No part of the statement reads rows of another part, which saves
+# a twentieth of the server's time. If the run does exist, the statement fails.
 _NEW = (
     "with"
     + _NOW
@@ -266,7 +266,7 @@ _ONE: dict[tuple[bool, bool, bool], LiteralString] = {
 def insert_one(
     head: NewRun, payload: Payload, *, ring: bool = False, together: bool = False, again: bool = True
 ) -> Statement[Made]:
-    """Make a run that is due at once, and has all but its payload from `head`; if done `again`, unless it exists.
+    """Create a run that is due immediately, from `head` and this payload; with `again`, it may already exist.
 
     If it rings and is not `together` with other statements, it hands the run to a waiting worker, if there is one.
     """

@@ -14,7 +14,7 @@ from holdfast.sql.ready import BY_TASK
 from holdfast.sql.statement import Rows, Statement, count, text_array
 
 # While an old snapshot holds back vacuum, every update leaves a dead row that each submit has to read. Once the table
-# has this many bytes, workers do not wait here, but for a hint.
+# has this many bytes, workers no longer list themselves here, and wait for a hint instead.
 MOST_BYTES = 1 << 20
 
 

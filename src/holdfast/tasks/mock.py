@@ -53,7 +53,7 @@ def _nap_until(end: float, run: RunContext, done: int, steps: int) -> None:
 
 
 def _failure(attempt: int, fail_times: int, fatal: bool) -> Exception:
-    message = f"simulated failure: attempt {attempt} of {fail_times} that were to fail"
+    message = f"simulated failure {attempt} of {fail_times}"
     return Fatal(message) if fatal else SimulatedFailure(message)
 
 

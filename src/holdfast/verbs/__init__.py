@@ -1,7 +1,7 @@
 """Verbs: every call that Holdfast offers, each declared in one place.
 
 A declaration (`@verb`) is a function with the public signature and docstring, and the other properties of the call:
-whom to notify afterwards, whether it may be repeated, its HTTP route, how its answer is written and read, what the
+whom to notify afterwards, whether it may be repeated, its HTTP route, how its response is written and read, what the
 OpenAPI document says about it, and how a command prints it. These are made from declarations:
 
 - the methods of the clients (`facades`) and of run handles (`handles`), blocking and asynchronous, whether the client

@@ -35,7 +35,7 @@ class Caller:
 
     @property
     def name(self) -> str:
-        """Who acts: the name of the token, or the user of this process."""
+        """The name of the token, or else the user of this process."""
         return self.submitter.name or person()
 
     @property
@@ -73,7 +73,7 @@ class Caller:
         return nullcontext()
 
     def current_job_id(self) -> str:
-        """The job of the run that makes the call. Raises HoldfastError where there is none."""
+        """The job of the run that makes the call. Raises HoldfastError if there is none."""
         run = self.run
         if run is None:
             raise HoldfastError("there is no current job: this was called outside of a task executed by a worker")
@@ -82,7 +82,7 @@ class Caller:
         return run.job_id
 
     def check_stop(self) -> None:
-        """Raise the reason if the calling run was asked to stop."""
+        """Raise RunCancelled or RunTimedOut if the calling run was asked to stop."""
         run = self.run
         if run is not None:
             run.check()

@@ -1,4 +1,4 @@
-"""Forms of answers: how an answer is written as a JSON document, and how a client reads it back."""
+"""Forms of responses: how a result is written as a JSON document, and how a client reads it back."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _or_stream(answer: Part) -> Part:
             "`event: end` after the last one.",
             parameters=[RUN_ID, AFTER, RESUME],
             answers={
-                200: _or_stream(says("What happened, in order.", listed(ref("Event")))),
+                200: _or_stream(says("The events, in order.", listed(ref("Event")))),
                 204: ENDED,
                 404: problem("run-not-found"),
                 422: problem("bad-input"),
@@ -75,7 +75,10 @@ def events(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[EventR
             "getAttempts",
             "Read the attempts of a run",
             parameters=[RUN_ID],
-            answers={200: says("In order, a live one last.", listed(ref("Attempt"))), 404: problem("run-not-found")},
+            answers={
+                200: says("The attempts, in order; a running one comes last.", listed(ref("Attempt"))),
+                404: problem("run-not-found"),
+            },
         ),
         forms.items(attempt_document, reading.attempt),
     ),
@@ -101,7 +104,7 @@ def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
                 RESUME,
             ],
             answers={
-                200: _or_stream(says("Lines, in order.", listed(ref("LogLine"), next_after=nullable(WHOLE)))),
+                200: _or_stream(says("The lines, in order.", listed(ref("LogLine"), next_after=nullable(WHOLE)))),
                 204: ENDED,
                 404: problem("run-not-found"),
                 422: problem("bad-input"),

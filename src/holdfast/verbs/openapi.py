@@ -1,4 +1,4 @@
-"""Parts of the OpenAPI document, with which declarations describe their routes."""
+"""Parts of the OpenAPI document that declarations use to describe their routes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def ref(name: str) -> Part:
 
 
 def operation(name: str, summary: str, about: str = "", **parts: Any) -> Part:
-    """An operation; `answers` are its responses by status, and any other answer is a problem."""
+    """An operation; `answers` are its responses by status, and any other response is a problem."""
     answers = {str(status): answer for status, answer in parts.pop("answers").items()}
     made: Part = {"operationId": name, "summary": summary}
     if about:
@@ -24,7 +24,7 @@ def operation(name: str, summary: str, about: str = "", **parts: Any) -> Part:
 
 
 def says(about: str, schema: Part | None = None, *, headers: Part | None = None, links: Part | None = None) -> Part:
-    """An answer with JSON of this schema, or with no body."""
+    """A response with JSON of this schema, or without a body."""
     made: Part = {"description": about}
     if headers:
         made["headers"] = headers
@@ -36,7 +36,7 @@ def says(about: str, schema: Part | None = None, *, headers: Part | None = None,
 
 
 def problem(*kinds: str, headers: Part | None = None) -> Part:
-    """An answer that is one of these problems."""
+    """A response that is one of these problems."""
     made: Part = {
         "description": " or ".join(f"`{kind}`" for kind in kinds),
         "content": {"application/problem+json": {"schema": ref("Problem")}},
@@ -70,7 +70,7 @@ def json_request(schema: Part, *, required: bool = True, example: Any = None) ->
 
 
 def link(target: str, about: str, **parameters: str) -> Part:
-    """A link from an answer to a further operation, and the values of the answer that it takes."""
+    """A link from a response to another operation, and the values of the response that it uses."""
     return {"operationId": target, "description": about, "parameters": parameters}
 
 
@@ -98,7 +98,7 @@ def record(about: str, fields: Mapping[str, Part]) -> Part:
 
 
 def short_text(most: int) -> Part:
-    """A text that can be stored, of at most so many characters."""
+    """A text that can be stored, with at most this many characters."""
     return {"type": "string", "minLength": 1, "maxLength": most, "pattern": "^[^\\u0000]+$"}
 
 

@@ -135,7 +135,7 @@ def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[
             "Postpone a run",
             "A pending run starts no earlier than this time. It still waits for its dependencies.",
             parameters=[RUN_ID],
-            requestBody=json_request(record("When it may start.", {"until": START_TIME})),
+            requestBody=json_request(record("The earliest start.", {"until": START_TIME})),
             answers={
                 200: says("The run is postponed.", RUN, links=RUN_LINKS),
                 404: problem("run-not-found"),

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Work without a database connection that may take long: counting the rows of a dataset, loading a file."""
+    """Work outside the database that may take a long time: counting the rows of a dataset, loading a file."""
 
     work: Callable[[], Any]
 
@@ -35,7 +35,7 @@ Procedure = Generator[Step, Any, T]
 
 
 def no_bell(hints: list[str]) -> None:
-    """Used in place of the doorbell where a procedure rings none."""
+    """Used in place of a doorbell for procedures that send no hints."""
 
 
 def follow(

@@ -1,4 +1,4 @@
-"""Queues: see what waits, pause, resume."""
+"""Queues: read, pause and resume them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAME = in_path("name", "The name of a queue.", {"type": "string", "minLength": 1
     ),
 )
 def queues(caller: Caller, /) -> MakeOp[list[QueueRecord]]:
-    """Queues with live runs or a pause."""
+    """Return the queues that have live runs or are paused."""
     return _listing
 
 
@@ -66,7 +66,7 @@ def get_queue(caller: Caller, /, name: str) -> MakeOp[QueueRecord]:
             "No run of the queue starts until it is resumed; running ones continue.",
             parameters=[NAME],
             requestBody=WITH_REASON,
-            answers={200: says("It is paused.", ref("Queue")), 422: problem("bad-input")},
+            answers={200: says("The queue is paused.", ref("Queue")), 422: problem("bad-input")},
         ),
         forms.QUEUE,
         event=lambda queue: Event("queue.paused", {"queue": queue.name, "reason": queue.pause_reason}),
@@ -75,7 +75,7 @@ def get_queue(caller: Caller, /, name: str) -> MakeOp[QueueRecord]:
 def pause_queue(
     caller: Caller, /, name: str, *, by: str | None = None, reason: str | None = None
 ) -> MakeOp[QueueRecord]:
-    """Pause a queue: no further runs start, running ones continue. The API records the name of the token as `by`."""
+    """Pause a queue: no new runs start, but running ones continue. The API records the name of the token as `by`."""
     return partial(ops.pause_queue, name, by or caller.name, reason)
 
 
@@ -90,7 +90,7 @@ def pause_queue(
             "Resume a queue",
             parameters=[NAME],
             requestBody=NO_BODY,
-            answers={200: says("It is open.", ref("Queue")), 422: problem("bad-input")},
+            answers={200: says("The queue is no longer paused.", ref("Queue")), 422: problem("bad-input")},
         ),
         forms.QUEUE,
         event=lambda queue: Event("queue.resumed", {"queue": queue.name}),

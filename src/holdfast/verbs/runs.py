@@ -50,7 +50,7 @@ from holdfast.verbs.verb import Http, MakeOp, verb
             parameters=[
                 in_query(
                     "status",
-                    "Only runs of this status.",
+                    "Only runs with this status.",
                     {"type": "string", "enum": [str(status) for status in Status]},
                 ),
                 in_query("model", "Only runs of this task.", TEXT),

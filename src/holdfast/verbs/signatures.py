@@ -41,5 +41,5 @@ def signed(
 
 
 def _answer(annotation: str) -> str:
-    """What a plan is annotated to answer with: `MakeOp[X]` and `Procedure[X]` answer with X."""
+    """Return the annotated result of a plan: X for `MakeOp[X]` and `Procedure[X]`."""
     return annotation.partition("[")[2][:-1]

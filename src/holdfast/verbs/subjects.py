@@ -1,4 +1,4 @@
-"""What a call is about: runs, jobs and workers are given as values with an id, or as the id itself."""
+"""The run, job or worker that a call is about, given as an object with an id, or as the id itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def worker_id(value: object) -> str:
     return found
 
 
-# By the name that the part of the path has.
+# By the name of the path parameter.
 SUBJECTS: dict[str, Callable[[object], str]] = {
     "run_id": run_id,
     "job_id": job_id,

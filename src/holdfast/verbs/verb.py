@@ -20,14 +20,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MakeOp = Callable[[], Op[T]]
-"""Makes the operation, once for each try: a client whose connection broke performs it again."""
+"""Makes the operation, once for each try: a client that lost its connection tries again."""
 
 Plan = MakeOp[T] | Procedure[T]
-"""What a verb does: one operation, or a procedure of several, each in its own transaction."""
+"""What a verb does: one operation, or a procedure of several operations, each in its own transaction."""
 
 
 class Hints(NamedTuple):
-    """What the doorbell is rung with after a call: hints, and the runs that they are about."""
+    """The hints to send after a call, and the runs that they are about."""
 
     hints: Iterable[str]
     runs: Iterable[RunRecord] = ()
@@ -71,13 +71,13 @@ class Http:
 
     @cached_property
     def subject(self) -> str | None:
-        """The name of the part of the path that says what the call is about."""
+        """The name of the path parameter that identifies what the call is about."""
         _, brace, rest = self.path.partition("{")
         return rest.partition("}")[0] if brace else None
 
 
 class CommandOption(NamedTuple):
-    """An option of a command, under the name that the verb's parameter has."""
+    """An option of a command, named after the verb's parameter."""
 
     name: str
     help: str
@@ -85,7 +85,7 @@ class CommandOption(NamedTuple):
 
 
 class Command(NamedTuple):
-    """How a command presents a verb: `says` is printed after the id of the run."""
+    """How a command presents a verb. `says` is printed after the id of the run."""
 
     help: str
     says: Callable[[Any], str]
@@ -124,8 +124,8 @@ def verb(
 ) -> Callable[[Callable[Concatenate[Caller, P], Plan[T]]], Verb[P, T]]:
     """Declare a verb: the decorated function has its public signature and docstring, and returns its plan.
 
-    A verb that is not `repeatable` is not performed again after the connection broke. `refused_in_transaction` says why
-    it is not offered in a transaction of the caller.
+    A verb that is not `repeatable` is not tried again after a connection is lost. `refused_in_transaction` says why
+    it cannot be called in a caller's transaction.
     """
 
     def declare(plan: Callable[Concatenate[Caller, P], Plan[T]]) -> Verb[P, T]:

@@ -1,4 +1,4 @@
-"""Workers: see the processes that execute runs, and ask one to stop."""
+"""Workers: list the processes that execute runs, and ask one to stop."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def workers(caller: Caller, /) -> MakeOp[list[WorkerRecord]]:
             requestBody=NO_BODY,
             answers={
                 202: says(
-                    "It was asked.",
+                    "The worker was asked to drain.",
                     record("A worker.", {"id": ID, "status": {"type": "string", "enum": ["draining"]}}),
                 ),
                 404: problem("not-found"),

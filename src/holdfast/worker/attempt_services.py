@@ -171,6 +171,6 @@ def _one(statement: Statement[T]) -> Op[T]:
 
 def _check_name(name: str) -> None:
     if not name or "\0" in name or len(name) > 255:
-        raise HoldfastError("a step's name has 1 to 255 characters and no NUL")
+        raise HoldfastError("a step name must be 1 to 255 characters, without NUL")
     if name.startswith(children.PREFIX):
         raise HoldfastError(f"step names that start with {children.PREFIX} are reserved; choose another name")

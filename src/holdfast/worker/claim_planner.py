@@ -126,7 +126,7 @@ class ClaimPlanner:
         """Update the plan with the response to a request.
 
         `news` is the number of hints before the response. If hints arrived while the request was under way, it may have
-        missed the runs that they were about: then it proves nothing that it found none.
+        missed the runs that they were about, and finding none proves nothing.
         """
         had_backlog = self.backlog
         if answer.promoted >= PROMOTED_AT_ONCE:
@@ -169,8 +169,8 @@ class Picker:
 
     A claim starts where the last one in its queue stopped, so it never walks over the entries of runs that were claimed
     before. A run that was placed before that position (a higher priority, a retry) is found because positions go back
-    to the start whenever a claim returns fewer runs than it asked for, when the doorbell of the queue rings, and after
-    every so many claims.
+    to the start whenever a claim returns fewer runs than it asked for, when the doorbell of the queue rings, and
+    from time to time.
     """
 
     def __init__(self, queues: Sequence[str] | None) -> None:

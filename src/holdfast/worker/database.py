@@ -20,16 +20,16 @@ from holdfast.sql.statement import Op
 
 T = TypeVar("T")
 
-# How long a server may take to act on a cancel request before the socket is shut.
+# How long a server may take to act on a cancel request before the socket is closed.
 CANCEL_WITHIN = 1.0
 
 
 class Unavailable(Exception):
-    """The database does not answer or cannot work now. Whether the operation was executed is unknown."""
+    """The database does not respond, or cannot execute this now. Whether the operation was executed is unknown."""
 
 
 class ReadOnly(Unavailable):
-    """The server takes no writes: it is a standby, or read-only."""
+    """The server accepts no writes: it is a standby, or read-only."""
 
 
 class Busy(Exception):
@@ -50,16 +50,16 @@ def said(error: BaseException) -> str:
 class Database:
     """One connection, used by one operation at a time. An error closes it; the next operation opens another.
 
-    With `moving`, runs move over it in batches: its plans read by key only. `patience` is the time limit of an
-    operation in seconds.
+    With `moving`, runs move over it in batches: its plans read by key only. An operation may take `time_limit`
+    seconds.
     """
 
     def __init__(
-        self, url: str, use: str, *, patience: float = 15.0, moving: bool = False, pooler: str = "auto"
+        self, url: str, use: str, *, time_limit: float = 15.0, moving: bool = False, pooler: str = "auto"
     ) -> None:
         self._url = url
-        self._patience = patience
-        self._session = sessions.worker(use, moving=moving, limit=patience)
+        self._time_limit = time_limit
+        self._session = sessions.worker(use, moving=moving, limit=time_limit)
         self._pooler = pooler
         self._connection: WorkerConnection | None = None
         self._cutting: asyncio.Task[None] | None = None
@@ -82,14 +82,14 @@ class Database:
                     raise Unavailable(said(error)) from error
 
     async def transact(self, make_op: Callable[[], Op[T]], *, several: bool = False) -> T:
-        """Run an operation. Raise Unavailable if the database does not answer in time, and Busy if a lock blocks it.
+        """Run an operation. Raise Unavailable if the database does not respond in time, and Busy if a lock blocks it.
 
         With `several`, all its statements share a transaction.
         """
         async with self._lock:
             self._since = monotonic()
             work = self._work = asyncio.ensure_future(self._drive(make_op, several))
-            timer = asyncio.get_running_loop().call_later(self._patience, self.cut)
+            timer = asyncio.get_running_loop().call_later(self._time_limit, self.cut)
             try:
                 return await asyncio.shield(work)
             except asyncio.CancelledError:

@@ -1,8 +1,8 @@
-"""Hand-over: a worker that has nothing to do waits for a run, and a submit gives it one with the notification.
+"""Hand-over: a worker that has nothing to do waits for a run, and a submit sends it one in a notification.
 
 The worker lists itself in the round trip that ends its last run, or a little later if it has free slots while others
-run. It leaves the list when it has claimed a run by itself. What it is given arrives as a notification. If that is
-lost, the worker finds out at its next look that it waits no longer, and reads what is leased to it.
+run. It leaves the list when it has claimed a run by itself. A run that it is given arrives as a notification. If the
+notification is lost, the worker notices at its next poll that it is no longer listed, and reads the runs leased to it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ HASH = Claim._fields.index("payload_hash")
 # What the fields of a claim are, in its order.
 TYPES = (str, int, int, str, str, str, bytes, str | None, int, float | int, str | None, str | None, int, str)
 
-# How long a worker with free slots has no reason for a round trip before it makes one to be listed.
+# After this long without another reason for a round trip, a worker with free slots makes one to list itself.
 QUIET = 0.02
-# How long a worker that there was work for, or no room in the list, does not ask to be listed.
+# How long a worker does not list itself again after it found work instead, or no room in the list.
 PAUSE = 30.0
-# How long a notification may take before the worker looks for what it was given.
+# How long a notification may take before the worker looks for the run that it was given.
 LOST_AFTER = 0.1
 
 
@@ -40,7 +40,7 @@ class HandOver:
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew, with a new session."""
+        """Start over, with a new session."""
         self.listed: Address | None = None
         self._list_at = 0.0
         self._look_at = inf
@@ -54,14 +54,14 @@ class HandOver:
         return min(self._look_at, self._list_at if free and self._may_list() else inf)
 
     def _may_list(self) -> bool:
-        """Whether it may list itself. It looks for what it was given first: later it seems to wait for a run."""
+        """Whether the worker may list itself. It must look for given runs first: once listed, it seems to have none."""
         looked = self._look_at == inf
         return looked and self.listed is None and self._serves and self._options.listener.address is not None
 
     def plan(self, request: ExchangeRequest, now: float, *, free: bool, held: int, overlaps: bool) -> None:
-        """Add what is due to a request of a worker that holds so many runs.
+        """Add what is due to a request. `held` is the number of runs that the worker holds.
 
-        While another round trip is under way, which may claim runs, it does not look for what it was given.
+        The worker does not look for given runs while another round trip, which may claim runs, is under way.
         """
         address = self._options.listener.address
         if request.positions:
@@ -94,9 +94,9 @@ class HandOver:
         return False
 
     def find(self, answer: Answer, results: AttemptResults) -> list[Claim]:
-        """Return the runs of a response that this worker was given without its knowledge.
+        """Return the runs of a response that this worker was given and does not know yet.
 
-        Their notifications come too late from now on.
+        Notifications about them are ignored from now on.
         """
         if answer.given is None:
             return []

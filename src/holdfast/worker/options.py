@@ -70,8 +70,8 @@ class WorkerOptions:
             )
         if not 0 < self.renew_every * 3 <= self.lease:
             raise ConfigurationError(
-                f"renewing every {self.renew_every:g} s cannot keep a lease of {self.lease:g} s through two missed "
-                "renewals; renew at least three times per lease"
+                f"a lease of {self.lease:g} s that is renewed every {self.renew_every:g} s would not survive two "
+                "missed renewals; renew it at least three times"
             )
 
     @property

@@ -32,7 +32,7 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Database:
-    """Whether the worker's database answers and takes writes.
+    """Whether the worker's database responds and accepts writes.
 
     It is checked at most once a second, over a connection that is kept open.
     """

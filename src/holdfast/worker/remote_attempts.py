@@ -20,7 +20,7 @@ AT_ONCE = 50
 
 
 class DatabaseRemoteAttempts:
-    """Raises DatabaseUnreachable if the database does not answer now: the caller looks again later."""
+    """Raises DatabaseUnreachable if the database does not respond: the caller tries again later."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -96,7 +96,7 @@ class RenewalThread:
         every = self._options.renew_every
         grid = self._confirmed + every
         database = Database(
-            self._options.database_url, "renewal", patience=min(STATEMENT_LIMIT, every), pooler=self._options.pooler
+            self._options.database_url, "renewal", time_limit=min(STATEMENT_LIMIT, every), pooler=self._options.pooler
         )
         try:
             while True:

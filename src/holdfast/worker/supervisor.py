@@ -215,7 +215,7 @@ class Worker:
                 break
             except Unavailable as error:
                 if isinstance(error, ReadOnly) and not (waiting or self._stopping):
-                    raise DatabaseReadOnly(f"{said(error)}. Point HOLDFAST_DATABASE_URL to the primary.") from error
+                    raise DatabaseReadOnly(f"{said(error)}. Point HOLDFAST_DATABASE_URL at the primary.") from error
                 if not (waiting or self._stopping):
                     raise DatabaseUnreachable(f"Postgres does not respond: {said(error)}") from error
                 emit("database.away", worker_id=session.id, error=said(error))

@@ -3,9 +3,9 @@
 No worker is the leader. A service is data: what it does, how often, and, if it can say so, when it is due next. All
 services share one next wake-up, so an idle worker sleeps until the first of them is due. A service runs
 
-    at its pace        every so many seconds, and less often while the worker is idle
+    at its pace        every N seconds, and less often while the worker is idle
     when it is called  a worker that looks for runs also looks for work of the services (`sql.chores`), and calls them
-    when it is due     its `due` operation returns the seconds until then; it is asked at such a look and after a run
+    when it is due     its `due` operation returns the seconds until then; it is called at such a look and after a run
 
 One that has `due` and handles a bounded number of rows needs a short pace, with `idle=ONLY_WHEN_CALLED`: if rows that
 are due are left, it runs again at its pace. A service that makes runs ready calls `look_soon`.
@@ -51,7 +51,7 @@ Due = Callable[[], Op[float | None]]
 
 @dataclass(frozen=True)
 class Service:
-    """Something that is done every so many seconds, or every `idle` seconds while the worker has nothing to do.
+    """Something that is done every `every` seconds, or every `idle` seconds while the worker has nothing to do.
 
     The first time comes within `first` seconds, at random, so that not all workers do it at once. `due` returns in how
     many seconds there is something to do, or None; the service then runs at that time, whatever its pace. One that is
@@ -85,14 +85,14 @@ class Upkeep:
 
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
-        self.database = Database(options.database_url, "upkeep", patience=30.0, pooler=options.pooler)
+        self.database = Database(options.database_url, "upkeep", time_limit=30.0, pooler=options.pooler)
         self.look_soon: Callable[[], None] = lambda: None
         """Called when runs became ready, so that this worker looks for them."""
         now = monotonic()
         self._times = {one: now + uniform(0, one.first) for one in (*SERVICES, *options.services)}
         self._by_name = {one.name: one for one in self._times}
         self.due = {one.name: one.due for one in self._times if one.due is not None}
-        """The `due` statements, by service. A worker that looks for runs asks them and hands on the answers."""
+        """The `due` statements, by service. A worker that looks for runs executes them and passes on the results."""
         self._active_at = now
         self._busy = True
         self._orphans: list[Orphan] = []
@@ -114,7 +114,7 @@ class Upkeep:
         self.note_activity()
 
     def expect(self, due: Mapping[str, float | None]) -> None:
-        """Run these services when they are due, in so many seconds; None if they have nothing to do."""
+        """Run these services when they are due: after the given seconds, or not at all if that is None."""
         now = monotonic()
         for name, seconds in due.items():
             service = self._by_name.get(name)

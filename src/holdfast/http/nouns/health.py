@@ -75,7 +75,7 @@ def _redis(url: str) -> bool:
 
 
 def _operation(name: str, summary: str, *, may_fail: bool = True) -> Part:
-    down = {503: says("Something is down.", ref("Health"), headers=RETRY_AFTER)} if may_fail else {}
+    down = {503: says("A dependency is down.", ref("Health"), headers=RETRY_AFTER)} if may_fail else {}
     return operation(name, summary, answers={200: says("Everything is healthy.", ref("Health"))} | down)
 
 
@@ -83,8 +83,10 @@ NOUN = Noun(
     "health",
     "Health checks.",
     [
-        Route("GET", "/livez", live, None, _operation("getLiveness", "Is this process alive?", may_fail=False)),
-        Route("GET", "/readyz", ready, None, _operation("getReadiness", "Can it serve requests?")),
-        Route("GET", "/healthz", healthy, None, _operation("getHealth", "Are all dependencies healthy?")),
+        Route(
+            "GET", "/livez", live, None, _operation("getLiveness", "Check that this process is alive", may_fail=False)
+        ),
+        Route("GET", "/readyz", ready, None, _operation("getReadiness", "Check that this process can serve requests")),
+        Route("GET", "/healthz", healthy, None, _operation("getHealth", "Check that all dependencies are healthy")),
     ],
 )

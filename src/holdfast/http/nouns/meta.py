@@ -66,15 +66,19 @@ NOUN = Noun(
             "/openapi.json",
             openapi,
             None,
-            operation("getOpenApi", "This document", answers={200: says("OpenAPI 3.1.", OBJECT)}),
+            operation("getOpenApi", "Read this document", answers={200: says("OpenAPI 3.1.", OBJECT)}),
         ),
-        page("/docs", docs, None, "getDocs", "This document as a page"),
+        page("/docs", docs, None, "getDocs", "Read this document as a page"),
         Route(
             "GET",
             "/problems",
             problems,
             None,
-            operation("listProblems", "The kinds of problems", answers={200: says("All of them.", listed(KIND))}),
+            operation(
+                "listProblems",
+                "List the kinds of problems",
+                answers={200: says("All kinds of problems.", listed(KIND))},
+            ),
         ),
         Route(
             "GET",
@@ -83,7 +87,7 @@ NOUN = Noun(
             None,
             operation(
                 "getProblem",
-                "A kind of problem",
+                "Read a kind of problem",
                 parameters=[in_path("kind", "The last part of a problem's `type`.")],
                 answers={200: says("What it means.", KIND), 404: problem("not-found")},
             ),

@@ -28,11 +28,11 @@ def close_session(call: Call) -> Answer:
     return nothing(204, {"Set-Cookie": session.closing_cookie(call.environ)})
 
 
-PRINCIPAL = record("Who makes the request.", {"name": TEXT, "scopes": {"type": "array", "items": TEXT}})
+PRINCIPAL = record("Who is making the request.", {"name": TEXT, "scopes": {"type": "array", "items": TEXT}})
 
 NOUN = Noun(
     "session",
-    "Sessions of browsers: a cookie that stands for a token.",
+    "Browser sessions: a cookie that represents a token.",
     [
         Route(
             "POST",
@@ -52,7 +52,11 @@ NOUN = Noun(
             "/session",
             show,
             ANY_SCOPE,
-            operation("getSession", "Who makes this request", answers={200: says("Name and scopes.", PRINCIPAL)}),
+            operation(
+                "getSession",
+                "Show who is making this request",
+                answers={200: says("The name and the scopes of the token.", PRINCIPAL)},
+            ),
         ),
         Route(
             "DELETE",

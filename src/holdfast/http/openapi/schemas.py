@@ -73,14 +73,15 @@ def run_request(settings: Settings, models: list[str]) -> Part:
     tag = short_text(settings.max_tag_length)
     name = short_text(255)
     dedupe: Part = {
-        "description": '`"active"`, `"off"`, or the age in seconds up to which a run that did not fail is found.',
+        "description": '`"active"`, `"off"`, or the maximum age in seconds of an earlier run to return. A number never '
+        "finds a run that failed or was cancelled.",
         "anyOf": [{"enum": ["active", "off"]}, {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1e9}],
     }
     fields: dict[str, Part] = {
         "model": {"type": "string", "enum": models, "description": "The name of a registered task."},
         "parameters": {
             "type": "object",
-            "description": "What the task is called with; GET /tasks/{name} has its schema.",
+            "description": "The arguments of the task; GET /tasks/{name} returns their schema.",
         },
         "key": key | {"description": "An idempotency key; the same as the header."},
         "queue": name,

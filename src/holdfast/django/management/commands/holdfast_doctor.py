@@ -46,7 +46,7 @@ class Command(BaseCommand):
         if workers:
             self.stdout.write(f"ok    workers        {len(workers)} alive")
         else:
-            self.stdout.write("warn  workers        none is alive; start one: manage.py holdfast_worker")
+            self.stdout.write("warn  workers        no worker is alive; start one: manage.py holdfast_worker")
         for queue in databases.run(alias, _queues()):
             paused = f", paused by {queue.paused_by}" if queue.paused_at else ""
             counts = f"{queue.ready} ready, {queue.waiting} waiting, {queue.running} running"

@@ -29,7 +29,7 @@ class Command(BaseCommand):
             "--min-age-days",
             type=int,
             default=None,
-            help="the age from which runs are removed (default: HOLDFAST_RETENTION_DAYS)",
+            help="the age at which runs are removed (default: HOLDFAST_RETENTION_DAYS)",
         )
         parser.add_argument(
             "--failed-min-age-days",

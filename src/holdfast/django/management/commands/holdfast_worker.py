@@ -62,14 +62,14 @@ class Command(BaseCommand):
             default="",
             help="queues to serve, separated by commas; * for every queue (default: the backend's QUEUES)",
         )
-        parser.add_argument("--exclude-queues", default="", help="queues not to serve, with --queue-name=*")
+        parser.add_argument("--exclude-queues", default="", help="queues to exclude, with --queue-name=*")
         parser.add_argument(
             "--interval",
             type=seconds,
             default=None,
             help="how often an idle worker polls for tasks, in seconds (default: 8; new tasks wake it immediately)",
         )
-        parser.add_argument("--batch", action="store_true", help="run what is due, then exit")
+        parser.add_argument("--batch", action="store_true", help="run all due tasks, then exit")
         parser.add_argument("--max-tasks", type=positive, default=None, help="exit after this many tasks have ended")
         parser.add_argument("--worker-id", type=worker_id, default=None, help="the name in TaskResult.worker_ids")
         add_backend(parser)
@@ -87,7 +87,7 @@ class Command(BaseCommand):
             "--startup-delay",
             action=BooleanOptionalAction,
             default=False,
-            help="accepted for compatibility; workers need no delay",
+            help="accepted for compatibility, and ignored: workers need no delay",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
