@@ -60,7 +60,7 @@ class PreparedStatements:
 
     def __init__(self, connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
         self._pgconn = connection.pgconn
-        self._transformer = Transformer(connection)
+        self.transformer = Transformer(connection)
         self._named = 0
         self.known: dict[str, Prepared] = {}
         self.uses: dict[str, int] = {}
@@ -84,8 +84,8 @@ class PreparedStatements:
             raise
         if not result.nfields:
             return ()
-        self._transformer.set_pgresult(result)
-        return self._transformer.load_rows(0, result.ntuples, tuple)
+        self.transformer.set_pgresult(result)
+        return self.transformer.load_rows(0, result.ntuples, tuple)
 
     def prepare_wanted(self) -> Generator[Any, Any, None]:
         """Prepare statements that were used often. Only while no transaction is open: an error would abort it."""
