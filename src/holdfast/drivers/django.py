@@ -108,10 +108,9 @@ def _fetch_by_name(connection: Any, statement: Statement[Any]) -> Rows | None:
         statements.transformer = Transformer(raw)
         try:
             with raw.lock:
-                rows: Rows = raw.wait(statements.execute(known.name, values))
+                return statements.rows_of(raw.wait(statements.send(known.name, values)))
         except psycopg.errors.InvalidSqlStatementName:
             return None  # it was deallocated, and nothing was executed
-        return rows
 
 
 class PreparingCursor(psycopg.Cursor[Any]):

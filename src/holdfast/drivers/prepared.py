@@ -14,6 +14,7 @@ import psycopg
 from psycopg import errors, generators
 from psycopg.adapt import Transformer
 from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
 
 from holdfast.sql.statement import Rows, Statement
 
@@ -74,18 +75,24 @@ class PreparedStatements:
         self.uses.clear()
         self.wanted.clear()
 
-    def execute(self, name: bytes, values: list[bytes | None]) -> Generator[Any, Any, Rows]:
-        """Execute a statement by name; the connection has to wait for this."""
+    def send(self, name: bytes, values: list[bytes | None]) -> Generator[Any, Any, list[PGresult]]:
+        """Execute a statement by name. Return what the connection has to wait for; `rows_of` reads its result."""
         self._pgconn.send_query_prepared(name, values)
-        try:
-            result = yield from self._result()
-        except errors.InvalidSqlStatementName:
-            self.forget()
-            raise
-        if not result.nfields:
+        waits: Generator[Any, Any, list[PGresult]] = generators.execute(self._pgconn)
+        return waits
+
+    def rows_of(self, results: list[PGresult]) -> Rows:
+        """Return the rows of an executed statement, or raise its error."""
+        [result] = results
+        if result.status == ExecStatus.TUPLES_OK:
+            self.transformer.set_pgresult(result)
+            return self.transformer.load_rows(0, result.ntuples, tuple)
+        if result.status == ExecStatus.COMMAND_OK:
             return ()
-        self.transformer.set_pgresult(result)
-        return self.transformer.load_rows(0, result.ntuples, tuple)
+        error = errors.error_from_result(result, encoding="utf-8")
+        if isinstance(error, errors.InvalidSqlStatementName):
+            self.forget()
+        raise error
 
     def prepare_wanted(self) -> Generator[Any, Any, None]:
         """Prepare statements that were used often. Only while no transaction is open: an error would abort it."""
@@ -103,14 +110,11 @@ class PreparedStatements:
             self._named += 1
             name = b"holdfast_%d" % self._named
             self._pgconn.send_prepare(name, sql.encode(), types)
-            try:
-                yield from self._result()
-            except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError):
-                continue  # the server cannot tell the types of its parameters: a cursor executes it
-            self.known[statement.sql] = Prepared(name, tuple(names))
-
-    def _result(self) -> Generator[Any, Any, Any]:
-        [result] = yield from generators.execute(self._pgconn)
-        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-            raise errors.error_from_result(result, encoding="utf-8")
-        return result
+            [result] = yield from generators.execute(self._pgconn)
+            if result.status == ExecStatus.COMMAND_OK:
+                self.known[statement.sql] = Prepared(name, tuple(names))
+                continue
+            error = errors.error_from_result(result, encoding="utf-8")
+            # If the server cannot tell the types of its parameters, a cursor executes the statement.
+            if not isinstance(error, psycopg.ProgrammingError | psycopg.DataError | psycopg.NotSupportedError):
+                raise error
