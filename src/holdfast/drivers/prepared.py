@@ -14,6 +14,7 @@ import psycopg
 from psycopg import errors, generators
 from psycopg.adapt import Transformer
 from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
 
 from holdfast.sql.statement import Rows, Statement
 
@@ -64,7 +65,7 @@ class PreparedStatements:
 
     def __init__(self, connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
         self._pgconn = connection.pgconn
-        self._transformer = Transformer(connection)
+        self.transformer = Transformer(connection)
         self._named = 0
         self.known: dict[str, Prepared] = {}
         self.uses: dict[str, int] = {}
@@ -78,19 +79,25 @@ class PreparedStatements:
         self.uses.clear()
         self.wanted.clear()
 
-    def execute(self, name: bytes, values: list[bytes | None]) -> Generator[Any, Any, Rows]:
-        """Execute a statement by name; the connection has to wait for this."""
+    def send(self, name: bytes, values: list[bytes | None]) -> Generator[Any, Any, list[PGresult]]:
+        """Execute a statement by name. Return what the connection has to wait for; `rows_of` reads its result."""
         self._pgconn.send_query_prepared(name, values)
-        try:
-            result = yield from self._result()
-        except (errors.InvalidSqlStatementName, errors.FeatureNotSupported):
+        waits: Generator[Any, Any, list[PGresult]] = generators.execute(self._pgconn)
+        return waits
+
+    def rows_of(self, results: list[PGresult]) -> Rows:
+        """Return the rows of an executed statement, or raise its error."""
+        [result] = results
+        if result.status == ExecStatus.TUPLES_OK:
+            self.transformer.set_pgresult(result)
+            return self.transformer.load_rows(0, result.ntuples, tuple)
+        if result.status == ExecStatus.COMMAND_OK:
+            return ()
+        error = errors.error_from_result(result, encoding="utf-8")
+        if isinstance(error, errors.InvalidSqlStatementName | errors.FeatureNotSupported):
             # The server no longer has it, or a migration has changed the type of a column that it returns.
             self.forget()
-            raise
-        if not result.nfields:
-            return ()
-        self._transformer.set_pgresult(result)
-        return self._transformer.load_rows(0, result.ntuples, tuple)
+        raise error
 
     def prepare_wanted(self) -> Generator[Any, Any, None]:
         """Prepare statements that were used often. Only while no transaction is open: an error would abort it."""
@@ -109,15 +116,12 @@ class PreparedStatements:
             self._named += 1
             name = b"holdfast_%d" % self._named
             self._pgconn.send_prepare(name, sql.encode(), types)
-            try:
-                yield from self._result()
-            except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError):
-                continue  # the server cannot tell the types of its parameters: a cursor executes it
-            taken = [kind if kind in _TYPES else str for kind in kinds]
-            self.known[statement.sql] = Prepared(name, tuple(zip(names, taken, strict=True)))
-
-    def _result(self) -> Generator[Any, Any, Any]:
-        [result] = yield from generators.execute(self._pgconn)
-        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-            raise errors.error_from_result(result, encoding="utf-8")
-        return result
+            [result] = yield from generators.execute(self._pgconn)
+            if result.status == ExecStatus.COMMAND_OK:
+                taken = [kind if kind in _TYPES else str for kind in kinds]
+                self.known[statement.sql] = Prepared(name, tuple(zip(names, taken, strict=True)))
+                continue
+            error = errors.error_from_result(result, encoding="utf-8")
+            # If the server cannot tell the types of its parameters, a cursor executes the statement.
+            if not isinstance(error, psycopg.ProgrammingError | psycopg.DataError | psycopg.NotSupportedError):
+                raise error

@@ -150,8 +150,7 @@ class OwnConnection(psycopg.Connection[Any]):
                 values = known.encoded(statement.params)
                 if values is not None:
                     with self.lock:
-                        rows: Rows = self.wait(prepared.execute(known.name, values))
-                        return rows
+                        return prepared.rows_of(self.wait(prepared.send(known.name, values)))
             else:
                 uses = prepared.uses[statement.sql] = prepared.uses.get(statement.sql, 0) + 1
                 if uses == USES:

@@ -79,8 +79,7 @@ class AsyncOwnConnection(psycopg.AsyncConnection[Any]):
                 values = known.encoded(statement.params)
                 if values is not None:
                     async with self.lock:
-                        rows: Rows = await self.wait(prepared.execute(known.name, values))
-                        return rows
+                        return prepared.rows_of(await self.wait(prepared.send(known.name, values)))
             else:
                 uses = prepared.uses[statement.sql] = prepared.uses.get(statement.sql, 0) + 1
                 if uses == USES:

@@ -131,10 +131,12 @@ def submit_batches(head: NewRun, batches: Batched, *, together: bool, again: boo
     answers: list[Submitted] = []
     for batch, statement, rows in sent:
         made = statement.decode(rows)
-        like = _fresh(head, made) if made.created_at else None
+        if made.created_at is not None and made.ids is None:
+            answers += [Submitted(run, True) for run in _fresh(head, made).alike(batch)]
+            continue
         for payload in batch:
-            if like is not None and made.has(payload.id):
-                answers.append(Submitted(like.alike(payload), True))
+            if made.has(payload.id):
+                answers.append(Submitted(_fresh(head, made, payload), True))
             else:
                 answers.append(Submitted((yield from _existing(payload.id)), False))
     return answers
