@@ -19,7 +19,7 @@ from holdfast.sql import leases
 from holdfast.sql.statement import Op
 from holdfast.worker.result_writer import ResultWriter
 from holdfast.worker.round_trips import Answer, ExchangeRequest, exchange
-from tests.integration.worker_support import Stage, eventually
+from tests.integration.worker_support import DEADLINE, Stage, eventually
 from tests.timeline import new_run
 
 
@@ -280,7 +280,7 @@ def test_worker_that_cannot_renew_loses_only_the_run_it_was_performing(
             eventually(lambda: stage.query("select count(*) > 1 from holdfast.workers") == [(True,)])
             user.commit()
             open_runs = "select (select count(*) from holdfast.ready) + (select count(*) from holdfast.leases)"
-            eventually(lambda: stage.query(open_runs) == [(0,)])
+            eventually(lambda: stage.query(open_runs) == [(0,)], 2 * DEADLINE)
         ends = dict(stage.query("select outcome, count(*) from holdfast.attempts group by outcome"))
         # On a machine that is too slow for such a short lease, the worker may lose more than one session.
         ((sessions,),) = stage.query("select count(*) from holdfast.workers")
