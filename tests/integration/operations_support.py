@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -33,15 +35,21 @@ def run(title: str, directory: Path, path: Path, seconds: float = 100, **variabl
     (directory / "script").write_text(script(title))
     with (directory / "output").open("w+") as output:
         # Not through a pipe: programs that a failed script leaves behind would keep it open.
-        done = subprocess.run(
+        process = subprocess.Popen(
             ["bash", "-x", str(directory / "script")],
             cwd=directory,
             env=environment,
             stdout=output,
             stderr=output,
-            timeout=seconds,
+            start_new_session=True,
         )
+        try:
+            code = process.wait(seconds)
+        finally:
+            with suppress(ProcessLookupError):  # what a failed script leaves behind ends with it
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         output.seek(0)
         said = output.read()
-    assert done.returncode == 0, said[-3000:]
+    assert code == 0, said[-3000:]
     return said

@@ -88,3 +88,13 @@ def test_statement_is_prepared_again_after_a_migration_has_changed_the_type_of_i
         for _ in range(USES * 2):
             assert ask(connection, sql, least=0) == [(1,)]
         assert prepared(connection) == 2  # the outdated one, and the new one
+
+
+def test_no_more_statements_are_prepared_than_a_connection_may_have(
+    connection: OwnConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.drivers.prepared.MOST", 2)
+    for _ in range(USES + 2):
+        answers = [ask(connection, f"select %(value)s::bigint + {number}", value=1) for number in range(4)]
+        assert answers == [[(1 + number,)] for number in range(4)]
+    assert prepared(connection) == 2

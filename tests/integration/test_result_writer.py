@@ -115,6 +115,8 @@ async def test_lease_that_is_being_returned_is_not_returned_again(
             # Each renewal reports the lease, and each attempt to return it is blocked by the transaction of the user.
             results.return_unknown_leases([unknown])
             await writing.writer.write_around_locks(results.pending.take())
+        # Returned a second time, after it was claimed again, the attempt would lose its lease while it is executed.
+        assert writing.kept() == [unknown.run_id]
     await writing.writer.revisit()
     await writing.writer.write_around_locks(results.pending.take())
     assert connection.execute("select cancelled from holdfast.jobs").fetchone() == (1,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +15,13 @@ from holdfast.domain.jobs import NewJob
 from holdfast.domain.states import Status
 from holdfast.domain.values import AttemptRef, NewRun
 from holdfast.drivers import psycopg as driver
+from holdfast.observe import subscribe
 from holdfast.ops.create import FIRST_TASKS
 from holdfast.sql import leases
 from holdfast.sql.statement import Op
 from holdfast.worker.result_writer import ResultWriter
 from holdfast.worker.round_trips import Answer, ExchangeRequest, exchange
-from tests.integration.worker_support import Stage, eventually
+from tests.integration.worker_support import DEADLINE, Stage, eventually
 from tests.timeline import new_run
 
 
@@ -134,6 +136,21 @@ def test_run_that_never_started_does_not_fail(stage: Stage, user: psycopg.Connec
         ended = [stage.ended(run) for run in runs]
     assert [(run.status, run.attempt_count) for run in ended] == [(Status.SUCCEEDED, 1)] * 3
     assert len(stage.said("marks", 3)) == 3
+
+
+def test_worker_that_starts_while_a_user_has_locked_the_workers_registers_later(
+    stage: Stage, user: psycopg.Connection
+) -> None:
+    """A lock delays the start of a worker, and does not end it with an error."""
+    run = stage.submit("echo", value=1)
+    refused = threading.Event()
+    stop = subscribe(lambda event, fields: refused.set() if event == "registration.refused" else None)
+    user.execute("lock table holdfast.workers in access exclusive mode")
+    with stage.worker("inline"):
+        assert refused.wait(DEADLINE)
+        user.commit()
+        assert stage.ended(run).result() == 1
+    stop()
 
 
 def test_a_rescue_does_not_wait_for_locks_of_a_user(stage: Stage, user: psycopg.Connection) -> None:
@@ -280,7 +297,7 @@ def test_worker_that_cannot_renew_loses_only_the_run_it_was_performing(
             eventually(lambda: stage.query("select count(*) > 1 from holdfast.workers") == [(True,)])
             user.commit()
             open_runs = "select (select count(*) from holdfast.ready) + (select count(*) from holdfast.leases)"
-            eventually(lambda: stage.query(open_runs) == [(0,)])
+            eventually(lambda: stage.query(open_runs) == [(0,)], 2 * DEADLINE)
         ends = dict(stage.query("select outcome, count(*) from holdfast.attempts group by outcome"))
         # On a machine that is too slow for such a short lease, the worker may lose more than one session.
         ((sessions,),) = stage.query("select count(*) from holdfast.workers")

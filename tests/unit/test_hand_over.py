@@ -38,9 +38,11 @@ def hand_over(listener: Any) -> HandOver:
     return HandOver(options)
 
 
-def planned(hand_over: HandOver, now: float = NOW, *, overlaps: bool = False, **given: Any) -> ExchangeRequest:
+def planned(
+    hand_over: HandOver, now: float = NOW, *, free: bool = True, overlaps: bool = False, **given: Any
+) -> ExchangeRequest:
     request = ExchangeRequest("worker", **given)
-    hand_over.plan(request, now, free=True, held=0, overlaps=overlaps)
+    hand_over.plan(request, now, free=free, held=0, overlaps=overlaps)
     return request
 
 
@@ -126,6 +128,19 @@ def test_worker_does_not_look_or_move_while_another_round_trip_may_claim_runs(
 def test_worker_that_claims_does_not_list_itself_in_the_same_round_trip(hand_over: HandOver) -> None:
     request = planned(hand_over, positions=[Position("default")])
     assert (request.wait, request.leave) == (None, False)
+
+
+def test_worker_without_a_free_slot_does_not_list_itself(hand_over: HandOver) -> None:
+    assert planned(hand_over, free=False).wait is None
+    assert hand_over.listed is None
+
+
+def test_worker_that_looked_and_listed_itself_in_one_round_trip_waits(hand_over: HandOver) -> None:
+    """The look comes before the listing, so that it was given runs before says nothing about its new wait."""
+    request = planned(hand_over)
+    answer = Answer(given=Given(waits=False, claims=[]), listed=Listed(waits=True, found=False))
+    hand_over.learn(request, answer, NOW)
+    assert hand_over.listed == ADDRESS
 
 
 def test_worker_that_there_is_work_for_does_not_ask_again_for_a_while(hand_over: HandOver) -> None:

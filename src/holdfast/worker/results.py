@@ -143,7 +143,8 @@ class AttemptResults:
     def return_unknown_leases(self, refs: Iterable[AttemptRef]) -> None:
         """Return leases that the database assigns to this session, and that it does not know, to their queues.
 
-        An attempt that is being returned is left out: a batch that settles it twice would count it twice.
+        An attempt that is being returned is left out: returned a second time, after it was claimed again, it would lose
+        its lease while it is executed.
         """
         for ref in [ref for ref in refs if ref not in self.returning]:
             self.returning.add(ref)

@@ -220,7 +220,7 @@ class Worker:
                     raise DatabaseUnreachable(f"Postgres does not respond: {said(error)}") from error
                 emit("database.away", worker_id=session.id, error=said(error))
             except (Busy, psycopg.Error) as error:
-                if not (waiting or self._stopping):
+                if not (waiting or self._stopping or isinstance(error, Busy)):
                     raise HoldfastError(f"Postgres rejected the registration of this worker: {said(error)}") from error
                 emit("registration.refused", worker_id=session.id, error=said(error))
             await asyncio.sleep(0.0 if self._stopping else pause)
