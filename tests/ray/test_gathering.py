@@ -11,8 +11,15 @@ import pytest
 
 from holdfast import raycore, task
 from holdfast.domain.execution import Ended
-from holdfast.raycore import _Inline
-from tests.ray.actors import claim_of, context_of
+from holdfast.domain.settling import Stopped, Succeeded
+from holdfast.domain.values import Claim, StoredResult
+from holdfast.executors.ray_host import Host
+from holdfast.executors.ray_messages import frame, messages_of
+from holdfast.executors.ray_pool import PLAIN
+from holdfast.raycore import RunHost, _Inline
+from tests.ray.actors import FakeCluster, claim_of, context_of
+
+STORED = StoredResult("ref", 3, "00")
 
 released = threading.Event()
 
@@ -54,6 +61,23 @@ async def test_a_result_is_reported_while_the_next_run_of_its_batch_takes_long()
             await first.wait()
     assert [one.claim.run_id for one in ended] == list(names)
     await executor.close()
+
+
+async def test_actor_reports_plain_successes_in_one_message_and_other_outcomes_separately() -> None:
+    actor = RunHost.__new__(RunHost)
+    actor._out, actor._ready = [], asyncio.Event()
+    outcomes = [Succeeded("1", None, 0.5), Succeeded("2", None, 0.25), Stopped(1.5), Succeeded(None, STORED, 2.0)]
+    claims = [claim_of(f"run-{number}") for number in range(len(outcomes))]
+    actor._report([Ended(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)])
+    assert actor._ready.is_set()
+    assert sorted(message[0] for message in actor._out) == ["done", "ended", "ended"]
+    received: list[Ended] = []
+    nothing_left: list[tuple[str, Claim]] = []
+    host = Host(FakeCluster(), "actor", PLAIN, context_of([]), lambda held: nothing_left, received.extend)
+    host._give([("worker", claim) for claim in claims])
+    host._receive(messages_of(frame(actor._out)))
+    assert not host.assigned
+    assert {(one.claim, one.outcome) for one in received} == set(zip(claims, outcomes, strict=True))
 
 
 async def test_results_of_a_batch_are_reported_together_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

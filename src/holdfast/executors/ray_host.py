@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import Ended, ExecutorContext
 from holdfast.domain.ids import new_id
 from holdfast.domain.reasons import LeaseRequest
+from holdfast.domain.settling import Succeeded
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.executors.channel import received_options
 from holdfast.executors.ray_cluster import ActorGone, Cluster
@@ -32,7 +33,7 @@ class Assigned:
     """A run assigned to an actor. `first_at` is when all runs before it had ended."""
 
     claim: Claim
-    given_at: float = field(default_factory=monotonic)
+    given_at: float
     first_at: float | None = None
     extended: float = 0.0
     stop: LeaseRequest | None = None
@@ -64,7 +65,7 @@ class Host:
         self._questions: set[asyncio.Task[None]] = set()
         self._withdrawn = False
         self._exchanging = False
-        self.assigned: dict[AttemptRef, Assigned] = {}
+        self.assigned: dict[tuple[str, int], Assigned] = {}
         self.where: dict[str, str] = {}
         self.killed = False
 
@@ -115,7 +116,8 @@ class Host:
     def _give(self, batch: Sequence[tuple[str, Claim]]) -> None:
         if batch:
             self._withdrawn = False
-            self.assigned.update((claim.ref, Assigned(claim)) for _, claim in batch)
+            now = monotonic()
+            self.assigned.update([((claim.run_id, claim.number), Assigned(claim, now)) for _, claim in batch])
             message = ["give", batch[0][0], [sent_claim(claim) for _, claim in batch]]
             if self._exchanging:
                 self._deliver(message)
@@ -167,8 +169,13 @@ class Host:
         services = self._context.attempt_services
         for message in messages:
             match message:
+                case ["done", attempts]:
+                    for run_id, number, result, elapsed in attempts:
+                        assigned_run = self.assigned.pop((run_id, number), None)
+                        if assigned_run is not None:
+                            ended.append(Ended(assigned_run.claim, Succeeded(result, None, elapsed)))
                 case ["ended", run_id, number, outcome]:
-                    assigned_run = self.assigned.pop(AttemptRef(run_id, number), None)
+                    assigned_run = self.assigned.pop((run_id, number), None)
                     if assigned_run is not None:
                         ended.append(Ended(assigned_run.claim, received_outcome(outcome)))
                 case ["progress", ref, report]:

@@ -4,7 +4,8 @@ to the actor    give    the worker's id and claims
                 stop    an attempt has to stop: the reason and the message of the request
                 withdraw   give back the runs that have not begun
                 answer, refused   the response to a question
-from the actor  ended   how an attempt ended
+from the actor  done    attempts that succeeded: the id, the number, the result and the duration of each
+                ended   how another attempt ended
                 progress, log, extend   notes of an attempt
                 ask     a question of an attempt: steps and children
 """
@@ -32,13 +33,16 @@ def messages_of(data: bytes) -> list[Any]:
     return messages
 
 
-def sent_claim(claim: Claim) -> list[Any]:
-    return list(claim._replace(payload_hash=claim.payload_hash.hex()))  # type: ignore[arg-type]
+def sent_claim(claim: Claim) -> tuple[Any, ...]:
+    """Return what an actor needs of a claim: the worker settles it, and keeps the rest."""
+    run_id, number, _, task, _, parameters, payload_hash, policy, _, lag, job_id, *_ = claim
+    return run_id, number, task, parameters, payload_hash.hex(), policy, lag, job_id
 
 
 def received_claim(sent: Sequence[Any]) -> Claim:
-    claim = Claim._make(sent)
-    return claim._replace(payload_hash=bytes.fromhex(str(claim.payload_hash)))
+    run_id, number, task, parameters, payload_hash, policy, lag, job_id = sent
+    hashed = bytes.fromhex(payload_hash)
+    return Claim(run_id, number, 0, task, "", parameters, hashed, policy, 0, lag, job_id, None, 0, "")
 
 
 def sent_outcome(outcome: Outcome | Settled) -> list[Any]:

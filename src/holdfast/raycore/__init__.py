@@ -24,7 +24,7 @@ from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import ConfigurationError, HoldfastError
 from holdfast.domain.execution import Ended, ExecutorContext, Limits
 from holdfast.domain.reasons import LeaseRequest, ReasonCode
-from holdfast.domain.settling import NotBegun
+from holdfast.domain.settling import NotBegun, Succeeded
 from holdfast.domain.tasks import load_modules
 from holdfast.domain.values import AttemptRef, StoredResult
 from holdfast.executors.channel import sent_options
@@ -114,15 +114,21 @@ class RunHost:
 
     def _put(self, *message: Any) -> None:
         self._out.append(message)
-        if message[0] in ("ask", "ended"):
+        if message[0] in ("ask", "done", "ended"):
             self._ready.set()
         elif self._gathering is None:
             self._gathering = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._ready.set)
 
     def _report(self, ended: Sequence[Ended]) -> None:
+        done = []
         for claim, outcome in ended:
-            # An inline executor reports no take-over.
-            self._put("ended", claim.run_id, claim.number, sent_outcome(outcome))  # type: ignore[arg-type]
+            if type(outcome) is Succeeded and outcome.stored is None and not outcome.adds:
+                done.append((claim.run_id, claim.number, outcome.result, outcome.elapsed))
+            else:
+                # An inline executor reports no take-over.
+                self._put("ended", claim.run_id, claim.number, sent_outcome(outcome))  # type: ignore[arg-type]
+        if done:
+            self._put("done", done)
 
     def _place(self) -> ExecutorContext:
         return ExecutorContext(
@@ -164,7 +170,8 @@ class _Inline(InlineExecutor):
 
     def _schedule_report(self) -> None:
         """Wake the loop for the first result, which waits for those after it, and for the last. Called in a thread."""
-        if not any(thread.waiting for thread in self._threads()):
+        sync, tasks = self._sync, self._async
+        if not (sync is not None and sync.waiting) and not (tasks is not None and tasks.waiting):
             self._loop.call_soon_threadsafe(self._report)
         elif not self._scheduled:
             self._scheduled = True
