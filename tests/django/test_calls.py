@@ -57,7 +57,11 @@ def test_cancelled_task_has_failed_with_its_own_error(site: str, work: Work) -> 
 
 def test_why_and_progress_are_available_for_a_result(site: str, work: Work) -> None:
     result = tasks.count_to.enqueue(3)
-    assert [reason.code for reason in why(result)] == ["no-worker"]
+    [reason] = why(result)
+    assert (reason.code, reason.detail) == (
+        "no-worker",
+        "no worker is alive; start one with: manage.py holdfast_worker",
+    )
     assert progress(result) is None
     work()
     assert progress(result) == {"done": 3, "total": 3, "unit": "steps"}

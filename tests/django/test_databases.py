@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connections, transaction
 from django.test import override_settings
 from psycopg import sql
@@ -87,6 +88,28 @@ def test_run_is_written_to_the_database_of_its_backend(site: str, second: str, w
     with pytest.raises(TaskResultDoesNotExist):
         task_backends["default"].get_result(there.id)
     assert [str(run.pk) for run in Run.objects.using("second")] == [there.id]
+
+
+def test_worker_without_tables_names_the_database_to_migrate(site: str, second: str, work: Work) -> None:
+    with connections["second"].cursor() as cursor:
+        cursor.execute("drop schema holdfast cascade")
+    with pytest.raises(CommandError, match=r"run: manage\.py migrate --database=second"):
+        work(backend="elsewhere")
+
+
+def test_doctor_names_the_command_that_grants_privileges(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    role = f"visitor_{os.getpid()}"
+    with psycopg.connect(site, autocommit=True) as owner:
+        owner.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
+        monkeypatch.setitem(connections["default"].settings_dict, "OPTIONS", {"assume_role": role})
+        said = io.StringIO()
+        try:
+            with pytest.raises(CommandError, match="Problems found: 1"):
+                call_command("holdfast_doctor", stderr=said)
+        finally:
+            connections["default"].close()
+            owner.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+    assert "holdfast db grants client ROLE" in said.getvalue()
 
 
 def test_transaction_of_one_database_does_not_affect_the_other(site: str, second: str) -> None:

@@ -60,6 +60,7 @@ def test_visitor_requests_a_forecast_and_sees_the_plot(
             shown = eventually(lambda: found if "<svg" in (found := page("/requests/1/")) else "")
             assert "SUCCESSFUL" in shown
             assert "attempts: 1" in shown
+            assert "SUCCESSFUL" in page("/requests/1/cancel/", csrfmiddlewaretoken=token)
         finally:
             example.send_signal(signal.SIGTERM)
             example.wait(DEADLINE)

@@ -21,11 +21,15 @@ def plot(result: dict[str, Any]) -> str:
         return " ".join(f"{x:.1f},{y:.1f}" for x, y in (reversed(pairs) if backwards else pairs))
 
     return format_html(
-        '<svg viewBox="0 0 {} {}" role="img" aria-label="Forecast"><polygon points="{} {}" fill="#cfe3f5"/>'
-        '<polyline points="{}" fill="none" stroke="#1b5e9e" stroke-width="2"/></svg>',
+        '<figure><svg viewBox="0 0 {} {}" role="img" aria-label="Forecast"><polygon points="{} {}" fill="#cfe3f5"/>'
+        '<polyline points="{}" fill="none" stroke="#1b5e9e" stroke-width="2"/></svg>'
+        "<figcaption>The median, and the range of nine in ten paths, over {} months; from {} to {}.</figcaption></figure>",
         WIDTH,
         HEIGHT,
         points("p95"),
         points("p05", backwards=True),
         points("p50"),
+        len(months),
+        f"{low:.3g}",
+        f"{high:.3g}",
     )

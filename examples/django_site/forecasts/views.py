@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
 from django import forms
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST
 
@@ -10,6 +13,8 @@ import holdfast.django
 from forecasts.models import ScenarioRequest
 from forecasts.plots import plot
 from forecasts.tasks import run_forecast
+from holdfast import RunEnded
+from holdfast.django.compat import TaskResultDoesNotExist
 
 
 class RequestForm(forms.ModelForm):
@@ -30,9 +35,17 @@ def index(request: HttpRequest) -> HttpResponse:
     return render(request, "forecasts/index.html", {"form": form, "requests": ScenarioRequest.objects.all()[:20]})
 
 
+def find_result(requested: ScenarioRequest) -> Any:
+    """The result of a request. Results are removed after HOLDFAST_RETENTION_DAYS."""
+    try:
+        return run_forecast.get_result(requested.result_id)
+    except TaskResultDoesNotExist:
+        raise Http404("this forecast is no longer stored") from None
+
+
 def show(request: HttpRequest, pk: int) -> HttpResponse:
     requested = get_object_or_404(ScenarioRequest, pk=pk)
-    result = run_forecast.get_result(requested.result_id)
+    result = find_result(requested)
     context = {
         "requested": requested,
         "result": result,
@@ -46,5 +59,7 @@ def show(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     requested = get_object_or_404(ScenarioRequest, pk=pk)
-    holdfast.django.cancel(run_forecast.get_result(requested.result_id), reason="cancelled by a visitor")
+    # It may have ended since the page was shown.
+    with suppress(RunEnded):
+        holdfast.django.cancel(find_result(requested), reason="cancelled by a visitor")
     return redirect("show", pk)

@@ -15,7 +15,7 @@ from django.utils.html import format_html, format_html_join
 
 from holdfast import ops
 from holdfast.django import databases, showing
-from holdfast.django.calls import cancel_on, retry_on
+from holdfast.django.calls import cancel_on, retry_on, why_on
 from holdfast.django.listing import (
     BoundedPaginator,
     QueueFilter,
@@ -116,7 +116,7 @@ class RunAdmin(ReadOnlyAdmin):
 
     @admin.display(description="why")
     def why(self, run: Any) -> Any:
-        reasons = databases.run(_database(run), ops.explain(str(run.pk)))
+        reasons = why_on(_database(run), str(run.pk))
         return format_html_join("", "<div>{}</div>", ((showing.sentence(run, one.detail),) for one in reasons))
 
     @admin.display(description="arguments")

@@ -83,8 +83,13 @@ def retry_on(database: str, run_id: str, by: str) -> RunRecord:
 def why(result: Any, *, backend: str | None = None) -> list[Reason]:
     """Explain the state of a run, the decisive reason first: what it is waiting for, where it runs, or how it ended."""
     found, run_id = _find(result, backend)
-    reasons: list[Reason] = databases.run(found.database, ops.explain(run_id))
-    return reasons
+    return why_on(found.database, run_id)
+
+
+def why_on(database: str, run_id: str) -> list[Reason]:
+    """Explain the state of a run in this database; see `why`. Advice names Django's command for workers."""
+    reasons: list[Reason] = databases.run(database, ops.explain(run_id))
+    return [one._replace(text=one.detail.replace("holdfast worker", "manage.py holdfast_worker")) for one in reasons]
 
 
 def progress(result: Any, *, backend: str | None = None) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 
 from django.core.management.base import CommandError
+from django.db import DEFAULT_DB_ALIAS
 
 from holdfast.django.backend import HoldfastBackend
 from holdfast.django.compat import task_backends
@@ -23,6 +24,7 @@ def chosen_backend(alias: str) -> HoldfastBackend:
     return found
 
 
-def in_django(error: BaseException) -> str:
+def in_django(error: BaseException, database: str) -> str:
     """The text of an error, with Django's command in place of Holdfast's own."""
-    return str(error).replace("holdfast db upgrade", "manage.py migrate")
+    where = "" if database == DEFAULT_DB_ALIAS else f" --database={database}"
+    return str(error).replace("holdfast db upgrade", f"manage.py migrate{where}")

@@ -40,7 +40,7 @@ class Command(BaseCommand):
                 migrate.require(connection)
                 self.stdout.write(f"ok    schema         {migrate.current(connection)}")
         except (HoldfastError, psycopg.Error) as error:
-            self.stderr.write(f"FAIL  schema         {in_django(error)}")
+            self.stderr.write(f"FAIL  schema         {in_django(error, alias)}{_advice(error)}")
             return [str(error)]
         workers = [one for one in databases.run(alias, ops.list_workers()) if one.status != "stopped"]
         if workers:
@@ -52,6 +52,12 @@ class Command(BaseCommand):
             counts = f"{queue.ready} ready, {queue.waiting} waiting, {queue.running} running"
             self.stdout.write(f"ok    queue          {queue.name}: {counts}{paused}")
         return []
+
+
+def _advice(error: BaseException) -> str:
+    if not isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return ""
+    return "; as the owner of the tables, run what this command prints: holdfast db grants client ROLE"
 
 
 def _queues() -> Op[list[Any]]:

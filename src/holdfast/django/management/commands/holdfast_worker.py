@@ -101,7 +101,7 @@ class Command(BaseCommand):
         try:
             self._work(backend, options, reload)
         except HoldfastError as error:
-            raise CommandError(in_django(error)) from error
+            raise CommandError(in_django(error, backend.database)) from error
 
     def _work(self, backend: HoldfastBackend, options: dict[str, Any], reload: bool) -> None:
         request = WorkerRequest(
