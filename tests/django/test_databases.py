@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -17,7 +20,7 @@ from django.test import override_settings
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.django import cancel, databases, run_of
+from holdfast.django import cancel, databases, performing, run_of
 from holdfast.django.compat import TaskResultDoesNotExist, task_backends
 from holdfast.django.models import Run
 from holdfast.runtime.settings import masked
@@ -146,3 +149,42 @@ def test_two_backends_on_one_database_share_its_queues(site: str, work: Work) ->
         first.refresh()
         other.refresh()
         assert (first.status, other.status, other.backend) == ("READY", "SUCCESSFUL", "other")
+
+
+def test_migrate_creates_no_tables_in_a_database_that_no_backend_uses(site: str, second: str) -> None:
+    with connections["second"].cursor() as cursor:
+        cursor.execute("drop schema holdfast cascade")
+        cursor.execute("delete from django_migrations")
+        with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": []}}):
+            call_command("migrate", "holdfast", database="second", verbosity=0)
+        cursor.execute("select to_regnamespace('holdfast')")
+        assert cursor.fetchone() == (None,)
+
+
+def test_notification_closes_only_a_connection_that_was_opened_for_it(site: str) -> None:
+    """A hint may be sent by a thread of its own, which must not keep a connection."""
+
+    def notify() -> bool:
+        databases._notify("default", ["default"])
+        return connections["default"].connection is None
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(notify).result()
+    connections["default"].ensure_connection()
+    assert not notify()
+
+
+def test_connection_that_became_too_old_between_two_tasks_is_replaced(
+    site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current = SimpleNamespace(id="1", link=SimpleNamespace(worker_id="1"))
+    monkeypatch.setattr(performing, "current_run", lambda: current)
+    connection = connections["default"]
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 3600)
+    perform = performing.performer(tasks.backend_pid)
+    first, second = perform([], {}), perform([], {})
+    connection.close_at = time.monotonic() - 1
+    third = perform([], {})
+    connection.close()
+    assert first == second != third

@@ -7,7 +7,12 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
 
 from holdfast.django import cancel, enqueue_many, run_of
 from holdfast.django.compat import task_backends
@@ -20,16 +25,18 @@ from tests.django.app.receivers import FILE_VARIABLE
 from tests.django.site_support import DEADLINE, ROOT, eventually, worker
 
 
-def test_killed_worker_is_replaced_and_each_signal_sent_once(site: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("executor", ["process", "inline"])
+def test_killed_worker_is_replaced_and_each_signal_sent_once(site: str, tmp_path: Path, executor: str) -> None:
     lines = tmp_path / "signals"
     result = tasks.hang_once.enqueue(str(tmp_path))
-    with worker("--slots=1", "--worker-id=first", **{FILE_VARIABLE: str(lines)}) as first:
+    where = f"--executor={executor}"
+    with worker(where, "--slots=1", "--worker-id=first", **{FILE_VARIABLE: str(lines)}) as first:
         eventually((tmp_path / "begun").exists)
         result.refresh()
         assert (result.status, result.attempts) == ("RUNNING", 1)
         first.send_signal(signal.SIGKILL)
         first.wait()
-    with worker("--slots=1", "--worker-id=second", **{FILE_VARIABLE: str(lines)}) as second:
+    with worker(where, "--slots=1", "--worker-id=second", **{FILE_VARIABLE: str(lines)}) as second:
 
         def finished() -> bool:
             result.refresh()
@@ -47,6 +54,25 @@ def test_killed_worker_is_replaced_and_each_signal_sent_once(site: str, tmp_path
         "started HoldfastBackend hang_once RUNNING 2",
         "finished HoldfastBackend hang_once SUCCESSFUL 2",
     ]
+
+
+def finished(result: Any) -> bool:
+    result.refresh()
+    return bool(result.is_finished)
+
+
+def test_transaction_that_locks_one_run_does_not_delay_the_others(site: str) -> None:
+    locked, free = tasks.add.enqueue(1), tasks.add.enqueue(2)
+    with ExitStack() as stack:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("select from holdfast.ready where run_id = %s for update", [locked.id])
+                assert cursor.rowcount == 1
+            stack.enter_context(worker("--slots=1"))
+            eventually(lambda: finished(free))
+            assert not finished(locked)
+        eventually(lambda: finished(locked))
+    assert (locked.return_value, free.return_value) == (2, 3)
 
 
 def test_batch_runs_everything_in_children_that_know_django(site: str, tmp_path: Path) -> None:

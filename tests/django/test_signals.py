@@ -6,10 +6,13 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from django.db import connection, connections, transaction
 
+from holdfast import Client
 from holdfast.django import HoldfastBackend, cancel, enqueue_many
 from holdfast.django.compat import FRAMEWORK, task_finished
+from holdfast.runtime.settings import Settings
 from tests.django.app import tasks
 from tests.django.conftest import Work
 from tests.django.site_support import DEADLINE, eventually
@@ -75,6 +78,17 @@ def test_cancelling_a_waiting_task_announces_its_end_after_the_commit(site: str,
         cancel(result)
         assert len(signals) == 1
     assert summary(signals)[1:] == [("finished", "FAILED", 0)]
+
+
+def test_cancelling_a_run_of_another_kind_of_task_sends_and_logs_nothing(
+    site: str, signals: Signals, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Client(Settings(database_url=site)) as client:
+        run = client.submit("mock", {"seconds": 0})
+    with transaction.atomic():
+        assert cancel(run.id).status == "CANCELLED"
+    assert signals == []
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_failing_receiver_does_not_affect_the_task(site: str, work: Work) -> None:

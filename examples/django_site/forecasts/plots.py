@@ -23,7 +23,7 @@ def plot(result: dict[str, Any]) -> str:
     return format_html(
         '<figure><svg viewBox="0 0 {} {}" role="img" aria-label="Forecast"><polygon points="{} {}" fill="#cfe3f5"/>'
         '<polyline points="{}" fill="none" stroke="#1b5e9e" stroke-width="2"/></svg>'
-        "<figcaption>The median, and the range of nine in ten paths, over {} months; from {} to {}.</figcaption></figure>",
+        "<figcaption>Median and range of nine in ten paths over {} months, from {} to {}.</figcaption></figure>",
         WIDTH,
         HEIGHT,
         points("p95"),
