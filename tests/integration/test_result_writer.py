@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -145,6 +146,15 @@ async def test_results_are_kept_if_the_worker_is_interrupted_while_it_writes_the
         with pytest.raises(asyncio.CancelledError):
             await under_way
     assert writing.kept() == sorted(one.ref.run_id for one in writing.settlements)
+
+
+async def test_results_that_are_kept_already_are_not_kept_twice_if_the_worker_is_interrupted(writing: Writing) -> None:
+    first, *_ = writing.settlements
+    with suppress(asyncio.CancelledError), writing.writer.keeping(writing.settlements):
+        writing.results.pending.deferred.add_locked([first])
+        raise asyncio.CancelledError
+    assert writing.kept() == sorted(one.ref.run_id for one in writing.settlements)
+    assert first not in writing.results.pending.doubtful
 
 
 async def test_nothing_is_due_after_the_last_deferred_result_was_found_free(writing: Writing) -> None:
