@@ -169,6 +169,23 @@ async def test_results_are_deferred_if_it_cannot_be_found_out_what_blocks_them(
     assert writing.results.pending.deferred.locked == writing.settlements
 
 
+async def test_result_is_deferred_if_not_even_its_failure_can_be_stored(
+    writing: Writing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str | None] = []
+
+    async def refuse(settlements: Sequence[Settlement]) -> None:
+        written.extend(one.outcome for one in settlements)
+        assert len(written) <= 2
+        raise psycopg.DataError("a value")
+
+    monkeypatch.setattr(writing.writer, "_write", refuse)
+    first, *_ = writing.settlements
+    await writing.writer._write_alone(first)
+    assert written == ["SUCCEEDED", "FAILED"]
+    assert writing.results.pending.deferred.refused == [first]
+
+
 async def test_nothing_is_due_after_the_last_deferred_result_was_found_free(writing: Writing) -> None:
     deferred = writing.results.pending.deferred
     deferred.add_locked(writing.settlements)
