@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -18,7 +19,7 @@ from holdfast.domain.settling import NotBegun, Succeeded, settle
 from holdfast.domain.values import Position, Settlement
 from holdfast.drivers import psycopg as driver
 from holdfast.ops.create import FIRST_TASKS
-from holdfast.worker.database import Database
+from holdfast.worker.database import Busy, Database
 from holdfast.worker.outages import Outage
 from holdfast.worker.result_writer import ResultWriter
 from holdfast.worker.results import CHECKED_BATCHES, FIRST_PAUSE, AttemptResults
@@ -145,6 +146,44 @@ async def test_results_are_kept_if_the_worker_is_interrupted_while_it_writes_the
         with pytest.raises(asyncio.CancelledError):
             await under_way
     assert writing.kept() == sorted(one.ref.run_id for one in writing.settlements)
+
+
+async def test_results_that_are_kept_already_are_not_kept_twice_if_the_worker_is_interrupted(writing: Writing) -> None:
+    first, *_ = writing.settlements
+    with suppress(asyncio.CancelledError), writing.writer.keeping(writing.settlements):
+        writing.results.pending.deferred.add_locked([first])
+        raise asyncio.CancelledError
+    assert writing.kept() == sorted(one.ref.run_id for one in writing.settlements)
+    assert first not in writing.results.pending.doubtful
+
+
+@pytest.mark.parametrize("error", [Busy("a lock"), psycopg.errors.InsufficientPrivilege("a privilege")])
+async def test_results_are_deferred_if_it_cannot_be_found_out_what_blocks_them(
+    writing: Writing, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def refuse(make_op: object) -> None:
+        raise error
+
+    monkeypatch.setattr(writing.database, "transact", refuse)
+    assert await writing.writer.find_free(writing.settlements) == []
+    assert writing.results.pending.deferred.locked == writing.settlements
+
+
+async def test_result_is_deferred_if_not_even_its_failure_can_be_stored(
+    writing: Writing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str | None] = []
+
+    async def refuse(settlements: Sequence[Settlement]) -> None:
+        written.extend(one.outcome for one in settlements)
+        assert len(written) <= 2
+        raise psycopg.DataError("a value")
+
+    monkeypatch.setattr(writing.writer, "_write", refuse)
+    first, *_ = writing.settlements
+    await writing.writer._write_alone(first)
+    assert written == ["SUCCEEDED", "FAILED"]
+    assert writing.results.pending.deferred.refused == [first]
 
 
 async def test_nothing_is_due_after_the_last_deferred_result_was_found_free(writing: Writing) -> None:

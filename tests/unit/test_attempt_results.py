@@ -42,10 +42,11 @@ def test_attempt_whose_claim_arrives_late_is_neither_returned_nor_unknown(result
 
 def test_results_that_wait_are_kept_when_their_runs_are_claimed_again(results: AttemptResults) -> None:
     """Only a run that has not begun is not returned after all."""
-    claim = held(results)
+    claim, unbegun = held(results), held(results)
     results.report([Ended(claim, Succeeded("1"))])
+    results.release([unbegun])
     results.keep([claim])
-    assert [one.ref for one in results.pending.take()] == [claim.ref]
+    assert [one.ref for one in results.pending.take()] == [claim.ref, unbegun.ref]
 
 
 def test_report_about_a_run_that_is_no_longer_held_is_ignored(results: AttemptResults) -> None:

@@ -64,3 +64,13 @@ def test_results_taken_for_another_check_defer_no_other_results() -> None:
     assert len(deferred) == 0
     assert deferred.due_at == inf
     assert deferred.keep_back([result("a2")], JOBS.get) == [result("a2")]
+
+
+def test_results_that_are_deferred_later_do_not_postpone_the_check_of_the_first() -> None:
+    deferred = Deferred()
+    deferred.add_locked([result("a1")])
+    due_at = deferred.due_at
+    deferred.add_locked([result("a2")])
+    deferred.add_unexplained([result("b1")])
+    deferred.add_refused(result("alone"))
+    assert deferred.due_at == due_at
