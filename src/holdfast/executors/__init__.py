@@ -12,7 +12,8 @@ The process executor has one child slot per concurrent run (child_slot). A slot 
 (spawning, guardian), which kills everything that the child started. Worker and child exchange messages over a channel,
 and share a little memory, so that the worker knows what a child has begun and finished even if it is stuck or dead
 (shared_state). In the child, `child` performs runs, `child_link` forwards their requests to the worker, and
-`child_usage` decides when the process has to be replaced.
+`child_usage` decides when the process has to be replaced. The worker of a Ray job forks its child before it imports
+what it needs itself (early_child, forked).
 
 All use `performing`, in the process that calls the task, to turn what it returned or raised into an outcome; `pace`
 decides how many runs to hold. `output` and `raw_output` turn what runs print into lines of the worker's log.
