@@ -142,13 +142,6 @@ class ChildLimits:
     begin: float = 10.0
 
 
-class LoadedTasks(NamedTuple):
-    """The tasks that a process has loaded, and a description of its environment."""
-
-    names: tuple[str, ...]
-    environment: Mapping[str, Any]
-
-
 def _ignore_away(why: str | None) -> None:
     """The default for executors that are not opened by a worker."""
 

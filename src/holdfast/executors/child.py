@@ -229,7 +229,6 @@ class Early(NamedTuple):
     """What a child that is forked by its worker knows before its settings: it loads the tasks without waiting."""
 
     modules: Sequence[str]
-    executor: str
     log_format: LogFormat
 
 
@@ -240,7 +239,6 @@ def main(channel: Channel, state: SharedState, log: int, early: Early | None = N
         if early is not None:
             output = ChildOutput(early.log_format, log)
             load_modules(early.modules)
-            channel.send([_loaded(early.executor)])
         messages = channel.receive()
         if messages is None:
             return
@@ -260,10 +258,3 @@ def main(channel: Channel, state: SharedState, log: int, early: Early | None = N
         output.current = child.current
     channel.send([["ready"]])
     child.serve()
-
-
-def _loaded(executor: str) -> list[Any]:
-    from holdfast.processes.environment import describe_environment
-
-    names = registry.names((executor,), executor)
-    return ["loaded", names, describe_environment(registry.get(name).fn.__module__ for name in names)]

@@ -20,8 +20,8 @@ from holdfast.executors.shared_state import SharedState, make_shared_state
 from holdfast.observe.lines import LogFormat
 
 
-def fork_child(modules: Sequence[str], executor: str, form: LogFormat) -> EarlyChild:
-    """Fork a child that loads these modules, for a worker with one executor. Call it while there is one thread.
+def fork_child(modules: Sequence[str], form: LogFormat) -> EarlyChild:
+    """Fork a child that loads these modules. Call it while there is one thread.
 
     In the child, this raises SystemExit once the child has ended.
     """
@@ -35,7 +35,7 @@ def fork_child(modules: Sequence[str], executor: str, form: LogFormat) -> EarlyC
         ours.close()
         state.close()
         _detach()
-        run = partial(_run_child, child.Early(modules, executor, form))
+        run = partial(_run_child, child.Early(modules, form))
         guardian.guard(theirs.detach(), descriptor, worker, form.json, run)
         raise SystemExit(0)
     theirs.close()

@@ -8,9 +8,6 @@ import socket
 from contextlib import suppress
 from typing import NamedTuple
 
-from holdfast.domain.errors import ConfigurationError
-from holdfast.domain.execution import LoadedTasks
-from holdfast.executors.channel import SocketChannel
 from holdfast.executors.shared_state import SharedState
 
 
@@ -44,12 +41,3 @@ class EarlyChild(NamedTuple):
     process: Forked
     socket: socket.socket
     state: SharedState
-
-    def loaded(self) -> LoadedTasks:
-        """Wait until the child has loaded the tasks. Raise ConfigurationError if it could not."""
-        match SocketChannel(self.socket).receive():
-            case [["loaded", names, environment]]:
-                return LoadedTasks(tuple(names), environment)
-            case [["broken", error]]:
-                raise ConfigurationError(error)
-        raise ConfigurationError("the child process exited while it loaded the tasks")

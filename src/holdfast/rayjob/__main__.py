@@ -9,7 +9,6 @@ from holdfast.domain.ids import parse_id
 from holdfast.domain.values import AttemptRef
 from holdfast.executors.early_child import fork_child
 from holdfast.observe.process import log_format
-from holdfast.rayjob import EXECUTOR
 from holdfast.runtime.settings import load
 
 USAGE = 2
@@ -30,8 +29,8 @@ def main(arguments: list[str]) -> int:
 def _start(ref: AttemptRef, claimed_by: str) -> int:
     settings = load()
     form = log_format(settings.log_format, settings.log_level)
-    child = fork_child(("holdfast.tasks", *settings.tasks), EXECUTOR, form)
-    # Only now, while the child loads the tasks.
+    child = fork_child(("holdfast.tasks", *settings.tasks), form)
+    # Only now, while the child loads the tasks as well.
     from holdfast.rayjob.execution import execute
 
     return execute(settings, child, ref, claimed_by)

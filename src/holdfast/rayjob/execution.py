@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
-from typing import Any
 
 from holdfast.assembly.one_run import OneChild, OneRunWorker
 from holdfast.assembly.worker import WorkerRequest, child_limits, start_logging, worker_options
-from holdfast.domain.tasks import load_modules
-from holdfast.domain.values import AttemptRef, NewRun
+from holdfast.domain.values import AttemptRef
 from holdfast.executors.forked import EarlyChild
 from holdfast.observe import emit
 from holdfast.ops.take_over import take_over
@@ -20,14 +16,13 @@ from holdfast.rayjob import EXECUTOR
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings
 from holdfast.worker import WorkerOptions
-from holdfast.worker.options import Prepare
 
 REFUSED = 3  # the exit code of a job whose attempt was not to be had
 
 
 def execute(settings: Settings, early: EarlyChild, ref: AttemptRef, claimed_by: str) -> int:
     """Take the attempt over, execute and settle it. Return the exit code of the job."""
-    with Runtime(settings, purpose="worker", load_tasks=False) as runtime, ExitStack() as stack:
+    with Runtime(settings, purpose="worker") as runtime, ExitStack() as stack:
         stack.callback(start_logging(settings))
         worker = OneRunWorker(
             _options(runtime, early),
@@ -40,20 +35,10 @@ def execute(settings: Settings, early: EarlyChild, ref: AttemptRef, claimed_by: 
 
 
 def _options(runtime: Runtime, early: EarlyChild) -> WorkerOptions:
-    """Return the options of this worker. Wait until the child has loaded the tasks, and raise if it could not."""
     child = OneChild(limits=child_limits(runtime.settings), early=early)
     child.name = EXECUTOR
     request = WorkerRequest(queues=(), slots=1, executor=EXECUTOR, name=f"ray job on {os.uname().nodename}")
-    options = worker_options(runtime, request, {EXECUTOR: child})
-    return replace(options, prepare=partial(_prepare, options.task_modules, options.prepare), loaded=early.loaded())
-
-
-def _prepare(
-    modules: tuple[str, ...], prepare: Prepare, task: str, parameters: Any, options: Mapping[str, Any]
-) -> NewRun:
-    """Prepare a child run. Only the first one needs the tasks in this process."""
-    load_modules(modules)
-    return prepare(task, parameters, options)
+    return worker_options(runtime, request, {EXECUTOR: child})
 
 
 def where(environment: Mapping[str, str]) -> dict[str, str]:

@@ -44,11 +44,9 @@ class Runtime:
         check: bool = True,
         lasting: bool = False,
         purpose: str | None = None,
-        load_tasks: bool = True,
     ) -> None:
         self.settings = settings or load()
-        if load_tasks:
-            load_modules(("holdfast.tasks", *self.settings.tasks))
+        load_modules(("holdfast.tasks", *self.settings.tasks))
         self._server: Any = None
         self._purpose = purpose
         url = self.settings.given_database_url()

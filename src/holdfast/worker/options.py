@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
-from holdfast.domain.execution import Executor, Limits, LoadedTasks, StoreResult
+from holdfast.domain.execution import Executor, Limits, StoreResult
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import Claim, NewRun
 from holdfast.worker.figures import Figures
@@ -60,8 +60,6 @@ class WorkerOptions:
     rescue_every: float = 8.0
     pooler: str = "auto"
     figures: Figures | None = None
-    loaded: LoadedTasks | None = None
-    """The tasks of the worker, if a child process has loaded their modules, and the worker itself does not."""
 
     def __post_init__(self) -> None:
         if self.default_executor not in self.executors:
@@ -86,8 +84,6 @@ class WorkerOptions:
 
     def executable_tasks(self) -> list[str]:
         """Return the names of the registered tasks that this worker can execute: it claims no others."""
-        if self.loaded is not None:
-            return list(self.loaded.names)
         return registry.names(self.executors, self.default_executor)
 
     def divide(self, claims: list[Claim]) -> Iterable[tuple[Executor, list[Claim]]]:

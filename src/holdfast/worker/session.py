@@ -40,9 +40,7 @@ class WorkerSession:
             lease=timedelta(seconds=options.lease),
             queues=options.queues,
             tasks=names,
-            environment=options.loaded.environment
-            if options.loaded is not None
-            else describe_environment(registry.get(name).fn.__module__ for name in names),
+            environment=describe_environment(registry.get(name).fn.__module__ for name in names),
         )
 
     def unknown_leases(self, renewal: Renewal) -> frozenset[AttemptRef]:

@@ -118,8 +118,7 @@ class Worker:
 
     async def serve(self) -> None:
         """Work until stopped. Raise DatabaseUnreachable if the database does not respond at the start."""
-        if self.options.loaded is None:
-            load_modules(self.options.task_modules)
+        load_modules(self.options.task_modules)
         self._loop = asyncio.get_running_loop()
         self._database = Database(self.options.database_url, "worker", moving=True, pooler=self.options.pooler)
         self._second = Database(self.options.database_url, "worker", moving=True, pooler=self.options.pooler)
