@@ -92,6 +92,11 @@ def database_away(overlap: Overlap) -> None:
     overlap.exchange._outage.failures = 1
 
 
+def lease_being_returned(overlap: Overlap) -> None:
+    """If the return is sent again, it would return the lease that the other round trip has just claimed."""
+    overlap.exchange.results.returning.add(REF)
+
+
 def session_over(overlap: Overlap) -> None:
     overlap.exchange.session.over = True
 
@@ -125,6 +130,7 @@ def test_round_trip_overlaps_the_one_under_way_if_there_are_enough_results() -> 
         notes_to_write,
         results_in_doubt,
         database_away,
+        lease_being_returned,
         session_over,
         results_to_check_for_locks,
         too_few_results,

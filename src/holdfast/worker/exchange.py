@@ -41,10 +41,7 @@ CROWD = 100
 
 
 class Exchange:
-    """Serves until the worker is `stopping`, its session is over, or nothing is left to do.
-
-    With `leave_when_empty`, nothing is left to do once no run is held.
-    """
+    """Serves until the worker is `stopping`, its session is over or, with `leave_when_empty`, no run is held."""
 
     def __init__(self, options: WorkerOptions, database: Database, second: Database, upkeep: Upkeep) -> None:
         self._options = options
@@ -277,10 +274,11 @@ class Exchange:
     def _overlap(self) -> None:
         """Begin a second round trip while the first is under way, if there is enough for it.
 
-        It carries no notes: those of a run must not come after its result, so it waits while there are any.
+        It waits while there are notes, which must not come after the result of their run; and while a lease is being
+        returned, because a return that is sent again might return what the other round trip has just claimed.
         """
         one = self._under_way
-        if one is None or self._outage.failures or self.pending.doubtful or self.session.over:
+        if one is None or self._outage.failures or self.pending.doubtful or self.session.over or self.results.returning:
             return
         if one.progress or one.lines or one.given or self.attempt_services.due_at < inf or not self._is_crowded():
             return
