@@ -218,14 +218,14 @@ class QueueAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         name, action = request.POST.get("queue", ""), request.POST.get("action")
         if not (0 < len(name) <= LONGEST_NAME and name.isprintable()):
-            raise BadRequest("the name of a queue has 1 to 255 printable characters")
+            raise BadRequest("the name of a queue must be 1 to 255 printable characters")
         if action == "pause":
             databases.run(database, pause_queue(name, f"{request.user.get_username()} (admin)", None))
         elif action == "resume":
             databases.run(database, resume_queue(name))
             databases.ring(database, [name])
         else:
-            raise BadRequest("a queue is paused or resumed")
+            raise BadRequest("the action must be pause or resume")
         return HttpResponseRedirect(request.path)
 
 

@@ -149,5 +149,5 @@ def successor(text: str) -> str | None:
 
 
 def is_storable(text: str) -> bool:
-    """Whether Postgres can store a text: otherwise no row contains it, and to ask for it is an error."""
+    """Whether Postgres can store a text: otherwise no row contains it, and a query for it fails."""
     return "\0" not in text and not any(FIRST_SURROGATE <= ord(c) < FIRST_AFTER_SURROGATES for c in text)

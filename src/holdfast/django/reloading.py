@@ -45,7 +45,7 @@ def supervise_reloads() -> bool:
 
 
 def _run_worker() -> tuple[int, bool]:
-    """Run the worker. Return its exit code, and whether this process was told to stop."""
+    """Run the worker. Return its exit code, and whether this process was asked to stop."""
     stopped = False
     environment = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
     with subprocess.Popen(autoreload.get_child_arguments(), env=environment, close_fds=False) as worker:

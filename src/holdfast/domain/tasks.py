@@ -203,7 +203,7 @@ class Registry:
         for many in ("ignore_in_hash", "tags"):
             given = policies.get(many, ())
             if isinstance(given, str) or not isinstance(given, Iterable):
-                raise ConfigurationError(f"@task({many}={given!r}): give a sequence, such as ({given!r},)")
+                raise ConfigurationError(f"@task({many}={given!r}) must be a sequence, such as ({given!r},)")
             policies[many] = tuple(given)
         own = "dedupe" in policies
         made = Task(_default_name(fn) if name is None else name, fn, **policies, has_own_dedupe=own)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.drivers.connections import STALE_CHECKS, adopt, check_encoding, connection_arguments, setting_up
@@ -170,7 +171,7 @@ async def transact(
                 sent.clear()
 
                 async def execute(statement: Statement[Any]) -> Rows:
-                    if is_idle(connection):
+                    if connection.pgconn.transaction_status == TransactionStatus.IDLE:
                         if statement.pipelined and PIPELINES and not pooled:
                             await stack.enter_async_context(connection.pipeline())
                         if statement.together:

@@ -17,7 +17,7 @@ from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings
 from holdfast.worker import WorkerOptions
 
-REFUSED = 3  # the exit code of a job whose attempt was not to be had
+REFUSED = 3  # the exit code of a job that could not take over its attempt
 
 
 def execute(settings: Settings, early: EarlyChild, ref: AttemptRef, claimed_by: str) -> int:

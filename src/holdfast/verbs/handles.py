@@ -196,7 +196,7 @@ _ASYNC_RUNS = {answer: returned.replace("Run", "AsyncRun") for answer, returned 
 
 
 def present(client: Any, answer: Any, handle: Callable[..., Any]) -> Any:
-    """The answer to a call, with handles for the runs in it."""
+    """The result of a call, with handles for the runs in it."""
     match answer:
         case Submitted():
             return handle(client, answer.run, answer.created)
@@ -221,7 +221,7 @@ def blocking(verb: Verb[P, Page[RunRecord]]) -> Callable[Concatenate[Calls, P], 
 @overload
 def blocking(verb: Verb[P, T]) -> Callable[Concatenate[Calls, P], T]: ...
 def blocking(verb: Verb[..., Any]) -> Callable[..., Any]:
-    """A method that makes a call and returns its answer, runs as handles."""
+    """Return a method that makes a call and returns its result, with handles for runs."""
 
     def method(self: Calls, /, *args: Any, **kwargs: Any) -> Any:
         return present(self, self.execute(verb, args, kwargs), Run)

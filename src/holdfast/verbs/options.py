@@ -83,7 +83,7 @@ def head_of(
     options: Mapping[str, Any],
     default_dedupe: Dedupe | None = None,
 ) -> NewRun:
-    """Everything about a run except its id and payload."""
+    """Return everything about a run except its id and payload."""
     problems = _unknown(options)
     key = _key(options.get("key"), settings, problems)
     queue = _queue(options.get("queue"), found, problems)
