@@ -32,10 +32,10 @@ demo: $(READY) ## show the main use case end to end, on the embedded Postgres
 up: $(READY) ## start everything and keep running
 	@$(BIN)/holdfast up
 
-# Most tests of Ray share one cluster, so one process runs them. They mostly wait, so they run at the same time as the others.
+# Tests of Ray mostly wait: two processes, each with a Ray cluster of its own, run them at the same time as the others.
 test: $(READY) ## run every test; POSTGRES=15 uses Debian's PostgreSQL 15 with its default settings instead of the embedded one
 	@$(if $(POSTGRES),$(BIN)/python tools/with-postgres $(POSTGRES)) $(if $(TESTS),$(PYTEST) $(PARALLEL) $(ARGS) $(TESTS),\
-		$(BIN)/python tools/together $(PYTEST) -n 2 --dist loadgroup -o cache_dir=.pytest_cache/ray $(ARGS) tests/ray \
+		$(BIN)/python tools/together $(PYTEST) -n 2 --dist worksteal -o cache_dir=.pytest_cache/ray $(ARGS) tests/ray \
 		-- $(PYTEST) $(PARALLEL) $(ARGS) tests --ignore tests/ray)
 
 explore: $(READY) ## test every interleaving of every pair of operations, with a crash at every point, and of some triples; takes hours

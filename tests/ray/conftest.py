@@ -16,15 +16,6 @@ from tests.ray.stand_in import StandIn
 # Short enough for a lease to expire within a test, and long enough to be renewed on a busy machine.
 LEASE_SECONDS, RENEW_SECONDS = 30.0, 5.0
 GRACE_SECONDS = 2.0
-# Fixtures that may start the Ray cluster that all tests share.
-SHARED_RAY = {"ray_head", "jobs_stage", "shared_stage"}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that share a Ray cluster in one process, so that only one is started."""
-    for item in items:
-        if SHARED_RAY.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group("ray"))
 
 
 @pytest.fixture(scope="session")
