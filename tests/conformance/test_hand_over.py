@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import ops
-from holdfast.domain.doorbell import Address
+from holdfast.domain.doorbell import LISTENING, Address
 from holdfast.domain.values import Claim, NewRun, Payload
 from holdfast.sql import waiting_workers
 from holdfast.sql import workers as worker_statements
@@ -22,7 +22,14 @@ from tests.conformance.drivers import Driver
 from tests.timeline import Timeline, Worker, new_run
 
 CHANNEL = "holdfast_of_a_test"
+# No server process has this id.
+NO_PROCESS = -1
 DEADLINE = 30.0
+
+
+def hold_lock(connection: psycopg.Connection[Any]) -> None:
+    """Hold the lock of a connection that listens."""
+    connection.execute("select pg_advisory_lock(%s, pg_backend_pid())", [LISTENING])
 
 
 class Waiting:
@@ -33,6 +40,7 @@ class Waiting:
         self._connection = connection
         self._arrived: list[psycopg.Notify] = []
         self.address = Address(CHANNEL, connection.info.backend_pid)
+        hold_lock(connection)
         connection.execute(f"listen {CHANNEL}")
         connection.execute("listen holdfast")
 
@@ -178,11 +186,22 @@ def test_run_is_not_handed_to_a_worker_whose_connection_is_closed(
 ) -> None:
     with psycopg.connect(database_url) as gone:
         pid = gone.info.backend_pid
+        hold_lock(gone)
         waiters.address = Address(CHANNEL, pid)
         waiters.worker()
     for _ in range(100_000):
         if connection.execute("select from pg_stat_activity where pid = %s", [pid]).fetchone() is None:
             break
+    assert timeline.status(submit(timeline)) == "PENDING"
+
+
+def test_two_submits_see_that_a_connection_is_closed(
+    timeline: Timeline, waiters: Waiting, connection: psycopg.Connection[Any]
+) -> None:
+    """The lock that one of them takes does not look like that of a connection that listens."""
+    waiters.address = Address(CHANNEL, NO_PROCESS)
+    waiters.worker()
+    connection.execute("select pg_advisory_lock_shared(%s, %s)", [LISTENING, NO_PROCESS])
     assert timeline.status(submit(timeline)) == "PENDING"
 
 

@@ -76,6 +76,9 @@ class ByTest:
                 "timeline": lambda: Timeline(driver, connection),
                 "waiters": lambda: import_module(module).Waiting(Timeline(driver, connection), connection),
                 "stage": lambda: stack.enter_context(closing(_stage(url, stack))),
+                "rarely_renewing": lambda: stack.enter_context(
+                    closing(_stage(url, stack, **import_module(module).RARELY_RENEWING))
+                ),
                 "driver": lambda: driver,
                 "connection": lambda: connection,
                 "database_url": lambda: url,
@@ -85,15 +88,16 @@ class ByTest:
             }
             given = dict(self.arguments)
             wanted = inspect.signature(test).parameters
+            arguments = {name: given[name] if name in given else fixtures[name]() for name in wanted}
             try:
-                test(**{name: given[name] if name in given else fixtures[name]() for name in wanted})
+                test(**arguments)
             except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - any error counts as detected
                 return [f"{name}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"]
         return []
 
 
-def _stage(url: str, stack: ExitStack) -> WorkerStage:
-    return WorkerStage(url, Path(stack.enter_context(TemporaryDirectory())))
+def _stage(url: str, stack: ExitStack, **settings: Any) -> WorkerStage:
+    return WorkerStage(url, Path(stack.enter_context(TemporaryDirectory())), **settings)
 
 
 class _Rewriting(Psycopg):

@@ -72,9 +72,16 @@ TAKE: list[Mutant] = [
     given(
         "hand-over-unnotified",
         "a run is not handed to a worker whose connection is closed",
-        "and exists (select from pg_stat_get_activity(waits.listener))",
+        "and not pg_try_advisory_xact_lock_shared(18431207, waits.listener)",
         "",
         by_test("test_hand_over::test_run_is_not_handed_to_a_worker_whose_connection_is_closed"),
+    ),
+    given(
+        "hand-over-alone-with-a-lock",
+        "two submits at the same moment both see that a connection is closed",
+        "pg_try_advisory_xact_lock_shared(",
+        "pg_try_advisory_xact_lock(",
+        by_test("test_hand_over::test_two_submits_see_that_a_connection_is_closed"),
     ),
     given(
         "hand-over-order",

@@ -8,7 +8,7 @@ from datetime import timedelta
 from hashlib import sha256
 
 from holdfast import ops
-from holdfast.domain.doorbell import Address
+from holdfast.domain.doorbell import LISTENING, Address
 from holdfast.domain.ids import new_id, new_ids
 from holdfast.domain.settling import Failed, Succeeded, settle
 from holdfast.domain.values import NewRun, Position, WorkerInfo
@@ -73,6 +73,7 @@ class Setting:
         waiter = register(self.session, LEASE, tasks)
         self.case.waiters += (waiter,)
         self.case.listener = self.session.pid
+        self.session.execute("select pg_advisory_lock(%(listening)s, pg_backend_pid())", {"listening": LISTENING})
         address = Address("holdfast_explorer", self.session.pid)
         self.session.run(iter(waiting_workers.wait(waiter, address, [self.case.new.queue], tasks)))
         return self

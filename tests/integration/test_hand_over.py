@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.assembly.worker import listen_to
 from holdfast.client import Client, Run
-from holdfast.domain.doorbell import HANDED, Address
+from holdfast.domain.doorbell import HANDED, LISTENING, Address
 from holdfast.domain.ids import new_id
 from holdfast.domain.states import Status
 from holdfast.domain.values import WorkerInfo
@@ -80,10 +80,13 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
     stage.close()
 
 
+RARELY_RENEWING = {"lease_seconds": 600.0, "renew_seconds": 200.0}
+
+
 @pytest.fixture
 def rarely_renewing(database_url: str, tmp_path: Path) -> Iterator[Stage]:
     """A stage whose workers do not return a lease they do not know, because they renew too rarely to find it."""
-    stage = Stage(database_url, tmp_path, lease_seconds=600.0, renew_seconds=200.0)
+    stage = Stage(database_url, tmp_path, **RARELY_RENEWING)
     yield stage
     stage.close()
 
@@ -323,6 +326,7 @@ def test_run_of_a_callers_transaction_is_not_handed_over(database_url: str) -> N
     ):
         info = WorkerInfo(new_id(), "host", 1, "a", "inline", "0", 1, timedelta(minutes=1), tasks=("echo",))
         driver.run(other, iter(workers.register(info)))
+        other.execute("select pg_advisory_lock(%s, pg_backend_pid())", [LISTENING])
         address = Address("holdfast_of_a_test", other.info.backend_pid)
         assert driver.run(other, iter(waiting_workers.wait(info.id, address, None, ["echo"]))).waits
         with mine.transaction():

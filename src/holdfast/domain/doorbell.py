@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 # A hint is the name of a queue, or one of these prefixes: followed by the id of a worker, or by a claim.
 STOP = "stop:"
 HANDED = "handed:"
+# While a connection listens, it holds the advisory lock with this class and the id of its server process as key.
+LISTENING = 18_431_207
 
 
 class Address(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.domain.doorbell import HANDED, Address
+from holdfast.domain.doorbell import HANDED, LISTENING, Address
 from holdfast.domain.ids import new_id
 from holdfast.observe import emit
 
@@ -74,6 +74,8 @@ class NotifyListener:
                 # Its name cannot be guessed: what arrives there was sent by a statement that read it from the database.
                 own = f"{CHANNEL}_{token_hex(16)}"
                 await connection.execute(f"listen {own}")
+                # Statements that hand over runs look at this lock. The server releases it when the connection ends.
+                await connection.execute("select pg_advisory_lock(%s, pg_backend_pid())", [LISTENING])
             await self._test(connection, on_hints)
             self.live = True
             self.address = Address(own, connection.info.backend_pid)

@@ -51,7 +51,8 @@ create table holdfast.waiting_workers (
 
 -- Lease a run, which the calling statement has just made, to the worker that waits longest, among those that may have it:
 -- alive, with an open connection to be notified on, not draining, with this queue and this task, and without an older run
--- of this queue to do first. The time that the statement has taken so far counts as well, because a lease is rejected if its
+-- of this queue to do first. The open connection holds an advisory lock, so that nobody else gets it even shared; to look
+-- for its process in pg_stat_activity takes 30 µs or more, because that reads the state of every process. The time that the statement has taken so far counts as well, because a lease is rejected if its
 -- worker has expired by then. A worker that stopped has no row any more, even if the statement began before. The
 -- notification is the claim; if that is too long, the worker reads it. This is a function because an insert into leases
 -- calls guards even if it inserts nothing, and most submits find no worker that waits; and it is the owner's, so that roles
@@ -76,7 +77,7 @@ begin
           and (workers.queues is null or its_queue = any (workers.queues))
           and not exists (select from holdfast.queues where queues.name = its_queue and queues.paused_at is not null)
           and not exists (select from holdfast.ready where ready.queue = its_queue and ready.task = any (workers.tasks))
-          and exists (select from pg_stat_get_activity(waits.listener))
+          and not pg_try_advisory_xact_lock_shared(18431207, waits.listener)
         order by waits.since limit 1
         for update of waits skip locked)
     returning worker_id, channel into given;
