@@ -276,8 +276,8 @@ WORKERS: list[Mutant] = [
     worker(
         "read-what-is-too-long",
         "a worker reads a claim that was too long for its notification",
-        "            self._look_at = 0.0\n",
-        "            self._look_at = inf\n",
+        "length=len(payload))\n            self._look_at = 0.0\n",
+        "length=len(payload))\n            self._look_at = inf\n",
         "test_run_with_large_parameters_is_read_by_the_worker",
     ),
 ]

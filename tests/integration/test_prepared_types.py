@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
-from holdfast.drivers.connections import OwnConnection
 from holdfast.drivers.prepared import USES
+from holdfast.drivers.psycopg import OwnConnection
 from holdfast.sql.statement import Statement, rows
 
 
