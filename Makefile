@@ -79,6 +79,6 @@ freeze: $(READY) ## for a release: record the hashes of new migrations, which mu
 	@$(BIN)/python tools/freeze-migrations
 
 clean: ## remove everything that make created, except data in .holdfast and artifacts
-	@rm -rf $(VENV) .venv311 .venv-uv dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .venv311 .venv-uv dist build .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@rm -f src/holdfast/domain/*.so
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -51,7 +51,7 @@ create table holdfast.waiting_workers (
 
 -- Lease a run, which the calling statement has just made, to the worker that waits longest, among those that may have it:
 -- alive, with an open connection to be notified on, not draining, with this queue and this task, and without an older run
--- of this queue to do first. The open connection holds an advisory lock, so that nobody else gets it even shared; to look
+-- of this queue to do first. The open connection holds an advisory lock, which no other session can share; to look
 -- for its process in pg_stat_activity takes 30 µs or more, because that reads the state of every process. The time that the statement has taken so far counts as well, because a lease is rejected if its
 -- worker has expired by then. A worker that stopped has no row any more, even if the statement began before. The
 -- notification is the claim; if that is too long, the worker reads it. This is a function because an insert into leases
