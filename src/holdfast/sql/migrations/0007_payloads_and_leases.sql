@@ -51,12 +51,13 @@ create table holdfast.waiting_workers (
 
 -- Lease a run, which the calling statement has just made, to the worker that waits longest, among those that may have it:
 -- alive, with an open connection to be notified on, not draining, with this queue and this task, and without an older run
--- of this queue to do first. The open connection holds an advisory lock, which no other session can share; to look
--- for its process in pg_stat_activity takes 30 µs or more, because that reads the state of every process. The time that the statement has taken so far counts as well, because a lease is rejected if its
--- worker has expired by then. A worker that stopped has no row any more, even if the statement began before. The
--- notification is the claim; if that is too long, the worker reads it. This is a function because an insert into leases
--- calls guards even if it inserts nothing, and most submits find no worker that waits; and it is the owner's, so that roles
--- that submit can neither write leases nor read the channels of workers. Called for any other run, the guards reject it.
+-- of this queue to do first. The open connection holds an advisory lock, which no other session can share; to look for
+-- its process in pg_stat_activity takes 30 µs or more, because that reads the state of every process. The time that the
+-- statement has taken so far counts as well, because a lease is rejected if its worker has expired by then. A worker that
+-- stopped has no row any more, even if the statement began before. The notification is the claim; if that is too long,
+-- the worker reads it. This is a function because an insert into leases calls guards even if it inserts nothing, and most
+-- submits find no worker that waits; and it is the owner's, so that roles that submit can neither write leases nor read
+-- the channels of workers. Called for any other run, the guards reject it.
 create function holdfast.hand_over(made uuid, its_queue text, its_task text) returns boolean language plpgsql
     security definer set search_path = pg_catalog, pg_temp as $$
 declare
