@@ -69,7 +69,7 @@ def test_any_value_is_answered_like_by_a_cursor(
     assert prepared(connection) == 1
     for value in later:
         by_name = outcome(connection, lambda value=value: ask(connection, sql, value=value))
-        statement = Statement[Any](sql, {"value": value}, rows)
+        statement: Statement[Any] = Statement(sql, {"value": value}, rows)
         by_cursor = outcome(connection, lambda statement=statement: driver.fetch(connection, statement))
         assert by_name == by_cursor, value
 
