@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from holdfast.domain.jobs import Ended
 from holdfast.domain.states import AttemptStatus
@@ -13,6 +14,8 @@ from holdfast.ops.submit import add_to_jobs
 from holdfast.sql import events, leases, runs, tallies
 from holdfast.sql.statement import Op
 
+_ref = attrgetter("ref")
+
 
 def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Acknowledgements]:
     """Settle attempts of one worker. The acknowledgements are in the order of the settlements.
@@ -21,8 +24,8 @@ def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Acknowledgem
     never started leaves no attempt row: its run is ready again. An attempt that is given twice is settled once, by the
     first of its settlements: counted twice, its job would end too early.
     """
-    once = {settlement.ref: settlement for settlement in reversed(settlements)}
-    if len(once) < len(settlements):
+    if len(set(map(_ref, settlements))) < len(settlements):
+        once = {settlement.ref: settlement for settlement in reversed(settlements)}
         found = yield from finish(worker_id, list(once.values()))
         by_ref = {ack.ref: ack for ack in found}
         acks = Acknowledgements(by_ref[settlement.ref] for settlement in settlements)

@@ -117,9 +117,8 @@ class AttemptResults:
 
     def keep(self, claims: Sequence[Claim]) -> None:
         """Do not return these attempts, which were claimed just now."""
-        if self.pending.waiting:
-            self.pending.keep(claims)
         if self.returning:
+            self.pending.keep(claims)
             self.returning.difference_update(claim.ref for claim in claims)
 
     def hand_back_all(self) -> int:
@@ -296,8 +295,6 @@ class PendingResults:
 
     def keep(self, claims: Iterable[Claim]) -> None:
         """Cancel pending hand-backs of attempts that were claimed just now."""
-        if all(one.begun for one in self.waiting):
-            return
         refs = {claim.ref for claim in claims}
         self.waiting = deque(one for one in self.waiting if one.begun or one.ref not in refs)
 
