@@ -17,6 +17,7 @@ from holdfast.domain.errors import DatabaseUnreachable
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import psycopg_async as async_driver
 from holdfast.drivers import sessions
+from holdfast.drivers.pools import OwnPool
 from holdfast.drivers.psycopg import OwnConnection, bounded
 from holdfast.drivers.psycopg_async import AsyncOwnConnection
 from holdfast.runtime.settings import Settings
@@ -276,3 +277,13 @@ async def test_an_asynchronous_session_sets_the_same(hostile_url: str) -> None:
     assert await cursor.fetchone() == ("read committed", "off")
     assert not connection.pooled
     await connection.close()
+
+
+def test_pool_gives_out_the_connection_that_was_returned_last(database_url: str) -> None:
+    own = {"session": sessions.CLIENT}
+    with OwnPool(database_url, min_size=0, max_size=2, connection_class=OwnConnection, kwargs=own, open=True) as pool:
+        with pool.connection() as last, pool.connection() as other:
+            assert last is not other
+        for _ in range(3):
+            with pool.connection() as given:
+                assert given is last

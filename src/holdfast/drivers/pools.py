@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from typing import Any
 
 from psycopg_pool import ConnectionPool
@@ -10,12 +11,23 @@ from psycopg_pool import ConnectionPool
 from holdfast.drivers.psycopg import OwnConnection
 
 
+class _LastReturnedFirst(deque[OwnConnection]):
+    """The connections of a pool that are not in use."""
+
+    def popleft(self) -> OwnConnection:
+        return self.pop()
+
+
 class OwnPool(ConnectionPool[OwnConnection]):
-    """A pool that only the process that opened it can close. In a fork of that process, closing does nothing."""
+    """A pool that gives out the connection that was returned last, because the caches of its server process are warm.
+
+    Only the process that opened it can close it. In a fork of that process, closing does nothing.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._opened_by = os.getpid()
         super().__init__(*args, **kwargs)
+        self._pool = _LastReturnedFirst(self._pool)
 
     def close(self, timeout: float = 5.0) -> None:
         if self._opened_by == os.getpid():
