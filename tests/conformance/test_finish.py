@@ -240,6 +240,20 @@ def test_ended_run_is_counted_once(timeline: Timeline) -> None:
     assert {(task, kind): total for (task, kind, _), total in timeline.ask(tallies.totals()).items()} == totals
 
 
+def test_worker_that_sums_up_counters_does_not_wait_for_another(
+    timeline: Timeline, connection: psycopg.Connection[Any]
+) -> None:
+    timeline.submit()
+    totals = timeline.ask(tallies.totals())
+    fold = tallies.fold(1000)
+    with connection.transaction():
+        assert connection.execute(fold.sql, fold.params).fetchone() == (1,)
+        assert timeline.ask(fold) == 0
+    assert timeline.ask(tallies.totals()) == totals
+    timeline.submit()
+    assert timeline.ask(fold) == 1
+
+
 def test_handed_back_attempt_lasted_since_its_claim(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")

@@ -40,12 +40,16 @@ def add(tallies: Mapping[Tally, tuple[int, float]], ended: Sequence[str]) -> Sta
 
 
 def fold(limit: int) -> Statement[int]:
-    """Move tallies into the summary. Safe to run concurrently: the statement that adds a tally deletes it."""
+    """Move tallies into the summary. The statement that adds a tally deletes it; one worker does this at a time.
+
+    An advisory lock for all of them writes nothing to the log, where a lock of each row takes as much as its deletion.
+    """
     return Statement(
         """
         with gone as (
             delete from holdfast.tallies where ctid = any(array(
-                select ctid from holdfast.tallies limit %(limit)s for update skip locked))
+                select ctid from holdfast.tallies
+                where (select pg_try_advisory_xact_lock(hashtextextended('holdfast.fold', 0))) limit %(limit)s))
             returning task, kind, bucket, amount, seconds
         ), summed as (
             select task, kind, bucket, sum(amount) as amount, sum(seconds) as seconds from gone
