@@ -286,13 +286,14 @@ def test_runs_of_a_callers_transaction_and_of_batches_are_queued(
     timeline: Timeline, driver: Driver, waiters: Waiting
 ) -> None:
     worker = waiters.worker()
-    new, many = new_run(), [new_run() for _ in range(2)]
+    new, first, many = new_run(), new_run(), [new_run() for _ in range(2)]
     with driver.borrow() as run:
+        run(ops.submit_one(first, Payload(first.id, first.parameters, first.payload_hash), again=False))
         run(ops.submit(new))
         # The caller's transaction may stay open for long, so it must not lock the worker's row.
         waiters._connection.execute("select from holdfast.waiting_workers for update nowait")
     timeline.perform(lambda: ops.submit_many(many))
-    assert {timeline.status(one.id) for one in (new, *many)} == {"PENDING"}
+    assert {timeline.status(one.id) for one in (new, first, *many)} == {"PENDING"}
     assert timeline.ask(waiting_workers.leave(worker.id))
 
 

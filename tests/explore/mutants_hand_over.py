@@ -123,7 +123,21 @@ TAKE: list[Mutant] = [
         "a run that is handed over is not queued as well",
         "from made where not holdfast.hand_over(id, queue, task)",
         "from made where holdfast.hand_over(id, queue, task) is not null",
+        Explored("hand_over+claim@waited"),
+    ),
+    given(
+        "hand-over-new-and-queue",
+        "a new run that is handed over is not queued as well",
+        "if not notified then\n        insert into holdfast.ready",
+        "if notified is not null then\n        insert into holdfast.ready",
         Explored("hand_over_first+claim@waited"),
+    ),
+    given(
+        "hand-over-new-while-none-may",
+        "a new run is handed over only if its statement is alone in its transaction",
+        "if hands_over then",
+        "if true then",
+        by_test("test_hand_over::test_runs_of_a_callers_transaction_and_of_batches_are_queued"),
     ),
 ]
 

@@ -36,11 +36,15 @@ def mutant(name: str, guard: str, old: str, new: str, caught_by: Explored | ByTe
     return Mutant(Mutation(name, guard, SCHEMA, old, new), caught_by)
 
 
+UNLESS_CREATING = "for each statement when (coalesce(current_setting('holdfast.creating', true), '') = '')"
+
+
 def arriving(table: str, function: str, guard: str, caught_by: ByTest) -> Mutant:
     """Remove a guard of the rows that are inserted into a table."""
+    statement = f"{UNLESS_CREATING}\n    execute function" if table in ("ready", "leases") else STATEMENT
     old = (
         f"create trigger {table}_guard after insert on holdfast.{table} referencing new table as arrived\n"
-        f"    {STATEMENT} holdfast.{function}();"
+        f"    {statement} holdfast.{function}();"
     )
     return mutant(f"{table}-arriving", guard, old, "", caught_by)
 
@@ -114,6 +118,20 @@ PLACES = [
         "guard_lease_left",
         "a lease goes only when its attempt has ended and its run is placed",
         vanishes(Status.RUNNING),
+    ),
+    mutant(
+        "created-once",
+        "a run that exists is not created again",
+        "new_traceparent, new_deduplicates);",
+        "new_traceparent, new_deduplicates) on conflict do nothing;",
+        by_hand("test_schema_moves::test_run_that_exists_is_not_created_again", old=Status.FAILED),
+    ),
+    mutant(
+        "creating-within-the-function",
+        "the guards are off only while a new run is created",
+        "    creating := set_config('holdfast.creating', '', true);\n",
+        "",
+        by_hand("test_schema_moves::test_guards_apply_again_in_the_transaction_of_a_new_run"),
     ),
     mutant(
         "attempts-ending",

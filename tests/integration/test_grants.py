@@ -290,7 +290,7 @@ def test_a_worker_whose_round_trips_are_refused_is_not_ready_until_one_succeeds(
 
 def test_permission_denied_names_the_role_and_the_command_that_grants(roles: Roles, shell: InProcessShell) -> None:
     reader = roles.names["reader"]
-    expected = f"permission denied for table runs: the role {reader} lacks a privilege"
+    expected = f"permission denied for function create_run: the role {reader} lacks a privilege"
     command = f"holdfast db grants client {reader}"
     here_as_reader = {"HOLDFAST_DATABASE_URL": roles.of("reader")}
     said = shell("submit", "mock", "-p", "seconds=0", env=here_as_reader)

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.domain.states import MOVES, Status
 from tests.conformance.drivers import Psycopg
-from tests.timeline import Timeline
+from tests.timeline import Timeline, new_run
 
 FACTS = "gen_random_uuid(), holdfast.now(), holdfast.now()"
 
@@ -85,6 +85,10 @@ SHORTCUTS: dict[Status, list[str]] = {
     Status.FAILED: [QUEUE.format(n=2), WAIT.format(n=2), REOPEN + "select 1"],
     Status.CANCELLED: [QUEUE.format(n=2), WAIT.format(n=2), REOPEN + "select 1"],
 }
+
+CREATE = """select holdfast.create_run(
+                %(run)s::uuid, repeat('ab', 32), 'work', null, 0::smallint, 'default', '{}', null, null, null, null,
+                null, null, false, false, false)"""
 
 # Not being in any table.
 VANISH = {
@@ -235,3 +239,17 @@ def test_released_claim_keeps_its_attempt_number(timeline: Timeline, connection:
     connection.execute(UNLEASE + QUEUE.format(n=1), {"run": run})
     assert timeline.status(run) == Status.PENDING
     assert timeline.worker("a").claims(run).number == 1
+
+
+@pytest.mark.parametrize("old", Status)
+def test_run_that_exists_is_not_created_again(timeline: Timeline, connection: psycopg.Connection, old: Status) -> None:
+    refused(timeline, connection, bring(timeline, old), [CREATE])
+
+
+def test_guards_apply_again_in_the_transaction_of_a_new_run(timeline: Timeline, connection: psycopg.Connection) -> None:
+    running, ended = bring(timeline, Status.RUNNING), bring(timeline, Status.FAILED)
+    for run, sql in ((running, QUEUE.format(n=1)), (ended, QUEUE.format(n=2)), (ended, LEASE.format(n=2))):
+        with connection.transaction(force_rollback=True):
+            connection.execute(CREATE, {"run": new_run().id})
+            with pytest.raises(psycopg.errors.CheckViolation):
+                connection.execute(sql, {"run": run})

@@ -1,59 +1,20 @@
 -- one run
-with
-    made as (
-        insert into holdfast.runs (id, created_at, payload_hash, task, parent_id, priority, queue, parameters,
-                                   policy, tags, child_key, concurrency_key, submitted_by, traceparent,
-                                   deduplicates)
-values (%(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,
-               %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s, %(parameters)s::json, %(policy)s::json,
-               %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
-)
-    ), queued as (
-        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
-        values (%(run_id)s::uuid, holdfast.now(), 1, -(%(priority)s::smallint), %(queue)s, %(task)s)
-    ), counted as (
-        insert into holdfast.tallies (task, kind, amount) values (%(task)s, 'created', 1)
-    )
-    select holdfast.now(), null::timestamptz, null
+select holdfast.now(), null::timestamptz, null, holdfast.create_run(
+               %(run_id)s::uuid, %(payload_hash)s, %(task)s, %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s,
+               %(parameters)s, %(policy)s, %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s,
+               %(traceparent)s, %(deduplicates)s::boolean, false, false)
 
 -- one run, handed over or ringing
-with
-    made as (
-        insert into holdfast.runs (id, created_at, payload_hash, task, parent_id, priority, queue, parameters,
-                                   policy, tags, child_key, concurrency_key, submitted_by, traceparent,
-                                   deduplicates)
-select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,
-               %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s, %(parameters)s::json, %(policy)s::json,
-               %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
-
-        returning id, created_at, run_after, priority, queue, task
-    ), queued as (
-        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
-        select id, created_at, 1, -priority, queue, task from made where not holdfast.hand_over(id, queue, task)
-        returning run_id
-    ), counted as (
-        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
-    )
-    select created_at, run_after, null, case when run_id is not null then pg_notify('holdfast', queue) end
-    from made left join queued on true
+select holdfast.now(), null::timestamptz, null, holdfast.create_run(
+               %(run_id)s::uuid, %(payload_hash)s, %(task)s, %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s,
+               %(parameters)s, %(policy)s, %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s,
+               %(traceparent)s, %(deduplicates)s::boolean, true, true)
 
 -- one run, ringing
-with
-    made as (
-        insert into holdfast.runs (id, created_at, payload_hash, task, parent_id, priority, queue, parameters,
-                                   policy, tags, child_key, concurrency_key, submitted_by, traceparent,
-                                   deduplicates)
-values (%(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,
-               %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s, %(parameters)s::json, %(policy)s::json,
-               %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s, %(traceparent)s, %(deduplicates)s
-)
-    ), queued as (
-        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
-        values (%(run_id)s::uuid, holdfast.now(), 1, -(%(priority)s::smallint), %(queue)s, %(task)s)
-    ), counted as (
-        insert into holdfast.tallies (task, kind, amount) values (%(task)s, 'created', 1)
-    )
-    select holdfast.now(), null::timestamptz, null, pg_notify('holdfast', %(queue)s)
+select holdfast.now(), null::timestamptz, null, holdfast.create_run(
+               %(run_id)s::uuid, %(payload_hash)s, %(task)s, %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s,
+               %(parameters)s, %(policy)s, %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s,
+               %(traceparent)s, %(deduplicates)s::boolean, true, false)
 
 -- a batch
 with made as (

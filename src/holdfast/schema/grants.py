@@ -106,12 +106,19 @@ _WRITES: Mapping[str, Mapping[str, str]] = {
     "api": {**_CLIENT, "tokens": "select"},
     "worker": _WORKER,
 }
+_CREATE_RUN = (
+    "create_run(uuid, text, text, uuid, smallint, text, text, text, text[], text, text, text, text, "
+    "boolean, boolean, boolean)"
+)
 _FUNCTIONS: Mapping[str, tuple[str, ...]] = {
+    "client": (_CREATE_RUN,),
+    "api": (_CREATE_RUN,),
     "worker": (
+        _CREATE_RUN,
         "make_partitions(timestamptz)",
         "drop_partitions(timestamptz)",
         "sweep_pruned(integer)",
-    )
+    ),
 }
 
 PURPOSES = tuple(_WRITES)

@@ -89,7 +89,7 @@ def _made(found: Rows) -> Made:
     if not found:
         return Made(None, None, ())
     created_at, run_after, ids, *rung = found[0]
-    return Made(created_at, run_after, ids, bool(rung))
+    return Made(created_at, run_after, ids, rung not in ([], [False]))
 
 
 def insert(submissions: Sequence[NewRun], *, together: bool = False) -> Statement[Made]:
@@ -222,34 +222,23 @@ def _tail(ring: bool, alone: bool) -> LiteralString:
     return _NOW_TAIL + (_RINGING if ring else "") + _NOW_END
 
 
-# A run that is certainly new, and is not handed over. No part of the statement reads rows of another part, which saves
-# a twentieth of the server's time. If the run does exist, the statement fails.
-_NEW = (
-    "with"
-    + _NOW
-    + "values (%(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,"
-    + _NOW_GIVEN
-    + """)
-    ), queued as (
-        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
-        values (%(run_id)s::uuid, holdfast.now(), 1, -(%(priority)s::smallint), %(queue)s, %(task)s)
-    ), counted as (
-        insert into holdfast.tallies (task, kind, amount) values (%(task)s, 'created', 1)
-    )
-    select holdfast.now(), null::timestamptz, null"""
-)
-_NEW_RINGING = ", pg_notify('holdfast', %(queue)s)"
+# A run that is certainly new: no guard has to look for it elsewhere. If it does exist, the statement fails.
+_NEW = """
+    select holdfast.now(), null::timestamptz, null, holdfast.create_run(
+               %(run_id)s::uuid, %(payload_hash)s, %(task)s, %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s,
+               %(parameters)s, %(policy)s, %(tags)s::text[], %(child_key)s, %(concurrency_key)s, %(submitted_by)s,
+               %(traceparent)s, %(deduplicates)s::boolean, """
 
 
 def _one(again: bool, ring: bool, alone: bool) -> LiteralString:
-    if not again and not (ring and alone):
-        return _NEW + (_NEW_RINGING if ring else "")
+    if not again:
+        return _NEW + ("true, " if ring else "false, ") + ("true)" if ring and alone else "false)")
     return (
         "with"
         + _NOW
         + "select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task)s,"
         + _NOW_GIVEN
-        + (_UNLESS_MADE if again else "")
+        + _UNLESS_MADE
         + _tail(ring, alone)
     )
 
