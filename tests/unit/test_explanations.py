@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.documents import reading
-from holdfast.documents.others import reason_document
+from holdfast.documents.others import read_reason, reason_document
 from holdfast.domain.explanations import describe
 from holdfast.domain.records import Reason
 
@@ -104,10 +103,10 @@ def test_reason_without_fields_has_a_sentence(code: str) -> None:
 
 @pytest.mark.parametrize(("code", "fields", "sentence"), SENTENCES.values(), ids=SENTENCES)
 def test_reason_survives_the_http_api(code: str, fields: dict[str, Any], sentence: str) -> None:
-    received = reading.reason(reason_document(Reason(code, fields)))
+    received = read_reason(reason_document(Reason(code, fields)))
     assert (received.code, received.fields, received.detail) == (code, fields, sentence)
 
 
 def test_unknown_code_shows_the_sentence_of_the_server() -> None:
-    assert reading.reason({"code": "new", "detail": "the server says so"}).detail == "the server says so"
+    assert read_reason({"code": "new", "detail": "the server says so"}).detail == "the server says so"
     assert describe("new", {}) is None

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-from holdfast.documents.runs import run_document
+from holdfast.documents.runs import SHA256
+from holdfast.documents.shapes import (
+    COUNT,
+    ID,
+    MAYBE_ID,
+    MAYBE_TEXT,
+    MAYBE_TIME,
+    NUMBER,
+    OBJECT,
+    STATUS,
+    TEXT,
+    TEXTS,
+    TIME,
+    WHOLE,
+    Field,
+    Shape,
+    nullable,
+    record,
+)
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.policies import Retry
 from holdfast.domain.records import (
     AttemptRecord,
-    LogRecord,
     Provenance,
     QueueRecord,
     Reason,
@@ -21,6 +38,7 @@ from holdfast.domain.records import (
     WorkerFacts,
     WorkerRecord,
 )
+from holdfast.domain.states import Status
 from holdfast.domain.tasks import Task
 from holdfast.domain.times import written
 
@@ -28,36 +46,74 @@ COUNTED = ("created", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", 
 HASHED_AS = "sha-256 of RFC 8785 JSON"
 
 
-def job_document(job: JobRecord) -> dict[str, Any]:
-    path = f"/jobs/{job.id}"
-    return {
-        "job_id": job.id,
-        "name": job.name,
-        "status": str(job.status),
-        "description": job.description,
-        "created_at": written(job.created_at),
-        "started_at": written(job.started_at),
-        "finished_at": written(job.finished_at),
-        "deadline_at": written(job.deadline_at),
-        "cancel_requested_at": written(job.cancel_requested_at),
-        "reason": job.reason,
-        "total_tasks": job.total,
-        "completed_tasks": job.succeeded,
-        "failed_tasks": job.failed,
-        "cancelled_tasks": job.cancelled,
-        "submitted_by": job.submitted_by,
-        "links": {"self": path, "tasks": f"{path}/tasks"},
-    }
+job_document = Shape(
+    JobRecord,
+    "A group of runs with a common outcome.",
+    {
+        "job_id": Field(ID, "id"),
+        "name": TEXT,
+        "status": STATUS,
+        "description": MAYBE_TEXT,
+        "created_at": TIME,
+        "started_at": MAYBE_TIME,
+        "finished_at": MAYBE_TIME,
+        "deadline_at": MAYBE_TIME,
+        "cancel_requested_at": MAYBE_TIME,
+        "reason": MAYBE_TEXT,
+        "total_tasks": Field(COUNT, "total"),
+        "completed_tasks": Field(COUNT, "succeeded"),
+        "failed_tasks": Field(COUNT, "failed"),
+        "cancelled_tasks": Field(COUNT, "cancelled"),
+        "submitted_by": MAYBE_TEXT,
+        "links": Field(
+            {"type": "object", "additionalProperties": TEXT, "required": ["self", "tasks"]},
+            derive=lambda job: {"self": f"/jobs/{job.id}", "tasks": f"/jobs/{job.id}/tasks"},
+        ),
+    },
+    # Only operations need these.
+    broken=0,
+    first_tasks=0,
+)
 
+queue_document = Shape(
+    QueueRecord,
+    "A queue that has live runs, or was paused.",
+    {
+        "name": TEXT,
+        "ready": COUNT,
+        "waiting": COUNT,
+        "running": COUNT,
+        "oldest_ready_at": MAYBE_TIME,
+        "paused": Field({"type": "boolean"}, derive=lambda queue: queue.paused_at is not None),
+        "paused_at": MAYBE_TIME,
+        "paused_by": MAYBE_TEXT,
+        "pause_reason": MAYBE_TEXT,
+    },
+)
 
-def log_document(line: LogRecord) -> dict[str, Any]:
-    return {
-        "seq": line.seq,
-        "at": written(line.at),
-        "attempt": line.attempt,
-        "level": line.level,
-        "message": line.message,
-    }
+worker_document = Shape(
+    WorkerRecord,
+    "A process that executes runs.",
+    {
+        "id": ID,
+        "status": {"type": "string", "enum": ["active", "idle", "draining", "stopped"]},
+        "name": TEXT,
+        "hostname": TEXT,
+        "pid": WHOLE,
+        "executor": TEXT,
+        "version": TEXT,
+        "slots": WHOLE,
+        "running": COUNT,
+        "queues": nullable(TEXTS),
+        "tasks": nullable(TEXTS),
+        "tasks_completed": COUNT,
+        "tasks_failed": COUNT,
+        "started_at": TIME,
+        "heartbeat_at": TIME,
+        "expires_at": TIME,
+        "stopped_at": MAYBE_TIME,
+    },
+)
 
 
 def reason_document(reason: Reason) -> dict[str, Any]:
@@ -65,106 +121,80 @@ def reason_document(reason: Reason) -> dict[str, Any]:
     return {"code": reason.code, "detail": reason.detail, "fields": fields}
 
 
-def queue_document(queue: QueueRecord) -> dict[str, Any]:
-    return {
-        "name": queue.name,
-        "ready": queue.ready,
-        "waiting": queue.waiting,
-        "running": queue.running,
-        "oldest_ready_at": written(queue.oldest_ready_at),
-        "paused": queue.paused_at is not None,
-        "paused_at": written(queue.paused_at),
-        "paused_by": queue.paused_by,
-        "pause_reason": queue.pause_reason,
-    }
+def read_reason(document: dict[str, Any]) -> Reason:
+    fields = document.get("fields", {})
+    times = {name: datetime.fromisoformat(value) for name, value in fields.items() if name.endswith("_at") and value}
+    return Reason(document["code"], fields | times, document["detail"])
 
 
-def worker_document(worker: WorkerRecord) -> dict[str, Any]:
-    return {
-        "id": worker.id,
-        "status": worker.status,
-        "name": worker.name,
-        "hostname": worker.hostname,
-        "pid": worker.pid,
-        "executor": worker.executor,
-        "version": worker.version,
-        "slots": worker.slots,
-        "running": worker.running,
-        "queues": worker.queues,
-        "tasks": worker.tasks,
-        "tasks_completed": worker.tasks_completed,
-        "tasks_failed": worker.tasks_failed,
-        "started_at": written(worker.started_at),
-        "heartbeat_at": written(worker.heartbeat_at),
-        "expires_at": written(worker.expires_at),
-        "stopped_at": written(worker.stopped_at),
-    }
+def about(task: Task) -> str:
+    """The first line of the task's docstring."""
+    return (task.fn.__doc__ or "").strip().partition("\n")[0]
 
 
-def task_document(task: Task) -> dict[str, Any]:
-    retry = task.retry or Retry()
-    dedupe = task.dedupe if isinstance(task.dedupe, str | int | float) else task.dedupe.total_seconds()
-    return {
-        "name": task.name,
-        "about": (task.fn.__doc__ or "").strip().partition("\n")[0],
-        "queue": task.queue,
-        "priority": task.priority,
-        "timeout_seconds": task.timeout.total_seconds() if task.timeout else None,
-        "max_attempts": retry.max_attempts,
-        "dedupe": dedupe,
-        "ignore_in_hash": list(task.ignore_in_hash),
-        "executor": task.executor,
-        "tags": list(task.tags),
-        "parameters": task.schema(),
-    }
+def _dedupe(value: str | timedelta | float) -> str | float:
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def _seconds(value: timedelta | None) -> float | None:
+    return value.total_seconds() if value else None
+
+
+task_document = Shape(
+    Task,
+    "A registered callable that can be submitted.",
+    {
+        "name": TEXT,
+        "about": Field(TEXT, derive=about),
+        "queue": TEXT,
+        "priority": WHOLE,
+        "timeout_seconds": Field(nullable(NUMBER), "timeout", write=_seconds),
+        "max_attempts": Field(WHOLE, derive=lambda task: (task.retry or Retry()).max_attempts),
+        "dedupe": Field({"type": ["string", "number"]}, write=_dedupe),
+        "ignore_in_hash": Field(TEXTS, write=list),
+        "executor": MAYBE_TEXT,
+        "tags": Field(TEXTS, write=list),
+        "parameters": Field({"type": "object", "description": "A JSON Schema."}, derive=Task.schema),
+    },
+)
+
+_counts_document = Shape(
+    TaskSummary,
+    "One model.",
+    {
+        "model": Field(TEXT, "task"),
+        "created": COUNT,
+        **{str(status): Field(COUNT, status.lower()) for status in Status},
+        "retried": COUNT,
+        "lost": COUNT,
+        "mean_seconds": nullable(NUMBER),
+    },
+)
+SUMMARY = record(
+    "How many runs each model has had, by status.",
+    {
+        "items": {"type": "array", "items": _counts_document.schema},
+        "total": {"type": "object", "additionalProperties": COUNT},
+    },
+)
 
 
 def summary_document(tasks: Iterable[TaskSummary]) -> dict[str, Any]:
     """The counts of each task, and the totals."""
-    shown = [_summary(task) for task in tasks]
+    shown = [_counts_document(task) for task in tasks]
     return {"items": shown, "total": {name: sum(document[name] for document in shown) for name in COUNTED}}
-
-
-def _summary(task: TaskSummary) -> dict[str, Any]:
-    return {
-        "model": task.task,
-        "created": task.created,
-        "PENDING": task.pending,
-        "RUNNING": task.running,
-        "SUCCEEDED": task.succeeded,
-        "FAILED": task.failed,
-        "CANCELLED": task.cancelled,
-        "retried": task.retried,
-        "lost": task.lost,
-        "mean_seconds": task.mean_seconds,
-    }
-
-
-def provenance_document(found: Provenance) -> dict[str, Any]:
-    run = found.run
-    shown = run_document(run)
-    return {
-        "run_id": run.id,
-        "model": run.task,
-        "status": str(run.status),
-        "parameters": run.parameters,
-        "payload_hash": run.payload_hash,
-        "payload_hashed_as": HASHED_AS,
-        "submitted_by": run.submitted_by,
-        "parent_id": run.parent_id,
-        "job_id": run.job_id,
-        "created_at": shown["created_at"],
-        "started_at": shown["started_at"],
-        "finished_at": shown["finished_at"],
-        "wait_seconds": _between(run.run_after or run.created_at, run.started_at),
-        "run_seconds": _between(run.started_at, run.finished_at),
-        "attempts": [_attempt(attempt, found.workers.get(attempt.worker_id)) for attempt in found.attempts],
-        "result": _result(found.result),
-    }
 
 
 def _between(start: Any, end: Any) -> float | None:
     return max((end - start).total_seconds(), 0.0) if start and end else None
+
+
+def _wait_seconds(found: Provenance) -> float | None:
+    return _between(found.run.run_after or found.run.created_at, found.run.started_at)
+
+
+def _attempts(found: Provenance) -> list[dict[str, Any]]:
+    return [_attempt(attempt, found.workers.get(attempt.worker_id)) for attempt in found.attempts]
 
 
 def _attempt(attempt: AttemptRecord, worker: WorkerFacts | None) -> dict[str, Any]:
@@ -192,3 +222,32 @@ def _result(found: ResultRecord | None) -> dict[str, Any] | None:
         return {"sha256": found.sha256, "size": found.size, "result_ref": found.ref}
     text = (found.text or "null").encode()
     return {"sha256": sha256(text).hexdigest(), "size": len(text), "result_ref": None}
+
+
+provenance_document = Shape(
+    Provenance,
+    "The provenance of a result.",
+    {
+        "run_id": Field(ID, "run.id"),
+        "model": Field(TEXT, "run.task"),
+        "status": Field(STATUS.schema, "run.status", write=str),
+        "parameters": Field(OBJECT, "run.parameters"),
+        "payload_hash": Field(SHA256, "run.payload_hash"),
+        "payload_hashed_as": Field(TEXT, derive=lambda found: HASHED_AS),
+        "submitted_by": Field(MAYBE_TEXT, "run.submitted_by"),
+        "parent_id": Field(MAYBE_ID, "run.parent_id"),
+        "job_id": Field(MAYBE_ID, "run.job_id"),
+        "created_at": Field(TIME, "run.created_at", write=written),
+        "started_at": Field(MAYBE_TIME, "run.started_at", write=written),
+        "finished_at": Field(MAYBE_TIME, "run.finished_at", write=written),
+        "wait_seconds": Field(nullable(NUMBER), derive=_wait_seconds),
+        "run_seconds": Field(
+            nullable(NUMBER), derive=lambda found: _between(found.run.started_at, found.run.finished_at)
+        ),
+        "attempts": Field({"type": "array", "items": OBJECT}, derive=_attempts),
+        "result": Field(
+            nullable(record("The result.", {"sha256": SHA256, "size": COUNT, "result_ref": MAYBE_TEXT})),
+            write=_result,
+        ),
+    },
+)

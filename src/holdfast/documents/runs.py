@@ -1,71 +1,107 @@
-"""JSON documents of runs, attempts and events."""
+"""JSON documents of runs, and of their attempts, events and log lines."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from holdfast.domain.records import RUNNER_DETAILS, AttemptRecord, EventRecord
-from holdfast.domain.times import written
+from holdfast.documents.shapes import (
+    COUNT,
+    ID,
+    MAYBE_ID,
+    MAYBE_OBJECT,
+    MAYBE_TEXT,
+    MAYBE_TIME,
+    OBJECT,
+    STATUS,
+    TEXT,
+    TEXTS,
+    TIME,
+    WHOLE,
+    Field,
+    Part,
+    Shape,
+    nullable,
+)
+from holdfast.domain.records import RUNNER_DETAILS, AttemptRecord, EventRecord, LogRecord
+from holdfast.domain.states import AttemptStatus
 from holdfast.domain.values import RunRecord
 
+SHA256: Part = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
-def run_document(run: RunRecord) -> dict[str, Any]:
+
+def _links(run: RunRecord) -> dict[str, str]:
     path = f"/runs/{run.id}"
-    return {
-        "run_id": run.id,
-        "model": run.task,
-        "status": str(run.status),
-        "parameters": run.parameters,
-        "payload_hash": run.payload_hash,
-        "queue": run.queue,
-        "priority": run.priority,
-        "created_at": written(run.created_at),
-        "run_after": written(run.run_after),
-        "started_at": written(run.started_at),
-        "finished_at": written(run.finished_at),
-        "attempt_count": run.attempt_count,
-        "max_attempts": run.max_attempts,
-        "reason": run.reason,
-        "progress": run.progress,
-        "last_error": run.last_error,
-        "result_ref": run.result_ref,
-        "lease_owner": run.lease_owner,
-        "lease_expires_at": written(run.lease_expires_at),
-        "cancel_requested_at": written(run.cancel_requested_at),
-        "job_id": run.job_id,
-        "parent_id": run.parent_id,
-        "concurrency_key": run.concurrency_key,
-        "tags": list(run.tags),
-        "links": {"self": path, "result": f"{path}/result", "events": f"{path}/events"},
-    }
+    return {"self": path, "result": f"{path}/result", "events": f"{path}/events"}
 
 
-def attempt_document(attempt: AttemptRecord) -> dict[str, Any]:
-    return {
-        "number": attempt.number,
-        "status": attempt.status,
-        "executor": attempt.executor,
-        "worker_id": attempt.worker_id,
-        "claimed_at": written(attempt.claimed_at),
-        "started_at": written(attempt.started_at),
-        "finished_at": written(attempt.finished_at),
-        "exit_code": attempt.exit_code,
-        "reason": attempt.reason,
-        "error": attempt.error,
-        "progress": attempt.progress,
-        "result_ref": attempt.result_ref,
-        "heartbeat_at": written(attempt.heartbeat_at),
-        **{name: getattr(attempt, name) for name in RUNNER_DETAILS},
-    }
+run_document = Shape(
+    RunRecord,
+    "One invocation of a task.",
+    {
+        "run_id": Field(ID, "id"),
+        "model": Field(TEXT, "task"),
+        "status": STATUS,
+        "parameters": OBJECT,
+        "payload_hash": SHA256,
+        "queue": TEXT,
+        "priority": {"type": "integer", "minimum": -100, "maximum": 100},
+        "created_at": TIME,
+        "run_after": MAYBE_TIME,
+        "started_at": MAYBE_TIME,
+        "finished_at": MAYBE_TIME,
+        "attempt_count": COUNT,
+        "max_attempts": {"type": "integer", "minimum": 1},
+        "reason": MAYBE_TEXT,
+        "progress": MAYBE_OBJECT,
+        "last_error": MAYBE_TEXT,
+        "result_ref": MAYBE_TEXT,
+        "lease_owner": MAYBE_ID,
+        "lease_expires_at": MAYBE_TIME,
+        "cancel_requested_at": MAYBE_TIME,
+        "job_id": MAYBE_ID,
+        "parent_id": MAYBE_ID,
+        "concurrency_key": MAYBE_TEXT,
+        "tags": Field(TEXTS, write=list, read=tuple),
+        "links": Field({"type": "object", "additionalProperties": TEXT, "required": ["self", "result"]}, derive=_links),
+    },
+)
 
+attempt_document = Shape(
+    AttemptRecord,
+    "One execution of a run under one lease.",
+    {
+        "number": {"type": "integer", "minimum": 1},
+        "status": {"type": "string", "enum": [str(status) for status in AttemptStatus]},
+        "executor": MAYBE_TEXT,
+        "worker_id": MAYBE_ID,
+        "claimed_at": MAYBE_TIME,
+        "started_at": MAYBE_TIME,
+        "finished_at": MAYBE_TIME,
+        "exit_code": nullable(WHOLE),
+        "reason": MAYBE_TEXT,
+        "error": nullable({"$ref": "#/components/schemas/Error"}),
+        "progress": MAYBE_OBJECT,
+        "result_ref": MAYBE_TEXT,
+        "heartbeat_at": MAYBE_TIME,
+        **dict.fromkeys(RUNNER_DETAILS, MAYBE_TEXT),
+    },
+    outcome=None,
+)
 
-def event_document(event: EventRecord) -> dict[str, Any]:
-    return {
-        "seq": event.seq,
-        "type": event.type,
-        "from": event.from_status,
-        "to": event.to_status,
-        "reason": event.reason,
-        "at": written(event.at),
-        "attempt": event.attempt,
-    }
+event_document = Shape(
+    EventRecord,
+    "Something that happened to a run.",
+    {
+        "seq": {"type": "integer", "minimum": 1},
+        "type": TEXT,
+        "from": Field(MAYBE_TEXT, "from_status"),
+        "to": Field(MAYBE_TEXT, "to_status"),
+        "reason": MAYBE_TEXT,
+        "at": TIME,
+        "attempt": COUNT,
+    },
+)
+
+log_document = Shape(
+    LogRecord,
+    "A line that a run wrote.",
+    {"seq": COUNT, "at": TIME, "attempt": COUNT, "level": TEXT, "message": TEXT},
+)

@@ -9,10 +9,11 @@ from html import escape
 
 import orjson
 
+from holdfast.documents.shapes import TEXT
 from holdfast.http.answers import Answer
 from holdfast.http.call import Call
 from holdfast.http.routes import Route
-from holdfast.verbs.openapi import TEXT, operation
+from holdfast.verbs.openapi import operation
 
 MEDIA_TYPE = "text/html; charset=utf-8"
 HTML = {"description": "An HTML page.", "content": {"text/html": {"schema": TEXT}}}

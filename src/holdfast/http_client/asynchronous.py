@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.client.waiting import timed_out
-from holdfast.documents import reading as records
+from holdfast.documents.runs import event_document, log_document, run_document
 from holdfast.domain.errors import ClientClosed, ConfigurationError
 from holdfast.domain.records import EventRecord, LogRecord, Page, ResultRecord
 from holdfast.http_client.blocking import HttpClient
@@ -69,7 +69,7 @@ class AsyncHttpClient(AsyncCalls):
                 raise timed_out(run_id(run), timeout)
             request = request_of(runs.get, (run,), {})
             reply = await self.send(replace(request, query={"wait": f"{left:.3f}"}))
-            found = AsyncRun(self, records.run(reply.json()))
+            found = AsyncRun(self, run_document.read(reply.json()))
             if not found.status.final:
                 await asyncio.sleep(pause_before_next_wait(retry_after(reply.headers), now + left))
         return found
@@ -78,11 +78,11 @@ class AsyncHttpClient(AsyncCalls):
 
     def follow_events(self, run: object, after: int = 0) -> AsyncIterator[EventRecord]:
         """Events as they happen, until the run has ended. A stream that breaks is resumed."""
-        return self._follow(f"/runs/{run_id(run)}/events", after, records.event)
+        return self._follow(f"/runs/{run_id(run)}/events", after, event_document.read)
 
     def follow_logs(self, run: object, after: int = 0) -> AsyncIterator[LogRecord]:
         """Lines of the log as they are written, until the run has ended."""
-        return self._follow(f"/runs/{run_id(run)}/logs", after, records.log_line)
+        return self._follow(f"/runs/{run_id(run)}/logs", after, log_document.read)
 
     async def execute(self, verb: Verb[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
         request = request_of(verb, args, kwargs)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.client.waiting import timed_out
-from holdfast.documents import reading as records
+from holdfast.documents.runs import event_document, log_document, run_document
 from holdfast.domain.errors import ClientClosed, ConfigurationError
 from holdfast.domain.records import EventRecord, LogRecord, Page, ResultRecord
 from holdfast.http_client.refusals import error_from
@@ -67,7 +67,7 @@ class HttpClient(Calls):
                 raise timed_out(run_id(run), timeout)
             request = request_of(runs.get, (run,), {})
             reply = self.send(replace(request, query={"wait": f"{left:.3f}"}))
-            found = Run(self, records.run(reply.json()))
+            found = Run(self, run_document.read(reply.json()))
             if not found.status.final:
                 time.sleep(pause_before_next_wait(retry_after(reply.headers), now + left))
         return found
@@ -76,11 +76,11 @@ class HttpClient(Calls):
 
     def follow_events(self, run: object, after: int = 0) -> Iterator[EventRecord]:
         """Events as they happen, until the run has ended. A stream that breaks is resumed."""
-        return self._follow(f"/runs/{run_id(run)}/events", after, records.event)
+        return self._follow(f"/runs/{run_id(run)}/events", after, event_document.read)
 
     def follow_logs(self, run: object, after: int = 0) -> Iterator[LogRecord]:
         """Lines of the log as they are written, until the run has ended."""
-        return self._follow(f"/runs/{run_id(run)}/logs", after, records.log_line)
+        return self._follow(f"/runs/{run_id(run)}/logs", after, log_document.read)
 
     def execute(self, verb: Verb[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
         request = request_of(verb, args, kwargs)

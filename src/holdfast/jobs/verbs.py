@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import ops
+from holdfast.documents.shapes import ID, TEXT, WHOLE, nullable
 from holdfast.domain.errors import RunNotFound
 from holdfast.domain.ids import parse_id, series
 from holdfast.domain.jobs import JobRecord
@@ -24,12 +25,9 @@ from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import Form
 from holdfast.verbs.openapi import (
     ETAG,
-    ID,
     NO_BODY,
     RETRY_AFTER,
-    TEXT,
     UNREADABLE,
-    WHOLE,
     WITH_REASON,
     header,
     in_header,
@@ -38,7 +36,6 @@ from holdfast.verbs.openapi import (
     json_request,
     link,
     listed,
-    nullable,
     operation,
     problem,
     ref,

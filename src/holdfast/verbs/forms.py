@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from holdfast.documents import reading
 from holdfast.documents.others import job_document, queue_document
 from holdfast.documents.restricted import restricted_job_document, restricted_run_document
 from holdfast.documents.runs import run_document
@@ -64,8 +63,8 @@ def page(write: Callable[[Any], Any], read: Callable[[Any], Any]) -> Form:
 
 
 NO_ANSWER = Form(lambda answer: {}, lambda reply: None)
-RUN = document(run_document, reading.run, restricted_run_document)
-RUNS = page(run_document, reading.run)
-JOB = document(job_document, reading.job, restricted_job_document)
-JOBS = page(job_document, reading.job)
-QUEUE = document(queue_document, reading.queue)
+RUN = document(run_document, run_document.read, restricted_run_document)
+RUNS = page(run_document, run_document.read)
+JOB = document(job_document, job_document.read, restricted_job_document)
+JOBS = page(job_document, job_document.read)
+QUEUE = document(queue_document, queue_document.read)

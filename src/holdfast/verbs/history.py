@@ -5,28 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from holdfast import ops
-from holdfast.documents import reading
-from holdfast.documents.others import log_document, provenance_document, reason_document
-from holdfast.documents.runs import attempt_document, event_document
+from holdfast.documents.others import provenance_document, read_reason, reason_document
+from holdfast.documents.runs import attempt_document, event_document, log_document
+from holdfast.documents.shapes import WHOLE, Part, nullable
 from holdfast.domain.records import AttemptRecord, EventRecord, LogRecord, Provenance, Reason
 from holdfast.ops import history
 from holdfast.sql.statement import Op
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
-from holdfast.verbs.openapi import (
-    RUN_ID,
-    STREAM,
-    WHOLE,
-    Part,
-    in_header,
-    in_query,
-    listed,
-    nullable,
-    operation,
-    problem,
-    ref,
-    says,
-)
+from holdfast.verbs.openapi import RUN_ID, STREAM, in_header, in_query, listed, operation, problem, ref, says
 from holdfast.verbs.subjects import run_id
 from holdfast.verbs.verb import Http, MakeOp, verb
 
@@ -58,7 +45,7 @@ def _or_stream(answer: Part) -> Part:
                 503: problem("too-many-streams", "database-unreachable"),
             },
         ),
-        forms.items(event_document, reading.event),
+        forms.items(event_document, event_document.read),
     ),
 )
 def events(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[EventRecord]]:
@@ -80,7 +67,7 @@ def events(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[EventR
                 404: problem("run-not-found"),
             },
         ),
-        forms.items(attempt_document, reading.attempt),
+        forms.items(attempt_document, attempt_document.read),
     ),
 )
 def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
@@ -111,7 +98,7 @@ def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
                 503: problem("too-many-streams", "database-unreachable"),
             },
         ),
-        forms.items(log_document, reading.log_line),
+        forms.items(log_document, log_document.read),
     ),
 )
 def logs(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[LogRecord]]:
@@ -136,7 +123,7 @@ def _logs(run_id: str, after: int) -> Op[list[LogRecord]]:
             parameters=[RUN_ID],
             answers={200: says("Reasons.", listed(ref("Reason"))), 404: problem("run-not-found")},
         ),
-        forms.items(reason_document, reading.reason),
+        forms.items(reason_document, read_reason),
     ),
 )
 def why(caller: Caller, /, run: object) -> MakeOp[list[Reason]]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from holdfast.documents.shapes import ID, TIME, WHOLE, Part, nullable
 from holdfast.domain.times import FURTHEST_SECONDS
-
-Part = dict[str, Any]
 
 
 def ref(name: str) -> Part:
@@ -80,32 +78,11 @@ def listed(schema: Part, **members: Part) -> Part:
     return {"type": "object", "required": list(properties), "properties": properties}
 
 
-def nullable(schema: Part) -> Part:
-    if "type" in schema and isinstance(schema["type"], str):
-        return schema | {"type": [schema["type"], "null"]}
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def record(about: str, fields: Mapping[str, Part]) -> Part:
-    """An object with exactly these fields, all required."""
-    return {
-        "type": "object",
-        "description": about,
-        "required": list(fields),
-        "properties": dict(fields),
-        "additionalProperties": False,
-    }
-
-
 def short_text(most: int) -> Part:
     """A text that can be stored, with at most this many characters."""
     return {"type": "string", "minLength": 1, "maxLength": most, "pattern": "^[^\\u0000]+$"}
 
 
-TEXT: Part = {"type": "string"}
-WHOLE: Part = {"type": "integer"}
-ID: Part = {"type": "string", "format": "uuid"}
-TIME: Part = {"type": "string", "format": "date-time"}
 START_TIME: Part = {
     "description": "A time (RFC 3339), or a number of seconds from now by the clock of the database.",
     "anyOf": [TIME, {"type": "number", "minimum": -FURTHEST_SECONDS, "maximum": FURTHEST_SECONDS}],

@@ -8,6 +8,7 @@ from functools import partial
 from hashlib import sha256
 
 from holdfast import ops
+from holdfast.documents.shapes import record
 from holdfast.domain.errors import BadInput, HoldfastError, Problem
 from holdfast.domain.records import ResultRecord
 from holdfast.domain.states import Status
@@ -30,7 +31,6 @@ from holdfast.verbs.openapi import (
     json_request,
     operation,
     problem,
-    record,
     says,
 )
 from holdfast.verbs.subjects import run_id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from holdfast.documents import reading
 from holdfast.documents.others import queue_document
 from holdfast.domain.records import QueueRecord
 from holdfast.ops import queues as ops
@@ -24,7 +23,7 @@ NAME = in_path("name", "The name of a queue.", {"type": "string", "minLength": 1
         "/queues",
         "runs:read",
         operation("listQueues", "List queues", answers={200: says("By name.", listed(ref("Queue")))}),
-        forms.items(queue_document, reading.queue),
+        forms.items(queue_document, queue_document.read),
     ),
 )
 def queues(caller: Caller, /) -> MakeOp[list[QueueRecord]]:

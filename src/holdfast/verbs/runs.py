@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import ops
+from holdfast.documents.shapes import ID, TEXT, nullable
 from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import parse_id
 from holdfast.domain.records import Page
@@ -18,17 +19,14 @@ from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.openapi import (
     ETAG,
-    ID,
     RETRY_AFTER,
     RUN,
     RUN_ID,
-    TEXT,
     header,
     in_header,
     in_query,
     link,
     listed,
-    nullable,
     operation,
     problem,
     says,

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Unpack
 
 from holdfast import ops
-from holdfast.documents import reading
 from holdfast.documents.runs import run_document
+from holdfast.documents.shapes import record
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, BadParameters, NotCanonical, Problem
 from holdfast.domain.ids import new_id, new_ids
@@ -31,7 +31,6 @@ from holdfast.verbs.openapi import (
     listed,
     operation,
     problem,
-    record,
     ref,
     says,
 )
@@ -243,11 +242,11 @@ def _ring_for_many(answers: list[Submitted]) -> Hints:
 
 
 def _read_submitted(reply: Reply) -> Submitted:
-    return Submitted(reading.run(reply.json()), reply.status == 201)
+    return Submitted(run_document.read(reply.json()), reply.status == 201)
 
 
 def _read_submitted_many(reply: Reply) -> list[Submitted]:
-    return [Submitted(reading.run(item["run"]), item["created"]) for item in reply.json()["items"]]
+    return [Submitted(run_document.read(item["run"]), item["created"]) for item in reply.json()["items"]]
 
 
 @verb(

@@ -9,11 +9,11 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
+from holdfast.documents.shapes import Part
 from holdfast.domain.values import RunRecord
 from holdfast.sql.statement import Op
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import NO_ANSWER, Form
-from holdfast.verbs.openapi import Part
 from holdfast.verbs.procedures import Procedure
 
 P = ParamSpec("P")

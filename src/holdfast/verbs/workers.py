@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from holdfast import ops
-from holdfast.documents import reading
 from holdfast.documents.others import worker_document
+from holdfast.documents.shapes import ID, record
 from holdfast.domain.records import WorkerRecord
 from holdfast.sql import workers as workers_sql
 from holdfast.sql.statement import Op
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import Form
-from holdfast.verbs.openapi import ID, NO_BODY, in_path, in_query, listed, operation, problem, record, ref, says
+from holdfast.verbs.openapi import NO_BODY, in_path, in_query, listed, operation, problem, ref, says
 from holdfast.verbs.subjects import worker_id
 from holdfast.verbs.verb import Http, MakeOp, verb
 
@@ -36,7 +36,7 @@ LOCKED_ROW = "an open transaction that locks a worker's row prevents the worker 
                 422: problem("bad-input"),
             },
         ),
-        forms.items(worker_document, reading.worker),
+        forms.items(worker_document, worker_document.read),
     ),
 )
 def workers(caller: Caller, /) -> MakeOp[list[WorkerRecord]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 
+from holdfast.documents.shapes import Part
 from holdfast.domain.errors import HoldfastError
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer
@@ -13,7 +14,7 @@ from holdfast.http.call import Call
 from holdfast.http.problems import KINDS, kind_of
 from holdfast.http.routes import Noun, Route
 from holdfast.http.service import Service
-from holdfast.verbs.openapi import RETRY_AFTER, Part, operation, ref, says
+from holdfast.verbs.openapi import RETRY_AFTER, operation, ref, says
 
 REDIS_SECONDS = 2.0
 

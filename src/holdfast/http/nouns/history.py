@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from holdfast.documents.others import log_document
-from holdfast.documents.runs import event_document
+from holdfast.documents.runs import event_document, log_document
 from holdfast.domain.values import RunRecord
 from holdfast.http import reading
 from holdfast.http.answers import Answer, items

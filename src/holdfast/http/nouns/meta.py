@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from holdfast.documents.shapes import OBJECT, TEXT, WHOLE, record
 from holdfast.domain.errors import NotFound
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
 from holdfast.http.call import Call
 from holdfast.http.openapi.page import STYLE, rendered
-from holdfast.http.openapi.schemas import OBJECT
 from holdfast.http.pages import page, shown
 from holdfast.http.problems import KINDS
 from holdfast.http.routes import Noun, Route
-from holdfast.verbs.openapi import TEXT, WHOLE, in_path, listed, operation, problem, record, says
+from holdfast.verbs.openapi import in_path, listed, operation, problem, says
 
 PLACES = ("runs", "jobs", "queues", "workers", "tasks", "summary", "docs", "openapi.json", "metrics", "healthz")
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.core import CollectorRegistry, Metric
 
+from holdfast.documents.shapes import TEXT
 from holdfast.http import reading
 from holdfast.http.answers import Answer
 from holdfast.http.call import Call
 from holdfast.http.cluster import DOWN
 from holdfast.http.principals import UNKNOWN
 from holdfast.http.routes import Noun, Route
-from holdfast.verbs.openapi import TEXT, operation
+from holdfast.verbs.openapi import operation
 
 
 class _Scrape:

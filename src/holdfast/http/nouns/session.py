@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from holdfast.documents.shapes import TEXT, record
 from holdfast.http import reading, session
 from holdfast.http.answers import Answer, answer, nothing
 from holdfast.http.call import Call
 from holdfast.http.principals import bearer_token
 from holdfast.http.routes import ANY_SCOPE, Noun, Route
-from holdfast.verbs.openapi import TEXT, header, operation, record, says
+from holdfast.verbs.openapi import header, operation, says
 
 COOKIE = {"Set-Cookie": header("The session cookie: HttpOnly, SameSite=Lax, and Secure over HTTPS.")}
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from holdfast.documents.shapes import Part
 from holdfast.domain.tasks import registry
 from holdfast.domain.tokens import SCOPES
 from holdfast.http.openapi.schemas import schemas
 from holdfast.http.routes import ANY_SCOPE, Noun, Route
 from holdfast.http.session import NAME, SECURE_NAME
 from holdfast.runtime.settings import Settings
-from holdfast.verbs.openapi import Part, header, problem
+from holdfast.verbs.openapi import header, problem
 
 ABOUT = """\
 Submit runs of registered tasks, wait for them, read their results, and cancel or retry them.
