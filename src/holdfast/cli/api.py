@@ -1,13 +1,15 @@
-"""holdfast api."""
+"""holdfast api and holdfast openapi."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import click
 
 from holdfast.cli import output
-from holdfast.cli.worker import tasks_option
+from holdfast.cli.worker import tasks_option, with_parent_option
 
 
 @click.command()
@@ -17,26 +19,17 @@ from holdfast.cli.worker import tasks_option
     "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Number of server processes."
 )
 @tasks_option
-@click.option("--with-parent", type=int, hidden=True, help="Stop when the process with this id, its parent, has ended.")
-def api(host: str | None, port: int | None, processes: int, tasks: tuple[str, ...], with_parent: int | None) -> None:
+@with_parent_option
+def api(host: str | None, port: int | None, processes: int, tasks: tuple[str, ...]) -> None:
     """Serve the API over HTTP.
 
     On loopback, tokens are optional; on any other address, the server starts only if there is a token.
     """
-    from holdfast.domain.errors import ConfigurationError
     from holdfast.runtime.settings import load
 
     settings = load()
-    try:
+    with _extra():
         from holdfast.http.server import serve
-    except ImportError as error:
-        raise ConfigurationError(
-            f"the API needs the extra `server`: pip install 'holdfast[server]' ({error})"
-        ) from error
-    if with_parent is not None:
-        from holdfast.processes.family import stop_with_parent
-
-        stop_with_parent(with_parent)
     given = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
     serve(
         replace(settings, tasks=(*settings.tasks, *tasks), **given),  # type: ignore[arg-type]
@@ -44,3 +37,30 @@ def api(host: str | None, port: int | None, processes: int, tasks: tuple[str, ..
         # With JSON logs, an event reports the address instead.
         started=None if settings.log_format == "json" else lambda url: output.note(f"the API listens on {url}"),
     )
+
+
+@click.command()
+def openapi() -> None:
+    """Print the OpenAPI document of the API, with the tasks that are registered here."""
+    from holdfast.domain.tasks import load_modules
+    from holdfast.runtime.settings import load
+
+    settings = load()
+    with _extra():
+        from holdfast.http.nouns import NOUNS
+        from holdfast.http.openapi import build
+    load_modules(("holdfast.tasks", *settings.tasks))
+    output.document(build(NOUNS, settings))
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    """Import modules of the extra `server`."""
+    from holdfast.domain.errors import ConfigurationError
+
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the API needs the extra `server`: pip install 'holdfast[server]' ({error})"
+        ) from error

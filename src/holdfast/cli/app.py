@@ -9,7 +9,7 @@ from typing import NamedTuple
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.remote import url_option
+from holdfast.cli.session import url_option
 
 
 class Entry(NamedTuple):
@@ -23,7 +23,7 @@ COMMANDS = {
     "up": Entry("holdfast.cli.up:up", "Start the API and workers."),
     "api": Entry("holdfast.cli.api:api", "Serve the API over HTTP."),
     "worker": Entry("holdfast.cli.worker:worker", "Claim runs from queues and execute them."),
-    "sweep": Entry("holdfast.cli.sweep:sweep", "Do the workers' upkeep without executing runs."),
+    "sweep": Entry("holdfast.cli.worker:sweep", "Do the workers' upkeep without executing runs."),
     "demo": Entry("holdfast.cli.demo:demo", "Demonstrate the main features on a temporary Postgres."),
     "doctor": Entry("holdfast.cli.doctor:doctor", "Check the installation, and report how to fix problems."),
     "submit": Entry("holdfast.cli.submit:submit", "Submit a run of a task."),
@@ -34,7 +34,7 @@ COMMANDS = {
     "subscriptions": Entry("holdfast.cli.subscriptions:subscriptions", "Send events to webhooks and Redis streams."),
     "tasks": Entry("holdfast.cli.tasks:tasks", "List the registered tasks and their parameters."),
     "tokens": Entry("holdfast.cli.tokens:tokens", "Create and revoke tokens for the API."),
-    "openapi": Entry("holdfast.cli.openapi:openapi", "Print the OpenAPI document of the API."),
+    "openapi": Entry("holdfast.cli.api:openapi", "Print the OpenAPI document of the API."),
     "db": Entry("holdfast.cli.db:db", "Upgrade and check the database, and print its URL."),
     "config": Entry("holdfast.cli.config:config", "Show every setting and where it came from."),
 }

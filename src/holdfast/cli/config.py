@@ -27,8 +27,5 @@ def show(as_json: bool) -> None:
     """Print each setting, its value and its origin; secrets are masked."""
     from holdfast.runtime.settings import load
 
-    found = load().shown()
-    if as_json:
-        output.document({"items": [dict(zip(("name", "value", "from"), setting, strict=True)) for setting in found]})
-    else:
-        output.table(SETTINGS, found)
+    names = ("name", "value", "from")
+    output.listing(SETTINGS, load().shown(), lambda setting: dict(zip(names, setting, strict=True)), as_json)

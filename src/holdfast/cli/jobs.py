@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli import exits, output, prefixes
+from holdfast.cli import output, prefixes
 from holdfast.cli.output import Column
 from holdfast.cli.rendering import rendered, worker_names
-from holdfast.cli.session import json_option, open_client
+from holdfast.cli.session import for_each, json_option, open_client
+from holdfast.domain.states import Status
+from holdfast.domain.times import written
 
 if TYPE_CHECKING:
     from holdfast.domain.records import Reason
     from holdfast.domain.values import RunRecord
-    from holdfast.jobs import Job, Jobs
+    from holdfast.jobs import Job
+    from holdfast.verbs.facades import Calls
 
-STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "COMPLETED")
+STATUSES = (*Status, "COMPLETED")
 SHOWN = 50
 EVERY = 1_000_000_000
 _ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
@@ -109,7 +112,7 @@ def _document(task: Shown) -> dict[str, Any]:
     from holdfast.documents.runs import run_document
 
     reasons = [
-        {"code": reason.code, "detail": rendered(reason.detail, {}, output.exact)}
+        {"code": reason.code, "detail": rendered(reason.detail, {}, written)}
         for reason in task.reasons
         # A task that has started meanwhile is not waiting.
         if reason.code not in ("running", "stopping", "ended")
@@ -173,13 +176,14 @@ def _remark(task: Shown) -> str:
 def cancel_jobs(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> int:
     """Cancel jobs. Pending tasks end immediately; running tasks are asked to stop."""
     from holdfast.documents.others import job_document
+    from holdfast.jobs import Jobs
 
-    def call(api: Jobs, job_id: str) -> None:
-        job = api.cancel_job(job_id, reason=reason)
+    def call(client: Calls, job_id: str) -> None:
+        job = Jobs(client).cancel_job(prefixes.job_id(client, job_id), reason=reason)
         state = job.status if job.status.final else "asked to stop"
         output.document(job_document(job.record)) if as_json else output.data(f"{job.id}  {state}")
 
-    return _each(job_ids, call)
+    return for_each(job_ids, call)
 
 
 @jobs.command()
@@ -191,8 +195,10 @@ def retry(job_ids: tuple[str, ...], as_json: bool) -> int:
     Tasks that could not start because of them are retried too. Other results are kept.
     """
     from holdfast.documents.others import job_document
+    from holdfast.jobs import Jobs
 
-    def call(api: Jobs, job_id: str) -> None:
+    def call(client: Calls, job_id: str) -> None:
+        api, job_id = Jobs(client), prefixes.job_id(client, job_id)
         reopened = api.retry_failed_tasks(job_id)
         job = api.get_job(job_id)
         if as_json:
@@ -200,23 +206,4 @@ def retry(job_ids: tuple[str, ...], as_json: bool) -> int:
         else:
             output.data(f"{job.id}  {job.status}  {reopened} task{'s' * (reopened != 1)} reopened")
 
-    return _each(job_ids, call)
-
-
-def _each(job_ids: tuple[str, ...], call: Callable[[Jobs, str], None]) -> int:
-    """Make a call for each job, even if one fails. The first error determines the exit code."""
-    from holdfast.domain.errors import DatabaseUnreachable, HoldfastError, ServerUnreachable
-    from holdfast.jobs import Jobs
-
-    code = exits.OK
-    with open_client() as client:
-        api = Jobs(client)
-        for job_id in job_ids:
-            try:
-                call(api, prefixes.job_id(client, job_id))
-            except (DatabaseUnreachable, ServerUnreachable):
-                raise
-            except HoldfastError as error:
-                output.error(str(error))
-                code = code or exits.code_of(error)
-    return code
+    return for_each(job_ids, call)

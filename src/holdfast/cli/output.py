@@ -136,6 +136,19 @@ def table(columns: Sequence[Column[T]], records: Iterable[T]) -> None:
         data(_line(row, widths, columns, paint=True))
 
 
+def listing(columns: Sequence[Column[T]], records: Sequence[T], write: Callable[[T], Any], as_json: bool) -> None:
+    """Print records as JSON, each as `write` makes it, or as a table."""
+    if as_json:
+        document({"items": [write(record) for record in records]})
+    else:
+        table(columns, records)
+
+
+def plain(record: Any) -> dict[str, Any]:
+    """The fields of a record by name, with times as text."""
+    return {name: written(value) if name.endswith("_at") else value for name, value in record._asdict().items()}
+
+
 def fields(pairs: Iterable[tuple[str, object]]) -> None:
     """Print names and values, one per line, without those that are missing."""
     shown = [(name, _cell(value)) for name, value in pairs if value is not None]
@@ -232,15 +245,10 @@ def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column[
     return "  ".join(shown).rstrip()
 
 
-def exact(at: datetime) -> str:
-    """A time as RFC 3339 text in UTC."""
-    return written(at)
-
-
 def when(at: datetime) -> str:
     """A time: in a readable form on a terminal, exact elsewhere."""
     if not is_terminal():
-        return exact(at)
+        return written(at)
     local, today = at.astimezone(), datetime.now().astimezone()
     if local.date() == today.date():
         return f"{local:%H:%M:%S}"

@@ -34,18 +34,10 @@ def queues() -> None:
 @json_option
 def list_queues(as_json: bool) -> None:
     """List the queues that have live runs or are paused."""
-    from holdfast.domain.times import written
+    from holdfast.documents.others import queue_document
 
     with open_client() as client:
-        found = client.queues()
-    if not as_json:
-        output.table(QUEUES, found)
-        return
-    items = [
-        queue._asdict() | {"oldest_ready_at": written(queue.oldest_ready_at), "paused_at": written(queue.paused_at)}
-        for queue in found
-    ]
-    output.document({"items": items})
+        output.listing(QUEUES, client.queues(), queue_document, as_json)
 
 
 @queues.command()

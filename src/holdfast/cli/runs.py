@@ -1,23 +1,26 @@
-"""holdfast runs: the group, and the commands that read."""
+"""holdfast runs: the group, and the commands that read; `steering` has the others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import output, prefixes, runs_check, steering
+from holdfast.cli import exits, output, prefixes, steering
 from holdfast.cli.output import Column
 from holdfast.cli.rendering import rendered, worker, worker_names
-from holdfast.cli.runs_logs import logs
 from holdfast.cli.session import json_option, open_client
+from holdfast.domain.states import Status
+from holdfast.domain.times import written
 
 if TYPE_CHECKING:
     from holdfast.client import Run
-    from holdfast.domain.records import AttemptRecord, EventRecord
-
-STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
+    from holdfast.client.comparing import Difference
+    from holdfast.client.verifying import Check
+    from holdfast.domain.records import AttemptRecord, EventRecord, LogRecord
+    from holdfast.verbs.facades import Calls
 
 
 @click.group()
@@ -25,7 +28,7 @@ def runs() -> None:
     """List, follow, cancel and retry runs."""
 
 
-for command in (logs, *steering.commands(), *runs_check.COMMANDS):
+for command in steering.commands():
     runs.add_command(command)
 
 
@@ -50,7 +53,7 @@ RUNS: list[Column[Run]] = [
 
 
 @runs.command("list")
-@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only runs with this status.")
+@click.option("--status", type=click.Choice(tuple(Status), case_sensitive=False), help="Only runs with this status.")
 @click.option("--model", "--task", help="Only runs of this task.")
 @click.option("--queue", help="Only runs of this queue.")
 @click.option("--tag", help="Only runs with this tag.")
@@ -150,10 +153,7 @@ def events(run_id: str, as_json: bool) -> None:
 
     with open_client() as client:
         found = client.events(prefixes.run_id(client, run_id))
-    if as_json:
-        output.document({"items": [event_document(event) for event in found]})
-    else:
-        output.table(EVENTS, found)
+    output.listing(EVENTS, found, event_document, as_json)
 
 
 def _attempt_columns(names: Mapping[str, str]) -> list[Column[AttemptRecord]]:
@@ -216,9 +216,101 @@ def why(run_id: str, as_json: bool) -> None:
     with open_client() as client:
         found = client.why(prefixes.run_id(client, run_id))
         names = worker_names(client) if any(reason.code == "running" for reason in found) else {}
-    when = output.exact if as_json else output.when
+    when = written if as_json else output.when
     shown = [reason_document(reason) | {"detail": rendered(reason.detail, names, when)} for reason in found]
-    if as_json:
-        output.document({"items": shown})
+    output.listing(WHY, shown, dict, as_json)
+
+
+LOOK_EVERY = 0.3
+LEVELS = {"debug": "blue", "warning": "yellow", "error": "red"}
+
+
+@runs.command()
+@click.argument("run_id")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until the run has ended.")
+@json_option
+def logs(run_id: str, follow: bool, as_json: bool) -> None:
+    """Print the log of a run. With --follow and --json, it is one JSON document per line."""
+    from holdfast.documents.runs import log_document
+
+    with open_client() as client:
+        lines = _lines(client, prefixes.run_id(client, run_id), follow)
+        if as_json and not follow:
+            output.document({"items": [log_document(line) for line in lines]})
+            return
+        for line in lines:
+            output.line(log_document(line)) if as_json else output.data(_log_line(line))
+            output.flush()
+
+
+def _lines(client: Calls, run_id: str, follow: bool) -> Iterator[LogRecord]:
+    """The lines so far, and those to come until the run has ended."""
+    after = 0
+    while True:
+        # The run is read first: if it had ended by then, its log is complete.
+        run = client.get(run_id)
+        found = client.logs(run_id, after)
+        yield from found
+        if found:
+            after = found[-1].seq
+        elif run.status.final or not follow:
+            return
+        else:
+            time.sleep(LOOK_EVERY)
+
+
+def _log_line(line: LogRecord) -> str:
+    level = output.styled(f"{line.level:<7}", fg=LEVELS.get(line.level))
+    return f"{output.when(line.at)}  {line.attempt}  {level}  {output.visible(line.message)}"
+
+
+DIFFERENCES: list[Column[Difference]] = [
+    Column("WHERE", lambda one: one.pointer),
+    Column("FIRST", lambda one: output.compact(one.a) if one.in_a else None, wide=True),
+    Column("SECOND", lambda one: output.compact(one.b) if one.in_b else None, wide=True),
+]
+
+CHECKS: list[Column[Check]] = [
+    Column("", lambda check: "ok" if check.holds else "fail"),
+    Column("CHECK", lambda check: check.name),
+    Column("FOUND", lambda check: check.detail),
+]
+
+
+@runs.command()
+@click.argument("first")
+@click.argument("second")
+@json_option
+def diff(first: str, second: str, as_json: bool) -> None:
+    """Show the differences between two runs.
+
+    Compares the task, the parameters, the policies, and the results if both runs have one.
+    """
+    from holdfast.client.comparing import compare
+
+    with open_client() as client:
+        found = compare(client, prefixes.run_id(client, first), prefixes.run_id(client, second))
+    if found or as_json:
+        output.listing(DIFFERENCES, found, lambda one: one.as_dict(), as_json)
     else:
-        output.table(WHY, shown)
+        output.note("no difference")
+
+
+@runs.command()
+@click.argument("run_id")
+@json_option
+def verify(run_id: str, as_json: bool) -> int:
+    """Check that the record of a run is consistent.
+
+    Checks the payload hash, the order of events and attempts, and the SHA-256 of the result.
+    """
+    from holdfast.client.verifying import verify as check_all
+
+    with open_client() as client:
+        found = check_all(client, prefixes.run_id(client, run_id))
+    whole = all(check.holds for check in found)
+    if as_json:
+        output.document({"verified": whole, "items": [check._asdict() for check in found]})
+    else:
+        output.table(CHECKS, found)
+    return exits.OK if whole else exits.ERROR

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from holdfast.cli import exits, output, prefixes, values
-from holdfast.cli.session import json_option, open_client
+from holdfast.cli.session import for_each, json_option, open_client
 from holdfast.documents.runs import run_document
-from holdfast.domain.errors import DatabaseUnreachable, HoldfastError
 from holdfast.verbs import outcomes
+from holdfast.verbs.facades import Calls
 from holdfast.verbs.verb import Command, Verb, declared
 
 
@@ -43,21 +43,13 @@ def command_of(verb: Verb[..., Any], shown_as: Command) -> click.Command:
 
     def callback(run_ids: tuple[str, ...], as_json: bool, **options: Any) -> int:
         given = {name: value for name, value in options.items() if value is not None}
-        code = exits.OK
-        with open_client() as client:
-            for run_id in run_ids:
-                try:
-                    record = client.execute(verb, (prefixes.run_id(client, run_id),), given)
-                except DatabaseUnreachable:
-                    raise
-                except HoldfastError as error:
-                    # The other runs are processed. The first error determines the exit code.
-                    output.error(str(error))
-                    code = code or exits.code_of(error)
-                else:
-                    shown = f"{record.id}  {shown_as.says(record)}"
-                    output.document(run_document(record)) if as_json else output.data(shown)
-        return code
+
+        def call(client: Calls, run_id: str) -> None:
+            record = client.execute(verb, (prefixes.run_id(client, run_id),), given)
+            shown = f"{record.id}  {shown_as.says(record)}"
+            output.document(run_document(record)) if as_json else output.data(shown)
+
+        return for_each(run_ids, call)
 
     command = click.command(verb.name, help=shown_as.help)(json_option(callback))
     kinds = {"text": click.STRING, "time": values.moment}

@@ -48,17 +48,16 @@ def subscriptions() -> None:
 def list_subscriptions(as_json: bool) -> None:
     """List the subscriptions. Secrets are not shown."""
     with open_only_database() as client:
-        found = client.subscriptions()
-    if not as_json:
-        output.table(SUBSCRIPTIONS, found)
-        return
-    items = [
-        _plain(one.subscription) | {"pending": one.pending, "oldest_pending_at": written(one.oldest_pending_at)}
-        for one in found
-    ]
-    for item in items:
-        del item["secret"]
-    output.document({"items": items})
+        output.listing(SUBSCRIPTIONS, client.subscriptions(), _document, as_json)
+
+
+def _document(state: SubscriptionState) -> dict[str, Any]:
+    shown = output.plain(state.subscription) | {
+        "pending": state.pending,
+        "oldest_pending_at": written(state.oldest_pending_at),
+    }
+    del shown["secret"]
+    return shown
 
 
 @subscriptions.command()
@@ -131,10 +130,7 @@ def deliveries(name: str | None, status: str | None, limit: int, as_json: bool) 
     """Show the delivery log, newest first."""
     with open_only_database() as client:
         found = client.deliveries(name, status=status.upper() if status else None, limit=limit)
-    if as_json:
-        output.document({"items": [_plain(one) for one in found]})
-    else:
-        output.table(DELIVERIES, found)
+    output.listing(DELIVERIES, found, output.plain, as_json)
 
 
 @subscriptions.command()
@@ -144,7 +140,3 @@ def redeliver(delivery: int) -> None:
     with open_only_database() as client:
         client.redeliver(delivery)
     output.note(f"delivery {delivery} is due now")
-
-
-def _plain(record: Any) -> dict[str, Any]:
-    return {name: written(value) if name.endswith("_at") else value for name, value in record._asdict().items()}

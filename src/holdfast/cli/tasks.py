@@ -29,7 +29,9 @@ def _registered() -> Registry:
 
 
 def _about(task: Task) -> str:
-    return (task.fn.__doc__ or "").strip().partition("\n")[0]
+    from holdfast.documents.others import about
+
+    return about(task)
 
 
 def _signature(task: Task) -> str:
@@ -51,21 +53,10 @@ TASKS: list[Column[Task]] = [
 
 
 def _document(task: Task) -> dict[str, Any]:
+    from holdfast.documents.others import task_document
     from holdfast.domain.policies import Retry
 
-    return {
-        "name": task.name,
-        "about": _about(task),
-        "queue": task.queue,
-        "priority": task.priority,
-        "timeout_seconds": task.timeout.total_seconds() if task.timeout else None,
-        "retry": _plain(task.retry or Retry()),
-        "dedupe": task.dedupe if isinstance(task.dedupe, str | int | float) else task.dedupe.total_seconds(),
-        "ignore_in_hash": list(task.ignore_in_hash),
-        "executor": task.executor,
-        "tags": list(task.tags),
-        "parameters": task.schema(),
-    }
+    return task_document(task) | {"retry": _plain(task.retry or Retry())}
 
 
 def _plain(retry: Any) -> dict[str, Any]:
@@ -82,10 +73,7 @@ def list_tasks(as_json: bool) -> None:
     """List the tasks that can be submitted here."""
     registry = _registered()
     found = [registry.get(name) for name in registry.names()]
-    if as_json:
-        output.document({"items": [_document(task) for task in found]})
-    else:
-        output.table(TASKS, found)
+    output.listing(TASKS, found, _document, as_json)
 
 
 @tasks.command()

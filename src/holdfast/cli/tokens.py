@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,7 +24,6 @@ TOKENS: list[Column[TokenRecord]] = [
     Column("EXPIRES", lambda token: token.expires_at),
     Column("LAST USED", lambda token: token.last_used_at),
 ]
-TIMES = ("created_at", "expires_at", "revoked_at", "last_used_at")
 DEFAULT = "runs:read,runs:write"
 DAY = 86_400
 
@@ -65,7 +64,7 @@ def create(name: str, scopes: str, expires: float | None, as_json: bool) -> None
     with open_only_database() as client:
         made = client.perform(partial(create_token, stored))
     if as_json:
-        output.document({"token": text} | _plain(made))
+        output.document({"token": text} | output.plain(made))
         return
     output.data(text)
     output.note(
@@ -82,10 +81,7 @@ def list_tokens(as_json: bool) -> None:
 
     with open_only_database() as client:
         found = client.perform(listing)
-    if as_json:
-        output.document({"items": [_plain(token) for token in found]})
-    else:
-        output.table(TOKENS, found)
+    output.listing(TOKENS, found, output.plain, as_json)
 
 
 @tokens.command()
@@ -102,9 +98,3 @@ def revoke(token_id: str) -> None:
     with open_only_database() as client:
         gone = client.perform(partial(revoke_token, id_))
     output.note(f"token {gone.id} ({gone.name}) is revoked")
-
-
-def _plain(token: TokenRecord) -> dict[str, Any]:
-    from holdfast.domain.times import written
-
-    return token._asdict() | {"scopes": list(token.scopes)} | {name: written(getattr(token, name)) for name in TIMES}

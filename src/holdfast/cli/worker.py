@@ -1,4 +1,4 @@
-"""holdfast worker."""
+"""holdfast worker and holdfast sweep."""
 
 from __future__ import annotations
 
@@ -27,6 +27,20 @@ def tasks_option(command: Any) -> Any:
     return click.option("--tasks", metavar="MODULE", multiple=True, callback=_modules, help=about)(command)
 
 
+def with_parent_option(command: Any) -> Any:
+    """The option of processes that another process of ours starts."""
+    about = "Stop when the process with this id, its parent, has ended."
+    option = click.option("--with-parent", type=int, hidden=True, expose_value=False, callback=_stop_with, help=about)
+    return option(command)
+
+
+def _stop_with(context: click.Context, parameter: click.Parameter, parent: int | None) -> None:
+    if parent is not None:
+        from holdfast.processes.family import stop_with_parent
+
+        stop_with_parent(parent)
+
+
 def _modules(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(module for some in given for module in names(some) or ())
 
@@ -48,7 +62,7 @@ def _modules(context: click.Context, parameter: click.Parameter, given: tuple[st
     type=click.IntRange(0, 65535),
     help="Serve /livez, /readyz and /metrics on this port; 0 picks a free one. Default: HOLDFAST_WORKER_PORT.",
 )
-@click.option("--with-parent", type=int, hidden=True, help="Stop when the process with this id, its parent, has ended.")
+@with_parent_option
 def worker(
     queues: tuple[str, ...] | None,
     slots: int | None,
@@ -58,7 +72,6 @@ def worker(
     name: str,
     until_empty: bool,
     health_port: int | None,
-    with_parent: int | None,
 ) -> None:
     """Claim runs from queues and execute them.
 
@@ -68,8 +81,17 @@ def worker(
     from holdfast.assembly.worker import WorkerRequest, run_worker
     from holdfast.runtime.settings import load
 
-    if with_parent is not None:
-        from holdfast.processes.family import stop_with_parent
-
-        stop_with_parent(with_parent)
     run_worker(load(), WorkerRequest(queues, slots, executor, tasks, name, until_empty, health_port, cluster=cluster))
+
+
+@click.command()
+def sweep() -> None:
+    """Do the workers' upkeep without executing runs.
+
+    Rescue runs of dead workers, send messages to RQ, publish events, prune. Every worker does this too: use this
+    command if only `rq worker` executes runs.
+    """
+    from holdfast.assembly.worker import run_sweep
+    from holdfast.runtime.settings import load
+
+    run_sweep(load())

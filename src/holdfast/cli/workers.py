@@ -25,7 +25,6 @@ WORKERS: list[Column[WorkerRecord]] = [
     Column("FAILED", lambda worker: worker.tasks_failed, right=True, spare=True),
     Column("HEARTBEAT", lambda worker: worker.heartbeat_at),
 ]
-TIMES = ("started_at", "heartbeat_at", "expires_at", "stopped_at")
 
 
 @click.group()
@@ -38,16 +37,12 @@ def workers() -> None:
 @json_option
 def list_workers(everyone: bool, as_json: bool) -> None:
     """List the live workers."""
-    from holdfast.domain.times import written
+    from holdfast.documents.others import worker_document
 
     with open_client() as client:
         found = [worker for worker in client.workers() if everyone or worker.status != "stopped"]
-    if as_json:
-        shown = [worker._asdict() | {name: written(getattr(worker, name)) for name in TIMES} for worker in found]
-        output.document({"items": shown})
-        return
-    output.table(WORKERS, found)
-    if not found:
+    output.listing(WORKERS, found, worker_document, as_json)
+    if not found and not as_json:
         output.note("no worker is alive; start one with: holdfast worker")
 
 
