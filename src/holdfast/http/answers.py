@@ -6,9 +6,13 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Any, TypeGuard
+from typing import Any
+from urllib.parse import urlencode
 
 import orjson
+from werkzeug.wsgi import ClosingIterator
+
+from holdfast.domain.records import Page
 
 JSON = "application/json"
 STATUS_LINES = {int(status): f"{int(status)} {status.phrase}" for status in HTTPStatus}
@@ -38,32 +42,7 @@ class Answer:
         start_response(STATUS_LINES[self.status], list(self.headers.items()))
         if isinstance(self.body, bytes):
             return () if environ["REQUEST_METHOD"] == "HEAD" else (self.body,)
-        return _ChunkedBody(iter(()) if environ["REQUEST_METHOD"] == "HEAD" else self.body, self)
-
-
-class _ChunkedBody:
-    """A body that is produced while it is sent."""
-
-    def __init__(self, chunks: Iterator[bytes], answer: Answer) -> None:
-        self._chunks = chunks
-        self._answer = answer
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self._chunks
-
-    def close(self) -> None:
-        if _is_closeable(self._answer.body):
-            self._answer.body.close()
-        if self._answer.on_close is not None:
-            self._answer.on_close()
-
-
-class _Closeable:
-    def close(self) -> None: ...
-
-
-def _is_closeable(body: object) -> TypeGuard[_Closeable]:
-    return hasattr(body, "close")
+        return ClosingIterator(() if environ["REQUEST_METHOD"] == "HEAD" else self.body, self.on_close)
 
 
 def answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
@@ -73,6 +52,14 @@ def answer(document: Any, status: int = 200, headers: Mapping[str, str] | None =
 
 def items(documents: list[dict[str, Any]], **members: Any) -> Answer:
     return answer({"items": documents, **members})
+
+
+def page(found: Page[Any], write: Callable[[Any], dict[str, Any]], path: str, given: Mapping[str, str]) -> Answer:
+    """A page of a list, with a link to the next one (RFC 8288)."""
+    made = items([write(one) for one in found], next_cursor=found.next_cursor)
+    if found.next_cursor is not None:
+        made.headers["Link"] = f'<{path}?{urlencode({**given, "cursor": found.next_cursor})}>; rel="next"'
+    return made
 
 
 def nothing(status: int, headers: Mapping[str, str] | None = None) -> Answer:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
+from gunicorn.glogging import Logger  # type: ignore[import-untyped]
 
 from holdfast.domain.errors import ConfigurationError
 from holdfast.drivers import psycopg as driver
@@ -119,6 +120,16 @@ def require_token(database_url: str, host: str) -> None:
         )
 
 
+class GunicornLog(Logger):  # type: ignore[misc]
+    """gunicorn's logger without its own handlers: its messages go to the same log as everything else."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        for handler in self.error_log.handlers[:]:
+            self.error_log.removeHandler(handler)
+        self.error_log.propagate = True
+
+
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
     """gunicorn, configured only here: it reads no file, environment variable or argument."""
 
@@ -150,7 +161,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "control_socket_disable": True,
             "proc_name": "holdfast api",
             "loglevel": "warning",
-            "logger_class": "holdfast.http.log.GunicornLog",
+            "logger_class": GunicornLog,
             "when_ready": self._ready,
             "child_exit": _child_exit,
             "worker_exit": _worker_exit,

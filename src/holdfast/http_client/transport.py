@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 
 from holdfast.domain.errors import ConfigurationError, ServerUnreachable
 
@@ -17,7 +17,7 @@ NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
 def headers_for(token: str | None) -> dict[str, str]:
-    headers = {"User-Agent": f"holdfast/{_version()}", "Content-Type": "application/json"}
+    headers = {"User-Agent": f"holdfast/{version('holdfast')}", "Content-Type": "application/json"}
     return headers if token is None else {**headers, "Authorization": f"Bearer {_token(token)}"}
 
 
@@ -53,10 +53,3 @@ def _token(token: str) -> str:
             "check HOLDFAST_TOKEN, or the token that was passed"
         )
     return token
-
-
-def _version() -> str:
-    try:
-        return version("holdfast")
-    except PackageNotFoundError:
-        return "0"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 from holdfast import ops
 from holdfast.documents.others import job_document
@@ -13,11 +12,11 @@ from holdfast.documents.restricted import added_run_document, created_job_docume
 from holdfast.documents.runs import run_document
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, Problem
-from holdfast.domain.ids import parse_id, series
+from holdfast.domain.ids import series
 from holdfast.domain.jobs import JobRecord
-from holdfast.domain.states import Status
+from holdfast.domain.records import Page
 from holdfast.http import reading
-from holdfast.http.answers import Answer, answer, items
+from holdfast.http.answers import Answer, answer, page
 from holdfast.http.audit import log_event
 from holdfast.http.call import Call
 from holdfast.http.routes import Noun, routes
@@ -28,7 +27,6 @@ from holdfast.ops.create import FIRST_TASKS
 from holdfast.sql import keys
 from holdfast.sql.keys import NewKey
 from holdfast.sql.runs import EVERYTHING
-from holdfast.verbs.forms import RUNS
 
 MOST_TASKS = 1000
 
@@ -74,23 +72,13 @@ def _spec(call: Call, given_task: Any, pointer: str) -> specs.Spec:
 
 
 def index(call: Call) -> Answer:
-    given = reading.query(call, "status", "name", "cursor", "limit")
-    limit = reading.whole(given, "limit", call.settings.page, 1, call.settings.max_page)
-    status, before = given.get("status"), given.get("cursor")
-    problems = []
-    if status is not None and status not in tuple(Status):
-        problems.append(Problem("/status", f"must be one of {', '.join(Status)}"))
-    if before is not None and parse_id(before) is None:
-        problems.append(Problem("/cursor", "is not a cursor that this server returned"))
-    if problems:
-        raise reading.refused(problems)
-    list_jobs = partial(ops.list_jobs, status, before or EVERYTHING, limit + 1, given.get("name"))
-    found = call.service.database.perform(list_jobs)
+    given, limit = reading.page_query(call, "status", "name")
+    before = given.get("cursor", EVERYTHING)
+    found = call.service.database.perform(
+        partial(ops.list_jobs, given.get("status"), before, limit + 1, given.get("name"))
+    )
     cursor = found[limit - 1].id if len(found) > limit else None
-    page = items([job_document(job) for job in found[:limit]], next_cursor=cursor)
-    if cursor is not None:
-        page.headers["Link"] = f'</jobs?{urlencode({**given, "cursor": cursor})}>; rel="next"'
-    return page
+    return page(Page(found[:limit], cursor), job_document, "/jobs", given)
 
 
 def show(call: Call, job_id: str) -> Answer:
@@ -103,18 +91,11 @@ def show(call: Call, job_id: str) -> Answer:
 
 
 def tasks(call: Call, job_id: str) -> Answer:
-    given = reading.query(call, "cursor", "limit")
-    limit = reading.whole(given, "limit", call.settings.page, 1, call.settings.max_page)
-    after = given.get("cursor")
-    if after is not None and parse_id(after) is None:
-        raise reading.refused([Problem("/cursor", "is not a cursor that this server returned")])
+    given, limit = reading.page_query(call)
     id_ = reading.job_id(job_id)
-    found = call.service.database.execute(verbs.job_tasks, (id_,), {"cursor": after, "limit": limit}, call.caller)
-    page = answer(RUNS.write(found))
-    if found.next_cursor is not None:
-        query = urlencode({**given, "cursor": found.next_cursor})
-        page.headers["Link"] = f'</jobs/{id_}/tasks?{query}>; rel="next"'
-    return page
+    options = {"cursor": given.get("cursor"), "limit": limit}
+    found = call.service.database.execute(verbs.job_tasks, (id_,), options, call.caller)
+    return page(found, run_document, f"/jobs/{id_}/tasks", given)
 
 
 def add(call: Call, job_id: str) -> Answer:

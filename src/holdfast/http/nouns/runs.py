@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 import orjson
 
@@ -12,11 +11,10 @@ from holdfast import ops
 from holdfast.documents.runs import run_document
 from holdfast.domain.errors import BadInput, Problem
 from holdfast.domain.ids import parse_id
-from holdfast.domain.states import Status
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import NewRun, RunRecord, Submitted
 from holdfast.http import reading
-from holdfast.http.answers import Answer, answer, etag_of, items
+from holdfast.http.answers import Answer, answer, etag_of, page
 from holdfast.http.audit import log_event
 from holdfast.http.call import Call
 from holdfast.http.routes import Noun, routes
@@ -137,35 +135,18 @@ def show(call: Call, run_id: str) -> Answer:
 
 
 def index(call: Call) -> Answer:
-    given = reading.query(call, "status", "model", "queue", "tag", "job_id", "cursor", "limit")
-    limit = reading.whole(given, "limit", call.service.settings.page, 1, call.service.settings.max_page)
-    status, job_id, before = given.get("status"), given.get("job_id"), given.get("cursor")
-    problems = []
-    if status is not None and status not in tuple(Status):
-        problems.append(Problem("/status", f"must be one of {', '.join(Status)}"))
-    if job_id is not None and parse_id(job_id) is None:
-        problems.append(Problem("/job_id", "is not the id of a job"))
-    if before is not None and parse_id(before) is None:
-        problems.append(Problem("/cursor", "is not a cursor that this server returned"))
-    if problems:
-        raise reading.refused(problems)
-    page = call.service.database.perform(
-        partial(
-            ops.list_runs,
-            status=status,
-            task=given.get("model"),
-            queue=given.get("queue"),
-            tag=given.get("tag"),
-            job_id=parse_id(job_id) if job_id is not None else None,
-            before=before or EVERYTHING,
-            limit=limit,
-        )
+    given, limit = reading.page_query(call, "status", "model", "queue", "tag", "job_id")
+    list_runs = partial(
+        ops.list_runs,
+        status=given.get("status"),
+        task=given.get("model"),
+        queue=given.get("queue"),
+        tag=given.get("tag"),
+        job_id=parse_id(given.get("job_id")),
+        before=given.get("cursor", EVERYTHING),
+        limit=limit,
     )
-    response = items([run_document(run) for run in page], next_cursor=page.next_cursor)
-    if page.next_cursor is not None:
-        query = urlencode({**given, "cursor": page.next_cursor})
-        response.headers["Link"] = f'</runs?{query}>; rel="next"'
-    return response
+    return page(call.service.database.perform(list_runs), run_document, "/runs", given)
 
 
 NOUN = Noun(

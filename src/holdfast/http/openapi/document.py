@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 from holdfast.documents.shapes import Part
@@ -32,13 +32,18 @@ def build(nouns: Iterable[Noun], settings: Settings) -> dict[str, Any]:
             paths.setdefault(route.path, {})[route.method.lower()] = _operation(noun, route)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Holdfast", "version": _version(), "description": ABOUT, "license": {"name": "Apache-2.0"}},
+        "info": {
+            "title": "Holdfast",
+            "version": version("holdfast"),
+            "description": ABOUT,
+            "license": {"name": "Apache-2.0"},
+        },
         "servers": [{"url": "/"}],
         "tags": [{"name": noun.name, "description": noun.about} for noun in nouns],
         "paths": paths,
         "components": {
             "schemas": schemas(settings, registry.names()),
-            "responses": {"Problem": problem_response()},
+            "responses": {"Problem": problem("any") | {"description": "Any other problem; its `type` says which."}},
             "securitySchemes": {
                 "token": {
                     "type": "http",
@@ -68,14 +73,3 @@ def _operation(noun: Noun, route: Route) -> Part:
     }
     scopes = [] if route.scope == ANY_SCOPE else [route.scope]
     return made | {"security": [{"token": scopes}, {"session": scopes}], "responses": answers}
-
-
-def problem_response() -> Part:
-    return problem("another problem") | {"description": "Any other problem; its `type` says which."}
-
-
-def _version() -> str:
-    try:
-        return version("holdfast")
-    except PackageNotFoundError:
-        return "0"
