@@ -30,7 +30,6 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.records import QueueRecord
 from holdfast.ops.queues import pause_queue, resume_queue
 from holdfast.sql import queues as queues_sql
-from holdfast.sql.statement import Op
 
 AT_ONCE = 1000
 LONGEST_NAME = 255
@@ -208,7 +207,7 @@ class QueueAdmin(ReadOnlyAdmin):
             **self.admin_site.each_context(request),
             "title": "Queues",
             "opts": self.opts,
-            "queues": _with_idle(databases.run(database, _queues()), configured_queues(database)),
+            "queues": _with_idle(databases.run(database, iter(queues_sql.listing())), configured_queues(database)),
             "may_pause": self.has_pause_permission(request),
         }
         return TemplateResponse(request, "admin/holdfast/queue/change_list.html", context)
@@ -231,10 +230,6 @@ class QueueAdmin(ReadOnlyAdmin):
 
 def _database(run: Any) -> str:
     return str(run._state.db)  # noqa: SLF001 - where Django read it
-
-
-def _queues() -> Op[list[Any]]:
-    return (yield from queues_sql.listing())
 
 
 def _with_idle(found: list[QueueRecord], names: set[str]) -> list[QueueRecord]:

@@ -24,7 +24,6 @@ from holdfast.django.tasks import HoldfastTask, check_options, option, policy_of
 from holdfast.domain.ids import new_id, parse_id
 from holdfast.domain.values import NewRun, Payload, Submitted
 from holdfast.sql import task_results
-from holdfast.sql.statement import Op
 from holdfast.sql.task_results import TaskResultRecord
 
 
@@ -55,9 +54,9 @@ class HoldfastBackend(BaseTaskBackend):
         check_options(task)
         register(task, self.options)
 
-    def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Create a run in the current transaction."""
-        submission = self.prepare(task, args, kwargs)
+    def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, key: str | None = None) -> Any:
+        """Create a run in the current transaction, or find the one that the same key created."""
+        submission = self.prepare(task, args, kwargs, key=key)
         submitted = self.write(submission)
         result = self.result_of(submission, submitted)
         if submitted.created:
@@ -159,7 +158,7 @@ class HoldfastBackend(BaseTaskBackend):
     def get_result(self, result_id: Any) -> Any:
         """Read a result created by any process, even if its queue or function no longer exists."""
         run_id = parse_id(result_id)
-        record = databases.run(self.database, _read(run_id)) if run_id is not None else None
+        record = databases.run(self.database, iter(task_results.read(run_id))) if run_id is not None else None
         if record is None or not is_task_run(record):
             raise TaskResultDoesNotExist(str(result_id))
         return task_result(record, self.alias, self._value(record))
@@ -184,7 +183,3 @@ def _dedupe(given: Any) -> str | timedelta:
     if given is None:
         return "off"
     return given if isinstance(given, str | timedelta) else timedelta(seconds=given)
-
-
-def _read(run_id: str) -> Op[TaskResultRecord | None]:
-    return (yield from task_results.read(run_id))

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast import ops
 from holdfast.django import databases
 from holdfast.django.backend import HoldfastBackend
-from holdfast.django.compat import TaskResult, TaskResultDoesNotExist, task_backends, task_enqueued, task_finished
+from holdfast.django.compat import TaskResult, TaskResultDoesNotExist, task_backends, task_finished
 from holdfast.domain.errors import BadInput, Problem, RunNotFound
 from holdfast.domain.ids import parse_id
 from holdfast.domain.records import Reason
@@ -38,12 +38,7 @@ def enqueue_with_key(task: Any, key: str, *args: Any, **kwargs: Any) -> Any:
     if not isinstance(given, str) or not 1 <= len(key) <= 255 or not all("!" <= c <= "~" for c in key):
         detail = "must be 1 to 255 visible ASCII characters"
         raise BadInput(f"/key: {detail}", [Problem("/key", detail)])
-    submission = backend.prepare(task, args, kwargs, key=key)
-    submitted = backend.write(submission)
-    result = backend.result_of(submission, submitted)
-    if submitted.created:
-        task_enqueued.send_robust(sender=type(backend), task_result=result)
-    return result
+    return backend.enqueue(task, args, kwargs, key=key)
 
 
 def cancel(result: Any, *, backend: str | None = None, reason: str = "cancelled from Django") -> RunRecord:

@@ -25,7 +25,6 @@ from holdfast.django.compat import task_backends
 from holdfast.django.performing import django_task
 from holdfast.domain.tasks import registry
 from holdfast.sql import runs as runs_sql
-from holdfast.sql.statement import Op
 
 # The maximum number of rows that are counted, or found by status.
 MOST = 1_000
@@ -56,7 +55,7 @@ class RunChangeList(ChangeList):
         super().get_results(request)
         found = [str(one.pk) for one in self.result_list]
         alias = self.queryset.db
-        records = databases.run(alias, _read(found)) if found else []
+        records = databases.run(alias, iter(runs_sql.read_many(found))) if found else []
         self.result_list = [as_model(self.model, record, alias) for record in records]
 
 
@@ -66,10 +65,6 @@ def as_model(model: Any, record: Any, alias: str) -> Any:
     made = model(**{name: value for name, value in record._asdict().items() if name in names})
     made._state.db, made._state.adding = alias, False  # noqa: SLF001
     return made
-
-
-def _read(ids: list[str]) -> Op[list[Any]]:
-    return (yield from runs_sql.read_many(ids))
 
 
 class StatusFilter(admin.SimpleListFilter):

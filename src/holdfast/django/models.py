@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import models
 
 from holdfast.django.fields import ReadOnlyModel, StoredJSON, TextList
+
+
+def _member(column: str, name: str) -> property:
+    """A property for a member of a JSON column, as text; None if it has none."""
+
+    def read(self: models.Model) -> str | None:
+        value = getattr(self, column)
+        found = value.get(name) if isinstance(value, dict) else None
+        return None if found is None else str(found)
+
+    return property(read)
 
 
 class Run(ReadOnlyModel):
@@ -83,33 +92,13 @@ class Attempt(ReadOnlyModel):
     def __str__(self) -> str:
         return f"{self.run_id} attempt {self.number}"
 
-    @property
-    def error_class(self) -> str | None:
-        return _member(self.error, "class")
-
-    @property
-    def error_message(self) -> str | None:
-        return _member(self.error, "message")
-
-    @property
-    def traceback(self) -> str | None:
-        return _member(self.error, "traceback")
-
-    @property
-    def ray_job_id(self) -> str | None:
-        return _member(self.details, "ray_job_id")
-
-    @property
-    def ray_submission_id(self) -> str | None:
-        return _member(self.details, "ray_submission_id")
-
-    @property
-    def ray_actor_id(self) -> str | None:
-        return _member(self.details, "ray_actor_id")
-
-    @property
-    def ray_address(self) -> str | None:
-        return _member(self.details, "ray_address")
+    error_class = _member("error", "class")
+    error_message = _member("error", "message")
+    traceback = _member("error", "traceback")
+    ray_job_id = _member("details", "ray_job_id")
+    ray_submission_id = _member("details", "ray_submission_id")
+    ray_actor_id = _member("details", "ray_actor_id")
+    ray_address = _member("details", "ray_address")
 
 
 class Worker(ReadOnlyModel):
@@ -198,8 +187,3 @@ class Queue(ReadOnlyModel):
 
     def __str__(self) -> str:
         return str(self.name)
-
-
-def _member(value: Any, name: str) -> str | None:
-    found = value.get(name) if isinstance(value, dict) else None
-    return None if found is None else str(found)

@@ -100,10 +100,14 @@ def _is_known(module: str) -> bool:
 
 def unchecked(task: Any, **changes: Any) -> Any:
     """A copy of a task with other values, without validation."""
-    made = object.__new__(type(task))
-    for field in fields(task):
-        value = changes[field.name] if field.name in changes else getattr(task, field.name)
-        object.__setattr__(made, field.name, value)
+    return _filled(type(task), {field.name: getattr(task, field.name) for field in fields(task)} | changes)
+
+
+def _filled(kind: Any, values: dict[str, Any]) -> Any:
+    """A task with these values; others are None."""
+    made = object.__new__(kind)
+    for field in fields(kind):
+        object.__setattr__(made, field.name, values.get(field.name))
     return made
 
 
@@ -118,10 +122,7 @@ def missing_task(path: str) -> Any:
 
     missing.__module__, missing.__qualname__, missing.__name__ = module, name, name
     values = {"func": missing, "priority": 0, "queue_name": "default", "backend": "default", "takes_context": False}
-    made = object.__new__(HoldfastTask)
-    for field in fields(HoldfastTask):
-        object.__setattr__(made, field.name, values.get(field.name))
-    return made
+    return _filled(HoldfastTask, values)
 
 
 def task_errors(record: TaskResultRecord) -> list[Any]:

@@ -12,9 +12,8 @@ from django.utils import timezone
 from holdfast.django import databases
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.masking import HIDDEN, is_secret, mask_secrets
-from holdfast.domain.records import ResultRecord
 from holdfast.sql import task_results
-from holdfast.sql.statement import Op
+from holdfast.sql.task_results import TaskResultRecord
 
 # How many characters of one value a page shows.
 MOST = 20_000
@@ -52,7 +51,8 @@ def sentence(run: Any, text: str | None) -> str:
 
 def return_value(run: Any, database: str) -> str:
     """What the task returned. A long value is not read."""
-    found: ResultRecord | None = databases.run(database, _result(str(run.pk)))
+    read: TaskResultRecord | None = databases.run(database, iter(task_results.read(str(run.pk))))
+    found = None if read is None else read.result
     if found is None:
         return "-"
     if found.size is not None and found.size > MOST:
@@ -78,8 +78,3 @@ def attempt_headline(attempt: Any) -> str:
 def attempt_error(run: Any, attempt: Any) -> str:
     error = attempt.error or {}
     return sentence(run, error.get("traceback") or error.get("message"))
-
-
-def _result(run_id: str) -> Op[ResultRecord | None]:
-    found = yield from task_results.read(run_id)
-    return None if found is None else found.result

@@ -40,8 +40,4 @@ def _summary() -> Op[dict[str, Any]]:
 @verb()
 def totals(caller: Caller, /) -> MakeOp[dict[tallies.Tally, tuple[int, float]]]:
     """Every counter by (task, kind, bucket)."""
-    return _totals
-
-
-def _totals() -> Op[dict[tallies.Tally, tuple[int, float]]]:
-    return (yield from tallies.totals())
+    return lambda: iter(tallies.totals())

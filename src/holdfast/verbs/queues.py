@@ -8,7 +8,6 @@ from holdfast.documents.others import queue_document
 from holdfast.domain.records import QueueRecord
 from holdfast.ops import queues as ops
 from holdfast.sql import queues as queues_sql
-from holdfast.sql.statement import Op
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.openapi import NO_BODY, WITH_REASON, in_path, listed, operation, problem, ref, says
@@ -28,11 +27,7 @@ NAME = in_path("name", "The name of a queue.", {"type": "string", "minLength": 1
 )
 def queues(caller: Caller, /) -> MakeOp[list[QueueRecord]]:
     """Return the queues that have live runs or are paused."""
-    return _listing
-
-
-def _listing() -> Op[list[QueueRecord]]:
-    return (yield from queues_sql.listing())
+    return lambda: iter(queues_sql.listing())
 
 
 @verb(

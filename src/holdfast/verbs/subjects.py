@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.domain.errors import JobNotFound, NotFound, RunNotFound
+from holdfast.domain.errors import HoldfastError, JobNotFound, NotFound, RunNotFound
 from holdfast.domain.ids import parse_id
 
 
-def run_id(value: object) -> str:
-    found = parse_id(getattr(value, "id", value))
-    if found is None:
-        raise RunNotFound(f"{value!r} is not the id of a run")
-    return found
+def _parser(kind: str, missing: type[HoldfastError]) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        found = parse_id(getattr(value, "id", value))
+        if found is None:
+            raise missing(f"{value!r} is not the id of a {kind}")
+        return found
+
+    return parse
 
 
-def job_id(value: object) -> str:
-    found = parse_id(getattr(value, "id", value))
-    if found is None:
-        raise JobNotFound(f"{value!r} is not the id of a job")
-    return found
-
-
-def worker_id(value: object) -> str:
-    found = parse_id(getattr(value, "id", value))
-    if found is None:
-        raise NotFound(f"{value!r} is not the id of a worker")
-    return found
-
+run_id = _parser("run", RunNotFound)
+job_id = _parser("job", JobNotFound)
+worker_id = _parser("worker", NotFound)
 
 # By the name of the path parameter.
 SUBJECTS: dict[str, Callable[[object], str]] = {

@@ -16,7 +16,6 @@ from holdfast.drivers import sessions
 from holdfast.drivers.psycopg import OwnConnection
 from holdfast.schema import migrate
 from holdfast.sql import queues
-from holdfast.sql.statement import Op
 
 
 class Command(BaseCommand):
@@ -47,7 +46,7 @@ class Command(BaseCommand):
             self.stdout.write(f"ok    workers        {len(workers)} alive")
         else:
             self.stdout.write("warn  workers        no worker is alive; start one: manage.py holdfast_worker")
-        for queue in databases.run(alias, _queues()):
+        for queue in databases.run(alias, iter(queues.listing())):
             paused = f", paused by {queue.paused_by}" if queue.paused_at else ""
             counts = f"{queue.ready} ready, {queue.waiting} waiting, {queue.running} running"
             self.stdout.write(f"ok    queue          {queue.name}: {counts}{paused}")
@@ -58,7 +57,3 @@ def _advice(error: BaseException) -> str:
     if not isinstance(error, psycopg.errors.InsufficientPrivilege):
         return ""
     return "; as the owner of the tables, run what this command prints: holdfast db grants client ROLE"
-
-
-def _queues() -> Op[list[Any]]:
-    return (yield from queues.listing())

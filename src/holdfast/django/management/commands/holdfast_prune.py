@@ -13,7 +13,6 @@ from holdfast.django import databases
 from holdfast.django.management.choosing import add_backend, chosen_backend
 from holdfast.domain.errors import HoldfastError
 from holdfast.sql import partitions
-from holdfast.sql.statement import Op
 
 ROUNDS = 10_000
 
@@ -48,7 +47,7 @@ class Command(BaseCommand):
         age = self._age(options)
         try:
             if options["dry_run"]:
-                self._show(databases.run(backend.database, _expired(age)))
+                self._show(databases.run(backend.database, iter(partitions.expired(age))))
             else:
                 self.stdout.write(f"removed months: {', '.join(_prune(backend.database, age)) or 'none'}")
         except HoldfastError as error:
@@ -78,7 +77,3 @@ def _prune(database: str, age: timedelta) -> list[str]:
         if not pruned.more:
             break
     return months
-
-
-def _expired(age: timedelta) -> Op[list[partitions.Month]]:
-    return (yield from partitions.expired(age))
