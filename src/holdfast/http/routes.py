@@ -18,6 +18,7 @@ from holdfast.http import reading
 from holdfast.http.answers import Answer, answer
 from holdfast.http.audit import log_event
 from holdfast.http.call import Call
+from holdfast.verbs.openapi import operation
 from holdfast.verbs.verb import Http, Verb, declared
 
 # Called with the Call, and with the parts of the path by name.
@@ -42,6 +43,22 @@ class Route(NamedTuple):
     operation: dict[str, Any]
     always: bool = False
     is_page: bool = False
+
+
+def route(
+    where: str,
+    view: View,
+    scope: str | None,
+    name: str,
+    summary: str,
+    about: str = "",
+    *,
+    always: bool = False,
+    **parts: Any,
+) -> Route:
+    """A route, such as `GET /tasks`, that is not made from a verb; `parts` belong to its OpenAPI operation."""
+    method, path = where.split()
+    return Route(method, path, view, scope, operation(name, summary, about, **parts), always)
 
 
 @dataclass(frozen=True)

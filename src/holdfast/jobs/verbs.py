@@ -25,18 +25,15 @@ from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import Form
 from holdfast.verbs.openapi import (
     ETAG,
-    NO_BODY,
     RETRY_AFTER,
     UNREADABLE,
     WITH_REASON,
     header,
     in_header,
-    in_path,
     in_query,
     json_request,
     link,
     listed,
-    operation,
     problem,
     ref,
     says,
@@ -52,7 +49,6 @@ KEY = in_header(
     "1 to 255 visible ASCII characters, quoted or unquoted. The same key and request return the same job.",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 )
-JOB_ID = in_path("job_id", "The id of a job.", ID)
 CURSOR = in_query("cursor", "Continue after this `next_cursor`.", ID)
 LIMIT = in_query("limit", "Maximum number of items.", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50})
 PAGE = {"Link": header("The next page, if there is one (RFC 8288).")}
@@ -70,56 +66,53 @@ JOB_LINKS = {
 
 @verb(
     http=Http(
-        "POST",
-        "/jobs",
+        "POST /jobs",
         "runs:write",
-        operation(
-            "createJob",
-            "Create a job",
-            "Creates a job with its first tasks, all or none. `depends_on` names other tasks by key. "
-            "A request with an `Idempotency-Key` creates one job, however often it is sent.",
-            parameters=[KEY],
-            requestBody=json_request(
-                {
-                    "type": "object",
-                    "required": ["name"],
-                    "properties": {
-                        "name": short_text(255),
-                        "description": nullable(short_text(10_000)),
-                        "timeout": nullable({"type": "number", "minimum": 0.001, "exclusiveMaximum": 1e9}),
-                        "tasks": nullable({"type": "array", "items": ref("TaskRequest"), "maxItems": 1000}),
-                    },
-                    "additionalProperties": False,
+        "createJob",
+        "Create a job",
+        "Creates a job with its first tasks, all or none. `depends_on` names other tasks by key. "
+        "A request with an `Idempotency-Key` creates one job, however often it is sent.",
+        parameters=[KEY],
+        requestBody=json_request(
+            {
+                "type": "object",
+                "required": ["name"],
+                "properties": {
+                    "name": short_text(255),
+                    "description": nullable(short_text(10_000)),
+                    "timeout": nullable({"type": "number", "minimum": 0.001, "exclusiveMaximum": 1e9}),
+                    "tasks": nullable({"type": "array", "items": ref("TaskRequest"), "maxItems": 1000}),
                 },
-                example={
-                    "name": "nightly",
-                    "tasks": [
-                        {"entrypoint": "mock", "kwargs": {"seconds": 0.1}, "key": "load"},
-                        {"entrypoint": "mock", "kwargs": {"seconds": 0.1}, "depends_on": ["load"]},
-                    ],
-                },
-            ),
-            answers={
-                201: says(
-                    "The job was created.", JOB, headers={"Location": header("The path of the job.")}, links=JOB_LINKS
-                ),
-                200: says(
-                    "The job was created by an earlier request with the same key.",
-                    JOB,
-                    headers={
-                        "Location": header("The path of the job."),
-                        "Idempotent-Replayed": header("Always `true`.", {"type": "string", "enum": ["true"]}),
-                    },
-                    links=JOB_LINKS,
-                ),
-                409: problem("key-reused"),
-                400: UNREADABLE,
-                413: problem("body-too-large"),
-                415: problem("unsupported-media-type"),
-                422: problem("bad-input", "refused-value"),
+                "additionalProperties": False,
+            },
+            example={
+                "name": "nightly",
+                "tasks": [
+                    {"entrypoint": "mock", "kwargs": {"seconds": 0.1}, "key": "load"},
+                    {"entrypoint": "mock", "kwargs": {"seconds": 0.1}, "depends_on": ["load"]},
+                ],
             },
         ),
-        forms.JOB,
+        answers={
+            201: says(
+                "The job was created.", JOB, headers={"Location": header("The path of the job.")}, links=JOB_LINKS
+            ),
+            200: says(
+                "The job was created by an earlier request with the same key.",
+                JOB,
+                headers={
+                    "Location": header("The path of the job."),
+                    "Idempotent-Replayed": header("Always `true`.", {"type": "string", "enum": ["true"]}),
+                },
+                links=JOB_LINKS,
+            ),
+            409: problem("key-reused"),
+            400: UNREADABLE,
+            413: problem("body-too-large"),
+            415: problem("unsupported-media-type"),
+            422: problem("bad-input", "refused-value"),
+        },
+        form=forms.JOB,
         request=requests.create_job_request,
     ),
 )
@@ -147,29 +140,26 @@ def create_job(
 
 @verb(
     http=Http(
-        "GET",
-        "/jobs",
+        "GET /jobs",
         "runs:read",
-        operation(
-            "listJobs",
-            "List jobs",
-            "Newest first, in pages.",
-            parameters=[
-                in_query(
-                    "status",
-                    "Only jobs with this status.",
-                    {"type": "string", "enum": [str(status) for status in Status]},
-                ),
-                in_query("name", "Only jobs with this name.", TEXT),
-                CURSOR,
-                LIMIT,
-            ],
-            answers={
-                200: says("A page.", listed(JOB, next_cursor=nullable(ID)), headers=PAGE),
-                422: problem("bad-input"),
-            },
-        ),
-        forms.JOBS,
+        "listJobs",
+        "List jobs",
+        "Newest first, in pages.",
+        parameters=[
+            in_query(
+                "status",
+                "Only jobs with this status.",
+                {"type": "string", "enum": [str(status) for status in Status]},
+            ),
+            in_query("name", "Only jobs with this name.", TEXT),
+            CURSOR,
+            LIMIT,
+        ],
+        answers={
+            200: says("A page.", listed(JOB, next_cursor=nullable(ID)), headers=PAGE),
+            422: problem("bad-input"),
+        },
+        form=forms.JOBS,
         request=requests.list_jobs_request,
     ),
 )
@@ -190,28 +180,24 @@ def list_jobs(
 
 @verb(
     http=Http(
-        "GET",
-        "/jobs/{job_id}",
+        "GET /jobs/{job_id}",
         "runs:read",
-        operation(
-            "getJob",
-            "Read a job",
-            "With `wait`, responds when the job has ended or the time has passed; with `If-None-Match` also at any "
-            "change, or with 304.",
-            parameters=[
-                JOB_ID,
-                in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),
-                in_header("If-None-Match", "The version that the client has."),
-                in_header("Prefer", "`wait=20` is the same as `?wait=20`."),
-            ],
-            answers={
-                200: says("The job.", JOB, headers={**ETAG, **RETRY_AFTER}),
-                304: says("The document has not changed.", headers=ETAG),
-                404: problem("job-not-found"),
-                422: problem("bad-input"),
-            },
-        ),
-        forms.JOB,
+        "getJob",
+        "Read a job",
+        "With `wait`, responds when the job has ended or the time has passed; with `If-None-Match` also at any "
+        "change, or with 304.",
+        parameters=[
+            in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),
+            in_header("If-None-Match", "The version that the client has."),
+            in_header("Prefer", "`wait=20` is the same as `?wait=20`."),
+        ],
+        answers={
+            200: says("The job.", JOB, headers={**ETAG, **RETRY_AFTER}),
+            304: says("The document has not changed.", headers=ETAG),
+            404: problem("job-not-found"),
+            422: problem("bad-input"),
+        },
+        form=forms.JOB,
     ),
 )
 def get_job(caller: Caller, /, job: object) -> MakeOp[JobRecord]:
@@ -221,21 +207,18 @@ def get_job(caller: Caller, /, job: object) -> MakeOp[JobRecord]:
 
 @verb(
     http=Http(
-        "GET",
-        "/jobs/{job_id}/tasks",
+        "GET /jobs/{job_id}/tasks",
         "runs:read",
-        operation(
-            "getJobTasks",
-            "List the tasks of a job",
-            "Each is a run; those created with the job come first.",
-            parameters=[JOB_ID, CURSOR, LIMIT],
-            answers={
-                200: says("A page.", listed(ref("Run"), next_cursor=nullable(ID)), headers=PAGE),
-                404: problem("job-not-found"),
-                422: problem("bad-input"),
-            },
-        ),
-        forms.RUNS,
+        "getJobTasks",
+        "List the tasks of a job",
+        "Each is a run; those created with the job come first.",
+        parameters=[CURSOR, LIMIT],
+        answers={
+            200: says("A page.", listed(ref("Run"), next_cursor=nullable(ID)), headers=PAGE),
+            404: problem("job-not-found"),
+            422: problem("bad-input"),
+        },
+        form=forms.RUNS,
         request=requests.job_tasks_request,
     ),
 )
@@ -253,30 +236,26 @@ def job_tasks(
 @verb(
     repeatable=False,
     http=Http(
-        "POST",
-        "/jobs/{job_id}/tasks",
+        "POST /jobs/{job_id}/tasks",
         "runs:write",
-        operation(
-            "addTask",
-            "Add a task to a job",
-            "If the job already has a task with this key, that task is returned, unless it differs from this one.",
-            parameters=[JOB_ID],
-            requestBody=json_request(ref("TaskRequest"), example={"entrypoint": "mock", "kwargs": {"seconds": 0.1}}),
-            answers={
-                201: says(
-                    "The task was added or already existed.",
-                    ref("Run"),
-                    headers={"Location": header("The path of the run.")},
-                ),
-                400: UNREADABLE,
-                404: problem("job-not-found"),
-                409: problem("job-ended", "task-differs"),
-                413: problem("body-too-large"),
-                415: problem("unsupported-media-type"),
-                422: problem("bad-input", "refused-value"),
-            },
-        ),
-        forms.RUN,
+        "addTask",
+        "Add a task to a job",
+        "If the job already has a task with this key, that task is returned, unless it differs from this one.",
+        requestBody=json_request(ref("TaskRequest"), example={"entrypoint": "mock", "kwargs": {"seconds": 0.1}}),
+        answers={
+            201: says(
+                "The task was added or already existed.",
+                ref("Run"),
+                headers={"Location": header("The path of the run.")},
+            ),
+            400: UNREADABLE,
+            404: problem("job-not-found"),
+            409: problem("job-ended", "task-differs"),
+            413: problem("body-too-large"),
+            415: problem("unsupported-media-type"),
+            422: problem("bad-input", "refused-value"),
+        },
+        form=forms.RUN,
         request=requests.add_task_request,
     ),
 )
@@ -295,24 +274,20 @@ def add_task_to_job(
 
 @verb(
     http=Http(
-        "POST",
-        "/jobs/{job_id}/cancel",
+        "POST /jobs/{job_id}/cancel",
         "runs:write",
-        operation(
-            "cancelJob",
-            "Cancel a job",
-            "Pending tasks end immediately, running tasks are asked to stop, and no task starts after that.",
-            parameters=[JOB_ID],
-            requestBody=WITH_REASON,
-            answers={
-                200: says("The job is cancelled.", JOB, links=JOB_LINKS),
-                202: says("Some of its tasks have not stopped yet.", JOB, links=JOB_LINKS),
-                404: problem("job-not-found"),
-                409: problem("job-ended"),
-                422: problem("bad-input"),
-            },
-        ),
-        forms.JOB,
+        "cancelJob",
+        "Cancel a job",
+        "Pending tasks end immediately, running tasks are asked to stop, and no task starts after that.",
+        requestBody=WITH_REASON,
+        answers={
+            200: says("The job is cancelled.", JOB, links=JOB_LINKS),
+            202: says("Some of its tasks have not stopped yet.", JOB, links=JOB_LINKS),
+            404: problem("job-not-found"),
+            409: problem("job-ended"),
+            422: problem("bad-input"),
+        },
+        form=forms.JOB,
         status=lambda job: 200 if job.status.final else 202,
         event=lambda job: Event("job.cancelled", {"job_id": job.id, "job": job.name, "reason": job.reason}),
     ),
@@ -337,25 +312,20 @@ def cancel_job(caller: Caller, /, job: object, *, reason: str | None = None) -> 
 @verb(
     repeatable=False,
     http=Http(
-        "POST",
-        "/jobs/{job_id}/retry",
+        "POST /jobs/{job_id}/retry",
         "runs:write",
-        operation(
-            "retryJob",
-            "Retry the failed tasks of a job",
-            "Reopens the job, its failed tasks and those cancelled because of them. Succeeded tasks do not run again.",
-            parameters=[JOB_ID],
-            requestBody=NO_BODY,
-            answers={
-                200: says(
-                    "`reopened` is the number of reopened tasks.", {"allOf": [JOB], "properties": {"reopened": WHOLE}}
-                ),
-                404: problem("job-not-found"),
-                409: problem("job-ended"),
-                422: problem("bad-input"),
-            },
-        ),
-        Form(lambda reopened: {"reopened": reopened}, lambda reply: int(reply.json()["reopened"])),
+        "retryJob",
+        "Retry the failed tasks of a job",
+        "Reopens the job, its failed tasks and those cancelled because of them. Succeeded tasks do not run again.",
+        answers={
+            200: says(
+                "`reopened` is the number of reopened tasks.", {"allOf": [JOB], "properties": {"reopened": WHOLE}}
+            ),
+            404: problem("job-not-found"),
+            409: problem("job-ended"),
+            422: problem("bad-input"),
+        },
+        form=Form(lambda reopened: {"reopened": reopened}, lambda reply: int(reply.json()["reopened"])),
     ),
 )
 def retry_failed_tasks(caller: Caller, /, job: object, *, by: str | None = None) -> Procedure[int]:

@@ -10,22 +10,19 @@ from holdfast.sql import tallies
 from holdfast.sql.statement import Op
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
-from holdfast.verbs.openapi import operation, ref, says
+from holdfast.verbs.openapi import ref, says
 from holdfast.verbs.verb import Http, MakeOp, verb
 
 
 @verb(
     http=Http(
-        "GET",
-        "/summary",
+        "GET /summary",
         "runs:read",
-        operation(
-            "getSummary",
-            "Summarize runs",
-            "By model and status, from counters that include pruned runs.",
-            answers={200: says("By model.", ref("Summary"))},
-        ),
-        forms.document(dict, dict),
+        "getSummary",
+        "Summarize runs",
+        "By model and status, from counters that include pruned runs.",
+        answers={200: says("By model.", ref("Summary"))},
+        form=forms.document(dict, dict),
     ),
 )
 def summary(caller: Caller, /) -> MakeOp[dict[str, Any]]:

@@ -13,7 +13,7 @@ from holdfast.ops import history
 from holdfast.sql.statement import Op
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
-from holdfast.verbs.openapi import RUN_ID, STREAM, in_header, in_query, listed, operation, problem, ref, says
+from holdfast.verbs.openapi import STREAM, in_header, in_query, listed, problem, ref, says
 from holdfast.verbs.subjects import run_id
 from holdfast.verbs.verb import Http, MakeOp, verb
 
@@ -28,24 +28,21 @@ def _or_stream(answer: Part) -> Part:
 
 @verb(
     http=Http(
-        "GET",
-        "/runs/{run_id}/events",
+        "GET /runs/{run_id}/events",
         "runs:read",
-        operation(
-            "getEvents",
-            "Read the events of a run",
-            "As JSON, or with `Accept: text/event-stream` as a stream: each event with its `seq` as id, and "
-            "`event: end` after the last one.",
-            parameters=[RUN_ID, AFTER, RESUME],
-            answers={
-                200: _or_stream(says("The events, in order.", listed(ref("Event")))),
-                204: ENDED,
-                404: problem("run-not-found"),
-                422: problem("bad-input"),
-                503: problem("too-many-streams", "database-unreachable"),
-            },
-        ),
-        forms.items(event_document, event_document.read),
+        "getEvents",
+        "Read the events of a run",
+        "As JSON, or with `Accept: text/event-stream` as a stream: each event with its `seq` as id, and "
+        "`event: end` after the last one.",
+        parameters=[AFTER, RESUME],
+        answers={
+            200: _or_stream(says("The events, in order.", listed(ref("Event")))),
+            204: ENDED,
+            404: problem("run-not-found"),
+            422: problem("bad-input"),
+            503: problem("too-many-streams", "database-unreachable"),
+        },
+        form=forms.items(event_document, event_document.read),
     ),
 )
 def events(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[EventRecord]]:
@@ -55,19 +52,15 @@ def events(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[EventR
 
 @verb(
     http=Http(
-        "GET",
-        "/runs/{run_id}/attempts",
+        "GET /runs/{run_id}/attempts",
         "runs:read",
-        operation(
-            "getAttempts",
-            "Read the attempts of a run",
-            parameters=[RUN_ID],
-            answers={
-                200: says("The attempts, in order; a running one comes last.", listed(ref("Attempt"))),
-                404: problem("run-not-found"),
-            },
-        ),
-        forms.items(attempt_document, attempt_document.read),
+        "getAttempts",
+        "Read the attempts of a run",
+        answers={
+            200: says("The attempts, in order; a running one comes last.", listed(ref("Attempt"))),
+            404: problem("run-not-found"),
+        },
+        form=forms.items(attempt_document, attempt_document.read),
     ),
 )
 def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
@@ -77,28 +70,24 @@ def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
 
 @verb(
     http=Http(
-        "GET",
-        "/runs/{run_id}/logs",
+        "GET /runs/{run_id}/logs",
         "runs:read",
-        operation(
-            "getLogs",
-            "Read the log of a run",
-            "As JSON, or with `Accept: text/event-stream` as a stream.",
-            parameters=[
-                RUN_ID,
-                AFTER,
-                in_query("limit", "Maximum number of lines.", {"type": "integer", "minimum": 1, "maximum": 1000}),
-                RESUME,
-            ],
-            answers={
-                200: _or_stream(says("The lines, in order.", listed(ref("LogLine"), next_after=nullable(WHOLE)))),
-                204: ENDED,
-                404: problem("run-not-found"),
-                422: problem("bad-input"),
-                503: problem("too-many-streams", "database-unreachable"),
-            },
-        ),
-        forms.items(log_document, log_document.read),
+        "getLogs",
+        "Read the log of a run",
+        "As JSON, or with `Accept: text/event-stream` as a stream.",
+        parameters=[
+            AFTER,
+            in_query("limit", "Maximum number of lines.", {"type": "integer", "minimum": 1, "maximum": 1000}),
+            RESUME,
+        ],
+        answers={
+            200: _or_stream(says("The lines, in order.", listed(ref("LogLine"), next_after=nullable(WHOLE)))),
+            204: ENDED,
+            404: problem("run-not-found"),
+            422: problem("bad-input"),
+            503: problem("too-many-streams", "database-unreachable"),
+        },
+        form=forms.items(log_document, log_document.read),
     ),
 )
 def logs(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[LogRecord]]:
@@ -113,17 +102,13 @@ def _logs(run_id: str, after: int) -> Op[list[LogRecord]]:
 
 @verb(
     http=Http(
-        "GET",
-        "/runs/{run_id}/why",
+        "GET /runs/{run_id}/why",
         "runs:read",
-        operation(
-            "explainRun",
-            "Explain the state of a run",
-            "The decisive reason comes first.",
-            parameters=[RUN_ID],
-            answers={200: says("Reasons.", listed(ref("Reason"))), 404: problem("run-not-found")},
-        ),
-        forms.items(reason_document, read_reason),
+        "explainRun",
+        "Explain the state of a run",
+        "The decisive reason comes first.",
+        answers={200: says("Reasons.", listed(ref("Reason"))), 404: problem("run-not-found")},
+        form=forms.items(reason_document, read_reason),
     ),
 )
 def why(caller: Caller, /, run: object) -> MakeOp[list[Reason]]:
@@ -133,17 +118,13 @@ def why(caller: Caller, /, run: object) -> MakeOp[list[Reason]]:
 
 @verb(
     http=Http(
-        "GET",
-        "/runs/{run_id}/provenance",
+        "GET /runs/{run_id}/provenance",
         "runs:read",
-        operation(
-            "getProvenance",
-            "Read the provenance of a result",
-            "What was requested, which worker executed it, when and with which versions, and the digest of the result.",
-            parameters=[RUN_ID],
-            answers={200: says("The provenance.", ref("Provenance")), 404: problem("run-not-found")},
-        ),
-        forms.document(provenance_document, dict),
+        "getProvenance",
+        "Read the provenance of a result",
+        "What was requested, which worker executed it, when and with which versions, and the digest of the result.",
+        answers={200: says("The provenance.", ref("Provenance")), 404: problem("run-not-found")},
+        form=forms.document(provenance_document, dict),
     ),
 )
 def provenance(caller: Caller, /, run: object) -> MakeOp[Provenance]:

@@ -93,7 +93,13 @@ REASON: Part = {
     "additionalProperties": False,
 }
 NO_FIELDS: Part = {"type": "object", "properties": {}, "additionalProperties": False}
-RUN_ID = in_path("run_id", "The id of a run.", ID)
+# What a path names, by the name of the parameter.
+PATH_PARAMETERS = {
+    "run_id": in_path("run_id", "The id of a run.", ID),
+    "job_id": in_path("job_id", "The id of a job.", ID),
+    "worker_id": in_path("worker_id", "The id of a worker.", ID),
+    "name": in_path("name", "The name of a queue.", {"type": "string", "minLength": 1, "maxLength": 255}),
+}
 RETRY_AFTER = {"Retry-After": header("Seconds after which to retry.", WHOLE)}
 STREAM: Part = {"schema": {"type": "string", "description": "Server-sent events; `id` is `seq`."}}
 RUN = ref("Run")

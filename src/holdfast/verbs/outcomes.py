@@ -19,17 +19,14 @@ from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import Form, Reply
 from holdfast.verbs.openapi import (
     ETAG,
-    NO_BODY,
     RETRY_AFTER,
     RUN,
-    RUN_ID,
     RUN_LINKS,
     START_TIME,
     WITH_REASON,
     header,
     in_header,
     json_request,
-    operation,
     problem,
     says,
 )
@@ -60,28 +57,25 @@ def _read_result(reply: Reply) -> ResultRecord:
 
 @verb(
     http=Http(
-        "GET",
-        "/runs/{run_id}/result",
+        "GET /runs/{run_id}/result",
         "runs:read",
-        operation(
-            "getResult",
-            "Read a result",
-            "The value that the task returned, without an envelope.",
-            parameters=[RUN_ID, in_header("If-None-Match", "The version that the client has.")],
-            answers={
-                200: says(
-                    "The result.",
-                    {},
-                    headers={**ETAG, "Repr-Digest": header("The SHA-256 of the response body (RFC 9530).")},
-                ),
-                304: says("The document has not changed.", headers=ETAG),
-                404: problem("run-not-found"),
-                409: problem("run-not-finished", "run-failed", "run-cancelled", headers=RETRY_AFTER),
-                410: problem("result-pruned"),
-                503: problem("too-many-streams", "database-unreachable", headers=RETRY_AFTER),
-            },
-        ),
-        Form(lambda found: found, _read_result),
+        "getResult",
+        "Read a result",
+        "The value that the task returned, without an envelope.",
+        parameters=[in_header("If-None-Match", "The version that the client has.")],
+        answers={
+            200: says(
+                "The result.",
+                {},
+                headers={**ETAG, "Repr-Digest": header("The SHA-256 of the response body (RFC 9530).")},
+            ),
+            304: says("The document has not changed.", headers=ETAG),
+            404: problem("run-not-found"),
+            409: problem("run-not-finished", "run-failed", "run-cancelled", headers=RETRY_AFTER),
+            410: problem("result-pruned"),
+            503: problem("too-many-streams", "database-unreachable", headers=RETRY_AFTER),
+        },
+        form=Form(lambda found: found, _read_result),
     ),
 )
 def result_record(caller: Caller, /, run: object) -> MakeOp[ResultRecord]:
@@ -92,24 +86,20 @@ def result_record(caller: Caller, /, run: object) -> MakeOp[ResultRecord]:
 @verb(
     rings=lambda run: Hints([f"stop:{run.lease_owner}"]) if run.lease_owner else None,
     http=Http(
-        "POST",
-        "/runs/{run_id}/cancel",
+        "POST /runs/{run_id}/cancel",
         "runs:write",
-        operation(
-            "cancelRun",
-            "Cancel a run",
-            "A pending run ends immediately. A running one is asked to stop, and can then only end CANCELLED.",
-            parameters=[RUN_ID],
-            requestBody=WITH_REASON,
-            answers={
-                200: says("The run is cancelled.", RUN, links=RUN_LINKS),
-                202: says("The run was asked to stop.", RUN, links=RUN_LINKS),
-                404: problem("run-not-found"),
-                409: problem("run-ended"),
-                422: problem("bad-input"),
-            },
-        ),
-        forms.RUN,
+        "cancelRun",
+        "Cancel a run",
+        "A pending run ends immediately. A running one is asked to stop, and can then only end CANCELLED.",
+        requestBody=WITH_REASON,
+        answers={
+            200: says("The run is cancelled.", RUN, links=RUN_LINKS),
+            202: says("The run was asked to stop.", RUN, links=RUN_LINKS),
+            404: problem("run-not-found"),
+            409: problem("run-ended"),
+            422: problem("bad-input"),
+        },
+        form=forms.RUN,
         status=lambda run: 200 if run.status is Status.CANCELLED else 202,
         event=lambda run: run_event("run.cancelled" if run.status is Status.CANCELLED else "run.cancel_requested", run),
     ),
@@ -127,23 +117,19 @@ def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[
 @verb(
     rings=lambda run: Hints([run.queue]),
     http=Http(
-        "POST",
-        "/runs/{run_id}/postpone",
+        "POST /runs/{run_id}/postpone",
         "runs:write",
-        operation(
-            "postponeRun",
-            "Postpone a run",
-            "A pending run starts no earlier than this time. It still waits for its dependencies.",
-            parameters=[RUN_ID],
-            requestBody=json_request(record("The earliest start.", {"until": START_TIME})),
-            answers={
-                200: says("The run is postponed.", RUN, links=RUN_LINKS),
-                404: problem("run-not-found"),
-                409: problem("run-ended"),
-                422: problem("bad-input"),
-            },
-        ),
-        forms.RUN,
+        "postponeRun",
+        "Postpone a run",
+        "A pending run starts no earlier than this time. It still waits for its dependencies.",
+        requestBody=json_request(record("The earliest start.", {"until": START_TIME})),
+        answers={
+            200: says("The run is postponed.", RUN, links=RUN_LINKS),
+            404: problem("run-not-found"),
+            409: problem("run-ended"),
+            422: problem("bad-input"),
+        },
+        form=forms.RUN,
         event=lambda run: run_event("run.postponed", run),
     ),
     command=Command(
@@ -165,22 +151,17 @@ def postpone(
     rings=lambda run: Hints([run.queue], [run]),
     repeatable=False,
     http=Http(
-        "POST",
-        "/runs/{run_id}/retry",
+        "POST /runs/{run_id}/retry",
         "runs:write",
-        operation(
-            "retryRun",
-            "Retry a run",
-            "Reopens a FAILED or CANCELLED run: it is PENDING again, with its full number of attempts.",
-            parameters=[RUN_ID],
-            requestBody=NO_BODY,
-            answers={
-                200: says("The run is pending again.", RUN, links=RUN_LINKS),
-                404: problem("run-not-found"),
-                409: problem("run-ended", "job-ended"),
-            },
-        ),
-        forms.RUN,
+        "retryRun",
+        "Retry a run",
+        "Reopens a FAILED or CANCELLED run: it is PENDING again, with its full number of attempts.",
+        answers={
+            200: says("The run is pending again.", RUN, links=RUN_LINKS),
+            404: problem("run-not-found"),
+            409: problem("run-ended", "job-ended"),
+        },
+        form=forms.RUN,
         event=lambda run: run_event("run.reopened", run),
     ),
     command=Command(

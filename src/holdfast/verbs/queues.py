@@ -10,19 +10,18 @@ from holdfast.ops import queues as ops
 from holdfast.sql import queues as queues_sql
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
-from holdfast.verbs.openapi import NO_BODY, WITH_REASON, in_path, listed, operation, problem, ref, says
+from holdfast.verbs.openapi import WITH_REASON, listed, problem, ref, says
 from holdfast.verbs.verb import Event, Hints, Http, MakeOp, verb
-
-NAME = in_path("name", "The name of a queue.", {"type": "string", "minLength": 1, "maxLength": 255})
 
 
 @verb(
     http=Http(
-        "GET",
-        "/queues",
+        "GET /queues",
         "runs:read",
-        operation("listQueues", "List queues", answers={200: says("By name.", listed(ref("Queue")))}),
-        forms.items(queue_document, queue_document.read),
+        "listQueues",
+        "List queues",
+        answers={200: says("By name.", listed(ref("Queue")))},
+        form=forms.items(queue_document, queue_document.read),
     ),
 )
 def queues(caller: Caller, /) -> MakeOp[list[QueueRecord]]:
@@ -32,16 +31,12 @@ def queues(caller: Caller, /) -> MakeOp[list[QueueRecord]]:
 
 @verb(
     http=Http(
-        "GET",
-        "/queues/{name}",
+        "GET /queues/{name}",
         "runs:read",
-        operation(
-            "getQueue",
-            "Read a queue",
-            parameters=[NAME],
-            answers={200: says("The queue.", ref("Queue")), 422: problem("bad-input")},
-        ),
-        forms.QUEUE,
+        "getQueue",
+        "Read a queue",
+        answers={200: says("The queue.", ref("Queue")), 422: problem("bad-input")},
+        form=forms.QUEUE,
     ),
 )
 def get_queue(caller: Caller, /, name: str) -> MakeOp[QueueRecord]:
@@ -51,18 +46,14 @@ def get_queue(caller: Caller, /, name: str) -> MakeOp[QueueRecord]:
 
 @verb(
     http=Http(
-        "POST",
-        "/queues/{name}/pause",
+        "POST /queues/{name}/pause",
         "operate",
-        operation(
-            "pauseQueue",
-            "Pause a queue",
-            "No run of the queue starts until it is resumed; running ones continue.",
-            parameters=[NAME],
-            requestBody=WITH_REASON,
-            answers={200: says("The queue is paused.", ref("Queue")), 422: problem("bad-input")},
-        ),
-        forms.QUEUE,
+        "pauseQueue",
+        "Pause a queue",
+        "No run of the queue starts until it is resumed; running ones continue.",
+        requestBody=WITH_REASON,
+        answers={200: says("The queue is paused.", ref("Queue")), 422: problem("bad-input")},
+        form=forms.QUEUE,
         event=lambda queue: Event("queue.paused", {"queue": queue.name, "reason": queue.pause_reason}),
     ),
 )
@@ -76,17 +67,12 @@ def pause_queue(
 @verb(
     rings=lambda queue: Hints([queue.name]),
     http=Http(
-        "POST",
-        "/queues/{name}/resume",
+        "POST /queues/{name}/resume",
         "operate",
-        operation(
-            "resumeQueue",
-            "Resume a queue",
-            parameters=[NAME],
-            requestBody=NO_BODY,
-            answers={200: says("The queue is no longer paused.", ref("Queue")), 422: problem("bad-input")},
-        ),
-        forms.QUEUE,
+        "resumeQueue",
+        "Resume a queue",
+        answers={200: says("The queue is no longer paused.", ref("Queue")), 422: problem("bad-input")},
+        form=forms.QUEUE,
         event=lambda queue: Event("queue.resumed", {"queue": queue.name}),
     ),
 )

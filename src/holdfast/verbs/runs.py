@@ -21,13 +21,11 @@ from holdfast.verbs.openapi import (
     ETAG,
     RETRY_AFTER,
     RUN,
-    RUN_ID,
     header,
     in_header,
     in_query,
     link,
     listed,
-    operation,
     problem,
     says,
 )
@@ -37,42 +35,38 @@ from holdfast.verbs.verb import Http, MakeOp, verb
 
 @verb(
     http=Http(
-        "GET",
-        "/runs",
+        "GET /runs",
         "runs:read",
-        operation(
-            "listRuns",
-            "List runs",
-            "Newest first, in pages. `next_cursor` is null on the last page; earlier pages may be short, or even "
-            "empty.",
-            parameters=[
-                in_query(
-                    "status",
-                    "Only runs with this status.",
-                    {"type": "string", "enum": [str(status) for status in Status]},
-                ),
-                in_query("model", "Only runs of this task.", TEXT),
-                in_query("queue", "Only runs of this queue.", TEXT),
-                in_query("tag", "Only runs with this tag.", TEXT),
-                in_query("job_id", "Only runs of this job.", ID),
-                in_query("cursor", "Continue after this `next_cursor`.", ID),
-                in_query(
-                    "limit",
-                    "Maximum number of items.",
-                    {"type": "integer", "minimum": 1, "maximum": 200, "default": 50},
-                ),
-            ],
-            answers={
-                200: says(
-                    "A page.",
-                    listed(RUN, next_cursor=nullable(ID)),
-                    headers={"Link": header("The next page, if there is one (RFC 8288).")},
-                    links={"next": link("listRuns", "The next page.", cursor="$response.body#/next_cursor")},
-                ),
-                422: problem("bad-input"),
-            },
-        ),
-        forms.RUNS,
+        "listRuns",
+        "List runs",
+        "Newest first, in pages. `next_cursor` is null on the last page; earlier pages may be short, or even empty.",
+        parameters=[
+            in_query(
+                "status",
+                "Only runs with this status.",
+                {"type": "string", "enum": [str(status) for status in Status]},
+            ),
+            in_query("model", "Only runs of this task.", TEXT),
+            in_query("queue", "Only runs of this queue.", TEXT),
+            in_query("tag", "Only runs with this tag.", TEXT),
+            in_query("job_id", "Only runs of this job.", ID),
+            in_query("cursor", "Continue after this `next_cursor`.", ID),
+            in_query(
+                "limit",
+                "Maximum number of items.",
+                {"type": "integer", "minimum": 1, "maximum": 200, "default": 50},
+            ),
+        ],
+        answers={
+            200: says(
+                "A page.",
+                listed(RUN, next_cursor=nullable(ID)),
+                headers={"Link": header("The next page, if there is one (RFC 8288).")},
+                links={"next": link("listRuns", "The next page.", cursor="$response.body#/next_cursor")},
+            ),
+            422: problem("bad-input"),
+        },
+        form=forms.RUNS,
     ),
 )
 def list_runs(
@@ -120,28 +114,24 @@ def _next_page(filters: Mapping[str, Any], before: str) -> Op[Page[RunRecord]]:
 
 @verb(
     http=Http(
-        "GET",
-        "/runs/{run_id}",
+        "GET /runs/{run_id}",
         "runs:read",
-        operation(
-            "getRun",
-            "Read a run",
-            "With `wait`, responds when the run has ended or the time has passed; with `If-None-Match` also at any "
-            "change, or with 304.",
-            parameters=[
-                RUN_ID,
-                in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),
-                in_header("If-None-Match", "The version that the client has."),
-                in_header("Prefer", "`wait=20` is the same as `?wait=20`."),
-            ],
-            answers={
-                200: says("The run.", RUN, headers={**ETAG, **RETRY_AFTER}),
-                304: says("The document has not changed.", headers=ETAG),
-                404: problem("run-not-found"),
-                422: problem("bad-input"),
-            },
-        ),
-        forms.RUN,
+        "getRun",
+        "Read a run",
+        "With `wait`, responds when the run has ended or the time has passed; with `If-None-Match` also at any "
+        "change, or with 304.",
+        parameters=[
+            in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),
+            in_header("If-None-Match", "The version that the client has."),
+            in_header("Prefer", "`wait=20` is the same as `?wait=20`."),
+        ],
+        answers={
+            200: says("The run.", RUN, headers={**ETAG, **RETRY_AFTER}),
+            304: says("The document has not changed.", headers=ETAG),
+            404: problem("run-not-found"),
+            422: problem("bad-input"),
+        },
+        form=forms.RUN,
     ),
 )
 def get(caller: Caller, /, run: object) -> MakeOp[RunRecord]:

@@ -29,7 +29,6 @@ from holdfast.verbs.openapi import (
     in_header,
     json_request,
     listed,
-    operation,
     problem,
     ref,
     says,
@@ -252,38 +251,35 @@ def _read_submitted_many(reply: Reply) -> list[Submitted]:
 @verb(
     rings=_ring_for_one,
     http=Http(
-        "POST",
-        "/runs",
+        "POST /runs",
         "runs:write",
-        operation(
-            "submitRun",
-            "Submit a run",
-            "Creates a run, or finds the one that the same key created. Without a key, a PENDING or RUNNING run with "
-            "the same payload that was created in the last minutes is found too, unless `dedupe` is set.",
-            parameters=[KEY],
-            requestBody=json_request(ref("RunRequest"), example=EXAMPLE),
-            answers={
-                201: says(
-                    "The run was created.",
-                    RUN,
-                    headers={"Location": header("The path of the run."), **ETAG},
-                    links=RUN_LINKS,
-                ),
-                200: says(
-                    "The run already existed.",
-                    RUN,
-                    headers={
-                        "Location": header("The path of the run."),
-                        "Idempotent-Replayed": header("Always `true`.", {"type": "string", "enum": ["true"]}),
-                        **ETAG,
-                    },
-                    links=RUN_LINKS,
-                ),
-                422: problem("bad-input", "unknown-model", "bad-parameters", "refused-value"),
-                **PROBLEMS,
-            },
-        ),
-        Form(lambda answer: run_document(answer.run), _read_submitted),
+        "submitRun",
+        "Submit a run",
+        "Creates a run, or finds the one that the same key created. Without a key, a PENDING or RUNNING run with "
+        "the same payload that was created in the last minutes is found too, unless `dedupe` is set.",
+        parameters=[KEY],
+        requestBody=json_request(ref("RunRequest"), example=EXAMPLE),
+        answers={
+            201: says(
+                "The run was created.",
+                RUN,
+                headers={"Location": header("The path of the run."), **ETAG},
+                links=RUN_LINKS,
+            ),
+            200: says(
+                "The run already existed.",
+                RUN,
+                headers={
+                    "Location": header("The path of the run."),
+                    "Idempotent-Replayed": header("Always `true`.", {"type": "string", "enum": ["true"]}),
+                    **ETAG,
+                },
+                links=RUN_LINKS,
+            ),
+            422: problem("bad-input", "unknown-model", "bad-parameters", "refused-value"),
+            **PROBLEMS,
+        },
+        form=Form(lambda answer: run_document(answer.run), _read_submitted),
         request=submit_request,
     ),
 )
@@ -302,33 +298,28 @@ def submit(
 @verb(
     rings=_ring_for_many,
     http=Http(
-        "POST",
-        "/batches",
+        "POST /batches",
         "runs:write",
-        operation(
-            "submitRuns",
-            "Submit several runs",
-            "All of them are created, or none. Each may have its own `key` or `dedupe`; without one, each creates a "
-            "run. Keys are per run (`runs[].key`), so an `Idempotency-Key` is rejected.",
-            requestBody=json_request(
-                {
-                    "type": "object",
-                    "required": ["runs"],
-                    "properties": {
-                        "runs": {"type": "array", "items": ref("RunRequest"), "minItems": 1, "maxItems": 1000}
-                    },
-                    "additionalProperties": False,
-                },
-                example={"runs": [EXAMPLE]},
-            ),
-            answers={
-                status: says(about, listed(record("One answer.", {"created": {"type": "boolean"}, "run": RUN})))
-                for status, about in ((201, "At least one run was created."), (200, "All of them already existed."))
-            }
-            | {422: problem("bad-input", "refused-value")}
-            | PROBLEMS,
+        "submitRuns",
+        "Submit several runs",
+        "All of them are created, or none. Each may have its own `key` or `dedupe`; without one, each creates a "
+        "run. Keys are per run (`runs[].key`), so an `Idempotency-Key` is rejected.",
+        requestBody=json_request(
+            {
+                "type": "object",
+                "required": ["runs"],
+                "properties": {"runs": {"type": "array", "items": ref("RunRequest"), "minItems": 1, "maxItems": 1000}},
+                "additionalProperties": False,
+            },
+            example={"runs": [EXAMPLE]},
         ),
-        Form(lambda answers: answers, _read_submitted_many),
+        answers={
+            status: says(about, listed(record("One answer.", {"created": {"type": "boolean"}, "run": RUN})))
+            for status, about in ((201, "At least one run was created."), (200, "All of them already existed."))
+        }
+        | {422: problem("bad-input", "refused-value")}
+        | PROBLEMS,
+        form=Form(lambda answers: answers, _read_submitted_many),
         request=submit_many_request,
     ),
 )

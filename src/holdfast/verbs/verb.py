@@ -14,6 +14,7 @@ from holdfast.domain.values import RunRecord
 from holdfast.sql.statement import Op
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import NO_ANSWER, Form
+from holdfast.verbs.openapi import NO_BODY, PATH_PARAMETERS, operation
 from holdfast.verbs.procedures import Procedure
 
 P = ParamSpec("P")
@@ -40,22 +41,41 @@ class Event(NamedTuple):
     fields: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
 class Http:
-    """The route of a verb, and what the OpenAPI document says about it.
+    """The route of a verb, such as `GET /runs`, and what the OpenAPI document says about it.
 
     The first argument of the verb fills in the path. The others are found in the query or in the body by the names that
-    `operation` describes there. A verb whose request is made in another way names the function that makes it.
+    `parts` describe there. A verb whose request is made in another way names the function that makes it.
     """
 
-    method: str
-    path: str
-    scope: str
-    operation: Part
-    answer: Form = NO_ANSWER
-    status: Callable[[Any], int] = lambda answer: 200
-    event: Callable[[Any], Event] | None = None
-    request: Callable[..., Any] | None = None
+    def __init__(
+        self,
+        route: str,
+        scope: str,
+        name: str,
+        summary: str,
+        about: str = "",
+        *,
+        form: Form = NO_ANSWER,
+        status: Callable[[Any], int] = lambda answer: 200,
+        event: Callable[[Any], Event] | None = None,
+        request: Callable[..., Any] | None = None,
+        **parts: Any,
+    ) -> None:
+        self.method, self.path = route.split()
+        self.scope = scope
+        self.answer = form
+        self.status = status
+        self.event = event
+        self.request = request
+        # The path parameter that identifies what the call is about.
+        _, brace, rest = self.path.partition("{")
+        self.subject = rest.partition("}")[0] if brace else None
+        if self.subject is not None:
+            parts = {"parameters": [PATH_PARAMETERS[self.subject], *parts.pop("parameters", ())], **parts}
+        if self.method != "GET":
+            parts.setdefault("requestBody", NO_BODY)
+        self.operation = operation(name, summary, about, **parts)
 
     @cached_property
     def query(self) -> tuple[str, ...]:
@@ -68,12 +88,6 @@ class Http:
         content = self.operation.get("requestBody", {}).get("content", {})
         fields: Mapping[str, Part] = content.get("application/json", {}).get("schema", {}).get("properties", {})
         return fields
-
-    @cached_property
-    def subject(self) -> str | None:
-        """The name of the path parameter that identifies what the call is about."""
-        _, brace, rest = self.path.partition("{")
-        return rest.partition("}")[0] if brace else None
 
 
 class CommandOption(NamedTuple):

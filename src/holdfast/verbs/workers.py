@@ -13,7 +13,7 @@ from holdfast.sql.statement import Op
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import Form
-from holdfast.verbs.openapi import NO_BODY, in_path, in_query, listed, operation, problem, ref, says
+from holdfast.verbs.openapi import in_query, listed, problem, ref, says
 from holdfast.verbs.subjects import worker_id
 from holdfast.verbs.verb import Http, MakeOp, verb
 
@@ -23,20 +23,17 @@ LOCKED_ROW = "an open transaction that locks a worker's row prevents the worker 
 
 @verb(
     http=Http(
-        "GET",
-        "/workers",
+        "GET /workers",
         "runs:read",
-        operation(
-            "listWorkers",
-            "List workers",
-            "Live workers, and those that stopped within the last day.",
-            parameters=[in_query("status", "Only these.", {"type": "string", "enum": list(STATUSES)})],
-            answers={
-                200: says("Newest first.", listed(ref("Worker"))),
-                422: problem("bad-input"),
-            },
-        ),
-        forms.items(worker_document, worker_document.read),
+        "listWorkers",
+        "List workers",
+        "Live workers, and those that stopped within the last day.",
+        parameters=[in_query("status", "Only these.", {"type": "string", "enum": list(STATUSES)})],
+        answers={
+            200: says("Newest first.", listed(ref("Worker"))),
+            422: problem("bad-input"),
+        },
+        form=forms.items(worker_document, worker_document.read),
     ),
 )
 def workers(caller: Caller, /) -> MakeOp[list[WorkerRecord]]:
@@ -47,24 +44,19 @@ def workers(caller: Caller, /) -> MakeOp[list[WorkerRecord]]:
 @verb(
     refused_in_transaction=LOCKED_ROW,
     http=Http(
-        "POST",
-        "/workers/{worker_id}/drain",
+        "POST /workers/{worker_id}/drain",
         "operate",
-        operation(
-            "drainWorker",
-            "Drain a worker",
-            "The worker claims no more runs, and stops when its runs have ended.",
-            parameters=[in_path("worker_id", "The id of a worker.", ID)],
-            requestBody=NO_BODY,
-            answers={
-                202: says(
-                    "The worker was asked to drain.",
-                    record("A worker.", {"id": ID, "status": {"type": "string", "enum": ["draining"]}}),
-                ),
-                404: problem("not-found"),
-            },
-        ),
-        Form(lambda found: found, lambda reply: True),
+        "drainWorker",
+        "Drain a worker",
+        "The worker claims no more runs, and stops when its runs have ended.",
+        answers={
+            202: says(
+                "The worker was asked to drain.",
+                record("A worker.", {"id": ID, "status": {"type": "string", "enum": ["draining"]}}),
+            ),
+            404: problem("not-found"),
+        },
+        form=Form(lambda found: found, lambda reply: True),
     ),
 )
 def drain_worker(caller: Caller, /, worker: str) -> MakeOp[bool]:

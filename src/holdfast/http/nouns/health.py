@@ -6,15 +6,14 @@ from typing import Any
 
 import psycopg
 
-from holdfast.documents.shapes import Part
 from holdfast.domain.errors import HoldfastError
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer
 from holdfast.http.call import Call
 from holdfast.http.problems import KINDS, kind_of
-from holdfast.http.routes import Noun, Route
+from holdfast.http.routes import Noun, route
 from holdfast.http.service import Service
-from holdfast.verbs.openapi import RETRY_AFTER, operation, ref, says
+from holdfast.verbs.openapi import RETRY_AFTER, ref, says
 
 REDIS_SECONDS = 2.0
 
@@ -75,19 +74,15 @@ def _redis(url: str) -> bool:
         return False
 
 
-def _operation(name: str, summary: str, *, may_fail: bool = True) -> Part:
-    down = {503: says("A dependency is down.", ref("Health"), headers=RETRY_AFTER)} if may_fail else {}
-    return operation(name, summary, answers={200: says("Everything is healthy.", ref("Health"))} | down)
-
+HEALTHY = {200: says("Everything is healthy.", ref("Health"))}
+OR_NOT = HEALTHY | {503: says("A dependency is down.", ref("Health"), headers=RETRY_AFTER)}
 
 NOUN = Noun(
     "health",
     "Health checks.",
     [
-        Route(
-            "GET", "/livez", live, None, _operation("getLiveness", "Check that this process is alive", may_fail=False)
-        ),
-        Route("GET", "/readyz", ready, None, _operation("getReadiness", "Check that this process can serve requests")),
-        Route("GET", "/healthz", healthy, None, _operation("getHealth", "Check that all dependencies are healthy")),
+        route("GET /livez", live, None, "getLiveness", "Check that this process is alive", answers=HEALTHY),
+        route("GET /readyz", ready, None, "getReadiness", "Check that this process can serve requests", answers=OR_NOT),
+        route("GET /healthz", healthy, None, "getHealth", "Check that all dependencies are healthy", answers=OR_NOT),
     ],
 )

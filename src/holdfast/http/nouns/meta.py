@@ -10,8 +10,8 @@ from holdfast.http.call import Call
 from holdfast.http.openapi.page import STYLE, rendered
 from holdfast.http.pages import page, shown
 from holdfast.http.problems import KINDS
-from holdfast.http.routes import Noun, Route
-from holdfast.verbs.openapi import in_path, listed, operation, problem, says
+from holdfast.http.routes import Noun, route
+from holdfast.verbs.openapi import in_path, listed, problem, says
 
 PLACES = ("runs", "jobs", "queues", "workers", "tasks", "summary", "docs", "openapi.json", "metrics", "healthz")
 
@@ -54,43 +54,32 @@ NOUN = Noun(
     "meta",
     "Information about the API.",
     [
-        Route(
-            "GET",
-            "/",
-            index,
-            None,
-            operation("getIndex", "List the entry points", answers={200: says("Links.", OBJECT)}),
-        ),
-        Route(
-            "GET",
-            "/openapi.json",
+        route("GET /", index, None, "getIndex", "List the entry points", answers={200: says("Links.", OBJECT)}),
+        route(
+            "GET /openapi.json",
             openapi,
             None,
-            operation("getOpenApi", "Read this document", answers={200: says("OpenAPI 3.1.", OBJECT)}),
+            "getOpenApi",
+            "Read this document",
+            answers={200: says("OpenAPI 3.1.", OBJECT)},
         ),
         page("/docs", docs, None, "getDocs", "Read this document as a page"),
-        Route(
-            "GET",
-            "/problems",
+        route(
+            "GET /problems",
             problems,
             None,
-            operation(
-                "listProblems",
-                "List the kinds of problems",
-                answers={200: says("All kinds of problems.", listed(KIND))},
-            ),
+            "listProblems",
+            "List the kinds of problems",
+            answers={200: says("All kinds of problems.", listed(KIND))},
         ),
-        Route(
-            "GET",
-            "/problems/{kind}",
+        route(
+            "GET /problems/{kind}",
             show_problem,
             None,
-            operation(
-                "getProblem",
-                "Read a kind of problem",
-                parameters=[in_path("kind", "The last part of a problem's `type`.")],
-                answers={200: says("What it means.", KIND), 404: problem("not-found")},
-            ),
+            "getProblem",
+            "Read a kind of problem",
+            parameters=[in_path("kind", "The last part of a problem's `type`.")],
+            answers={200: says("What it means.", KIND), 404: problem("not-found")},
         ),
     ],
 )

@@ -13,8 +13,7 @@ from holdfast.http.answers import Answer
 from holdfast.http.call import Call
 from holdfast.http.cluster import DOWN
 from holdfast.http.principals import UNKNOWN
-from holdfast.http.routes import Noun, Route
-from holdfast.verbs.openapi import operation
+from holdfast.http.routes import Noun, route
 
 
 class _Scrape:
@@ -43,19 +42,16 @@ NOUN = Noun(
     "metrics",
     "Metrics for Prometheus.",
     [
-        Route(
-            "GET",
-            "/metrics",
+        route(
+            "GET /metrics",
             show,
             "runs:read",
-            operation(
-                "getMetrics",
-                "Read the metrics",
-                "Counters of runs are exact and cover the whole system; `holdfast_http_*`, `process_*` and similar "
-                "metrics cover only this process. If Postgres does not respond, `holdfast_metrics_db_up` is 0, and "
-                "only the metrics of this process are returned.",
-                answers={200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": TEXT}}}},
-            ),
+            "getMetrics",
+            "Read the metrics",
+            "Counters of runs are exact and cover the whole system; `holdfast_http_*`, `process_*` and similar "
+            "metrics cover only this process. If Postgres does not respond, `holdfast_metrics_db_up` is 0, and "
+            "only the metrics of this process are returned.",
+            answers={200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": TEXT}}}},
             always=True,
         ),
     ],

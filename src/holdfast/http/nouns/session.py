@@ -7,8 +7,8 @@ from holdfast.http import reading, session
 from holdfast.http.answers import Answer, answer, nothing
 from holdfast.http.call import Call
 from holdfast.http.principals import bearer_token
-from holdfast.http.routes import ANY_SCOPE, Noun, Route
-from holdfast.verbs.openapi import header, operation, says
+from holdfast.http.routes import ANY_SCOPE, Noun, route
+from holdfast.verbs.openapi import header, says
 
 COOKIE = {"Set-Cookie": header("The session cookie: HttpOnly, SameSite=Lax, and Secure over HTTPS.")}
 
@@ -35,36 +35,31 @@ NOUN = Noun(
     "session",
     "Browser sessions: a cookie that represents a token.",
     [
-        Route(
-            "POST",
-            "/session",
+        route(
+            "POST /session",
             open_session,
             ANY_SCOPE,
-            operation(
-                "openSession",
-                "Begin a session",
-                "Send the token in the Authorization header. The response sets a cookie that has the token's scopes. "
-                "With the cookie, requests that change something need an `Origin` header, which browsers send.",
-                answers={204: says("The cookie is set.", headers=COOKIE)},
-            ),
+            "openSession",
+            "Begin a session",
+            "Send the token in the Authorization header. The response sets a cookie that has the token's scopes. "
+            "With the cookie, requests that change something need an `Origin` header, which browsers send.",
+            answers={204: says("The cookie is set.", headers=COOKIE)},
         ),
-        Route(
-            "GET",
-            "/session",
+        route(
+            "GET /session",
             show,
             ANY_SCOPE,
-            operation(
-                "getSession",
-                "Show who is making this request",
-                answers={200: says("The name and the scopes of the token.", PRINCIPAL)},
-            ),
+            "getSession",
+            "Show who is making this request",
+            answers={200: says("The name and the scopes of the token.", PRINCIPAL)},
         ),
-        Route(
-            "DELETE",
-            "/session",
+        route(
+            "DELETE /session",
             close_session,
             None,
-            operation("closeSession", "End the session", answers={204: says("The cookie is removed.", headers=COOKIE)}),
+            "closeSession",
+            "End the session",
+            answers={204: says("The cookie is removed.", headers=COOKIE)},
         ),
     ],
 )

@@ -8,8 +8,8 @@ from holdfast.domain.tasks import registry
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
 from holdfast.http.call import Call
-from holdfast.http.routes import Noun, Route
-from holdfast.verbs.openapi import in_path, listed, operation, problem, ref, says
+from holdfast.http.routes import Noun, route
+from holdfast.verbs.openapi import in_path, listed, problem, ref, says
 
 
 def index(call: Call) -> Answer:
@@ -29,25 +29,23 @@ NOUN = Noun(
     "tasks",
     "Tasks: registered callables with their policies.",
     [
-        Route(
-            "GET",
-            "/tasks",
+        route(
+            "GET /tasks",
             index,
             "runs:read",
-            operation("listTasks", "List tasks", answers={200: says("By name.", listed(ref("Task")))}),
+            "listTasks",
+            "List tasks",
+            answers={200: says("By name.", listed(ref("Task")))},
         ),
-        Route(
-            "GET",
-            "/tasks/{name}",
+        route(
+            "GET /tasks/{name}",
             show,
             "runs:read",
-            operation(
-                "getTask",
-                "Read a task",
-                "`parameters` is a JSON Schema.",
-                parameters=[in_path("name", "The name of a task.")],
-                answers={200: says("The task.", ref("Task")), 404: problem("not-found")},
-            ),
+            "getTask",
+            "Read a task",
+            "`parameters` is a JSON Schema.",
+            parameters=[in_path("name", "The name of a task.")],
+            answers={200: says("The task.", ref("Task")), 404: problem("not-found")},
         ),
     ],
 )
