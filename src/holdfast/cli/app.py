@@ -4,40 +4,35 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from typing import NamedTuple
 
 import click
 
 from holdfast.cli import exits
 from holdfast.cli.session import url_option
 
-
-class Entry(NamedTuple):
-    """The module of a command, and its line in `--help`."""
-
-    where: str
-    help: str
-
-
 COMMANDS = {
-    "up": Entry("holdfast.cli.up:up", "Start the API and workers."),
-    "api": Entry("holdfast.cli.api:api", "Serve the API over HTTP."),
-    "worker": Entry("holdfast.cli.worker:worker", "Claim runs from queues and execute them."),
-    "sweep": Entry("holdfast.cli.worker:sweep", "Do the workers' upkeep without executing runs."),
-    "demo": Entry("holdfast.cli.demo:demo", "Demonstrate the main features on a temporary Postgres."),
-    "doctor": Entry("holdfast.cli.doctor:doctor", "Check the installation, and report how to fix problems."),
-    "submit": Entry("holdfast.cli.submit:submit", "Submit a run of a task."),
-    "runs": Entry("holdfast.cli.runs:runs", "List, follow, cancel and retry runs."),
-    "jobs": Entry("holdfast.cli.jobs:jobs", "List, show, cancel and retry jobs."),
-    "queues": Entry("holdfast.cli.queues:queues", "List, pause and resume queues."),
-    "workers": Entry("holdfast.cli.workers:workers", "List and drain workers."),
-    "subscriptions": Entry("holdfast.cli.subscriptions:subscriptions", "Send events to webhooks and Redis streams."),
-    "tasks": Entry("holdfast.cli.tasks:tasks", "List the registered tasks and their parameters."),
-    "tokens": Entry("holdfast.cli.tokens:tokens", "Create and revoke tokens for the API."),
-    "openapi": Entry("holdfast.cli.api:openapi", "Print the OpenAPI document of the API."),
-    "db": Entry("holdfast.cli.db:db", "Upgrade and check the database, and print its URL."),
-    "config": Entry("holdfast.cli.config:config", "Show every setting and where it came from."),
+    "up": "Start the API and workers.",
+    "api": "Serve the API over HTTP.",
+    "worker": "Claim runs from queues and execute them.",
+    "sweep": "Do the workers' upkeep without executing runs.",
+    "demo": "Demonstrate the main features on a temporary Postgres.",
+    "doctor": "Check the installation, and report how to fix problems.",
+    "submit": "Submit a run of a task.",
+    "runs": "List, follow, cancel and retry runs.",
+    "jobs": "List, show, cancel and retry jobs.",
+    "queues": "List, pause and resume queues.",
+    "workers": "List and drain workers.",
+    "subscriptions": "Send events to webhooks and Redis streams.",
+    "tasks": "List the registered tasks and their parameters.",
+    "tokens": "Create and revoke tokens for the API.",
+    "openapi": "Print the OpenAPI document of the API.",
+    "db": "Upgrade and check the database, and print its URL.",
+    "config": "Show every setting and where it came from.",
 }
+
+
+# The modules of commands that do not have a module of their own.
+MODULES = {"sweep": "worker", "openapi": "api"}
 
 
 class LazyGroup(click.Group):
@@ -47,16 +42,15 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
+        if cmd_name not in COMMANDS:
             return None
-        module, _, name = entry.where.partition(":")
-        found: click.Command = getattr(importlib.import_module(module), name)
+        module = importlib.import_module(f"holdfast.cli.{MODULES.get(cmd_name, cmd_name)}")
+        found: click.Command = getattr(module, cmd_name)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

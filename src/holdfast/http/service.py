@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.values import StoredResult
 from holdfast.http.cluster import Cluster
 from holdfast.http.database import Database
 from holdfast.http.hosts import is_loopback
@@ -67,10 +65,6 @@ class Service:
             self._hub = Hub(self._database, listen=self.settings.doorbell != "poll")
             self._cluster = Cluster(self._database)
             self._pid = os.getpid()
-
-    def open_result(self, stored: StoredResult) -> Iterator[bytes]:
-        """The bytes of a stored result, in chunks."""
-        return self.database.runtime.store.chunks(stored)
 
     def stop_streams(self) -> None:
         """End streams and waits, so that the process can exit soon."""

@@ -52,20 +52,10 @@ def _cookies(header: str) -> dict[str, str]:
     return {name.strip(" \t"): value.strip(" \t") for name, _, value in pairs}
 
 
-def opening_cookie(environ: Mapping[str, Any], token: str) -> str:
-    """The Set-Cookie header that begins a session, until the browser is closed."""
-    return _cookie(environ, token)
-
-
-def closing_cookie(environ: Mapping[str, Any]) -> str:
-    """The Set-Cookie header that ends a session."""
-    return _cookie(environ, "") + "; Max-Age=0"
-
-
-def _cookie(environ: Mapping[str, Any], value: str) -> str:
-    secure = _is_https(environ)
-    name, suffix = (SECURE_NAME, "; Secure") if secure else (NAME, "")
-    return f"{name}={value}; Path=/; HttpOnly; SameSite=Lax{suffix}"
+def cookie(environ: Mapping[str, Any], token: str | None) -> str:
+    """The Set-Cookie header that begins a session, until the browser is closed; without a token, one that ends it."""
+    name, suffix = (SECURE_NAME, "; Secure") if _is_https(environ) else (NAME, "")
+    return f"{name}={token or ''}; Path=/; HttpOnly; SameSite=Lax{suffix}" + ("" if token else "; Max-Age=0")
 
 
 def _is_https(environ: Mapping[str, Any]) -> bool:

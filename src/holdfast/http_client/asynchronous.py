@@ -144,8 +144,8 @@ class AsyncHttpClient(AsyncCalls):
                     else:
                         retries = Retries(self._retry_seconds)
                         async for line in answer.aiter_lines():
-                            for message in reader.feed(line):
-                                yield read(message.data)
+                            for document in reader.feed(line):
+                                yield read(document)
                                 require_process(pid, "this stream", "follow the run again after the fork")
                         pause = retries.pause()
             except BROKEN as error:

@@ -139,8 +139,8 @@ class HttpClient(Calls):
                     else:
                         retries = Retries(self._retry_seconds)
                         for line in answer.iter_lines():
-                            for message in reader.feed(line):
-                                yield read(message.data)
+                            for document in reader.feed(line):
+                                yield read(document)
                                 require_process(pid, "this stream", "follow the run again after the fork")
                         pause = retries.pause()
             except BROKEN as error:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from random import uniform
 from time import monotonic
+
+from holdfast.outbox.responses import retry_after_of
 
 PASSING = frozenset({429, 502, 503, 504})
 FIRST = 0.1
@@ -37,13 +38,4 @@ def pause_before_next_wait(asked: float | None, until: float) -> float:
 
 def retry_after(headers: Mapping[str, str] | None) -> float | None:
     """The seconds until the time in Retry-After, which is a number of seconds or a date."""
-    header = headers.get("retry-after") if headers else None
-    if not header:
-        return None
-    if header.isascii() and header.isdigit():
-        return float(header[:9])
-    try:
-        at = parsedate_to_datetime(header)
-    except ValueError:
-        return None
-    return max(0.0, (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    return retry_after_of(headers.get("retry-after") if headers else None, datetime.now(UTC))

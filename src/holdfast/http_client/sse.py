@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 
-class Message(NamedTuple):
-    """One event of a stream."""
-
-    id: int
-    event: str
-    data: Any
-
-
 class Reader:
-    """Parses lines into messages; `last` is where to resume if the stream breaks."""
+    """Parses lines into the data of messages; `last` is where to resume if the stream breaks."""
 
     def __init__(self, last: int) -> None:
         self.last = last
@@ -30,7 +22,7 @@ class Reader:
         self._data: list[str] = []
         self._id = self.last
 
-    def feed(self, line: str) -> Iterator[Message]:
+    def feed(self, line: str) -> Iterator[Any]:
         """Parse a line without its line break; an empty one completes a message."""
         if not line:
             yield from self._complete()
@@ -44,7 +36,7 @@ class Reader:
         elif name == "id" and value.isdigit():
             self._id = int(value)
 
-    def _complete(self) -> Iterator[Message]:
+    def _complete(self) -> Iterator[Any]:
         data, event = self._data, self._event
         self._data, self._event = [], "message"
         if not data:
@@ -53,4 +45,4 @@ class Reader:
         if event == "end":
             self.ended = True
         else:
-            yield Message(self._id, event, orjson.loads("\n".join(data)))
+            yield orjson.loads("\n".join(data))

@@ -58,12 +58,6 @@ def migrations() -> list[Migration]:
     return sorted(parse(file) for file in _folder().iterdir() if file.name.endswith(".sql"))
 
 
-def frozen() -> dict[str, str]:
-    """Return the hashes of the released migrations, by file."""
-    lines = (_folder() / "frozen.sha256").read_text("utf-8").splitlines()
-    return {file: sha256 for sha256, file in (line.split("  ") for line in lines)}
-
-
 def latest() -> str:
     return migrations()[-1].number
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
@@ -140,31 +141,25 @@ def _payload(task: Task, parameters: Any, id_: str) -> Payload:
     try:
         text, payload_hash = canonicalize(parameters, task.ignore_in_hash)
     except NotCanonical:
-        parameters = _encoded(task, parameters)
+        with _in_request():
+            parameters = task.encode(parameters)
         text, payload_hash = canonicalize(parameters, task.ignore_in_hash)
     try:
         task.parameters.fit(text)
     except ValueError:
-        _check_parameters(task, parameters, text)
+        with _in_request():
+            task.check(parameters, text)
     return Payload(id_, text, payload_hash)
 
 
-def _encoded(task: Task, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+@contextmanager
+def _in_request() -> Iterator[None]:
+    """Let the pointers of BadParameters begin at the request, not at its parameters."""
     try:
-        return task.encode(parameters)
+        yield
     except BadParameters as error:
-        raise _of_the_request(error) from None
-
-
-def _check_parameters(task: Task, parameters: Mapping[str, Any], text: str) -> None:
-    try:
-        task.check(parameters, text)
-    except BadParameters as error:
-        raise _of_the_request(error) from None
-
-
-def _of_the_request(error: BadParameters) -> BadParameters:
-    return BadParameters(str(error), [Problem("/parameters" + p.pointer, p.detail) for p in error.problems])
+        problems = [Problem("/parameters" + p.pointer, p.detail) for p in error.problems]
+        raise BadParameters(str(error), problems) from None
 
 
 @dataclass(slots=True)

@@ -48,7 +48,9 @@ def _sent_in_pieces(service: Service, stored: StoredResult, headers: dict[str, s
     """Send a result from the result store in chunks. It occupies a thread until the client has received it."""
     service.results_sent.require("large results are being sent, which is the limit. Try again later.")
     try:
-        answer = Answer(service.open_result(stored), 200, headers | {"Content-Length": str(stored.size)})
+        answer = Answer(
+            service.database.runtime.store.chunks(stored), 200, headers | {"Content-Length": str(stored.size)}
+        )
     except BaseException:
         service.results_sent.leave()
         raise

@@ -16,7 +16,7 @@ COOKIE = {"Set-Cookie": header("The session cookie: HttpOnly, SameSite=Lax, and 
 def open_session(call: Call) -> Answer:
     reading.query(call)
     token = bearer_token(call.header("HTTP_AUTHORIZATION"))
-    return nothing(204, {"Set-Cookie": session.opening_cookie(call.environ, token)})
+    return nothing(204, {"Set-Cookie": session.cookie(call.environ, token)})
 
 
 def show(call: Call) -> Answer:
@@ -26,7 +26,7 @@ def show(call: Call) -> Answer:
 
 def close_session(call: Call) -> Answer:
     reading.query(call)
-    return nothing(204, {"Set-Cookie": session.closing_cookie(call.environ)})
+    return nothing(204, {"Set-Cookie": session.cookie(call.environ, None)})
 
 
 PRINCIPAL = record("Who is making the request.", {"name": TEXT, "scopes": {"type": "array", "items": TEXT}})
