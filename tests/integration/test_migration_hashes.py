@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import resources
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 

@@ -194,7 +194,6 @@ def list_jobs(
         answers={
             200: says("The job.", JOB, headers={**ETAG, **RETRY_AFTER}),
             304: says("The document has not changed.", headers=ETAG),
-            404: problem("job-not-found"),
             422: problem("bad-input"),
         },
         form=forms.JOB,
@@ -215,7 +214,6 @@ def get_job(caller: Caller, /, job: object) -> MakeOp[JobRecord]:
         parameters=[CURSOR, LIMIT],
         answers={
             200: says("A page.", listed(ref("Run"), next_cursor=nullable(ID)), headers=PAGE),
-            404: problem("job-not-found"),
             422: problem("bad-input"),
         },
         form=forms.RUNS,
@@ -249,7 +247,6 @@ def job_tasks(
                 headers={"Location": header("The path of the run.")},
             ),
             400: UNREADABLE,
-            404: problem("job-not-found"),
             409: problem("job-ended", "task-differs"),
             413: problem("body-too-large"),
             415: problem("unsupported-media-type"),
@@ -283,7 +280,6 @@ def add_task_to_job(
         answers={
             200: says("The job is cancelled.", JOB, links=JOB_LINKS),
             202: says("Some of its tasks have not stopped yet.", JOB, links=JOB_LINKS),
-            404: problem("job-not-found"),
             409: problem("job-ended"),
             422: problem("bad-input"),
         },
@@ -321,7 +317,6 @@ def cancel_job(caller: Caller, /, job: object, *, reason: str | None = None) -> 
             200: says(
                 "`reopened` is the number of reopened tasks.", {"allOf": [JOB], "properties": {"reopened": WHOLE}}
             ),
-            404: problem("job-not-found"),
             409: problem("job-ended"),
             422: problem("bad-input"),
         },

@@ -38,7 +38,6 @@ def _or_stream(answer: Part) -> Part:
         answers={
             200: _or_stream(says("The events, in order.", listed(ref("Event")))),
             204: ENDED,
-            404: problem("run-not-found"),
             422: problem("bad-input"),
             503: problem("too-many-streams", "database-unreachable"),
         },
@@ -56,10 +55,7 @@ def events(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[EventR
         "runs:read",
         "getAttempts",
         "Read the attempts of a run",
-        answers={
-            200: says("The attempts, in order; a running one comes last.", listed(ref("Attempt"))),
-            404: problem("run-not-found"),
-        },
+        answers={200: says("The attempts, in order; a running one comes last.", listed(ref("Attempt")))},
         form=forms.items(attempt_document, attempt_document.read),
     ),
 )
@@ -83,7 +79,6 @@ def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
         answers={
             200: _or_stream(says("The lines, in order.", listed(ref("LogLine"), next_after=nullable(WHOLE)))),
             204: ENDED,
-            404: problem("run-not-found"),
             422: problem("bad-input"),
             503: problem("too-many-streams", "database-unreachable"),
         },
@@ -107,7 +102,7 @@ def _logs(run_id: str, after: int) -> Op[list[LogRecord]]:
         "explainRun",
         "Explain the state of a run",
         "The decisive reason comes first.",
-        answers={200: says("Reasons.", listed(ref("Reason"))), 404: problem("run-not-found")},
+        answers={200: says("Reasons.", listed(ref("Reason")))},
         form=forms.items(reason_document, read_reason),
     ),
 )
@@ -123,7 +118,7 @@ def why(caller: Caller, /, run: object) -> MakeOp[list[Reason]]:
         "getProvenance",
         "Read the provenance of a result",
         "What was requested, which worker executed it, when and with which versions, and the digest of the result.",
-        answers={200: says("The provenance.", ref("Provenance")), 404: problem("run-not-found")},
+        answers={200: says("The provenance.", ref("Provenance"))},
         form=forms.document(provenance_document, dict),
     ),
 )

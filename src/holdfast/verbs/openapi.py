@@ -93,13 +93,14 @@ REASON: Part = {
     "additionalProperties": False,
 }
 NO_FIELDS: Part = {"type": "object", "properties": {}, "additionalProperties": False}
-# What a path names, by the name of the parameter.
+# What a path names, by the name of the parameter, and the problem if that does not exist.
 PATH_PARAMETERS = {
     "run_id": in_path("run_id", "The id of a run.", ID),
     "job_id": in_path("job_id", "The id of a job.", ID),
     "worker_id": in_path("worker_id", "The id of a worker.", ID),
     "name": in_path("name", "The name of a queue.", {"type": "string", "minLength": 1, "maxLength": 255}),
 }
+MISSING = {"run_id": "run-not-found", "job_id": "job-not-found", "worker_id": "not-found"}
 RETRY_AFTER = {"Retry-After": header("Seconds after which to retry.", WHOLE)}
 STREAM: Part = {"schema": {"type": "string", "description": "Server-sent events; `id` is `seq`."}}
 RUN = ref("Run")

@@ -70,7 +70,6 @@ def _read_result(reply: Reply) -> ResultRecord:
                 headers={**ETAG, "Repr-Digest": header("The SHA-256 of the response body (RFC 9530).")},
             ),
             304: says("The document has not changed.", headers=ETAG),
-            404: problem("run-not-found"),
             409: problem("run-not-finished", "run-failed", "run-cancelled", headers=RETRY_AFTER),
             410: problem("result-pruned"),
             503: problem("too-many-streams", "database-unreachable", headers=RETRY_AFTER),
@@ -95,7 +94,6 @@ def result_record(caller: Caller, /, run: object) -> MakeOp[ResultRecord]:
         answers={
             200: says("The run is cancelled.", RUN, links=RUN_LINKS),
             202: says("The run was asked to stop.", RUN, links=RUN_LINKS),
-            404: problem("run-not-found"),
             409: problem("run-ended"),
             422: problem("bad-input"),
         },
@@ -125,7 +123,6 @@ def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[
         requestBody=json_request(record("The earliest start.", {"until": START_TIME})),
         answers={
             200: says("The run is postponed.", RUN, links=RUN_LINKS),
-            404: problem("run-not-found"),
             409: problem("run-ended"),
             422: problem("bad-input"),
         },
@@ -156,11 +153,7 @@ def postpone(
         "retryRun",
         "Retry a run",
         "Reopens a FAILED or CANCELLED run: it is PENDING again, with its full number of attempts.",
-        answers={
-            200: says("The run is pending again.", RUN, links=RUN_LINKS),
-            404: problem("run-not-found"),
-            409: problem("run-ended", "job-ended"),
-        },
+        answers={200: says("The run is pending again.", RUN, links=RUN_LINKS), 409: problem("run-ended", "job-ended")},
         form=forms.RUN,
         event=lambda run: run_event("run.reopened", run),
     ),

@@ -128,7 +128,6 @@ def _next_page(filters: Mapping[str, Any], before: str) -> Op[Page[RunRecord]]:
         answers={
             200: says("The run.", RUN, headers={**ETAG, **RETRY_AFTER}),
             304: says("The document has not changed.", headers=ETAG),
-            404: problem("run-not-found"),
             422: problem("bad-input"),
         },
         form=forms.RUN,

@@ -14,7 +14,7 @@ from holdfast.domain.values import RunRecord
 from holdfast.sql.statement import Op
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import NO_ANSWER, Form
-from holdfast.verbs.openapi import NO_BODY, PATH_PARAMETERS, operation
+from holdfast.verbs.openapi import MISSING, NO_BODY, PATH_PARAMETERS, operation, problem
 from holdfast.verbs.procedures import Procedure
 
 P = ParamSpec("P")
@@ -73,6 +73,8 @@ class Http:
         self.subject = rest.partition("}")[0] if brace else None
         if self.subject is not None:
             parts = {"parameters": [PATH_PARAMETERS[self.subject], *parts.pop("parameters", ())], **parts}
+            if self.subject in MISSING:
+                parts["answers"] = dict(sorted({404: problem(MISSING[self.subject]), **parts["answers"]}.items()))
         if self.method != "GET":
             parts.setdefault("requestBody", NO_BODY)
         self.operation = operation(name, summary, about, **parts)

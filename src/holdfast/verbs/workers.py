@@ -53,8 +53,7 @@ def workers(caller: Caller, /) -> MakeOp[list[WorkerRecord]]:
             202: says(
                 "The worker was asked to drain.",
                 record("A worker.", {"id": ID, "status": {"type": "string", "enum": ["draining"]}}),
-            ),
-            404: problem("not-found"),
+            )
         },
         form=Form(lambda found: found, lambda reply: True),
     ),
