@@ -12,12 +12,12 @@ from typing import Any
 
 from holdfast.domain.errors import BadInput, JobNotFound, Problem, RunNotFound
 from holdfast.domain.ids import parse_id
-from holdfast.domain.states import Status
 from holdfast.domain.strict_json import parse
 from holdfast.domain.times import is_start
 from holdfast.http.call import Call
 from holdfast.http.problems import Refusal
 from holdfast.verbs.openapi import START_TIME
+from holdfast.verbs.runs import filter_problems
 
 MAX_WAIT = 60.0
 
@@ -166,14 +166,7 @@ def page_query(call: Call, *names: str) -> tuple[Mapping[str, str], int]:
     """The filters of a list and its cursor, checked, and the number of items on a page."""
     given = query(call, *names, "cursor", "limit")
     limit = whole(given, "limit", call.settings.page, 1, call.settings.max_page)
-    status, job, cursor = given.get("status"), given.get("job_id"), given.get("cursor")
-    problems = []
-    if status is not None and status not in tuple(Status):
-        problems.append(Problem("/status", f"must be one of {', '.join(Status)}"))
-    if job is not None and parse_id(job) is None:
-        problems.append(Problem("/job_id", "is not the id of a job"))
-    if cursor is not None and parse_id(cursor) is None:
-        problems.append(Problem("/cursor", "is not a cursor that this server returned"))
+    problems = filter_problems(given.get("status"), given.get("job_id"), given.get("cursor"))
     if problems:
         raise refused(problems)
     return given, limit

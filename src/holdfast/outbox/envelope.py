@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from holdfast.domain.times import written
 from holdfast.sql.deliveries import Delivery
 
@@ -32,7 +30,3 @@ def cloud_event(delivery: Delivery, source: str) -> dict[str, Any]:
     if traceparent:
         event["traceparent"] = traceparent
     return event
-
-
-def encoded(delivery: Delivery, source: str) -> bytes:
-    return orjson.dumps(cloud_event(delivery, source))

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 
+import orjson
+
 from holdfast.domain.errors import BadInput
 from holdfast.outbox import signing
 from holdfast.outbox.addresses import AddressRefused, Endpoint, endpoint_of, resolve
-from holdfast.outbox.envelope import CONTENT_TYPE, encoded
+from holdfast.outbox.envelope import CONTENT_TYPE, cloud_event
 from holdfast.outbox.responses import Answer, delay_of, retry_after_of
 from holdfast.runtime.settings import Settings
 from holdfast.sql.deliveries import Delivery, Held
@@ -38,7 +40,7 @@ class WebhookSink:
         try:
             endpoint = endpoint_of(held.target, allow_private=self._allow_private)
             addresses = resolve(endpoint, allow_private=self._allow_private)
-            body = encoded(delivery, self._source)
+            body = orjson.dumps(cloud_event(delivery, self._source))
             return self._post(endpoint, addresses, body, self._headers(held, delivery, body))
         except (AddressRefused, BadInput) as error:
             return Answer(False, error=f"refused: {error}")

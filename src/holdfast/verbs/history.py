@@ -19,7 +19,11 @@ from holdfast.verbs.verb import Http, MakeOp, verb
 
 AFTER = in_query("after", "Only events with a greater `seq`.", {"type": "integer", "minimum": 0})
 RESUME = in_header("Last-Event-ID", "The last event that the client received.")
-ENDED = says("The stream was resumed after its end.")
+STREAMED = {
+    204: says("The stream was resumed after its end."),
+    422: problem("bad-input"),
+    503: problem("too-many-streams", "database-unreachable"),
+}
 
 
 def _or_stream(answer: Part) -> Part:
@@ -37,9 +41,7 @@ def _or_stream(answer: Part) -> Part:
         parameters=[AFTER, RESUME],
         answers={
             200: _or_stream(says("The events, in order.", listed(ref("Event")))),
-            204: ENDED,
-            422: problem("bad-input"),
-            503: problem("too-many-streams", "database-unreachable"),
+            **STREAMED,
         },
         form=forms.items(event_document, event_document.read),
     ),
@@ -78,9 +80,7 @@ def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
         ],
         answers={
             200: _or_stream(says("The lines, in order.", listed(ref("LogLine"), next_after=nullable(WHOLE)))),
-            204: ENDED,
-            422: problem("bad-input"),
-            503: problem("too-many-streams", "database-unreachable"),
+            **STREAMED,
         },
         form=forms.items(log_document, log_document.read),
     ),

@@ -87,21 +87,25 @@ def list_runs(
     """
     settings = caller.settings
     limit = settings.page if limit is None else limit
+    problems = filter_problems(status, job_id, cursor)
+    if not 1 <= limit <= settings.max_page:
+        problems.append(Problem("/limit", f"must be from 1 to {settings.max_page}"))
+    if problems:
+        raise BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
+    filters = {"status": status, "task": model, "queue": queue, "tag": tag, "job_id": parse_id(job_id), "limit": limit}
+    return partial(_next_page, filters, parse_id(cursor) or EVERYTHING)
+
+
+def filter_problems(status: str | None, job_id: str | None, cursor: str | None) -> list[Problem]:
+    """What is wrong with the filters of a list of runs or jobs."""
     problems = []
     if status is not None and status not in tuple(Status):
         problems.append(Problem("/status", f"must be one of {', '.join(Status)}"))
-    if not 1 <= limit <= settings.max_page:
-        problems.append(Problem("/limit", f"must be from 1 to {settings.max_page}"))
-    before = EVERYTHING if cursor is None else parse_id(cursor)
-    if before is None:
-        problems.append(Problem("/cursor", "is not a cursor that this server returned"))
-    job = parse_id(job_id) if job_id is not None else None
-    if job_id is not None and job is None:
+    if job_id is not None and parse_id(job_id) is None:
         problems.append(Problem("/job_id", "is not the id of a job"))
-    if problems or before is None:
-        raise BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
-    filters = {"status": status, "task": model, "queue": queue, "tag": tag, "job_id": job, "limit": limit}
-    return partial(_next_page, filters, before)
+    if cursor is not None and parse_id(cursor) is None:
+        problems.append(Problem("/cursor", "is not a cursor that this server returned"))
+    return problems
 
 
 def _next_page(filters: Mapping[str, Any], before: str) -> Op[Page[RunRecord]]:

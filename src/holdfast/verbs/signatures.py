@@ -17,13 +17,11 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
 
-NO_HANDLES: Mapping[str, str] = {}
-
 
 def signed(
     method: M,
     verb: Verb[..., Any],
-    handles: Mapping[str, str] = NO_HANDLES,
+    handles: Mapping[str, str] = {},
     *,
     hides: int = 0,
 ) -> M:
