@@ -9,7 +9,7 @@ from flask import Flask
 from flask.globals import request_ctx
 
 from holdfast.domain.tasks import load_modules
-from holdfast.http.audit import log_failure
+from holdfast.http.call import log_failure
 from holdfast.http.guard import Guard
 from holdfast.http.nouns import NOUNS
 from holdfast.http.openapi import build

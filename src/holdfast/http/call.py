@@ -1,8 +1,10 @@
-"""A call of the API: one request with everything that its view may need, passed to it as an argument."""
+"""A call of the API: one request with everything that its view may need, and the log of who did what with it."""
 
 from __future__ import annotations
 
+import logging
 import re
+import traceback
 from collections.abc import Callable, Mapping
 from random import getrandbits
 from time import perf_counter
@@ -13,9 +15,12 @@ from holdfast.domain.tokens import allows
 from holdfast.http.bridge import ON_LEAVE
 from holdfast.http.principals import ANYONE, Principal
 from holdfast.http.service import Service
+from holdfast.observe import emit, is_subscribed
 from holdfast.runtime.settings import Settings
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.options import Submitter
+
+log = logging.getLogger("holdfast.http")
 
 MOST_PARAMETERS = 50
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -94,3 +99,21 @@ def _traceparent(given: str | None) -> str:
 def _is_valid(found: re.Match[str]) -> bool:
     version, trace, parent, rest = found[1], found[2], found[3], found[5]
     return version != "ff" and (version != "00" or rest is None) and trace.strip("0") != "" and parent.strip("0") != ""
+
+
+def log_event(call: Call, event: str, fields: Mapping[str, Any]) -> None:
+    """Log what was done, who did it, and in which request."""
+    if is_subscribed(event):
+        emit(event, **fields, by=call.principal.name, request_id=call.request_id)
+
+
+def log_failure(error: Exception, request_id: str, *, ours: bool) -> None:
+    """Log that a request could not be answered; with the traceback if the server is at fault."""
+    event = "request.failed" if ours else "request.refused"
+    if is_subscribed(event):
+        trace = {"traceback": "".join(traceback.format_exception(error))} if ours else {}
+        emit(event, request_id=request_id, error=f"{type(error).__name__}: {error}", **trace)
+    elif ours:
+        log.error("request %s failed", request_id, exc_info=error)
+    else:
+        log.warning("request %s was refused: %s", request_id, error)

@@ -16,8 +16,7 @@ from flask import Blueprint
 
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer
-from holdfast.http.audit import log_event
-from holdfast.http.call import Call
+from holdfast.http.call import Call, log_event
 from holdfast.verbs.openapi import operation
 from holdfast.verbs.verb import Http, Verb, declared
 

@@ -17,8 +17,7 @@ from holdfast.domain.jobs import JobRecord
 from holdfast.domain.records import Page
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, page
-from holdfast.http.audit import log_event
-from holdfast.http.call import Call
+from holdfast.http.call import Call, log_event
 from holdfast.http.routes import Noun, routes
 from holdfast.http.versions import versioned
 from holdfast.jobs import specs, verbs

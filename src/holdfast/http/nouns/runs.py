@@ -15,8 +15,7 @@ from holdfast.domain.tasks import registry
 from holdfast.domain.values import NewRun, RunRecord, Submitted
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, etag_of, page
-from holdfast.http.audit import log_event
-from holdfast.http.call import Call
+from holdfast.http.call import Call, log_event
 from holdfast.http.routes import Noun, routes
 from holdfast.http.versions import versioned
 from holdfast.sql.runs import EVERYTHING

@@ -7,8 +7,7 @@ from holdfast.domain.errors import NotFound, Problem
 from holdfast.domain.ids import parse_id
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
-from holdfast.http.audit import log_event
-from holdfast.http.call import Call
+from holdfast.http.call import Call, log_event
 from holdfast.http.routes import Noun, routes
 from holdfast.verbs import workers as verbs
 

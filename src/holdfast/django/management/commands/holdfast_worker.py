@@ -22,8 +22,7 @@ from holdfast.django import announcing, databases
 from holdfast.django.backend import HoldfastBackend
 from holdfast.django.management.choosing import add_backend, chosen_backend, in_django
 from holdfast.django.performing import BACKEND_VARIABLE, DATABASES_VARIABLE, django_task
-from holdfast.django.reloading import stop_on_change, supervise_reloads
-from holdfast.django.stopping import stop_after
+from holdfast.django.stopping import stop_after, stop_on_change, supervise_reloads
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.tasks import ExecutorName, registry
 
