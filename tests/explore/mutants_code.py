@@ -73,7 +73,7 @@ OPERATIONS = [
     mutant(
         "renew-refused",
         "a worker that lost its lease receives an error",
-        "ops.renew",
+        "ops.workers",
         "    if renewal is None:",
         "    if False:",
         by_test("test_renew::test_expired_lease_is_not_renewed"),

@@ -66,8 +66,8 @@ KEYED = [
         "keyed-job-together",
         "key and job are written together: no request finds the key without the job",
         KEYS,
-        "        count,\n        together=True,\n    )\n\n\ndef release(",
-        "        count,\n    )\n\n\ndef release(",
+        "        len,\n        together=True,\n    )\n\n\ndef release(",
+        "        len,\n    )\n\n\ndef release(",
         "key_job+key_job@keyless",
     ),
     (
@@ -85,7 +85,7 @@ KEYED = [
         "keyed-job-waits",
         "a request that finds the key being taken waits for it, and is not refused",
         SQL,
-        "on conflict (scope, key) do nothing\n            returning key",
+        "on conflict (scope, key) do nothing\n        returning key",
         "returning key",
         "key_job+key_job@keyless",
     ),
@@ -117,7 +117,7 @@ KEYED = [
         "keyed-job-there",
         "a key past its time is not given up while its job is there",
         SQL,
-        "              and not exists (select from holdfast.jobs where jobs.id = idempotency_keys.run_id)\n",
+        "          and not exists (select from holdfast.jobs where jobs.id = idempotency_keys.run_id)\n",
         "",
         "key_job+key_run@keyed_late",
     ),
@@ -136,11 +136,8 @@ NAMES = [
         "name-taken-once",
         "a name stands for one run",
         SQL,
-        "on conflict (run_id, name) do nothing returning run_id\n        )\n        select count(*) from taken",
-        (
-            "on conflict (run_id, name) do update set result = excluded.result returning run_id\n        )\n"
-            "        select count(*) from taken"
-        ),
+        "on conflict (run_id, name) do nothing returning run_id",
+        "on conflict (run_id, name) do update set result = excluded.result returning run_id",
         "name+name@pending",
     ),
     (

@@ -144,7 +144,7 @@ COUNTING = [
         SQL,
         (
             "finished_at = null, outcome = null, cancel_requested_at = null,\n"
-            "                cancel_reason = null, stop_outcome = null,"
+            "            cancel_reason = null, stop_outcome = null,"
         ),
         "finished_at = null, outcome = null,",
         "retry+claim@stopped",
@@ -194,7 +194,7 @@ MAPS = [
         "maps-once",
         "a map that is requested twice is created once",
         SQL,
-        "%(dataset)s::json)\n            on conflict (id) do nothing returning id",
+        "%(dataset)s::json)\n        on conflict (id) do nothing returning id",
         "%(dataset)s::json) returning id",
         "map+map@pending",
     ),

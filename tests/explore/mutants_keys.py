@@ -23,7 +23,7 @@ KEYS = [
     mutant(
         "key-of-a-job",
         "a key that made a job is not given up while the job is there",
-        "              and not exists (select from holdfast.jobs where jobs.id = idempotency_keys.run_id)\n",
+        "          and not exists (select from holdfast.jobs where jobs.id = idempotency_keys.run_id)\n",
         "",
         by_test("test_keys::test_expired_key_of_a_job_creates_no_run"),
     ),

@@ -82,11 +82,11 @@ FENCE = [
     mutant(
         "orphans-expiry",
         "only leases of dead workers are found by a claim of one run",
-        "and not exists (select from holdfast.workers\n"
+        "where not exists (select from holdfast.workers\n"
         "                          where workers.id = leases.worker_id and workers.expires_at > holdfast.now())",
-        "",
+        "where true",
         by_test("test_claim_by_id::test_leased_run_is_not_an_orphan"),
-        within="where leases.run_id = %(run_id)s::uuid",
+        within="and leases.run_id = %(run_id)s::uuid",
     ),
     mutant(
         "progress-fence",

@@ -72,7 +72,7 @@ MOVES: list[Mutant] = [
         HELD,
         "",
         by_test("test_take_over::test_attempt_shows_where_it_is_executed"),
-        within="with described as",
+        within="set details = (coalesce(leases.details::jsonb, '{}') || %(details)s::jsonb)::json",
     ),
 ]
 

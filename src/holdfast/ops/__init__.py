@@ -22,80 +22,24 @@ from holdfast.ops.depend import heal_dependencies
 from holdfast.ops.explain import explain
 from holdfast.ops.figures import metrics, overview
 from holdfast.ops.finish import finish
-from holdfast.ops.jobs import get_job, get_task, list_jobs, list_tasks, ready_queues, show_job
+from holdfast.ops.history import attempts, events, get, result
+from holdfast.ops.jobs import (
+    add_resource,
+    get_job,
+    get_task,
+    list_jobs,
+    list_tasks,
+    ready_queues,
+    resource_removed,
+    resources_to_remove,
+    show_job,
+)
 from holdfast.ops.listing import list_runs
 from holdfast.ops.postpone import postpone
 from holdfast.ops.prune import make_partitions, prune, results_not_removed, results_removed, results_to_remove
-from holdfast.ops.read import attempts, events, get, result
-from holdfast.ops.renew import renew
 from holdfast.ops.rescue import find_orphans, rescue
-from holdfast.ops.resources import add_resource, resource_removed, resources_to_remove
 from holdfast.ops.retry import retry, retry_failed_tasks
 from holdfast.ops.stop import jobs_to_stop, stop_job, stop_some
 from holdfast.ops.submit import as_submitted, submit, submit_batches, submit_many, submit_one
 from holdfast.ops.take_over import take_over
-from holdfast.ops.workers import deregister_worker, heartbeat, list_workers, register_worker
-
-__all__ = [
-    "add_join",
-    "add_map",
-    "add_resource",
-    "add_tasks",
-    "as_submitted",
-    "attempts",
-    "cancel",
-    "cancellation",
-    "claim",
-    "claim_by_id",
-    "create_job",
-    "create_keyed_job",
-    "deregister_worker",
-    "diff",
-    "end_held_jobs",
-    "events",
-    "explain",
-    "find_blocked",
-    "find_orphans",
-    "find_tasks",
-    "finish",
-    "get",
-    "get_job",
-    "get_map",
-    "get_task",
-    "heal_dependencies",
-    "heartbeat",
-    "jobs_to_stop",
-    "list_jobs",
-    "list_runs",
-    "list_tasks",
-    "list_workers",
-    "make_partitions",
-    "metrics",
-    "next_place",
-    "overview",
-    "postpone",
-    "promote",
-    "prune",
-    "ready_queues",
-    "register_worker",
-    "renew",
-    "require_same",
-    "rescue",
-    "resource_removed",
-    "resources_to_remove",
-    "result",
-    "results_not_removed",
-    "results_removed",
-    "results_to_remove",
-    "retry",
-    "retry_failed_tasks",
-    "show_job",
-    "stop_job",
-    "stop_some",
-    "stored_children",
-    "submit",
-    "submit_batches",
-    "submit_many",
-    "submit_one",
-    "take_over",
-]
+from holdfast.ops.workers import deregister_worker, heartbeat, list_workers, register_worker, renew

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.domain.errors import HoldfastError, RunEnded, RunNotFound
+from holdfast.domain.errors import HoldfastError, RunEnded
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
 from holdfast.ops.conclude import conclude
-from holdfast.sql import events, leases, ready, runs
+from holdfast.ops.history import get
+from holdfast.sql import events, leases, ready
 from holdfast.sql.statement import Op
 
 ROUNDS = 10
@@ -39,9 +40,7 @@ def cancellation(run_id: str, reason: str) -> Op[Cancellation]:
             withdrawn = True
         elif (yield from leases.request_stop(run_id, reason)):
             yield from events.cancel_requested(run_id, reason)
-        run = yield from runs.read(run_id)
-        if run is None:
-            raise RunNotFound(f"no run has the id {run_id}")
+        run = yield from get(run_id)
         if run.status is Status.CANCELLED or run.cancel_requested_at is not None:
             return Cancellation(run, withdrawn)
         if run.status.final:

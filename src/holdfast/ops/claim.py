@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.domain.values import Claim, Position
+from holdfast.domain.values import Claim
 from holdfast.ops.rescue import rescue
 from holdfast.sql import locks, orphans, ready, waiting
-from holdfast.sql.locks import Blocked
-from holdfast.sql.statement import Op
+from holdfast.sql.statement import Op, alone
 
-
-def claim(worker_id: str, positions: Sequence[Position], tasks: Sequence[str], limit: int) -> Op[list[Claim]]:
-    """Claim up to `limit` runs of these tasks, from the given position in each queue."""
-    return (yield from ready.claim(worker_id, positions, tasks, limit))
+claim = alone(ready.claim)
+find_blocked = alone(locks.blocked)
+promote = alone(waiting.promote)
 
 
 def claim_by_id(worker_id: str, run_id: str, tasks: Sequence[str], random: float) -> Op[Claim | None]:
@@ -26,13 +24,3 @@ def claim_by_id(worker_id: str, run_id: str, tasks: Sequence[str], random: float
     yield from waiting.promote(100)
     claimed = yield from ready.claim_one(worker_id, run_id, tasks)
     return claimed[0] if claimed else None
-
-
-def find_blocked(run_ids: Sequence[str]) -> Op[list[Blocked]]:
-    """Return the leased runs that cannot be ended without waiting for another transaction. This is only a hint."""
-    return (yield from locks.blocked(run_ids))
-
-
-def promote(limit: int) -> Op[tuple[int, float | None]]:
-    """Make due runs ready. Return their number, and the seconds until the next run is due."""
-    return (yield from waiting.promote(limit))

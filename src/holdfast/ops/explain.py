@@ -10,7 +10,7 @@ from holdfast.domain.records import Reason
 from holdfast.domain.states import Status
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import RunRecord
-from holdfast.ops.read import get
+from holdfast.ops.history import get
 from holdfast.sql import dependencies
 from holdfast.sql import explain as explain_sql
 from holdfast.sql.dependencies import Awaited

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from holdfast.domain.records import TaskSummary
 from holdfast.sql import figures, outbox, tallies
-from holdfast.sql.figures import Overview, QueueGauge, UnclaimableTask, WorkerGauge
+from holdfast.sql.figures import QueueGauge, UnclaimableTask, WorkerGauge
 from holdfast.sql.outbox import Backlog
-from holdfast.sql.statement import Op
+from holdfast.sql.statement import Op, alone
 from holdfast.sql.tallies import Tally
 
 
@@ -24,9 +24,7 @@ class Histogram:
     sum: float
 
 
-def overview(stale_after: float) -> Op[Overview]:
-    """Return the numbers for a health check: live workers, ready runs, and runs that were not rescued in time."""
-    return (yield from figures.overview(stale_after))
+overview = alone(figures.overview)
 
 
 def metrics() -> Op[dict[str, Any]]:
@@ -60,7 +58,7 @@ def metrics() -> Op[dict[str, Any]]:
         "worker_task_execution_time": _histogram(
             [one for how in (*ended, "retried") for one in durations[f"task {how}"]]
         ),
-        "worker_heartbeat_age": {worker.name: worker.heartbeat_age for worker in live},
+        "worker_heartbeat_age": live,
     }
 
 

@@ -1,4 +1,4 @@
-"""Reading jobs, and the checks before anything is added to one."""
+"""Reading jobs, the checks before anything is added to one, and resources that are removed after it has ended."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from holdfast.domain.errors import JobEnded, JobNotFound, LeaseLost, RunCancelle
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.states import Status
 from holdfast.domain.values import AttemptRef, RunRecord
-from holdfast.ops.read import get
-from holdfast.sql import attempts, jobs, leases, runs
-from holdfast.sql.statement import Op
+from holdfast.ops.history import get
+from holdfast.sql import attempts, jobs, leases, resources, runs
+from holdfast.sql.resources import Resource
+from holdfast.sql.statement import Op, alone
+
+ready_queues = alone(jobs.ready_queues)
+resources_to_remove = alone(resources.to_remove)
 
 
 def get_job(job_id: str) -> Op[JobRecord]:
@@ -65,11 +69,6 @@ def _with_workers(found: Sequence[RunRecord]) -> Op[list[RunRecord]]:
     return [run._replace(worker_id=run.lease_owner or workers.get(run.id)) for run in found]
 
 
-def ready_queues(job_id: str) -> Op[list[str]]:
-    """Return the queues in which runs of this job are ready."""
-    return (yield from jobs.ready_queues(job_id))
-
-
 def grow(job_id: str, amount: int) -> Op[None]:
     """Count added runs. Raises JobEnded if nothing can be added to the job."""
     if not (yield from jobs.grow(job_id, amount)):
@@ -85,3 +84,18 @@ def hold_attempt(ref: AttemptRef) -> Op[None]:
         raise LeaseLost(f"attempt {ref.number} of run {ref.run_id} no longer holds its lease, so it cannot add runs")
     if stopping:
         raise RunCancelled(f"run {ref.run_id} is being cancelled, so it cannot add runs")
+
+
+def add_resource(job_id: str, resource: str, keep_for_retry: bool) -> Op[None]:
+    """Record a resource to be removed after a job has ended. Raises JobEnded if it already has."""
+    if not (yield from resources.add(job_id, resource, keep_for_retry)):
+        job = yield from get_job(job_id)
+        raise JobEnded(f"job {job_id} ({job.name}) ended {job.status}; remove the resource yourself")
+
+
+def resource_removed(resource: Resource, error: str | None = None) -> Op[None]:
+    """Record that a resource was removed, or why it could not be."""
+    if error is None:
+        yield from resources.removed(resource.job_id, resource.name)
+    else:
+        yield from resources.not_removed(resource.job_id, resource.name, error)

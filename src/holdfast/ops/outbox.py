@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.domain.errors import ConfigurationError, SubscriptionExists, SubscriptionNotFound, SubscriptionNotReady
-from holdfast.domain.records import DeliveryRecord, SubscriptionRecord
+from holdfast.domain.records import SubscriptionRecord
 from holdfast.sql import deliveries, outbox, subscriptions
 from holdfast.sql.deliveries import Delivery, Held, Try
-from holdfast.sql.statement import Op
-from holdfast.sql.subscriptions import NewSubscription, SubscriptionState
+from holdfast.sql.statement import Op, alone
+from holdfast.sql.subscriptions import NewSubscription
 
-FANNED_OUT_AT_ONCE = 1000
 # How many times to check, after a short wait each, whether transactions that may not see a new subscription have ended.
 CHECKS = 500
 
-
-def fan_out(limit: int = FANNED_OUT_AT_ONCE) -> Op[int]:
-    """Convert committed events to deliveries. Return how many events there were."""
-    return (yield from outbox.fan_out(limit))
+FANNED_OUT_AT_ONCE = outbox.AT_ONCE
+fan_out = alone(outbox.fan_out)
+list_subscriptions = alone(subscriptions.listing)
+list_deliveries = alone(deliveries.log)
+forget_deliveries = alone(deliveries.forget)
 
 
 def hold(holder: str, seconds: float, limit: int) -> Op[tuple[Held, list[Delivery]] | None]:
@@ -107,26 +107,12 @@ def rotate_secret(name: str, secret: str) -> Op[None]:
     _found(name, (yield from subscriptions.rotate(name, secret)))
 
 
-def list_subscriptions() -> Op[list[SubscriptionState]]:
-    return (yield from subscriptions.listing())
-
-
-def list_deliveries(
-    subscription: str | None, status: str | None, before: int | None, limit: int
-) -> Op[list[DeliveryRecord]]:
-    return (yield from deliveries.log(subscription, status, before, limit))
-
-
 def redeliver(delivery_id: int) -> Op[None]:
     """Send a delivery again, whether it was delivered or has failed."""
     if not (yield from deliveries.redeliver(delivery_id)):
         raise SubscriptionNotFound(
             f"no delivery has the number {delivery_id}; it may have been deleted after its retention period"
         )
-
-
-def forget_deliveries(older_than_days: float, limit: int = FANNED_OUT_AT_ONCE) -> Op[int]:
-    return (yield from deliveries.forget(older_than_days, limit))
 
 
 def _found(name: str, count: int) -> None:

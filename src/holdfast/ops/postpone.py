@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.domain.errors import HoldfastError, RunEnded, RunNotFound
+from holdfast.domain.errors import HoldfastError, RunEnded
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
-from holdfast.sql import events, runs, waiting
+from holdfast.ops.history import get
+from holdfast.sql import events, waiting
 from holdfast.sql.statement import Op
 
 ROUNDS = 10
@@ -22,9 +23,7 @@ def postpone(run_id: str, until: datetime | timedelta, by: str) -> Op[RunRecord]
         postponed = yield from waiting.postpone(run_id, until)
         if postponed:
             yield from events.postponed(run_id, by)
-        run = yield from runs.read(run_id)
-        if run is None:
-            raise RunNotFound(f"no run has the id {run_id}")
+        run = yield from get(run_id)
         if postponed:
             return run
         if run.status is not Status.PENDING:

@@ -6,13 +6,12 @@ which is fast; rows that its runs left in other tables are removed afterwards, i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 from holdfast.domain.errors import ConfigurationError
-from holdfast.sql import discarded, keys, partitions, workers
-from holdfast.sql.statement import Op
+from holdfast.sql import keys, partitions, workers
+from holdfast.sql.statement import Op, alone
 
 STEPS = 10
 
@@ -47,21 +46,7 @@ def prune(retention: timedelta, limit: int = 1000) -> Op[Pruned]:
     return Pruned(expired, dead, strays, months, more or bool(months) or strays == limit)
 
 
-def results_to_remove(limit: int = 100) -> Op[list[str]]:
-    """Return pruned runs whose results are still in the result store, those not tried yet first."""
-    return (yield from discarded.listing(limit))
-
-
-def results_removed(run_ids: Sequence[str]) -> Op[None]:
-    """Record that the results of these runs have been removed."""
-    yield from discarded.removed(run_ids)
-
-
-def results_not_removed(run_ids: Sequence[str]) -> Op[None]:
-    """Record that the results of these runs could not be removed; they come last next time."""
-    yield from discarded.put_off(run_ids)
-
-
-def make_partitions(ahead: timedelta = timedelta(days=62)) -> Op[int]:
-    """Create the tables of the coming months."""
-    return (yield from partitions.make(ahead))
+results_to_remove = alone(partitions.results_to_remove)
+results_removed = alone(partitions.results_removed)
+results_not_removed = alone(partitions.results_not_removed)
+make_partitions = alone(partitions.make)

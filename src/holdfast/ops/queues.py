@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.domain.errors import NotFound
 from holdfast.domain.records import QueueRecord
 from holdfast.sql import queues
-from holdfast.sql.statement import Op
+from holdfast.sql.statement import Op, alone
 
-
-def read_queue(name: str) -> Op[QueueRecord]:
-    """Return one queue. An unused name is a queue without runs."""
-    found = yield from queues.read(name)
-    if found is None:
-        raise NotFound(f"no queue is named {name!r}")
-    return found
+read_queue = alone(queues.read)
 
 
 def pause_queue(name: str, by: str, reason: str | None) -> Op[QueueRecord]:

@@ -9,12 +9,9 @@ from holdfast.domain.values import Acknowledgements
 from holdfast.ops.finish import record
 from holdfast.sql import leases, orphans
 from holdfast.sql.orphans import Orphan
-from holdfast.sql.statement import Op
+from holdfast.sql.statement import Op, alone
 
-
-def find_orphans(limit: int) -> Op[list[Orphan]]:
-    """Return expired leases. This is only a hint: `rescue` checks again when it writes."""
-    return (yield from orphans.listing(limit))
+find_orphans = alone(orphans.listing)
 
 
 def rescue(dead: Sequence[Orphan], random: float) -> Op[Acknowledgements]:

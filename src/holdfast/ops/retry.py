@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from holdfast.domain.errors import JobEnded, RunEnded, RunNotFound
+from holdfast.domain.errors import JobEnded, RunEnded
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.states import REOPENABLE, Status
 from holdfast.domain.values import RunRecord
 from holdfast.ops.conclude import count_jobs, recount
 from holdfast.ops.depend import hold
+from holdfast.ops.history import get
 from holdfast.ops.jobs import get_job
-from holdfast.sql import attempts, dependencies, jobs, maps, runs
+from holdfast.sql import attempts, dependencies, jobs, maps
 from holdfast.sql.attempts import Reopened
 from holdfast.sql.dependencies import PRUNED, Kept
 from holdfast.sql.jobs import Move
@@ -27,9 +28,7 @@ def retry(run_id: str, by: str) -> Op[RunRecord]:
     """
     undecidable: set[str] = set()
     reopened = yield from _reopen([run_id], by, undecidable)
-    run = yield from runs.read(run_id)
-    if run is None:
-        raise RunNotFound(f"no run has the id {run_id}")
+    run = yield from get(run_id)
     if run_id in undecidable:
         raise RunEnded(
             f"run {run_id} never started, and a run that it depends on has been pruned, so Holdfast cannot know "

@@ -15,13 +15,14 @@ from holdfast.domain.states import Status
 from holdfast.ops.conclude import conclude
 from holdfast.ops.jobs import get_job
 from holdfast.sql import ready, stopping
-from holdfast.sql.statement import Op
-from holdfast.sql.stopping import Stopping
+from holdfast.sql.statement import Op, alone
 
 AT_ONCE = 1000
 ROUNDS = 10
 # Stored with a run that was stopped together with its job.
 STOPPED = '{"stopped": true}'
+
+jobs_to_stop = alone(stopping.to_stop)
 
 
 def stop_job(job_id: str, outcome: Status, reason: str) -> Op[JobRecord]:
@@ -55,8 +56,3 @@ def stop_some(job_id: str, reason: str) -> Op[Stopped]:
         return Stopped(False, [])
     workers = yield from stopping.request_stop(job_id, reason)
     return Stopped(not (yield from stopping.startable(job_id)), workers)
-
-
-def jobs_to_stop(limit: int = 100) -> Op[list[Stopping]]:
-    """Return jobs past their deadline, and jobs whose stop was interrupted."""
-    return (yield from stopping.to_stop(limit))

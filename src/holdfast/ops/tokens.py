@@ -8,8 +8,11 @@ from holdfast.domain.errors import NotFound
 from holdfast.domain.records import TokenRecord
 from holdfast.domain.tokens import NewToken
 from holdfast.sql import tokens
-from holdfast.sql.statement import Op
+from holdfast.sql.statement import Op, alone
 from holdfast.sql.tokens import LiveToken
+
+list_tokens = alone(tokens.listing)
+count_usable_tokens = alone(tokens.usable)
 
 
 def create_token(token: NewToken) -> Op[TokenRecord]:
@@ -31,10 +34,6 @@ def authenticate(digest: bytes) -> Op[LiveToken | None]:
     return found
 
 
-def list_tokens() -> Op[list[TokenRecord]]:
-    return (yield from tokens.listing())
-
-
 def revoke_token(token_id: str) -> Op[TokenRecord]:
     """Revoke a token. Revoking it twice has no effect."""
     yield from tokens.revoke(token_id)
@@ -42,7 +41,3 @@ def revoke_token(token_id: str) -> Op[TokenRecord]:
     if found is None:
         raise NotFound(f"no token has the id {token_id}")
     return found
-
-
-def count_usable_tokens() -> Op[int]:
-    return (yield from tokens.usable())

@@ -1,13 +1,25 @@
-"""External workers: register, send heartbeats, and deregister."""
+"""Workers: renew their leases; external ones also register and deregister through operations."""
 
 from __future__ import annotations
 
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import HoldfastError, LeaseLost
 from holdfast.domain.records import WorkerRecord
-from holdfast.domain.values import WorkerInfo
-from holdfast.ops.renew import renew
+from holdfast.domain.values import Renewal, WorkerInfo
 from holdfast.sql import workers
-from holdfast.sql.statement import Op
+from holdfast.sql.statement import Op, alone
+
+deregister_worker = alone(workers.deregister)
+list_workers = alone(workers.listing)
+
+
+def renew(worker_id: str, completed: int = 0, failed: int = 0) -> Op[Renewal]:
+    """Extend the worker's leases. Raises LeaseLost if they have expired: the worker must stop its runs."""
+    renewal = yield from workers.renew(worker_id, completed, failed)
+    if renewal is None:
+        raise LeaseLost(
+            f"worker {worker_id} did not renew in time: its leases have expired, and other workers may have its runs"
+        )
+    return renewal
 
 
 def register_worker(info: WorkerInfo) -> Op[WorkerRecord]:
@@ -19,14 +31,6 @@ def heartbeat(worker_id: str) -> Op[WorkerRecord]:
     """Extend the worker's leases. Raises LeaseLost if they have expired."""
     yield from renew(worker_id)
     return (yield from _get(worker_id))
-
-
-def deregister_worker(worker_id: str) -> Op[None]:
-    yield from workers.deregister(worker_id)
-
-
-def list_workers() -> Op[list[WorkerRecord]]:
-    return (yield from workers.listing())
 
 
 def _get(worker_id: str) -> Op[WorkerRecord]:

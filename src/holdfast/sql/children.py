@@ -9,7 +9,7 @@ import orjson
 
 from holdfast.domain.values import KnownAs
 from holdfast.sql.runs import loaded
-from holdfast.sql.statement import Row, Statement, count, each, first, plain_array, text_array
+from holdfast.sql.statement import Row, Statement, each, first, plain_array, text_array
 
 # Names of user steps cannot start with this.
 PREFIX = "holdfast:"
@@ -31,12 +31,9 @@ def record(known_as: KnownAs, attempt: int, what: dict[str, Any]) -> Statement[i
     """Reserve a name permanently. Return 0 if it is taken; wait for a concurrent transaction that is reserving it."""
     return Statement(
         """
-        with taken as (
-            insert into holdfast.steps (run_id, name, attempt, recorded_at, result)
-            values (%(origin)s::uuid, %(name)s, %(attempt)s, holdfast.now(), %(what)s::json)
-            on conflict (run_id, name) do nothing returning run_id
-        )
-        select count(*) from taken
+        insert into holdfast.steps (run_id, name, attempt, recorded_at, result)
+        values (%(origin)s::uuid, %(name)s, %(attempt)s, holdfast.now(), %(what)s::json)
+        on conflict (run_id, name) do nothing returning run_id
         """,
         {
             "origin": known_as.origin,
@@ -44,7 +41,7 @@ def record(known_as: KnownAs, attempt: int, what: dict[str, Any]) -> Statement[i
             "attempt": attempt,
             "what": orjson.dumps(what).decode(),
         },
-        count,
+        len,
         together=True,
     )
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from holdfast.domain.records import DeliveryRecord
-from holdfast.sql.statement import Row, Statement, count, each, first, plain_array
+from holdfast.sql.statement import Statement, count, each, first, plain_array
 
 _MINE = """
     exists (select from holdfast.publishing
@@ -73,15 +73,12 @@ def hold(holder: str, seconds: float) -> Statement[Held | None]:
 def release(holder: str, subscription_id: str) -> Statement[int]:
     return Statement(
         """
-        with freed as (
-            delete from holdfast.publishing
-            where subscription_id = %(subscription_id)s::uuid and holder = %(holder)s::uuid
-            returning subscription_id
-        )
-        select count(*) from freed
+        delete from holdfast.publishing
+        where subscription_id = %(subscription_id)s::uuid and holder = %(holder)s::uuid
+        returning subscription_id
         """,
         {"holder": holder, "subscription_id": subscription_id},
-        count,
+        len,
     )
 
 
@@ -102,10 +99,6 @@ class Delivery(NamedTuple):
         return f"evt_{self.run_id}_{self.number}"
 
 
-def _delivery(row: Row) -> Delivery:
-    return Delivery._make((*row[:6], orjson.loads(row[6])))
-
-
 def next_of(subscription_id: str, limit: int) -> Statement[list[Delivery]]:
     """Return the oldest pending deliveries, up to the first that is not due yet."""
     return Statement(
@@ -118,7 +111,7 @@ def next_of(subscription_id: str, limit: int) -> Statement[list[Delivery]]:
         where in_time order by id
         """,
         {"subscription_id": subscription_id, "limit": limit},
-        each(_delivery),
+        each(lambda row: Delivery._make((*row[:6], orjson.loads(row[6])))),
     )
 
 
@@ -153,13 +146,7 @@ def delivered(holder: str, ids: Sequence[int], tried: Try, *, keep: bool, hold_s
         )
         select count(*) from done
         """,
-        {
-            "holder": holder,
-            "ids": plain_array(ids),
-            "seconds": tried.seconds,
-            "code": tried.code,
-            "hold_seconds": hold_seconds,
-        },
+        {"holder": holder, "ids": plain_array(ids), "hold_seconds": hold_seconds, **tried._asdict()},
         count,
     )
 
@@ -168,19 +155,16 @@ def put_off(holder: str, id_: int, tried: Try, delay: float) -> Statement[int]:
     """Record a failed attempt; try again after `delay` seconds. Later deliveries wait for this one."""
     return Statement(
         """
-        with later as (
-            update holdfast.deliveries
-            set due_at = holdfast.now() + %(delay)s * interval '1 second', tried_at = holdfast.now(),
-                attempts = attempts + 1, seconds = %(seconds)s, response_code = %(code)s, error = %(error)s
-            where id = %(id)s and status = 'PENDING' and """
+        update holdfast.deliveries
+        set due_at = holdfast.now() + %(delay)s * interval '1 second', tried_at = holdfast.now(),
+            attempts = attempts + 1, seconds = %(seconds)s, response_code = %(code)s, error = %(error)s
+        where id = %(id)s and status = 'PENDING' and """
         + _MINE
         + """
-            returning id
-        )
-        select count(*) from later
+        returning id
         """,
-        {"holder": holder, "id": id_, "delay": delay} | _parameters(tried),
-        count,
+        {"holder": holder, "id": id_, "delay": delay, **tried._asdict()},
+        len,
         together=True,
     )
 
@@ -189,41 +173,31 @@ def give_up(holder: str, id_: int, tried: Try) -> Statement[int]:
     """Record that this delivery failed permanently."""
     return Statement(
         """
-        with lost as (
-            update holdfast.deliveries
-            set status = 'FAILED', ended_at = holdfast.now(), tried_at = holdfast.now(), attempts = attempts + 1,
-                seconds = %(seconds)s, response_code = %(code)s, error = %(error)s
-            where id = %(id)s and status = 'PENDING' and """
+        update holdfast.deliveries
+        set status = 'FAILED', ended_at = holdfast.now(), tried_at = holdfast.now(), attempts = attempts + 1,
+            seconds = %(seconds)s, response_code = %(code)s, error = %(error)s
+        where id = %(id)s and status = 'PENDING' and """
         + _MINE
         + """
-            returning id
-        )
-        select count(*) from lost
+        returning id
         """,
-        {"holder": holder, "id": id_} | _parameters(tried),
-        count,
+        {"holder": holder, "id": id_, **tried._asdict()},
+        len,
         together=True,
     )
-
-
-def _parameters(tried: Try) -> dict[str, object]:
-    return {"seconds": tried.seconds, "code": tried.code, "error": tried.error}
 
 
 def redeliver(id_: int) -> Statement[int]:
     """Deliver this once more, before all newer deliveries."""
     return Statement(
         """
-        with again as (
-            update holdfast.deliveries
-            set status = 'PENDING', ended_at = null, due_at = holdfast.now(), attempts = 0
-            where id = %(id)s
-            returning id
-        )
-        select count(*) from again
+        update holdfast.deliveries
+        set status = 'PENDING', ended_at = null, due_at = holdfast.now(), attempts = 0
+        where id = %(id)s
+        returning id
         """,
         {"id": id_},
-        count,
+        len,
     )
 
 
@@ -248,7 +222,7 @@ def log(
     )
 
 
-def forget(older_than_days: float, limit: int) -> Statement[int]:
+def forget(older_than_days: float, limit: int = 1000) -> Statement[int]:
     """Delete deliveries past their retention, including those of paused subscriptions."""
     return Statement(
         """

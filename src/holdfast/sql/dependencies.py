@@ -17,10 +17,6 @@ OPEN = "OPEN"
 PRUNED = "PRUNED"
 
 
-def _states(found: Rows) -> dict[str, str | None]:
-    return {row[0]: row[1] for row in found}
-
-
 def hold(ids: Sequence[str]) -> Statement[dict[str, str | None]]:
     """Return the state of these runs and maps: OPEN, the outcome, or None for one that was not found.
 
@@ -52,7 +48,7 @@ def hold(ids: Sequence[str]) -> Statement[dict[str, str | None]]:
         from unnest(%(ids)s::uuid[]) as requested (id) left join found on found.id = requested.id
         """,
         {"ids": plain_array(sorted(ids))},
-        _states,
+        lambda found: {row[0]: row[1] for row in found},
         together=True,
     )
 
@@ -360,10 +356,6 @@ def awaited_by(run_id: str, limit: int = 5) -> Statement[list[Awaited]]:
     )
 
 
-def _stalled(found: Rows) -> tuple[list[str], str | None]:
-    return [row[0] for row in found if row[1]], found[-1][0] if found else None
-
-
 def stalled(after: str, limit: int) -> Statement[tuple[list[str], str | None]]:
     """Check up to `limit` blocked runs with ids above `after`; return those with a wrong count, and the last id."""
     return Statement(
@@ -379,5 +371,5 @@ def stalled(after: str, limit: int) -> Statement[tuple[list[str], str | None]]:
         order by blocked.run_id
         """,
         {"after": after, "limit": limit},
-        _stalled,
+        lambda found: ([row[0] for row in found if row[1]], found[-1][0] if found else None),
     )

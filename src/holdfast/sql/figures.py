@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from holdfast.sql.ready import BY_TASK
-from holdfast.sql.statement import Row, Statement, each, first
+from holdfast.sql.statement import Statement, each, first
 
 # The tables that every claim and finish reads: dead rows in them slow down both.
 HOT = ("ready", "waiting", "leases", "workers")
@@ -129,21 +129,15 @@ def overview(stale_after: float) -> Statement[Overview]:
     )
 
 
-class Heartbeat(NamedTuple):
-    """A live worker, and the seconds since its last heartbeat."""
-
-    name: str
-    heartbeat_age: float
-
-
-def heartbeats() -> Statement[list[Heartbeat]]:
+def heartbeats() -> Statement[dict[str, float]]:
+    """Return the live workers by name, with the seconds since the last heartbeat of each."""
     return Statement(
         """
         select name, extract(epoch from holdfast.now() - heartbeat_at)::float8 from holdfast.workers
         where expires_at > holdfast.now() order by name, started_at
         """,
         {},
-        each(Heartbeat._make),
+        lambda found: {row[0]: row[1] for row in found},
     )
 
 
@@ -246,10 +240,6 @@ class Months(NamedTuple):
     strays: bool
 
 
-def _months(row: Row) -> Months:
-    return Months(list(row[0]), bool(row[1]))
-
-
 def months(ahead: timedelta) -> Statement[Months | None]:
     return Statement(
         """
@@ -263,7 +253,7 @@ def months(ahead: timedelta) -> Statement[Months | None]:
                exists (select from holdfast.runs_default)
         """,
         {"ahead": ahead},
-        first(_months),
+        first(Months._make),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 
 from holdfast.domain.jobs import JobRecord, NewJob
@@ -28,14 +28,7 @@ def insert(new: NewJob, first_tasks: int) -> Statement[int]:
         )
         select count(*) from made
         """,
-        {
-            "id": new.id,
-            "timeout": new.timeout,
-            "first_tasks": first_tasks,
-            "name": new.name,
-            "description": new.description,
-            "submitted_by": new.submitted_by,
-        },
+        asdict(new) | {"first_tasks": first_tasks},
         count,
         together=True,
     )
@@ -45,15 +38,12 @@ def grow(job_id: str, amount: int) -> Statement[int]:
     """Count added runs. Return 0 if the job has ended or is being stopped, so that nothing may be added."""
     return Statement(
         """
-        with grown as (
-            update holdfast.jobs set total = total + %(amount)s
-            where id = %(job_id)s::uuid and finished_at is null and cancel_requested_at is null
-            returning id
-        )
-        select count(*) from grown
+        update holdfast.jobs set total = total + %(amount)s
+        where id = %(job_id)s::uuid and finished_at is null and cancel_requested_at is null
+        returning id
         """,
         {"job_id": job_id, "amount": amount},
-        count,
+        len,
         together=True,
     )
 
@@ -136,6 +126,16 @@ class Move:
     added: int = 0
 
 
+_COUNTERS = tuple(one.name for one in fields(Move))
+
+
+def _columns(moves: Mapping[str, Move]) -> dict[str, str]:
+    """Return the jobs in the order of their ids, and each counter as an array in that order."""
+    ids = sorted(moves)
+    counters = {name: plain_array([getattr(moves[id_], name) for id_ in ids]) for name in _COUNTERS}
+    return {"ids": plain_array(ids), **counters}
+
+
 def critical(run_ids: Sequence[str]) -> Statement[list[str]]:
     """Return the jobs of the critical runs among these, one entry for each run."""
     return Statement(
@@ -155,7 +155,6 @@ def settle(moves: Mapping[str, Move]) -> Statement[None]:
 
     A job that has already ended is not changed.
     """
-    ids = sorted(moves)
     return Statement(
         """
         with given as (
@@ -188,15 +187,7 @@ def settle(moves: Mapping[str, Move]) -> Statement[None]:
         select '', 'job ' || outcome, width_bucket(seconds, %(bounds)s::float8[]), 1, seconds
         from moved where outcome is not null
         """,
-        {
-            "ids": plain_array(ids),
-            "succeeded": plain_array([moves[id_].succeeded for id_ in ids]),
-            "failed": plain_array([moves[id_].failed for id_ in ids]),
-            "cancelled": plain_array([moves[id_].cancelled for id_ in ids]),
-            "broken": plain_array([moves[id_].broken for id_ in ids]),
-            "added": plain_array([moves[id_].added for id_ in ids]),
-            "bounds": plain_array(BOUNDS),
-        },
+        {**_columns(moves), "bounds": plain_array(BOUNDS)},
         nothing,
         together=True,
     )
@@ -207,7 +198,6 @@ def reopen(moves: Mapping[str, Move]) -> Statement[int]:
 
     A job that succeeded, or is being stopped, is not changed. Return how many were reopened.
     """
-    ids = sorted(moves)
     return Statement(
         """
         with held as (
@@ -215,25 +205,18 @@ def reopen(moves: Mapping[str, Move]) -> Statement[int]:
             where id = any(%(ids)s::uuid[]) and outcome is distinct from 'SUCCEEDED'
               and (finished_at is not null or cancel_requested_at is null)
             order by id for update
-        ), moved as (
-            update holdfast.jobs
-            set failed = jobs.failed - given.failed, cancelled = jobs.cancelled - given.cancelled,
-                broken = jobs.broken - given.broken, finished_at = null, outcome = null, cancel_requested_at = null,
-                cancel_reason = null, stop_outcome = null, deadline_at = holdfast.now() + jobs.timeout
-            from unnest(%(ids)s::uuid[], %(failed)s::integer[], %(cancelled)s::integer[], %(broken)s::integer[])
-                 as given (id, failed, cancelled, broken)
-            where jobs.id = given.id and jobs.id in (select id from held)
-            returning jobs.id
         )
-        select count(*) from moved
+        update holdfast.jobs
+        set failed = jobs.failed - given.failed, cancelled = jobs.cancelled - given.cancelled,
+            broken = jobs.broken - given.broken, finished_at = null, outcome = null, cancel_requested_at = null,
+            cancel_reason = null, stop_outcome = null, deadline_at = holdfast.now() + jobs.timeout
+        from unnest(%(ids)s::uuid[], %(failed)s::integer[], %(cancelled)s::integer[], %(broken)s::integer[])
+             as given (id, failed, cancelled, broken)
+        where jobs.id = given.id and jobs.id in (select id from held)
+        returning jobs.id
         """,
-        {
-            "ids": plain_array(ids),
-            "failed": plain_array([moves[id_].failed for id_ in ids]),
-            "cancelled": plain_array([moves[id_].cancelled for id_ in ids]),
-            "broken": plain_array([moves[id_].broken for id_ in ids]),
-        },
-        count,
+        _columns(moves),
+        len,
         together=True,
     )
 

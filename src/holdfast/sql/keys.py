@@ -52,17 +52,14 @@ def take(new: NewKey) -> Statement[int]:
     """Store a key. Return 0 if it already exists."""
     return Statement(
         """
-        with taken as (
-            insert into holdfast.idempotency_keys (scope, key, run_id, payload_hash, task, created_at, expires_at)
-            values (%(scope)s, %(key)s, %(made_id)s::uuid, decode(%(payload_hash)s, 'hex'), %(task)s,
-                    holdfast.now(), holdfast.now() + %(ttl)s::interval)
-            on conflict (scope, key) do nothing
-            returning key
-        )
-        select count(*) from taken
+        insert into holdfast.idempotency_keys (scope, key, run_id, payload_hash, task, created_at, expires_at)
+        values (%(scope)s, %(key)s, %(made_id)s::uuid, decode(%(payload_hash)s, 'hex'), %(task)s,
+                holdfast.now(), holdfast.now() + %(ttl)s::interval)
+        on conflict (scope, key) do nothing
+        returning key
         """,
         new._asdict(),
-        count,
+        len,
         together=True,
     )
 
@@ -71,16 +68,13 @@ def release(scope: str, key: str, run_id: str) -> Statement[int]:
     """Delete an expired key, for a caller that found no run or job with its id."""
     return Statement(
         """
-        with gone as (
-            delete from holdfast.idempotency_keys
-            where scope = %(scope)s and key = %(key)s and run_id = %(run_id)s::uuid and expires_at <= holdfast.now()
-              and not exists (select from holdfast.jobs where jobs.id = idempotency_keys.run_id)
-            returning key
-        )
-        select count(*) from gone
+        delete from holdfast.idempotency_keys
+        where scope = %(scope)s and key = %(key)s and run_id = %(run_id)s::uuid and expires_at <= holdfast.now()
+          and not exists (select from holdfast.jobs where jobs.id = idempotency_keys.run_id)
+        returning key
         """,
         {"scope": scope, "key": key, "run_id": run_id},
-        count,
+        len,
     )
 
 

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from datetime import timedelta
 
 import orjson
 
 from holdfast.domain.jobs import Ended, MapRecord, NewMap, Slice
 from holdfast.domain.values import NewRun
-from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, text_array
+from holdfast.sql.statement import Rows, Statement, count, each, first, plain_array, rows, text_array
 
 
 def insert(new: NewMap, task: str) -> Statement[int]:
     """Insert a map. Return 0 if it already exists."""
     return Statement(
         """
-        with made as (
-            insert into holdfast.maps (id, job_id, parent_id, created_at, total, open, task, dataset)
-            values (%(id)s::uuid, %(job_id)s::uuid, %(parent_id)s::uuid, holdfast.now(), %(total)s, %(total)s, %(task)s,
-                    %(dataset)s::json)
-            on conflict (id) do nothing returning id
-        )
-        select count(*) from made
+        insert into holdfast.maps (id, job_id, parent_id, created_at, total, open, task, dataset)
+        values (%(id)s::uuid, %(job_id)s::uuid, %(parent_id)s::uuid, holdfast.now(), %(total)s, %(total)s, %(task)s,
+                %(dataset)s::json)
+        on conflict (id) do nothing returning id
         """,
-        {
-            "id": new.id,
-            "job_id": new.job_id,
-            "parent_id": new.parent_id,
-            "total": new.total,
-            "task": task,
-            "dataset": new.dataset,
-        },
-        count,
+        asdict(new) | {"task": task},
+        len,
         together=True,
     )
 
@@ -71,29 +62,17 @@ def insert_runs(head: NewRun, ids: Sequence[str], slices: Sequence[Slice]) -> St
         select count(*) from made
         """,
         {
+            **{one.name: getattr(head, one.name) for one in fields(head)},
             "ids": plain_array(ids),
             "parameters": text_array([parameters for parameters, _ in slices]),
             "payload_hashes": plain_array([payload_hash for _, payload_hash in slices]),
             "run_at": None if delayed else head.run_after,
             "run_in": head.run_after if delayed else None,
-            "job_id": head.job_id,
-            "parent_id": head.parent_id,
-            "map_id": head.map_id,
-            "priority": head.priority,
-            "task": head.task,
-            "queue": head.queue,
-            "policy": head.policy,
             "tags": text_array(head.tags) if head.tags else None,
-            "submitted_by": head.submitted_by,
-            "traceparent": head.traceparent,
         },
         count,
         together=True,
     )
-
-
-def _ended(found: Rows) -> list[Ended]:
-    return [Ended(row[0], row[1]) for row in found]
 
 
 def settle(moves: Mapping[str, tuple[int, int]]) -> Statement[list[Ended]]:
@@ -119,7 +98,7 @@ def settle(moves: Mapping[str, tuple[int, int]]) -> Statement[list[Ended]]:
             "ended": plain_array([moves[id_][0] for id_ in ids]),
             "unsuccessful": plain_array([moves[id_][1] for id_ in ids]),
         },
-        _ended,
+        each(lambda row: Ended(row[0], row[1])),
         together=True,
     )
 
@@ -145,10 +124,6 @@ def unsettle(moves: Mapping[str, int]) -> Statement[list[str]]:
     )
 
 
-def _record(row: Row) -> MapRecord:
-    return MapRecord._make((*row[:8], orjson.loads(row[8])))
-
-
 def read(map_id: str) -> Statement[MapRecord | None]:
     return Statement(
         """
@@ -156,7 +131,7 @@ def read(map_id: str) -> Statement[MapRecord | None]:
         from holdfast.maps where id = %(map_id)s::uuid
         """,
         {"map_id": map_id},
-        first(_record),
+        first(lambda row: MapRecord._make((*row[:8], orjson.loads(row[8])))),
     )
 
 
@@ -168,5 +143,5 @@ def results(run_ids: Sequence[str]) -> Statement[Rows]:
         from holdfast.attempts where run_id = any(%(run_ids)s::uuid[]) and outcome = 'SUCCEEDED' order by run_id
         """,
         {"run_ids": plain_array(run_ids)},
-        lambda found: found,
+        rows,
     )

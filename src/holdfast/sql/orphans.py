@@ -32,18 +32,15 @@ _ORPHAN = """
                not exists (select from holdfast.workers
                            where workers.id = leases.worker_id and workers.settled_at is not null)
         from holdfast.leases join holdfast.runs on runs.id = leases.run_id
+        where not exists (select from holdfast.workers
+                          where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
 """
 
 
 def listing(limit: int) -> Statement[list[Orphan]]:
-    """Return leases whose worker has not renewed in time, oldest first."""
+    """Return leases whose worker has not renewed in time, oldest first. Only a hint: `rescue` checks it again."""
     return Statement(
-        _ORPHAN
-        + """
-        where not exists (select from holdfast.workers
-                          where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
-        order by leases.claimed_at limit %(limit)s
-        """,
+        _ORPHAN + "order by leases.claimed_at limit %(limit)s",
         {"limit": limit},
         each(Orphan._make),
     )
@@ -51,16 +48,7 @@ def listing(limit: int) -> Statement[list[Orphan]]:
 
 def of_run(run_id: str) -> Statement[list[Orphan]]:
     """Return this run's lease if its worker has not renewed in time."""
-    return Statement(
-        _ORPHAN
-        + """
-        where leases.run_id = %(run_id)s::uuid
-          and not exists (select from holdfast.workers
-                          where workers.id = leases.worker_id and workers.expires_at > holdfast.now())
-        """,
-        {"run_id": run_id},
-        each(Orphan._make),
-    )
+    return Statement(_ORPHAN + "and leases.run_id = %(run_id)s::uuid", {"run_id": run_id}, each(Orphan._make))
 
 
 def not_started(orphan: Orphan) -> Settlement:

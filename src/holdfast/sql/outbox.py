@@ -8,9 +8,10 @@ from holdfast.sql.statement import Statement, count
 
 # The advisory lock that a fan-out holds until its transaction ends, so that deliveries are numbered in one order.
 _ORDER = 7_226_311_053
+AT_ONCE = 1000
 
 
-def fan_out(limit: int) -> Statement[int]:
+def fan_out(limit: int = AT_ONCE) -> Statement[int]:
     """Convert the oldest events to deliveries, one for each matching subscription. Return how many events there were.
 
     The statement that creates the deliveries also removes the events from the outbox, so both happen exactly once. An

@@ -1,11 +1,17 @@
-"""Partitions: one set of tables per month of runs, created in advance and dropped after the retention period."""
+"""Partitions: one set of tables per month of runs, created in advance and dropped after the retention period.
+
+Results of pruned runs have to be removed from the result store as well. A run is recorded for that in the statement
+that deletes it, or later, never earlier: so the result of an existing run is never removed, and an interrupted removal
+is repeated.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from holdfast.sql.statement import Statement, count, each
+from holdfast.sql.statement import Statement, count, each, nothing, plain_array
 
 
 def isolation() -> Statement[str]:
@@ -13,7 +19,8 @@ def isolation() -> Statement[str]:
     return Statement("select current_setting('transaction_isolation')", {}, lambda found: str(found[0][0]))
 
 
-def make(ahead: timedelta) -> Statement[int]:
+def make(ahead: timedelta = timedelta(days=62)) -> Statement[int]:
+    """Create the tables of the coming months."""
     return Statement("select holdfast.make_partitions(holdfast.now() + %(ahead)s::interval)", {"ahead": ahead}, count)
 
 
@@ -92,4 +99,35 @@ def strays(older_than: timedelta, limit: int) -> Statement[int]:
         """,
         {"older_than": older_than, "limit": limit},
         count,
+    )
+
+
+def results_to_remove(limit: int = 100) -> Statement[list[str]]:
+    """Return deleted runs whose results may still be stored, those not tried yet first."""
+    return Statement(
+        """
+        select discarded_results.run_id::text from holdfast.discarded_results
+        where not exists (select from holdfast.runs where runs.id = discarded_results.run_id)
+        order by tried_at nulls first, discarded_results.run_id limit %(limit)s
+        """,
+        {"limit": limit},
+        each(lambda row: str(row[0])),
+    )
+
+
+def results_removed(run_ids: Sequence[str]) -> Statement[None]:
+    """Record that the results of these runs have been removed."""
+    return Statement(
+        "delete from holdfast.discarded_results where run_id = any(%(run_ids)s::uuid[])",
+        {"run_ids": plain_array(run_ids)},
+        nothing,
+    )
+
+
+def results_not_removed(run_ids: Sequence[str]) -> Statement[None]:
+    """Record that the results of these runs could not be removed, so that others are tried first."""
+    return Statement(
+        "update holdfast.discarded_results set tried_at = holdfast.now() where run_id = any(%(run_ids)s::uuid[])",
+        {"run_ids": plain_array(run_ids)},
+        nothing,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.domain.records import QueueRecord
-from holdfast.sql.statement import Statement, each, first, nothing
+from holdfast.sql.statement import Statement, each, nothing
 
 
 def pause(name: str, by: str, reason: str | None) -> Statement[None]:
@@ -55,7 +55,7 @@ def listing() -> Statement[list[QueueRecord]]:
     )
 
 
-def read(name: str) -> Statement[QueueRecord | None]:
+def read(name: str) -> Statement[QueueRecord]:
     """Return one queue, with zeros if it has no runs; only its own runs are counted."""
     return Statement(
         """
@@ -70,5 +70,5 @@ def read(name: str) -> Statement[QueueRecord | None]:
         left join holdfast.queues on queues.name = given.name
         """,
         {"name": name},
-        first(QueueRecord._make),
+        lambda found: QueueRecord._make(found[0]),
     )

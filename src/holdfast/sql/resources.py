@@ -41,8 +41,11 @@ TO_REMOVE = """
 """
 
 
-def to_remove(limit: int) -> Statement[list[Resource]]:
-    """Return up to `limit` resources of jobs that have ended, each at most once a minute."""
+def to_remove(limit: int = 100) -> Statement[list[Resource]]:
+    """Return up to `limit` resources of jobs that have ended, each at most once a minute.
+
+    The caller removes them and records the result.
+    """
     return Statement(
         f"""
         with due as (

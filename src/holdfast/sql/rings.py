@@ -16,7 +16,7 @@ class ReadyRun(NamedTuple):
     queue: str
 
 
-def ready(per_queue: int, limit: int) -> Statement[list[ReadyRun]]:
+def ready(per_queue: int, limit: int = 5000) -> Statement[list[ReadyRun]]:
     """Return the first runs of every queue that is not paused, in the order in which they should start."""
     return Statement(
         BY_TASK
@@ -40,7 +40,10 @@ def ready(per_queue: int, limit: int) -> Statement[list[ReadyRun]]:
 
 
 def claimable(run_id: str) -> Statement[bool]:
-    """Return whether a claim of this run may succeed now: it is ready or due, or its lease has expired."""
+    """Return whether a claim of this run may succeed now: it is ready or due, or its lease has expired.
+
+    This is only a hint: only a claim can tell.
+    """
     return Statement(
         """
         select exists (select from holdfast.ready where run_id = %(run_id)s::uuid)
@@ -56,7 +59,7 @@ def claimable(run_id: str) -> Statement[bool]:
     )
 
 
-def forget_single_workers(hours: float, limit: int) -> Statement[int]:
+def forget_single_workers(hours: float = 24.0, limit: int = 5000) -> Statement[int]:
     """Delete old worker rows that were created for one run: there is one for every run that RQ executed."""
     return Statement(
         """

@@ -31,38 +31,11 @@ def loaded(text: str | None) -> Any:
 
 
 def _record(row: Row) -> RunRecord:
+    """The columns are in the order of the record's fields, without `last_error`, which is derived from the error."""
     error = loaded(row[16])
-    return RunRecord(
-        id=row[0],
-        task=row[1],
-        status=Status(row[2]),
-        parameters=loaded(row[3]),
-        payload_hash=row[4],
-        queue=row[5],
-        priority=row[6],
-        created_at=row[7],
-        run_after=row[8],
-        due_at=row[9],
-        started_at=row[10],
-        finished_at=row[11],
-        attempt_count=row[12],
-        max_attempts=row[13],
-        reason=row[14],
-        progress=loaded(row[15]),
-        error=error,
-        last_error=f"{error.get('class')}: {error.get('message')}" if isinstance(error, dict) else error,
-        result_ref=row[17],
-        lease_owner=row[18],
-        lease_expires_at=row[19],
-        heartbeat_at=row[20],
-        cancel_requested_at=row[21],
-        job_id=row[22],
-        parent_id=row[23],
-        child_key=row[24],
-        concurrency_key=row[25],
-        submitted_by=row[26],
-        tags=tuple(row[27] or ()),
-    )
+    last_error = f"{error.get('class')}: {error.get('message')}" if isinstance(error, dict) else error
+    begun = (*row[:2], Status(row[2]), loaded(row[3]), *row[4:15], loaded(row[15]), last_error, error)
+    return RunRecord._make((*begun, *row[17:27], tuple(row[27] or ()), "", None))
 
 
 def read(run_id: str) -> Statement[RunRecord | None]:
@@ -77,14 +50,6 @@ def read_many(run_ids: Sequence[str]) -> Statement[list[RunRecord]]:
         + "where run_status.id = given.id offset 0) as listed order by given.id desc",
         {"run_ids": plain_array(run_ids)},
         each(_record),
-    )
-
-
-def status(run_id: str) -> Statement[Status | None]:
-    return Statement(
-        "select status from holdfast.run_status where id = %(run_id)s::uuid",
-        {"run_id": run_id},
-        first(lambda row: Status(row[0])),
     )
 
 

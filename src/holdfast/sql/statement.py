@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, LiteralString, TypeVar
+from functools import wraps
+from typing import Any, Generic, LiteralString, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 Row = tuple[Any, ...]
@@ -37,6 +39,16 @@ class Statement(Generic[T]):
 
 
 Op = Generator[Statement[Any], Rows, T]
+
+
+def alone(make: Callable[P, Statement[T]]) -> Callable[P, Op[T]]:
+    """Turn a function that returns a statement into an operation that consists of this statement."""
+
+    @wraps(make)
+    def operation(*args: P.args, **kwargs: P.kwargs) -> Op[T]:
+        return iter(make(*args, **kwargs))
+
+    return operation
 
 
 def rows(found: Rows) -> Rows:

@@ -141,7 +141,7 @@ class Stopping(NamedTuple):
     marked: bool
 
 
-def to_stop(limit: int) -> Statement[list[Stopping]]:
+def to_stop(limit: int = 100) -> Statement[list[Stopping]]:
     """Return jobs that are being stopped and have runs that could still start, and jobs past their deadline."""
     return Statement(
         """

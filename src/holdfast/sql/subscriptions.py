@@ -85,22 +85,7 @@ def still_unaware(transactions: Sequence[str]) -> Statement[list[str]]:
 
 def remove(name: str) -> Statement[int]:
     """Delete a subscription and its deliveries."""
-    return Statement(
-        """
-        with gone as (delete from holdfast.subscriptions where name = %(name)s returning id)
-        select count(*) from gone
-        """,
-        {"name": name},
-        count,
-    )
-
-
-def read(name: str) -> Statement[SubscriptionRecord | None]:
-    return Statement(
-        "select " + _COLUMNS + " from holdfast.subscriptions where name = %(name)s",
-        {"name": name},
-        first(_subscription),
-    )
+    return Statement("delete from holdfast.subscriptions where name = %(name)s returning id", {"name": name}, len)
 
 
 class SubscriptionState(NamedTuple):
@@ -131,16 +116,13 @@ def pause(name: str, reason: str) -> Statement[int]:
     """Stop delivering; events are still collected."""
     return Statement(
         """
-        with paused as (
-            update holdfast.subscriptions
-            set paused_at = coalesce(paused_at, holdfast.now()), pause_reason = coalesce(pause_reason, %(reason)s)
-            where name = %(name)s
-            returning id
-        )
-        select count(*) from paused
+        update holdfast.subscriptions
+        set paused_at = coalesce(paused_at, holdfast.now()), pause_reason = coalesce(pause_reason, %(reason)s)
+        where name = %(name)s
+        returning id
         """,
         {"name": name, "reason": reason},
-        count,
+        len,
     )
 
 
@@ -166,14 +148,11 @@ def rotate(name: str, secret: str) -> Statement[int]:
     """Sign with a new secret from now on, and also with the previous one, so that receivers can switch."""
     return Statement(
         """
-        with rotated as (
-            update holdfast.subscriptions
-            set secret = concat_ws(' ', %(secret)s::text, split_part(secret, ' ', 1))
-            where name = %(name)s and kind = 'webhook'
-            returning id
-        )
-        select count(*) from rotated
+        update holdfast.subscriptions
+        set secret = concat_ws(' ', %(secret)s::text, split_part(secret, ' ', 1))
+        where name = %(name)s and kind = 'webhook'
+        returning id
         """,
         {"name": name, "secret": secret},
-        count,
+        len,
     )

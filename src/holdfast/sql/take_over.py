@@ -115,22 +115,14 @@ def describe(worker_id: str, ref: AttemptRef, details: Details) -> Statement[int
     """Record details about where the attempt is executed. Rejected once the worker has lost the lease."""
     return Statement(
         """
-        with described as (
-            update holdfast.leases
-            set details = (coalesce(leases.details::jsonb, '{}') || %(details)s::jsonb)::json
-            where leases.run_id = %(run_id)s::uuid and leases.number = %(number)s
+        update holdfast.leases
+        set details = (coalesce(leases.details::jsonb, '{}') || %(details)s::jsonb)::json
+        where leases.run_id = %(run_id)s::uuid and leases.number = %(number)s
         """
         + HELD
         + """
-            returning leases.run_id
-        )
-        select count(*) from described
+        returning leases.run_id
         """,
-        {
-            "worker_id": worker_id,
-            "run_id": ref.run_id,
-            "number": ref.number,
-            "details": orjson.dumps(details).decode(),
-        },
-        count,
+        {"worker_id": worker_id, "details": orjson.dumps(details).decode(), **ref._asdict()},
+        len,
     )

@@ -35,10 +35,6 @@ def _token(row: Row) -> TokenRecord:
     return TokenRecord(row[0], row[1], row[2], tuple(row[3]), *row[4:])
 
 
-def _live(row: Row) -> LiveToken:
-    return LiveToken(row[0], row[1], bytes(row[2]), frozenset(row[3]), row[4])
-
-
 def create(token: NewToken) -> Statement[None]:
     return Statement(
         """
@@ -47,15 +43,7 @@ def create(token: NewToken) -> Statement[None]:
                 %(created_by)s, holdfast.now() + %(days)s::float8 * interval '1 day')
         on conflict (id) do nothing
         """,
-        {
-            "id": token.id,
-            "name": token.name,
-            "digest": token.digest.hex(),
-            "hint": token.hint,
-            "scopes": text_array(token.scopes),
-            "created_by": token.created_by,
-            "days": token.days,
-        },
+        token._asdict() | {"digest": token.digest.hex(), "scopes": text_array(token.scopes)},
         nothing,
         together=True,
     )
@@ -76,7 +64,7 @@ def find(digest: bytes) -> Statement[LiveToken | None]:
           and coalesce(expires_at > holdfast.now(), true)
         """,
         {"digest": digest.hex(), "seconds": USE_SECONDS},
-        first(_live),
+        first(lambda row: LiveToken(row[0], row[1], bytes(row[2]), frozenset(row[3]), row[4])),
     )
 
 
@@ -102,14 +90,11 @@ def revoke(token_id: str) -> Statement[int]:
     """Revoke a token. Return 0 if it was already revoked or does not exist."""
     return Statement(
         """
-        with gone as (
-            update holdfast.tokens set revoked_at = holdfast.now()
-            where id = %(id)s::uuid and revoked_at is null returning id
-        )
-        select count(*) from gone
+        update holdfast.tokens set revoked_at = holdfast.now()
+        where id = %(id)s::uuid and revoked_at is null returning id
         """,
         {"id": token_id},
-        count,
+        len,
     )
 
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.sql.statement import Rows, Statement, count
-
-
-def _moved_and_next(found: Rows) -> tuple[int, float | None]:
-    moved, seconds = found[0]
-    return moved, seconds
+from holdfast.sql.statement import Statement, count
 
 
 def promote(limit: int) -> Statement[tuple[int, float | None]]:
@@ -32,7 +27,7 @@ def promote(limit: int) -> Statement[tuple[int, float | None]]:
                 where blockers = 0 and due_at > holdfast.now())
         """,
         {"limit": limit},
-        _moved_and_next,
+        lambda found: (found[0][0], found[0][1]),
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import NamedTuple
 
 import orjson
 
-from holdfast.domain.records import WorkerRecord
+from holdfast.domain.records import WorkerFacts, WorkerRecord
 from holdfast.domain.values import AttemptRef, Renewal, WorkerInfo
 from holdfast.sql.statement import Rows, Statement, count, each, first, nothing, text_array
 
@@ -19,21 +20,14 @@ def register(worker: WorkerInfo) -> Statement[None]:
                                       executor, version, queues, tasks, statistics)
         values (%(id)s::uuid, holdfast.now(), holdfast.now(), holdfast.now() + %(lease)s::interval, %(pid)s, %(slots)s,
                 %(lease)s::interval, %(hostname)s, %(name)s, %(executor)s, %(version)s, %(queues)s::text[],
-                %(tasks)s::text[], %(statistics)s::json)
+                %(tasks)s::text[], %(environment)s::json)
         on conflict (id) do nothing
         """,
         {
-            "id": worker.id,
-            "lease": worker.lease,
-            "pid": worker.pid,
-            "slots": worker.slots,
-            "hostname": worker.hostname,
-            "name": worker.name,
-            "executor": worker.executor,
-            "version": worker.version,
+            **{one.name: getattr(worker, one.name) for one in fields(worker)},
             "queues": text_array(worker.queues) if worker.queues is not None else None,
             "tasks": text_array(worker.tasks) if worker.tasks is not None else None,
-            "statistics": orjson.dumps(worker.environment).decode() if worker.environment is not None else None,
+            "environment": orjson.dumps(worker.environment).decode() if worker.environment is not None else None,
         },
         nothing,
     )
@@ -132,15 +126,12 @@ def drain(worker_id: str) -> Statement[int]:
     """Request that a worker claims no more runs, and stops when its runs have ended."""
     return Statement(
         """
-        with requested as (
-            update holdfast.workers set drain_requested_at = coalesce(drain_requested_at, holdfast.now())
-            where id = %(worker_id)s::uuid and expires_at > holdfast.now()
-            returning id
-        )
-        select count(*) from requested
+        update holdfast.workers set drain_requested_at = coalesce(drain_requested_at, holdfast.now())
+        where id = %(worker_id)s::uuid and expires_at > holdfast.now()
+        returning id
         """,
         {"worker_id": worker_id},
-        count,
+        len,
     )
 
 
@@ -173,6 +164,22 @@ def listing(since_hours: float = 24.0) -> Statement[list[WorkerRecord]]:
         """,
         {"hours": since_hours},
         each(WorkerRecord._make),
+    )
+
+
+def of_run(run_id: str) -> Statement[list[WorkerFacts]]:
+    """Return the workers that executed a run and are still stored: stopped ones are deleted after the retention."""
+    return Statement(
+        """
+        select workers.id::text, workers.hostname, workers.pid, workers.executor, workers.version,
+               workers.statistics::text
+        from holdfast.workers where workers.id in (
+            select attempts.worker_id from holdfast.attempts where attempts.run_id = %(run_id)s::uuid
+            union all
+            select leases.worker_id from holdfast.leases where leases.run_id = %(run_id)s::uuid)
+        """,
+        {"run_id": run_id},
+        each(lambda row: WorkerFacts._make((*row[:5], orjson.loads(row[5]) if row[5] else None))),
     )
 
 
