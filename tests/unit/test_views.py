@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput
 from holdfast.domain.ids import derived_id, new_id, parse_id, series
-from holdfast.domain.opening import references
+from holdfast.domain.tasks import references
 from holdfast.domain.values import NewRun
 from holdfast.jobs import View, specs
 from holdfast.jobs.datasets import ParquetFiles, Part, PostgresTable, dataset_of, described

@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args, overload
 
 from holdfast.domain.errors import BadInput, ConfigurationError, Problem, UnknownTask
-from holdfast.domain.opening import opened, references
 from holdfast.domain.parameters import Parameters
 from holdfast.domain.policies import Retry
 from holdfast.domain.times import is_duration
@@ -31,6 +30,15 @@ T = TypeVar("T")
 Dedupe = str | timedelta | float
 ExecutorName = Literal["process", "inline", "ray_job", "ray_core"]
 RESOURCES = frozenset({"cpu", "gpu", "memory", "custom"})
+
+# A view and the results of a map are too large to be parameters. So parameters with these names may be references to
+# them, which are stored as JSON and opened where the task is called.
+# By parameter: the key of its reference, and the name of the function that opens it: domain must not import jobs.
+OPENERS = {
+    "view": ("$view", "holdfast.jobs.views:open_view"),
+    "results": ("$results", "holdfast.jobs.results:open_results"),
+}
+NONE: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,3 +332,24 @@ def is_short_text(value: Any) -> bool:
 def is_dedupe(value: Any) -> bool:
     """Whether this says which equal runs are created once: "off", "active", or a window."""
     return is_duration(value) or value in ("off", "active")
+
+
+def references(parameters: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the parameters that are references."""
+    if "view" not in parameters and "results" not in parameters:
+        return NONE
+    return frozenset(name for name in OPENERS if _is_reference(name, parameters.get(name)))
+
+
+def _is_reference(name: str, value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and OPENERS[name][0] in value
+
+
+def opened(parameters: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    """Open these references."""
+    found = {}
+    for name in names:
+        key, opener = OPENERS[name]
+        module, _, function = opener.partition(":")
+        found[name] = getattr(importlib.import_module(module), function)(parameters[name][key])
+    return found

@@ -20,12 +20,11 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from holdfast.client.waiting import pauses
 from holdfast.jobs import sync
-from holdfast.jobs.current import get_current_job_id
-from holdfast.jobs.facades import AsyncJobs, Jobs, ended
+from holdfast.jobs.facades import AsyncJobs, Jobs, until_ended
 from holdfast.jobs.handles import Job, JobTask, MapHandle
 from holdfast.jobs.results import Results
+from holdfast.jobs.sync import get_current_job_id
 from holdfast.jobs.views import View
 
 __all__ = [
@@ -93,10 +92,4 @@ health_check = _in_thread(sync.health_check)
 
 async def wait_for_job(job: object, timeout: float | None = None) -> Job:
     """Return the job once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
-    found = await get_job(job)
-    for pause in pauses(timeout):
-        if found.status.final:
-            return found
-        await asyncio.sleep(pause)
-        found = await get_job(job)
-    return ended(found, timeout)
+    return await until_ended(get_job, job, timeout)

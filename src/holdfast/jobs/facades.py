@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from holdfast.client.waiting import in_transaction, pauses
@@ -171,13 +171,18 @@ class AsyncJobs:
         """Return the job once it has ended, with any status; raises WaitTimeout after `timeout` seconds."""
         if self.client.borrowed:
             raise in_transaction(f"job {job_id(job)}")
-        found = await self.get_job(job)
-        for pause in pauses(timeout):
-            if found.status.final:
-                return found
-            await asyncio.sleep(pause)
-            found = await self.get_job(job)
-        return ended(found, timeout)
+        return await until_ended(self.get_job, job, timeout)
+
+
+async def until_ended(get_job: Callable[[object], Awaitable[Job]], job: object, timeout: float | None) -> Job:
+    """Read the job until it has ended; raises WaitTimeout after `timeout` seconds."""
+    found = await get_job(job)
+    for pause in pauses(timeout):
+        if found.status.final:
+            return found
+        await asyncio.sleep(pause)
+        found = await get_job(job)
+    return ended(found, timeout)
 
 
 def ended(found: Job, timeout: float | None) -> Job:

@@ -10,7 +10,7 @@ from holdfast.domain.errors import DatabaseUnreachable, SchemaMismatch
 from holdfast.sql.figures import Overview
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.procedures import Procedure
-from holdfast.verbs.verb import verb
+from holdfast.verbs.verb import MakeOp, verb
 
 # A lease that expired longer ago than this should have been rescued.
 STALE_AFTER = 30.0
@@ -37,7 +37,6 @@ def unhealthy() -> dict[str, Any]:
 
 
 @verb()
-def metrics(caller: Caller, /) -> Procedure[dict[str, Any]]:
+def metrics(caller: Caller, /) -> MakeOp[dict[str, Any]]:
     """Return all metrics; see `ops.metrics`."""
-    found: dict[str, Any] = yield ops.metrics
-    return found
+    return ops.metrics

@@ -23,7 +23,7 @@ from holdfast.jobs import specs
 from holdfast.jobs.datasets import Dataset, Part, dataset_of
 from holdfast.jobs.datasets.sequences import Items
 from holdfast.jobs.handles import MapHandle
-from holdfast.jobs.new_jobs import new_job
+from holdfast.jobs.specs import new_job
 from holdfast.jobs.views import View
 from holdfast.ops.create import join_name
 from holdfast.verbs.caller import Caller
@@ -109,7 +109,7 @@ def _source(dataset: Any) -> dict[str, Any]:
             part = dataset.part
             return {"view": [part.offset, part.limit, part.place], "of": _source(dataset.dataset)}
         case Items():
-            return {"kind": "items", "rows": len(dataset.items), "items": brief(dataset.items)}
+            return {"kind": "items", "rows": len(dataset.values), "items": brief(dataset.values)}
         case _:
             described: dict[str, Any] = orjson.loads(orjson.dumps(dataset.description()))
             return described

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.domain.ids import new_id
-from holdfast.jobs.new_jobs import status_of
+from holdfast.jobs.specs import status_of
 from holdfast.verbs.requests import Request, encoded, key_header, plain, task_name, written
 from holdfast.verbs.subjects import job_id as job_id_of
 

@@ -87,7 +87,7 @@ def dereferenced(value: Any) -> Any:
 
 def open_results(reference: dict[str, Any]) -> Results:
     """Return the results that a join is called with."""
-    from holdfast.jobs.current import client
+    from holdfast.jobs.sync import client
     from holdfast.sql import maps
 
     connected = client()

@@ -1,4 +1,4 @@
-"""Tasks as callers describe them: parsing, and every check that needs no database."""
+"""Jobs and tasks as callers describe them: parsing, and every check that needs no database."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from typing import Any, NamedTuple
 import orjson
 
 from holdfast.domain.errors import BadInput, Problem
-from holdfast.domain.ids import parse_id
+from holdfast.domain.ids import new_id, parse_id
+from holdfast.domain.jobs import NewJob
+from holdfast.domain.states import Status
 from holdfast.domain.times import is_duration
 from holdfast.domain.values import Dependency, NewRun
 from holdfast.runtime.settings import Settings
+from holdfast.verbs.caller import Caller
 from holdfast.verbs.options import awaited
 from holdfast.verbs.submissions import prepare
 
 OPTIONS = ("queue", "priority", "run_after", "tags")
 FIELDS = ("entrypoint", "kwargs", "key", "depends_on", "critical", "max_retries", "timeout", *OPTIONS)
 KEY_LENGTH = 255
+# The source system's names for our statuses.
+STATUSES = {status.value.lower(): status.value for status in Status} | {"completed": "SUCCEEDED"}
 
 
 class Spec(NamedTuple):
@@ -169,3 +174,31 @@ def _cycle(graph: Sequence[Sequence[int]]) -> list[int]:
                 path.append(step)
                 ways.append(iter(graph[step]))
     return []
+
+
+def new_job(caller: Caller, name: Any, description: Any, timeout: Any, id_: str | None = None) -> NewJob:
+    """Check the name, the description and the timeout of a job."""
+    problems: list[Problem] = []
+    seconds = seconds_of(timeout, "/timeout", problems)
+    if seconds is None:
+        seconds = caller.settings.job_timeout_seconds
+    for field, text, most in (("name", name, 255), ("description", description, 10_000)):
+        if (text is not None or field == "name") and (
+            not isinstance(text, str) or not 1 <= len(text) <= most or "\0" in text
+        ):
+            problems.append(Problem(f"/{field}", f"must be 1 to {most} characters"))
+    if problems:
+        raise _refusal(problems)
+    return NewJob(id_ or new_id(), name, description, timedelta(seconds=seconds) if seconds else None, caller.name)
+
+
+def status_of(text: str | None) -> str | None:
+    """A status, in upper or lower case, or by its name in the source system."""
+    if text is None:
+        return None
+    found = STATUSES.get(str(text).lower())
+    if found is None:
+        raise BadInput(
+            f"{text!r} is not a status; use {', '.join(sorted(STATUSES))}", [Problem("/status", "unknown status")]
+        )
+    return found

@@ -6,13 +6,16 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from holdfast.client.blocking import Client
+from holdfast.client.shared import client_for
+from holdfast.domain.context import find_run
 from holdfast.domain.errors import ConfigurationError, DatabaseUnreachable, SchemaMismatch
 from holdfast.jobs import health
-from holdfast.jobs.current import client, get_current_job_id
 from holdfast.jobs.facades import Jobs
 from holdfast.jobs.handles import Job, JobTask, MapHandle
 from holdfast.jobs.results import Results
 from holdfast.jobs.views import View
+from holdfast.runtime.settings import load
 
 __all__ = [
     "Job",
@@ -44,6 +47,18 @@ __all__ = [
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def client() -> Client:
+    """A client for the database of the current run, or else for the configured database."""
+    run = find_run()
+    return client_for(load(), run.link.database_url if run is not None else None)
+
+
+def get_current_job_id() -> str | None:
+    """The id of the job whose task is running here; None outside of a job."""
+    run = find_run()
+    return run.job_id if run is not None else None
 
 
 def _on_current_client(method: Callable[Concatenate[Jobs, P], T]) -> Callable[P, T]:

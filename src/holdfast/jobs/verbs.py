@@ -17,7 +17,7 @@ from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
 from holdfast.jobs import requests, specs
 from holdfast.jobs.adding import add_now, new_task
-from holdfast.jobs.new_jobs import new_job, status_of
+from holdfast.jobs.specs import new_job, status_of
 from holdfast.ops.create import FIRST_TASKS
 from holdfast.sql.runs import EVERYTHING
 from holdfast.verbs import forms

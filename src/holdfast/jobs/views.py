@@ -115,7 +115,7 @@ def open_view(reference: dict[str, Any]) -> View:
 def _mapped(map_id: str) -> Dataset:
     """Return the dataset of a map."""
     from holdfast.domain.errors import RunNotFound
-    from holdfast.jobs.current import client
+    from holdfast.jobs.sync import client
     from holdfast.sql import maps
 
     found = client().perform(lambda: iter(maps.read(map_id)))

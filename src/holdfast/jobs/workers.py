@@ -15,14 +15,14 @@ from holdfast.domain.records import WorkerRecord
 from holdfast.domain.values import WorkerInfo
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.procedures import Procedure
-from holdfast.verbs.verb import verb
+from holdfast.verbs.verb import MakeOp, verb
 from holdfast.verbs.workers import LOCKED_ROW, STATUSES
 
 
 @verb(refused_in_transaction=LOCKED_ROW)
 def register_worker(
     caller: Caller, /, hostname: str | None = None, pid: int | None = None, *, name: str | None = None, slots: int = 1
-) -> Procedure[WorkerRecord]:
+) -> MakeOp[WorkerRecord]:
     """Register a worker that will send heartbeats. It gets a new id, even if the name was used before.
 
     Workers started with `holdfast worker` register themselves.
@@ -38,21 +38,19 @@ def register_worker(
         slots=slots,
         lease=timedelta(seconds=caller.settings.lease_seconds),
     )
-    record: WorkerRecord = yield partial(ops.register_worker, info)
-    return record
+    return partial(ops.register_worker, info)
 
 
 @verb(refused_in_transaction=LOCKED_ROW)
-def worker_heartbeat(caller: Caller, /, worker: object) -> Procedure[WorkerRecord]:
+def worker_heartbeat(caller: Caller, /, worker: object) -> MakeOp[WorkerRecord]:
     """Report that a worker is alive. Raises LeaseLost after a lease without a heartbeat: register the worker again."""
-    record: WorkerRecord = yield partial(ops.heartbeat, _id(worker))
-    return record
+    return partial(ops.heartbeat, _id(worker))
 
 
 @verb(refused_in_transaction=LOCKED_ROW)
-def deregister_worker(caller: Caller, /, worker: object) -> Procedure[None]:
+def deregister_worker(caller: Caller, /, worker: object) -> MakeOp[None]:
     """Deregister a worker. Its runs can be rescued immediately."""
-    yield partial(ops.deregister_worker, _id(worker))
+    return partial(ops.deregister_worker, _id(worker))
 
 
 @verb()

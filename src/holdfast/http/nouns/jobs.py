@@ -21,7 +21,7 @@ from holdfast.http.call import Call, log_event
 from holdfast.http.routes import Noun, routes
 from holdfast.http.versions import versioned
 from holdfast.jobs import specs, verbs
-from holdfast.jobs.new_jobs import new_job
+from holdfast.jobs.specs import new_job
 from holdfast.ops.create import FIRST_TASKS
 from holdfast.sql import keys
 from holdfast.sql.keys import NewKey

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.domain.errors import BadInput
 from holdfast.jobs.datasets.clickhouse import ClickHouseTable
-from holdfast.jobs.datasets.parquet import File, ParquetFiles
+from holdfast.jobs.datasets.parquet import ParquetFiles
 from holdfast.jobs.datasets.parts import Dataset, DatasetChanged, Part
 from holdfast.jobs.datasets.postgres import PostgresTable
 from holdfast.jobs.datasets.sequences import Items, Numbers
@@ -29,18 +29,10 @@ __all__ = [
 ]
 
 
-def _parquet(path: Any, columns: Any = (), files: Any = None) -> ParquetFiles:
-    return ParquetFiles(path, columns, tuple(File(*file) for file in files) if files is not None else None)
-
-
-def _clickhouse(order_by: Any, **options: Any) -> ClickHouseTable:
-    return ClickHouseTable(order_by=tuple(order_by), **options)
-
-
 _KINDS: dict[str, Callable[..., Dataset]] = {
     "postgres": PostgresTable,
-    "parquet": _parquet,
-    "clickhouse": _clickhouse,
+    "parquet": ParquetFiles,
+    "clickhouse": ClickHouseTable,
 }
 
 
@@ -58,7 +50,7 @@ def dataset_of(value: Any) -> Dataset:
     if isinstance(value, range):
         return Numbers(value)
     if isinstance(value, list | tuple):
-        return Items(value)
+        return Items(list(value))
     if isinstance(value, dict) and "$dataset" in value:
         return described(value["$dataset"])
     if hasattr(value, "parts") and hasattr(value, "pinned"):

@@ -10,15 +10,15 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from holdfast.domain.errors import BadInput
 from holdfast.jobs.datasets import hosting
-from holdfast.jobs.datasets.parts import DatasetChanged, Part, require_columns, require_keys
+from holdfast.jobs.datasets.parts import DatasetChanged, Part, Stored, key_ranges, require_columns, require_keys
 
 
 @dataclass(frozen=True)
-class ClickHouseTable:
+class ClickHouseTable(Stored):
     """A MergeTree table under a directory; `order_by` is the column or columns by which it is sorted and split."""
 
     path: str
@@ -46,15 +46,6 @@ class ClickHouseTable:
         found["order_by"] = list(self.order_by)
         return found | ({"columns": list(self.columns)} if self.columns else {})
 
-    def reference(self) -> dict[str, Any]:
-        return {"$dataset": self.description()}
-
-    def pinned(self) -> Self:
-        return self
-
-    def inline(self, part: Part) -> None:
-        return None
-
     def count(self) -> int:
         """Return the current number of rows."""
         return int(self._query(f"select count() as n from {self._table}")[0]["n"])  # noqa: S608 - quoted
@@ -71,16 +62,10 @@ class ClickHouseTable:
             group by number order by number
             """  # noqa: S608 - every name and value in it is quoted
         )
-        offset, parts = within.offset if within else 0, []
-        for index, row in enumerate(found):
-            place = {"from": row["low"], "type": row["type"]}
-            if index + 1 < len(found):
-                place["before"] = found[index + 1]["low"]
-            else:
-                place |= {"upto": row["high"]} if within is None else _end(within)
-            parts.append(Part(offset, row["n"], place))
-            offset += row["n"]
-        return parts
+        if not found:
+            return []
+        firsts = [(row["low"], row["n"]) for row in found]
+        return key_ranges(firsts, found[-1]["high"], within, type=found[0]["type"])
 
     def _require_readable(self) -> None:
         """Raise BadInput if the table or a column is missing, or if a row without a key would be in no part."""
@@ -158,10 +143,6 @@ class ClickHouseTable:
             order = f"engine = MergeTree order by {made._key} settings allow_nullable_key = 1"
             hosting.query(made.path, f"create or replace table {made._table} {order} as {rows_of_file}")
         return made
-
-
-def _end(within: Part) -> dict[str, Any]:
-    return {name: within.place[name] for name in ("before", "upto") if name in within.place}
 
 
 def _quoted(name: str) -> str:

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,12 @@ class _HostGone(Exception):
 
 def query(directory: str, text: str) -> list[dict[str, Any]]:
     """Run a query on the host of this directory. If the host dies before it responds, retry once."""
-    for last in (False, True):
-        try:
-            return _exchange(directory, text)
-        except _HostGone:
-            if last:
-                raise HoldfastError(
-                    f"the ClickHouse process for {directory} died twice during a query: {text[:200]}"
-                ) from None
-    raise AssertionError("unreachable")
+    with suppress(_HostGone):
+        return _exchange(directory, text)
+    try:
+        return _exchange(directory, text)
+    except _HostGone:
+        raise HoldfastError(f"the ClickHouse process for {directory} died twice during a query: {text[:200]}") from None
 
 
 def _exchange(directory: str, text: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from holdfast.domain.errors import BadInput, ConfigurationError, Problem
-from holdfast.jobs.datasets.parts import DatasetChanged, Part, cut, require_columns
+from holdfast.jobs.datasets.parts import DatasetChanged, Part, Stored, cut, require_columns
 
 # The directory name that stands for a missing value.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -27,7 +27,7 @@ class File(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ParquetFiles:
+class ParquetFiles(Stored):
     """A file, the `*.parquet` files of a directory, the matches of a pattern, or several of these, ordered by name.
 
     Subdirectories are included. A subdirectory named `year=2026` adds a column to its rows, as in other tools:
@@ -45,6 +45,8 @@ class ParquetFiles:
         paths = [self.path] if isinstance(self.path, str | Path) else self.path
         object.__setattr__(self, "path", tuple(str(path) for path in paths))
         object.__setattr__(self, "columns", tuple(self.columns))
+        if self.files is not None:
+            object.__setattr__(self, "files", tuple(File(*file) for file in self.files))
 
     meaning = "rows of these files, by number; a file that has changed since is rejected"
 
@@ -55,12 +57,6 @@ class ParquetFiles:
         if self.files is not None:
             found["files"] = [list(file) for file in self.files]
         return found
-
-    def reference(self) -> dict[str, Any]:
-        return {"$dataset": self.description()}
-
-    def inline(self, part: Part) -> None:
-        return None
 
     def pinned(self) -> ParquetFiles:
         """Read the footers, and record which files these are."""

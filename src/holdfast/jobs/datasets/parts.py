@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 from holdfast.domain.errors import BadInput, HoldfastError, Problem
@@ -41,6 +41,35 @@ class Dataset(Protocol):
 
     def inline(self, part: Part) -> dict[str, Any] | None:
         """Return a part as JSON that contains its rows, or None if the dataset is needed to read it."""
+
+
+class Stored:
+    """What datasets in a storage have in common: their parts refer to rows, which stay there."""
+
+    def description(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def reference(self) -> dict[str, Any]:
+        return {"$dataset": self.description()}
+
+    def pinned(self) -> Self:
+        return self
+
+    def inline(self, part: Part) -> None:
+        return None
+
+
+def key_ranges(found: Sequence[tuple[str, int]], highest: str, within: Part | None, **more: Any) -> list[Part]:
+    """Return a part for each first key and number of rows. It ends before the next, and the last with `within`."""
+    last = {"upto": highest}
+    if within is not None:
+        last = {name: within.place[name] for name in ("before", "upto") if name in within.place}
+    ends = [*({"before": first} for first, _ in found[1:]), last]
+    offset, parts = within.offset if within else 0, []
+    for (first, amount), end in zip(found, ends, strict=True):
+        parts.append(Part(offset, amount, {"from": first, **more, **end}))
+        offset += amount
+    return parts
 
 
 def cut(whole: Part, size: int) -> list[Part]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
 from holdfast.domain.errors import BadInput, DatabaseUnreachable
-from holdfast.jobs.datasets.parts import DatasetChanged, Part, require_columns, require_keys
+from holdfast.jobs.datasets.parts import DatasetChanged, Part, Stored, key_ranges, require_columns, require_keys
 
 
 @dataclass(frozen=True)
-class PostgresTable:
+class PostgresTable(Stored):
     """A table, or a view that has a key, by which it is sorted and split.
 
     `url` may contain environment variables (`$WAREHOUSE_URL`), which are expanded where the table is opened, so that a
@@ -43,15 +42,6 @@ class PostgresTable:
         found = {"kind": "postgres", "url": self.url, "table": self.table, "key": self.key}
         return found | ({"columns": list(self.columns)} if self.columns else {})
 
-    def reference(self) -> dict[str, Any]:
-        return {"$dataset": self.description()}
-
-    def pinned(self) -> Self:
-        return self
-
-    def inline(self, part: Part) -> None:
-        return None
-
     def parts(self, size: int, within: Part | None = None) -> list[Part]:
         """Split the table by its key, in one snapshot; each key belongs to exactly one part, including later keys."""
         query = sql.SQL(
@@ -73,22 +63,15 @@ class PostgresTable:
             highest = connection.execute(last_query).fetchone()
         if not found or highest is None:
             return []
-        firsts = [row[0] for row in found]
-        end = {"upto": highest[0]} if within is None else _end(within)
-        places = [{"from": a, "before": b} for a, b in pairwise(firsts)]
-        places.append({"from": firsts[-1], **end})
-        offset, parts = within.offset if within else 0, []
-        for (_, amount), place in zip(found, places, strict=True):
-            parts.append(Part(offset, amount, place))
-            offset += amount
-        return parts
+        return key_ranges(found, highest[0], within)
 
     def _require_readable(self, connection: psycopg.Connection[Any]) -> None:
         """Raise BadInput if the table or a column is missing, or if a row without a key would be in no part."""
         try:
             cursor = connection.execute(sql.SQL("select * from {} limit 0").format(self._table))
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-            raise BadInput(f"there is no table {self.table} at {_location(connection)}") from None
+            server = connection.info
+            raise BadInput(f"there is no table {self.table} at {server.host}:{server.port}/{server.dbname}") from None
         require_columns(self.table, [self.key, *self.columns], {one.name for one in cursor.description or ()})
         query = sql.SQL("select count(*) from {} where {} is null").format(self._table, self._key)
         (without,) = connection.execute(query).fetchone() or (0,)
@@ -153,14 +136,6 @@ class PostgresTable:
                     for row in rows:
                         copy.write_row([row[name] for name in names])
         return made
-
-
-def _location(connection: psycopg.Connection[Any]) -> str:
-    return f"{connection.info.host}:{connection.info.port}/{connection.info.dbname}"
-
-
-def _end(within: Part) -> dict[str, Any]:
-    return {name: within.place[name] for name in ("before", "upto") if name in within.place}
 
 
 def _literal(text: str) -> sql.Composable:
