@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.context import assigned
 from holdfast.domain.execution import ChildLimits
+from holdfast.domain.values import Claim
 from holdfast.executors import child_slot, spawning
 from holdfast.executors.process import ProcessExecutor
 from tests.integration.child_support import harmful_stage, unharmed
@@ -103,9 +105,12 @@ def test_a_cancelled_run_that_a_stopped_child_never_began_ends_cancelled(stage: 
 
 
 def test_a_run_that_no_child_begins_ends_as_crashed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = child_slot._sent
     hostile = stage.submit("echo", value="hostile")
-    monkeypatch.setattr(child_slot, "_sent", lambda claim: None if claim.run_id == hostile.id else sent(claim))
+
+    def sent(claim: Claim, parameters: Any) -> Any:
+        return () if claim.run_id == hostile.id else assigned(claim, parameters)
+
+    monkeypatch.setattr(child_slot, "assigned", sent)
     with stage.worker(slots=1):
         # Each attempt costs several children, whose starts take long on a busy machine.
         assert stage.ended(hostile, within=3 * DEADLINE).status == "FAILED"

@@ -6,7 +6,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -26,7 +26,7 @@ from holdfast.domain.errors import (
 from holdfast.domain.reasons import LeaseRequest, ReasonCode
 from holdfast.domain.tasks import registry
 from holdfast.domain.times import is_duration
-from holdfast.domain.values import AttemptRef, NewRun, Settlement, StoredResult
+from holdfast.domain.values import AttemptRef, Claim, NewRun, Settlement, StoredResult
 
 T = TypeVar("T")
 
@@ -95,6 +95,13 @@ class Assignment(NamedTuple):
     payload_hash: str
     job_id: str | None
     lag: float | None
+
+
+def assigned(claim: Claim, parameters: Any) -> Assignment:
+    """Return what an executor needs of a claim; it passes the parameters in the form that it needs."""
+    lag = claim.lag if claim.number == 1 else None
+    digest = claim.payload_hash.hex()
+    return Assignment(claim.run_id, claim.number, claim.task, parameters, digest, claim.job_id, lag)
 
 
 class RunContext:
@@ -314,9 +321,5 @@ def find_run() -> RunContext | None:
     return _current.get(None)
 
 
-def enter(context: RunContext) -> Token[RunContext]:
-    return _current.set(context)
-
-
-def leave(token: Token[RunContext]) -> None:
-    _current.reset(token)
+enter = _current.set
+leave = _current.reset

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from holdfast.domain.context import assigned
 from holdfast.domain.execution import ChildLimits, Ended, ExecutorContext, Settled
 from holdfast.domain.reasons import LeaseRequest, ReasonCode, out_of_time
 from holdfast.domain.settling import Failed, HandedBack, Outcome, Stopped, Succeeded, stopped_by, timeout_of
@@ -135,7 +136,8 @@ class ChildSlot:
         self._given.update(enumerate(claims, first))
         self.performed += len(claims)
         self.leaving = self.leaving or self.performed >= self._limits.runs
-        self.child.channel.send([["runs", worker_id, first, [_sent(claim) for claim in claims]]])
+        sent = [list(assigned(claim, orjson.Fragment(claim.parameters))) for claim in claims]
+        self.child.channel.send([["runs", worker_id, first, sent]])
 
     def current(self) -> Current | None:
         index, began_at = self.child.state.get()
@@ -367,15 +369,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _sent(claim: Claim) -> list[Any]:
-    return [
-        claim.run_id,
-        claim.number,
-        claim.task,
-        orjson.Fragment(claim.parameters),
-        claim.payload_hash.hex(),
-        claim.job_id,
-        claim.lag if claim.number == 1 else None,
-    ]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from holdfast.domain.context import Assignment, Link, RunContext, enter, leave
+from holdfast.domain.context import Link, RunContext, assigned, enter, leave
 from holdfast.domain.execution import Ended, Limits, Settled
 from holdfast.domain.reasons import HAND_BACK
 from holdfast.domain.settling import Outcome
@@ -58,7 +58,7 @@ class TaskThread:
 
     def begin(self, one: Waiting) -> tuple[RunContext, Task | None, float]:
         started = monotonic()
-        context = RunContext(one.link, _assignment(one.claim))
+        context = RunContext(one.link, assigned(one.claim, orjson.loads(one.claim.parameters)))
         self.running[one.claim.run_id] = Running(context, one.claim.policy, started)
         return context, registry.find(one.claim.task), started
 
@@ -177,15 +177,3 @@ class AsyncThread(TaskThread):
             outcome = failed(context, task, error, started)
         end_lines()
         self.end(one.claim, outcome)
-
-
-def _assignment(claim: Claim) -> Assignment:
-    return Assignment(
-        claim.run_id,
-        claim.number,
-        claim.task,
-        orjson.loads(claim.parameters),
-        claim.payload_hash.hex(),
-        claim.job_id,
-        claim.lag if claim.number == 1 else None,
-    )
