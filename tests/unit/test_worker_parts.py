@@ -22,7 +22,7 @@ from holdfast.executors.pace import Pace
 from holdfast.executors.performing import clean, describe, storable
 from holdfast.executors.shared_state import SharedState, make_shared_state
 from holdfast.observe import emit, is_subscribed, span, subscribe
-from holdfast.observe.logs import configure_logging
+from holdfast.observe.logs import open_lines, write_events
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings
 from holdfast.sql import chores
@@ -178,7 +178,7 @@ def test_events_reach_their_subscribers() -> None:
 
 def test_log_line_is_json_on_one_line_and_debug_events_are_left_out() -> None:
     stream = io.StringIO()
-    stop = configure_logging(json=True, stream=stream)
+    stop = write_events(open_lines(json=True, stream=stream))
     emit(
         "run.settled",
         run_id="r",
@@ -200,7 +200,7 @@ def test_log_line_is_json_on_one_line_and_debug_events_are_left_out() -> None:
 
 def test_line_for_people_cannot_be_forged() -> None:
     stream = io.StringIO()
-    stop = configure_logging(json=False, level="debug", stream=stream)
+    stop = write_events(open_lines(json=False, level="debug", stream=stream))
     emit("run.settled_inline", error="one\r\ntwo")
     stop()
     assert len(stream.getvalue().splitlines()) == 1

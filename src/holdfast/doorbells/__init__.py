@@ -8,7 +8,3 @@
 A hint may be lost, duplicated or late. Workers poll in any case; only the poll interval depends on whether hints can
 reach them.
 """
-
-from holdfast.doorbells.bell import Bell, open_bell
-
-__all__ = ["Bell", "open_bell"]

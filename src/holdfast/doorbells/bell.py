@@ -25,7 +25,7 @@ NO_ROOM = 30.0
 
 
 class Bell(Protocol):
-    """Sends hints to workers."""
+    """Sends hints to workers. By default, statements send none themselves."""
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Send hints about runs that have been committed."""
@@ -35,15 +35,17 @@ class Bell(Protocol):
 
     def may_send_inline(self, hint: str) -> bool:
         """Return True if the caller should send this hint itself, with the statement that writes the run."""
+        return False
 
     def suspend_inline(self) -> None:
         """Send no notifications with statements for a while: the server's notification queue is full."""
+        return
 
     def close(self) -> None:
         """Send pending hints, and stop."""
 
 
-class SilentBell:
+class SilentBell(Bell):
     """Sends nothing; workers poll."""
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
@@ -52,17 +54,11 @@ class SilentBell:
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         pass
 
-    def may_send_inline(self, hint: str) -> bool:
-        return False
-
-    def suspend_inline(self) -> None:
-        pass
-
     def close(self) -> None:
         pass
 
 
-class CoalescingBell:
+class CoalescingBell(Bell):
     """Sends the first hint immediately, and combines the hints of the next `QUIET` seconds into one.
 
     With `inline`, the statement that creates a run may itself send the first hint. Not all hints may be sent that way,
@@ -165,7 +161,7 @@ class CoalescingBell:
             self._send(hints)
 
 
-class BackgroundBell:
+class BackgroundBell(Bell):
     """Rings another bell from a thread, for callers that must not wait for a server."""
 
     def __init__(self, bell: Bell) -> None:
@@ -181,12 +177,6 @@ class BackgroundBell:
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         sent, about = list(hints), list(runs)
         self._calls.put(lambda: self._bell.ring_later(sent, about))
-
-    def may_send_inline(self, hint: str) -> bool:
-        return False
-
-    def suspend_inline(self) -> None:
-        pass
 
     def close(self) -> None:
         self._calls.put(None)

@@ -7,7 +7,6 @@ import hashlib
 import importlib.util
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -38,44 +37,20 @@ def binaries() -> Path:
     return found
 
 
-@dataclass(frozen=True)
 class Places:
     """The files of one embedded server."""
 
-    home: Path
-
-    @property
-    def data(self) -> Path:
-        return self.home / "data"
-
-    @property
-    def unfinished_data(self) -> Path:
-        """The directory that initdb fills. It is renamed when complete, so that an incomplete one is never used."""
-        return self.home / "data.new"
-
-    @property
-    def start_lock(self) -> Path:
-        return self.home / "start.lock"
-
-    @property
-    def users_lock(self) -> Path:
-        return self.home / "users.lock"
-
-    @property
-    def server_lock(self) -> Path:
-        return self.home / "server.lock"
-
-    @property
-    def start_log(self) -> Path:
-        return self.home / "start.log"
-
-    @property
-    def configuration(self) -> Path:
-        return self.home / "postgresql.conf"
-
-    @property
-    def admission(self) -> Path:
-        return self.home / "pg_hba.conf"
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.data = home / "data"
+        # The directory that initdb fills. It is renamed when complete, so that an incomplete one is never used.
+        self.unfinished_data = home / "data.new"
+        self.start_lock = home / "start.lock"
+        self.users_lock = home / "users.lock"
+        self.server_lock = home / "server.lock"
+        self.start_log = home / "start.log"
+        self.configuration = home / "postgresql.conf"
+        self.admission = home / "pg_hba.conf"
 
     @property
     def cluster_name(self) -> str:

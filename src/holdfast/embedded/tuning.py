@@ -24,7 +24,7 @@ def configuration(sockets: Path, *, durable: bool) -> str:
         "unix_socket_directories": sockets,
         "unix_socket_permissions": "0700",
         "max_connections": 200,
-        "shared_buffers": f"{clamp(memory // 8, 32 * MIB, 512 * MIB) // MIB}MB",
+        "shared_buffers": f"{max(32 * MIB, min(memory // 8, 512 * MIB)) // MIB}MB",
         "effective_cache_size": f"{max(memory // 2, 64 * MIB) // MIB}MB",
         "work_mem": "8MB",
         "maintenance_work_mem": "64MB",
@@ -78,10 +78,6 @@ ADMISSION = "local all all trust\n"
 
 def on(value: bool) -> str:
     return "on" if value else "off"
-
-
-def clamp(value: int, low: int, high: int) -> int:
-    return max(low, min(value, high))
 
 
 def available_memory() -> int:

@@ -116,23 +116,20 @@ class LineStream(io.TextIOBase):
             del _unfinished[key]
         *complete, rest = ("".join(begun.pieces if begun else ()) + text).split("\n")
         for line in complete:
-            self._write_line(line)
+            self.write_line(line)
         # Text that a terminal would overwrite, such as the steps of a progress bar, is dropped.
         rest = rest.rpartition("\r")[2] if not rest.endswith("\r") else rest
         if len(rest) > LONGEST:
-            self._write_line(rest)
+            self.write_line(rest)
         elif rest:
             _unfinished[key] = _UnfinishedLine(self, rest)
         return len(text)
 
-    def _write_line(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         line = line.rstrip("\r").rpartition("\r")[2]
         for start in range(0, len(line), LONGEST):
             piece = line[start : start + LONGEST]
             self._output.write("info", "printed", {"message": piece, "stream": self._stream})
-
-    def end_line(self, begun: str) -> None:
-        self._write_line(begun)
 
 
 class _Bytes(io.RawIOBase):
@@ -158,7 +155,7 @@ def end_lines() -> None:
         thread = threading.get_ident()
         for key in [key for key in list(_unfinished) if key[1] == thread]:
             begun = _unfinished.pop(key)
-            begun.stream.end_line("".join(begun.pieces))
+            begun.stream.write_line("".join(begun.pieces))
 
 
 class LogHandler(logging.Handler):

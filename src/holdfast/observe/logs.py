@@ -59,13 +59,6 @@ def open_lines(json: bool | None = None, level: str = "info", stream: TextIO | N
     return Lines(form, to_stream(stream))
 
 
-def configure_logging(
-    json: bool | None = None, level: str = "info", stream: TextIO | None = None
-) -> Callable[[], None]:
-    """Write events to `stream` (standard error). Call the returned function to stop."""
-    return write_events(open_lines(json, level, stream))
-
-
 def write_events(lines: Lines) -> Callable[[], None]:
     """Write each event as a line. Call the returned function to stop."""
     least = lines.least

@@ -44,7 +44,7 @@ def kill_family(pid: int) -> list[int]:
 
 def alive(pids: Iterable[int]) -> list[int]:
     """Return those of the processes that are still running; zombies do not count."""
-    states = _states()
+    states = {pid: state for pid, _, state in _table()}
     return [pid for pid in pids if states.get(pid, "Z") != "Z"]
 
 
@@ -115,10 +115,6 @@ def stop_with_parent(parent: int) -> None:
 
 def _parents() -> Mapping[int, int]:
     return {pid: parent for pid, parent, _ in _table()}
-
-
-def _states() -> Mapping[int, str]:
-    return {pid: state for pid, _, state in _table()}
 
 
 def _table() -> list[tuple[int, int, str]]:

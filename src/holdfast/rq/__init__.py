@@ -7,9 +7,8 @@ for one run: it registers, claims the run by its id, has it performed in a child
 lease meanwhile, writes the result subject to the fence, and leaves. If the claim finds nothing, because the message was
 a duplicate, outdated, out of order or forged, nothing happens.
 
-    execution   one run in one work-horse
+    execution   one run in one work-horse, which ends with the `rq worker` that forked it
     messages    the job class, which accepts only Holdfast's messages
-    horse       a work-horse ends with the `rq worker` that forked it
 
 The submitter's side is in `doorbells.rq`, and `runtime.rq_sweeper` resends messages that were lost.
 """

@@ -1,12 +1,24 @@
-"""One run in one work-horse: a worker that claims a single run by its id, and leaves when it has ended."""
+"""One run in one work-horse: a worker that claims a single run by its id, and leaves when it has ended.
+
+With RQ, a work-horse survives when its worker is killed, and the run would continue although its worker is gone. So the
+work-horse exits too, and the run is rescued when its lease has expired, as after any crash. The exception is a worker
+that gave up because Redis was unreachable: no attempt should be lost because of that, so the run continues.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from random import random
+from types import FrameType
 
 import redis
 
@@ -18,9 +30,10 @@ from holdfast.doorbells.redis import open_redis
 from holdfast.doorbells.rq import RunRinger
 from holdfast.drivers import psycopg as driver
 from holdfast.ops import ring
-from holdfast.rq.horse import end_with_worker, is_work_horse
 from holdfast.runtime.rq_sweeper import Sweeper
 from holdfast.runtime.runtime import Runtime, connect
+
+POLL_EVERY = 0.25
 
 log = logging.getLogger("holdfast.rq")
 
@@ -34,9 +47,9 @@ def execute(run_id: object) -> None:
     with Runtime() as runtime, ExitStack() as stack:
         stack.callback(start_logging(runtime.settings))
         url = runtime.settings.redis_url
-        forked = is_work_horse()
+        forked = _is_work_horse()
         if url and forked:
-            end_with_worker(lambda: _answers(url))
+            _end_with_worker(lambda: _answers(url))
         if _claimable(runtime, known):
             options = worker_options(runtime, WorkerRequest(queues=(), slots=1))
             child = OneChild(limits=child_limits(runtime.settings))
@@ -80,3 +93,31 @@ def _sweep(runtime: Runtime, url: str) -> None:
     finally:
         sweeper.close()
         ringer.close()
+
+
+def _is_work_horse() -> bool:
+    """Whether this code runs in a process that RQ forked for it. RQ does not expose this, so the stack is searched."""
+    from rq.worker import BaseWorker
+
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, BaseWorker):
+            return bool(getattr(caller, "is_horse", False))
+        frame = frame.f_back
+    return False
+
+
+def _end_with_worker(redis_answers: Callable[[], bool]) -> None:
+    """Kill this work-horse as soon as its worker is gone, unless Redis does not answer either."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(POLL_EVERY)
+        if redis_answers():
+            log.error("the rq worker %d is gone, so this work-horse exits", parent)
+            os.kill(os.getpid(), signal.SIGKILL)
+        log.warning("the rq worker %d gave up while Redis was unreachable; the run continues", parent)
+
+    threading.Thread(target=watch, name="holdfast-horse", daemon=True).start()

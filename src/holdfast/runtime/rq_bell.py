@@ -9,13 +9,13 @@ import psycopg
 
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord
-from holdfast.doorbells.bell import CoalescingBell
+from holdfast.doorbells.bell import Bell, CoalescingBell
 from holdfast.doorbells.redis import RedisSend
 from holdfast.doorbells.rq import Ring, RunRinger
 from holdfast.runtime.rq_sweeper import Sweeper
 
 
-class RqBell:
+class RqBell(Bell):
     """Sends a message for each run. The next sweep resends messages that could not be sent."""
 
     def __init__(self, redis_url: str, connect: Callable[[], psycopg.Connection[Any]], again_after: float) -> None:
@@ -26,29 +26,16 @@ class RqBell:
         self._sweeper.start()
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        self._ringer.ring([_ring_for(run) for run in runs if _is_due(run)])
+        due = [run for run in runs if run.status is Status.PENDING and run.reason is None]
+        self._ringer.ring([Ring(run.id, run.attempt_count + 1, run.queue) for run in due])
         self._hints.ring(hints)
 
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Leave the messages to the next sweep: the caller has not committed, so the runs could not be claimed yet."""
         self._hints.ring_later(hints)
 
-    def may_send_inline(self, hint: str) -> bool:
-        return False
-
-    def suspend_inline(self) -> None:
-        pass
-
     def close(self) -> None:
         self._hints.close()
         self._sweeper.close()
         self._ringer.close()
         self._send.close()
-
-
-def _is_due(run: RunRecord) -> bool:
-    return run.status is Status.PENDING and run.reason is None
-
-
-def _ring_for(run: RunRecord) -> Ring:
-    return Ring(run.id, run.attempt_count + 1, run.queue)

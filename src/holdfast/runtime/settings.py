@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -23,25 +24,21 @@ PREFIX = "HOLDFAST_"
 FILE = "holdfast.toml"
 
 
-def _text(value: str) -> str:
-    return value
-
-
-def _whole(least: int) -> Callable[[str], int]:
+def _whole(least: int, most: float = inf, unit: str = "") -> Callable[[str], int]:
     def parse(value: str) -> int:
         number = int(value)
         if number < least:
             raise ValueError(f"must be at least {least}")
+        if number > most:
+            raise ValueError(f"must be at most {most}{unit}")
         return number
 
     return parse
 
 
-def _port(value: str) -> int:
-    number = _whole(0)(value)
-    if number > 65535:
-        raise ValueError("must be at most 65535")
-    return number
+_port = _whole(0, 65535)
+_days = _whole(1, FURTHEST.days, " days")
+_attempts = _whole(1, 1_000_000)
 
 
 def _postgres(value: str) -> str:
@@ -60,20 +57,6 @@ def _seconds(value: str) -> float:
     number = float(value)
     if not is_duration(number):
         raise ValueError("must be a positive number of seconds below 1e9")
-    return number
-
-
-def _days(value: str) -> int:
-    number = _whole(1)(value)
-    if number > FURTHEST.days:
-        raise ValueError(f"must be at most {FURTHEST.days} days")
-    return number
-
-
-def _attempts(value: str) -> int:
-    number = _whole(1)(value)
-    if number > 1_000_000:
-        raise ValueError("must be at most 1000000")
     return number
 
 
@@ -145,18 +128,18 @@ class Settings:
 
     database_url: str | None = _setting(None, _postgres, "DATABASE_URL", secret=True)
     pooler: str = _setting("auto", _one_of("auto", "on", "off", "prepared"))
-    redis_url: str | None = _setting(None, _text, "REDIS_URL", secret=True)
-    home: str = _setting(".holdfast", _text)
+    redis_url: str | None = _setting(None, str, "REDIS_URL", secret=True)
+    home: str = _setting(".holdfast", str)
     doorbell: str = _setting("auto", _one_of("auto", "poll", "listen", "redis", "rq"))
     tasks: tuple[str, ...] = _setting((), _names)
-    host: str = _setting("127.0.0.1", _text)
+    host: str = _setting("127.0.0.1", str)
     port: int = _setting(8080, _port)
-    worker_host: str = _setting("127.0.0.1", _text)
+    worker_host: str = _setting("127.0.0.1", str)
     worker_port: int | None = _setting(None, _port)
     hosts: tuple[str, ...] = _setting((), _names)
-    url: str | None = _setting(None, _text)
-    token: str | None = _setting(None, _text, secret=True)
-    artifacts: str = _setting("artifacts", _text)
+    url: str | None = _setting(None, str)
+    token: str | None = _setting(None, str, secret=True)
+    artifacts: str = _setting("artifacts", str)
     inline_result_bytes: int = _setting(65536, _whole(0))
     max_result_bytes: int = _setting(64 * 1024 * 1024, _whole(1))
     lease_seconds: float = _setting(60.0, _seconds)
@@ -174,7 +157,7 @@ class Settings:
     key_seconds: float = _setting(86400.0, _seconds)
     retention_days: int = _setting(90, _days)
     ring_seconds: float = _setting(15.0, _seconds)
-    event_source: str = _setting("/holdfast", _text)
+    event_source: str = _setting("/holdfast", str)
     stream_length: int = _setting(100_000, _whole(1))
     webhook_seconds: float = _setting(15.0, _seconds)
     webhook_allow_private: bool = _setting(False, _flag)
