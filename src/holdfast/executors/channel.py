@@ -22,11 +22,9 @@ pair, where each frame is preceded by its length in four bytes.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -46,25 +44,6 @@ class Channel(Protocol):
 
     def receive(self) -> list[Any] | None:
         """Wait for the next frame and return its messages; None once the worker is gone."""
-
-
-class WorkerChannel(Protocol):
-    """The worker's end, for its event loop: it is created with callbacks for each message and for a lost connection."""
-
-    async def open(self) -> None:
-        """Begin to receive."""
-
-    def send(self, messages: Sequence[Any]) -> None:
-        """Send one frame without waiting. Do nothing before the channel is open and after it is closed."""
-
-    def receive_rest(self) -> None:
-        """Receive everything that a dead child had sent."""
-
-    def close(self) -> None:
-        """Close the channel once everything is sent. An idle child then exits."""
-
-    def abort(self) -> None:
-        """Close the channel at once."""
 
 
 def frame(messages: Sequence[Any]) -> bytes:
@@ -121,50 +100,6 @@ class SocketChannel:
                 return None
             rest = rest[got:]
         return data
-
-
-class SocketWorkerChannel(asyncio.Protocol):
-    """The worker's end of a socket pair."""
-
-    def __init__(self, source: socket.socket, received: Callable[[list[Any]], None], lost: Callable[[], None]) -> None:
-        self._socket = source
-        self._received = received
-        self._lost = lost
-        self._unframer = Unframer()
-        self._transport: asyncio.WriteTransport | None = None
-        self._closing = False
-
-    async def open(self) -> None:
-        self._transport, _ = await asyncio.get_running_loop().create_connection(lambda: self, sock=self._socket)
-
-    def send(self, messages: Sequence[Any]) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frame(messages))
-
-    def data_received(self, data: bytes) -> None:
-        for message in self._unframer.feed(data):
-            self._received(message)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if not self._closing:
-            self._lost()
-
-    def receive_rest(self) -> None:
-        with suppress(OSError, ValueError):
-            while data := self._socket.recv(1 << 16):
-                self.data_received(data)
-
-    def close(self) -> None:
-        self._closing = True
-        if self._transport is not None:
-            self._transport.close()
-
-    def abort(self) -> None:
-        self._closing = True
-        if self._transport is not None:
-            self._transport.abort()
-        else:
-            self._socket.close()
 
 
 def sent_run(new: NewRun) -> dict[str, Any]:

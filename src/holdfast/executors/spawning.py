@@ -21,9 +21,9 @@ from typing import Any
 import orjson
 
 from holdfast.domain.execution import ChildLimits, ExecutorContext
-from holdfast.executors.channel import SocketWorkerChannel, WorkerChannel
 from holdfast.executors.forked import EarlyChild, Forked
 from holdfast.executors.shared_state import make_shared_state
+from holdfast.executors.worker_channel import SocketWorkerChannel, WorkerChannel
 from holdfast.observe.capture import shared_format
 
 POLL_EVERY = 0.1
