@@ -8,29 +8,22 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 
+from holdfast import Client
 from holdfast.embedded.locks import is_held
 from holdfast.embedded.places import Places
-from holdfast.processes.family import alive, children, family, kill_family, wait_gone
+from holdfast.processes.family import children, family, kill_family, wait_gone
+from holdfast.runtime.settings import Settings
 from tests.integration.cli_support import Cli
+from tests.integration.worker_support import eventually
 
-T = TypeVar("T")
 SECONDS = 60.0
-
-
-def eventually(look: Callable[[], T]) -> T:
-    """Return the result of `look` as soon as it is true."""
-    ends = time.monotonic() + SECONDS
-    while not (seen := look()):
-        assert time.monotonic() < ends, "it did not come"
-    return seen
 
 
 class Up:
@@ -45,10 +38,6 @@ class Up:
             line = self.process.stderr.readline()
             assert line, self.said
             self.said += line
-
-    def workers(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.cli.ok("workers", "list", "--json").json["items"]
-        return [worker for worker in found if worker["pid"] in alive([worker["pid"]])]
 
     def request(self, path: str, body: bytes | None = None) -> Any:
         """Ask the API; None if it does not respond."""
@@ -89,31 +78,19 @@ def test_runs_are_executed_and_a_killed_worker_is_restarted(
     cli = Cli(tmp_path, database_url=database_url, lease_seconds="3")
     running = up(cli, "--slots", "1", "--no-api")
     assert "holdfast submit mock" in running.said
-    (first,) = eventually(running.workers)
-    kill_family(first["pid"])
-    (second,) = eventually(lambda: [one for one in running.workers() if one["id"] != first["id"]])
-    assert second["pid"] != first["pid"]
+    with Client(Settings(database_url=database_url)) as client:
+        (first,) = eventually(client.workers, SECONDS)
+        kill_family(first.pid)
+        (second,) = eventually(lambda: [one for one in client.workers() if one.id != first.id], SECONDS)
+    assert second.pid != first.pid
     assert cli.ok("submit", "mock", "-p", "seconds=0", "--wait").json["notes"] == "simulated"
     assert running.end(signal.SIGTERM) == 0
     # The killed worker is listed until its lease has expired; the stopped one has deregistered.
     listed = cli.ok("workers", "list", "--json").json["items"]
-    assert second["id"] not in [one["id"] for one in listed]
+    assert second.id not in [one["id"] for one in listed]
 
 
-def test_api_is_restarted_on_its_port(database_url: str, tmp_path: Path, up: Callable[..., Up]) -> None:
-    cli = Cli(tmp_path, database_url=database_url, port="0")
-    running = up(cli, "--slots", "1")
-    eventually(lambda: running.request("/livez"))
-    run = running.request("/runs", b'{"model": "mock", "parameters": {"seconds": 0}}')
-    assert running.request(f"/runs/{run['run_id']}?wait=60")["status"] == "SUCCEEDED"
-    worker = eventually(running.workers)[0]["pid"]
-    (api,) = (pid for pid in children(running.process.pid) if pid != worker)
-    kill_family(api)
-    assert eventually(lambda: running.request(f"/runs/{run['run_id']}"))["status"] == "SUCCEEDED"
-    assert running.end(signal.SIGINT) == 0
-
-
-def test_task_modules_are_passed_to_workers_and_the_api(
+def test_worker_and_api_know_the_given_tasks_and_the_api_is_restarted_on_its_port(
     database_url: str, tmp_path: Path, up: Callable[..., Up]
 ) -> None:
     (tmp_path / "mine.py").write_text(
@@ -121,10 +98,15 @@ def test_task_modules_are_passed_to_workers_and_the_api(
     )
     cli = Cli(tmp_path, database_url=database_url, port="0")
     running = up(cli, "--slots", "1", "--tasks", "mine")
-    eventually(lambda: running.request("/livez"))
+    eventually(lambda: running.request("/livez"), SECONDS)
     run = running.request("/runs", b'{"model": "twice", "parameters": {"n": 21}}')
     assert running.request(f"/runs/{run['run_id']}?wait=60")["status"] == "SUCCEEDED"
     assert running.request(f"/runs/{run['run_id']}/result") == 42
+    (worker,) = running.request("/workers")["items"]
+    (api,) = (pid for pid in children(running.process.pid) if pid != worker["pid"])
+    kill_family(api)
+    assert eventually(lambda: running.request(f"/runs/{run['run_id']}"), SECONDS)["status"] == "SUCCEEDED"
+    assert running.end(signal.SIGINT) == 0
 
 
 def test_port_in_use_is_reported_immediately(database_url: str, tmp_path: Path) -> None:
@@ -151,14 +133,14 @@ def test_embedded_server_runs_as_long_as_up_does(home: Path, tmp_path: Path, up:
 def test_processes_of_a_killed_up_stop(home: Path, tmp_path: Path, up: Callable[..., Up]) -> None:
     cli = Cli(tmp_path, home=str(home), lease_seconds="3", port="0")
     running = up(cli, "--slots", "1")
-    eventually(running.workers)
-    eventually(lambda: running.request("/livez"))
+    eventually(lambda: running.request("/livez"), SECONDS)
+    eventually(lambda: running.request("/workers")["items"], SECONDS)
     members = family(running.process.pid)
     assert len(members) > 1
     os.kill(running.process.pid, signal.SIGKILL)
     running.process.wait()
     assert wait_gone(members, SECONDS) == []
-    eventually(lambda: not is_held(Places(home).server_lock))
+    eventually(lambda: not is_held(Places(home).server_lock), SECONDS)
 
 
 def test_worker_whose_parent_is_already_gone_exits(database_url: str, tmp_path: Path) -> None:
