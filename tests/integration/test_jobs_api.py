@@ -144,11 +144,12 @@ class TestRunning:
     def test_cancelled_job_stops_its_running_tasks_and_starts_no_others(self, stage: Stage) -> None:
         path = stage.file("held")
         job = sync.create_job("held", [{"entrypoint": "job.hold", "kwargs": {"path": str(path)}}] * 20)
-        stage.said("held", 2)
-        cancelled = sync.cancel_job(job.id)
-        started = lines(path)
-        assert cancelled.cancelled_tasks >= 18
-        job = ended(job, 10)
+        with stage.worker():
+            stage.said("held", 2)
+            cancelled = sync.cancel_job(job.id)
+            started = lines(path)
+            assert cancelled.cancelled_tasks >= 18
+            job = ended(job, 10)
         assert (job.status, job.cancelled_tasks) == ("CANCELLED", 20)
         assert lines(path) == started
         with pytest.raises(JobEnded):

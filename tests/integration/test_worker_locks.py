@@ -60,7 +60,7 @@ def test_a_claim_does_not_wait_for_a_locked_job(stage: Stage, user: psycopg.Conn
     gate = stage.file("gate")
     job_id, (held,) = make_job(stage, {"started": str(stage.file("started")), "until": str(gate)}, task="patient")
     driver.run(user, ops.add_tasks([add_task(job_id)], None))
-    with stage.worker():
+    with stage.worker(slots=2):
         stage.said("started")
         assert [stage.ended(stage.submit("echo", value=n)).result() for n in range(5)] == list(range(5))
         user.commit()
@@ -226,7 +226,7 @@ def test_progress_of_a_run_with_a_locked_lease_is_written_later_without_waiting(
 ) -> None:
     started, gate = stage.file("started"), stage.file("gate")
     runs = [stage.submit("patient", started=str(started), until=str(gate), report=n == 0) for n in range(2)]
-    with stage.worker():
+    with stage.worker(slots=2):
         stage.said("started", 2)
         worker_id = stage.worker_of(runs[0])
         user.execute("select from holdfast.leases where run_id = %s for update", [runs[1].id])

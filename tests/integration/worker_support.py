@@ -30,18 +30,22 @@ T = TypeVar("T")
 TASKS = "tests.integration.worker_tasks"
 DEADLINE = 30.0
 ROOT = Path(__file__).parents[2]
+FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.01, 0.05, 1.2
 
 
-def eventually(look: Callable[[], T], within: float = DEADLINE) -> T:
-    """Return the result of `look` as soon as it is true."""
+def eventually(look: Callable[[], T], within: float | None = None) -> T:
+    """Return the result of `look` as soon as it is true, or fail after `within` seconds (DEADLINE)."""
+    within = DEADLINE if within is None else within
     ends = time.monotonic() + within
+    pause = FIRST_PAUSE
     while True:
         found = look()
         if found:
             return found
         if time.monotonic() > ends:
             raise AssertionError(f"not within {within} s: {look}")
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(pause * GROWTH, LONGEST_PAUSE)
 
 
 class Stage:
@@ -83,8 +87,8 @@ class Stage:
             lambda: found if path.exists() and len(found := path.read_text().splitlines()) >= lines else None
         )
 
-    def ended(self, run: Run, within: float = DEADLINE) -> Run:
-        return self.client.wait(run, within)
+    def ended(self, run: Run, within: float | None = None) -> Run:
+        return self.client.wait(run, DEADLINE if within is None else within)
 
     def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url, autocommit=True) as connection:
@@ -98,7 +102,7 @@ class Stage:
         return [event.type for event in self.client.events(run)]
 
     @contextmanager
-    def worker(self, executor: str | Executor = "process", slots: int = 2, **changes: Any) -> Iterator[Worker]:
+    def worker(self, executor: str | Executor = "process", slots: int = 1, **changes: Any) -> Iterator[Worker]:
         """A worker in a separate thread, stopped at the end."""
         with Runtime(self.settings) as runtime:
             name = executor if isinstance(executor, str) else executor.name
