@@ -54,11 +54,11 @@ class Records:
 def begin(release: Release, url: str, directory: Path) -> Records:
     """Submit runs and jobs, and work on them until they are in many states; one worker stays, one is killed."""
     records = Records(url, json.loads(release.ok(url, directory, "tests.upgrade.states", str(directory))))
-    once = release.start(url, directory, "holdfast", "worker", "--queues", "once")
+    once = release.start(url, directory, "holdfast", "worker", "--queues", "once", "--slots", "1")
     eventually(lambda: records.attempts("retried"), WITHIN)
     kill_tree(once)
     release.start(url, directory, "holdfast", "worker", "--queues", "default", "--slots", "6")
-    doomed = release.start(url, directory, "holdfast", "worker", "--queues", "doomed")
+    doomed = release.start(url, directory, "holdfast", "worker", "--queues", "doomed", "--slots", "1")
     eventually(lambda: all((directory / name).exists() for name in ("orphaned", "leased", "chain")), WITHIN)
     eventually(lambda: records.query("select from holdfast.maps where open = 2 and total = 4"), WITHIN)
     kill_tree(doomed)
