@@ -24,8 +24,8 @@ from tests.explorer.mutation import SCHEMA, SQL, DoesNotApply, Mutation, Rewriti
 from tests.explorer.schedule import parse
 from tests.explorer.stage import Crashes, Stage
 from tests.explorer.wire import unchanged
+from tests.integration import worker_support
 from tests.integration.wire import Wire
-from tests.integration.worker_support import Stage as WorkerStage
 from tests.timeline import Timeline
 
 T = TypeVar("T")
@@ -34,6 +34,8 @@ T = TypeVar("T")
 AT_MOST = 1500
 # How many schedules are checked together if the first violation is enough.
 FEW = 5
+# Without a guard, a test may wait in vain for what the guard ensures: several leases of three seconds are enough.
+DEADLINE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,8 @@ class ByTest:
         return []
 
 
-def _stage(url: str, stack: ExitStack, **settings: Any) -> WorkerStage:
-    return WorkerStage(url, Path(stack.enter_context(TemporaryDirectory())), **settings)
+def _stage(url: str, stack: ExitStack, **settings: Any) -> worker_support.Stage:
+    return worker_support.Stage(url, Path(stack.enter_context(TemporaryDirectory())), **settings)
 
 
 class _Rewriting(Psycopg):
@@ -123,6 +125,11 @@ class Mutant:
 
     def complaints(self, url: str) -> list[str]:
         """Return the detected violations on this database, which has the mutated schema if the schema is mutated."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(worker_support, "DEADLINE", DEADLINE)
+            return self._complaints(url)
+
+    def _complaints(self, url: str) -> list[str]:
         if self.mutation.where == SCHEMA:
             return self.caught_by.complaints(url, unchanged)
         if self.mutation.where == SQL:
