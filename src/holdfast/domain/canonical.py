@@ -50,6 +50,11 @@ def canonicalize(parameters: Any, ignore: Sequence[str] = ()) -> tuple[str, str]
     return text.decode(), sha256(hashed).hexdigest()
 
 
+def canonical_text(value: Any) -> str:
+    """Return the canonical text of a JSON value, without its hash. Raises NotCanonical like `canonicalize`."""
+    return _encode(value)[0].decode()
+
+
 def check(value: Any, max_depth: int = MAX_DEPTH) -> None:
     """Raise NotCanonical unless `value` can be stored and hashed."""
     _Exact(max_depth).build(value)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import orjson
 
-from holdfast.domain.canonical import canonicalize
+from holdfast.domain.canonical import canonical_text
 from holdfast.domain.errors import (
     REMEDY,
     BadInput,
@@ -176,7 +176,7 @@ class RunContext:
         """
         self.check()
         report = {"done": done, "total": total, "unit": unit, "stage": stage}
-        self._report = canonicalize({name: value for name, value in report.items() if value is not None})[0]
+        self._report = canonical_text({name: value for name, value in report.items() if value is not None})
         if time.monotonic() - self._sent_at >= PROGRESS_EVERY:
             self.flush()
 
@@ -214,7 +214,7 @@ class RunContext:
         self.check()
         kept = self.link.find_step(self.ref, name)
         if kept is None:
-            kept = canonicalize(fn())[0]
+            kept = canonical_text(fn())
             self.link.record_step(self.ref, name, kept)
         result: T = orjson.loads(kept)
         return result
@@ -225,7 +225,7 @@ class RunContext:
         self.check()
         kept = await asyncio.to_thread(self.link.find_step, self.ref, name)
         if kept is None:
-            kept = canonicalize(await fn())[0]
+            kept = canonical_text(await fn())
             await asyncio.to_thread(self.link.record_step, self.ref, name, kept)
         result: T = orjson.loads(kept)
         return result

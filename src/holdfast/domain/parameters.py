@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import orjson
 
 from holdfast.domain import encoding
-from holdfast.domain.canonical import canonicalize, pointer
+from holdfast.domain.canonical import canonical_text, pointer
 from holdfast.domain.errors import BadParameters, ConfigurationError, NotCanonical, Problem
 
 _PLAIN = (str, int, float, bool, None, type(None), dict, list, Any, object)
@@ -350,12 +350,12 @@ def _is_step(step: str | int, value: Any) -> bool:
 
 
 def _text(given: Mapping[str, Any]) -> str:
-    return canonicalize(given if isinstance(given, dict) else dict(given))[0]
+    return canonical_text(given if isinstance(given, dict) else dict(given))
 
 
 def _is_json(value: Any) -> bool:
     try:
-        canonicalize(value)
+        canonical_text(value)
     except NotCanonical:
         return False
     return True

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from holdfast.domain import errors
-from holdfast.domain.canonical import canonicalize
+from holdfast.domain.canonical import canonical_text
 from holdfast.domain.context import OwnTransaction
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import transactions_of
@@ -115,7 +115,7 @@ class ChildLink:
         self._ask("record_step", ref, clean(name, 300), result)
 
     def submit(self, ref: AttemptRef, task: str, parameters: Any, options: Mapping[str, Any]) -> str:
-        text = orjson.Fragment(canonicalize(parameters)[0])
+        text = orjson.Fragment(canonical_text(parameters))
         return str(self._ask("submit", ref, task, text, sent_options(options)))
 
     def stored_children(self, ref: AttemptRef) -> dict[str, str]:

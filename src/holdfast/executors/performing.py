@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from holdfast.domain.canonical import canonicalize
+from holdfast.domain.canonical import canonical_text
 from holdfast.domain.context import RunContext
 from holdfast.domain.errors import NotCanonical, Postpone, ResultNotStorable
 from holdfast.domain.execution import Limits, Settled
@@ -71,7 +71,7 @@ def _commit(context: RunContext, text: str, started: float, limits: Limits) -> O
 def storable(value: Any, limits: Limits) -> str:
     """Return a result as the text that is stored. Raise ResultNotStorable."""
     try:
-        text = canonicalize(value)[0]
+        text = canonical_text(value)
     except NotCanonical as error:
         raise ResultNotStorable(f"the result cannot be stored: {error}") from None
     if len(text) > limits.max_result_bytes or (
