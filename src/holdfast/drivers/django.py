@@ -108,7 +108,7 @@ def _fetch_by_name(connection: Any, statement: Statement[Any]) -> Rows | None:
         statements.transformer = Transformer(raw)
         try:
             with raw.lock:
-                return statements.rows_of(raw.wait(statements.send(known.name, values)))
+                return statements.rows_of(raw.wait(statements.send(known, values)))
         except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported):
             return None  # it was deallocated, or a migration has changed a column of it; nothing was executed
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import errors, generators
 from psycopg.adapt import Transformer
-from psycopg.pq import ExecStatus
+from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
 from holdfast.sql.statement import Rows, Statement
@@ -26,13 +26,20 @@ _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
 # The types of parameters whose type the server should not infer.
 _TYPES = {int: 20, float: 701, bool: 16}
 _UNKNOWN = 0
+# Types of columns that are read in binary form, which takes less time on both sides and gives the same values: bool,
+# bytea, bigint, smallint, integer, text and double precision.
+_READ_AS_BINARY = {16, 17, 20, 21, 23, 25, 701}
 
 
 class Prepared(NamedTuple):
-    """A statement that the server has under a name, with the type of value that each of its parameters takes."""
+    """A statement that the server has under a name, with the type of value that each of its parameters takes.
+
+    `form` is the form in which the server sends the rows: text or binary.
+    """
 
     name: bytes
     parameters: tuple[tuple[str, type], ...]
+    form: Format
 
     def encoded(self, params: Mapping[str, Any]) -> list[bytes | None] | None:
         """Return the values in text form; None if a cursor has to adapt or to reject one of them.
@@ -79,9 +86,9 @@ class PreparedStatements:
         self.uses.clear()
         self.wanted.clear()
 
-    def send(self, name: bytes, values: list[bytes | None]) -> Generator[Any, Any, list[PGresult]]:
+    def send(self, statement: Prepared, values: list[bytes | None]) -> Generator[Any, Any, list[PGresult]]:
         """Execute a statement by name. Return what the connection has to wait for; `rows_of` reads its result."""
-        self._pgconn.send_query_prepared(name, values)
+        self._pgconn.send_query_prepared(statement.name, values, result_format=statement.form)
         waits: Generator[Any, Any, list[PGresult]] = generators.execute(self._pgconn)
         return waits
 
@@ -118,8 +125,13 @@ class PreparedStatements:
             self._pgconn.send_prepare(name, sql.encode(), types)
             [result] = yield from generators.execute(self._pgconn)
             if result.status == ExecStatus.COMMAND_OK:
+                self._pgconn.send_describe_prepared(name)
+                [result] = yield from generators.execute(self._pgconn)
+            if result.status == ExecStatus.COMMAND_OK:
                 taken = [kind if kind in _TYPES else str for kind in kinds]
-                self.known[statement.sql] = Prepared(name, tuple(zip(names, taken, strict=True)))
+                columns = {result.ftype(column) for column in range(result.nfields)}
+                form = Format.BINARY if columns <= _READ_AS_BINARY else Format.TEXT
+                self.known[statement.sql] = Prepared(name, tuple(zip(names, taken, strict=True)), form)
                 continue
             error = errors.error_from_result(result, encoding="utf-8")
             # If the server cannot tell the types of its parameters, a cursor executes the statement.

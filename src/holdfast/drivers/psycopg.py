@@ -150,7 +150,7 @@ class OwnConnection(psycopg.Connection[Any]):
                 values = known.encoded(statement.params)
                 if values is not None:
                     with self.lock:
-                        return prepared.rows_of(self.wait(prepared.send(known.name, values)))
+                        return prepared.rows_of(self.wait(prepared.send(known, values)))
             else:
                 uses = prepared.uses[statement.sql] = prepared.uses.get(statement.sql, 0) + 1
                 if uses == USES:

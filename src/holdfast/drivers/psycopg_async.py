@@ -80,7 +80,7 @@ class AsyncOwnConnection(psycopg.AsyncConnection[Any]):
                 values = known.encoded(statement.params)
                 if values is not None:
                     async with self.lock:
-                        return prepared.rows_of(await self.wait(prepared.send(known.name, values)))
+                        return prepared.rows_of(await self.wait(prepared.send(known, values)))
             else:
                 uses = prepared.uses[statement.sql] = prepared.uses.get(statement.sql, 0) + 1
                 if uses == USES:
