@@ -117,8 +117,28 @@ def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
             # Built directly as tuples, because this is done for every run: it takes a third of the time.
             ref = tuple.__new__(AttemptRef, (claim.run_id, claim.number))
             result, stored, elapsed, adds = outcome
-            ended = (ref, AttemptStatus.SUCCEEDED, Status.SUCCEEDED, claim.task, elapsed, lag, 0.0, False)
-            return tuple.__new__(Settlement, (*ended, result, stored, None, None, None, None, adds, True, None))
+            return tuple.__new__(
+                Settlement,
+                (
+                    ref,
+                    AttemptStatus.SUCCEEDED,
+                    Status.SUCCEEDED,
+                    claim.task,
+                    elapsed,
+                    lag,
+                    0.0,
+                    False,
+                    result,
+                    stored,
+                    None,
+                    None,
+                    None,
+                    None,
+                    adds,
+                    True,
+                    None,
+                ),
+            )
         case Stopped():
             return Settlement(
                 claim.ref,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
@@ -15,6 +16,7 @@ from holdfast.sql import events, leases, runs, tallies
 from holdfast.sql.statement import Op
 
 _ref = attrgetter("ref")
+_SUCCEEDED, _LOST = AttemptStatus.SUCCEEDED, str(AttemptStatus.LOST)
 
 
 def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Acknowledgements]:
@@ -31,11 +33,12 @@ def finish(worker_id: str, settlements: Sequence[Settlement]) -> Op[Acknowledgem
         acks = Acknowledgements(by_ref[settlement.ref] for settlement in settlements)
         acks.released = found.released
         return acks
-    quick: list[Settlement] = []
-    other: list[Settlement] = []
-    unbegun: list[Settlement] = []
-    for settlement in settlements:
-        (quick if _is_quick(settlement) else other if settlement.begun else unbegun).append(settlement)
+    quick = [s for s in settlements if s.result is not None and s.status is _SUCCEEDED and s.executor is None]
+    if len(quick) == len(settlements):
+        return (yield from record(settlements, (yield from leases.succeed(worker_id, quick))))
+    succeeded = set(map(_ref, quick))
+    other = [s for s in settlements if s.begun and s.ref not in succeeded]
+    unbegun = [s for s in settlements if not s.begun and s.ref not in succeeded]
     accepted: list[Acknowledgement] = []
     ready_again: list[str] = []
     if unbegun:
@@ -65,18 +68,14 @@ def _with_tasks(settlements: Sequence[Settlement], unbegun: Sequence[Settlement]
     return [s._replace(task=tasks[s.ref]) if s.ref in tasks else s for s in settlements] if tasks else settlements
 
 
-def _is_quick(settlement: Settlement) -> bool:
-    return (
-        settlement.result is not None and settlement.status is AttemptStatus.SUCCEEDED and settlement.executor is None
-    )
-
-
 def record(settlements: Sequence[Settlement], accepted: Iterable[Acknowledgement]) -> Op[Acknowledgements]:
     """Count accepted settlements, record rejected ones, and update maps, jobs and dependents, in one transaction."""
-    by_ref = {ack.ref: ack for ack in accepted}
-    acks = Acknowledgements(
-        by_ref.get(s.ref) or Acknowledgement(s.ref, False, s.status, s.outcome) for s in settlements
-    )
+    acks = Acknowledgements(accepted)
+    if list(map(_ref, acks)) != list(map(_ref, settlements)):
+        by_ref = {ack.ref: ack for ack in acks}
+        acks = Acknowledgements(
+            by_ref.get(s.ref) or Acknowledgement(s.ref, False, s.status, s.outcome) for s in settlements
+        )
     refused = [v.ref for s, v in zip(settlements, acks, strict=True) if s.begun and not v.accepted]
     if refused:
         held = yield from events.hold_runs([ref.run_id for ref in refused])
@@ -101,20 +100,19 @@ def _adds(settlement: Settlement, ack: Acknowledgement) -> bool:
 def _counted(
     settlements: Sequence[Settlement], acks: Sequence[Acknowledgement]
 ) -> dict[tallies.Tally, tuple[int, float]]:
-    seconds: dict[tuple[str, str], list[float]] = {}
+    seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for settlement, ack in zip(settlements, acks, strict=True):
-        task = settlement.task
-        if ack.status == RELEASED or not (settlement.begun or ack.accepted):
+        task, status, lag, elapsed = settlement.task, ack.status, settlement.lag, settlement.elapsed
+        if status == RELEASED or not (ack.accepted or settlement.begun):
             continue
         if not ack.accepted:
-            seconds.setdefault((task, "fenced"), []).append(0.0)
+            seconds[task, "fenced"].append(0.0)
             continue
-        if settlement.lag is not None:
-            seconds.setdefault((task, "lag"), []).append(settlement.lag)
-        elapsed = settlement.elapsed if settlement.elapsed is not None else ack.elapsed
-        seconds.setdefault((task, ack.outcome or "retried"), []).append(elapsed)
-        if ack.status == AttemptStatus.LOST:
-            seconds.setdefault((task, "lost"), []).append(0.0)
+        if lag is not None:
+            seconds[task, "lag"].append(lag)
+        seconds[task, ack.outcome or "retried"].append(ack.elapsed if elapsed is None else elapsed)
+        if status == _LOST:
+            seconds[task, "lost"].append(0.0)
     counted: dict[tallies.Tally, tuple[int, float]] = {}
     for (task, kind), values in seconds.items():
         values.sort()

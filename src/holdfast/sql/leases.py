@@ -8,7 +8,18 @@ from typing import NamedTuple
 import orjson
 
 from holdfast.domain.values import RELEASED, Acknowledgement, AttemptRef, Settlement
-from holdfast.sql.statement import Row, Rows, Statement, count, each, first, plain_array, text_array
+from holdfast.sql.statement import (
+    Row,
+    Rows,
+    Statement,
+    count,
+    each,
+    first,
+    id_array,
+    plain_array,
+    seconds_array,
+    text_array,
+)
 
 # The two fences: a worker must hold the lease and be alive to end an attempt; a rescue requires that it has expired.
 HELD = """
@@ -145,10 +156,10 @@ def succeed(worker_id: str, settlements: Sequence[Settlement]) -> Statement[list
         _SUCCEED + HELD + _SUCCEED_TAIL,
         {
             "worker_id": worker_id,
-            "run_ids": plain_array([s.ref.run_id for s in settlements]),
+            "run_ids": id_array([s.ref.run_id for s in settlements]),
             "numbers": plain_array([s.ref.number for s in settlements]),
             "results": text_array([s.result for s in settlements]),
-            "elapsed": plain_array([s.elapsed for s in settlements]),
+            "elapsed": seconds_array([s.elapsed for s in settlements]),
         },
         decode,
         together=True,
@@ -229,7 +240,7 @@ def release_orphans(settlements: Sequence[Settlement], holders: Sequence[str]) -
 
 def _returned(settlements: Sequence[Settlement]) -> dict[str, object]:
     return {
-        "run_ids": plain_array([s.ref.run_id for s in settlements]),
+        "run_ids": id_array([s.ref.run_id for s in settlements]),
         "numbers": plain_array([s.ref.number for s in settlements]),
         "ranks": text_array([s.rank_at for s in settlements]),
     }
@@ -243,13 +254,13 @@ def settle_orphans(settlements: Sequence[Settlement], holders: Sequence[str]) ->
 
 def _arrays(settlements: Sequence[Settlement]) -> dict[str, object]:
     return {
-        "run_ids": plain_array([s.ref.run_id for s in settlements]),
+        "run_ids": id_array([s.ref.run_id for s in settlements]),
         "numbers": plain_array([s.ref.number for s in settlements]),
         "statuses": plain_array([s.status for s in settlements]),
         "outcomes": plain_array([s.outcome for s in settlements]),
         "delays": plain_array([s.delay for s in settlements]),
         "excuses": plain_array([int(s.excuse) for s in settlements]),
-        "elapsed": plain_array([s.elapsed for s in settlements]),
+        "elapsed": seconds_array([s.elapsed for s in settlements]),
         "results": text_array([s.result for s in settlements]),
         "refs": text_array([s.stored.ref if s.stored else None for s in settlements]),
         "sizes": plain_array([s.stored.size if s.stored else None for s in settlements]),

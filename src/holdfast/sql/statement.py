@@ -90,6 +90,19 @@ def plain_array(items: Iterable[object]) -> str:
     return "{" + ",".join(map(str, items)) + "}"
 
 
+def id_array(ids: Iterable[str]) -> str:
+    """An array literal of ids."""
+    return "{" + ",".join(ids) + "}"
+
+
+def seconds_array(items: Iterable[float | None]) -> str:
+    """An array literal of durations in seconds, to the microsecond, which is how times are stored; None becomes null.
+
+    All digits of a float would take three times as long.
+    """
+    return "{" + ",".join(["null" if item is None else f"{item:.6f}" for item in items]) + "}"
+
+
 def text_array(items: Iterable[str | None]) -> str:
     """An array literal of arbitrary texts; None becomes null."""
     return "{" + ",".join(["null" if item is None else _quoted(item) for item in items]) + "}"

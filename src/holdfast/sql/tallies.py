@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.sql.statement import Row, Rows, Statement, count, plain_array, text_array
+from holdfast.sql.statement import Row, Rows, Statement, count, id_array, plain_array, text_array
 
 # The upper bounds of the duration buckets, in seconds; the last bucket has none.
 BOUNDS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
@@ -28,7 +28,7 @@ def add(tallies: Mapping[Tally, tuple[int, float]], ended: Sequence[str]) -> Sta
         select exists (select from holdfast.dependencies where on_id = any(%(ended)s::uuid[]))
         """,
         {
-            "ended": plain_array(ended),
+            "ended": id_array(ended),
             "tasks": text_array([key[0] for key in keys]),
             "kinds": text_array([key[1] for key in keys]),
             "buckets": plain_array([key[2] for key in keys]),

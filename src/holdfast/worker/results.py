@@ -18,7 +18,7 @@ from typing import Any
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import Ended, Settled, TakenOver
 from holdfast.domain.reasons import ReasonCode
-from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, is_readable, settle
+from holdfast.domain.settling import Failed, HandedBack, NotBegun, Outcome, Succeeded, is_readable, settle
 from holdfast.domain.states import AttemptStatus, Status
 from holdfast.domain.values import RELEASED, Acknowledgement, AttemptRef, Claim, Settlement
 from holdfast.observe import emit, is_subscribed
@@ -86,7 +86,9 @@ class AttemptResults:
         for claim, outcome in ended:
             if held.get(claim.run_id) is not claim:
                 continue
-            if isinstance(outcome, TakenOver):
+            if isinstance(outcome, Succeeded):  # the common case first
+                settlements.append(settle(claim, outcome, 0.0))
+            elif isinstance(outcome, TakenOver):
                 held.pop(claim.run_id)
                 emit("run.taken_over", **about(claim, self.session.id, Status.RUNNING))
             elif isinstance(outcome, Settled):
@@ -166,13 +168,14 @@ class AttemptResults:
         logs_success = is_subscribed(self._success)
         held = self.session.held
         for settlement, ack in zip(settlements, acks, strict=True):
+            run_id, number = settlement.ref
             if not settlement.begun:
                 self.returning.discard(settlement.ref)
             if ack.status == RELEASED:
                 continue
-            claim = held.get(settlement.ref.run_id)
-            if claim is not None and claim.number == settlement.ref.number and settlement.begun:
-                del held[claim.run_id]
+            claim = held.get(run_id)
+            if claim is not None and claim.number == number and settlement.begun:
+                del held[run_id]
             else:
                 claim = None
             if ack.accepted:
