@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -10,6 +11,7 @@ from typing import get_args
 
 import pytest
 
+from holdfast.assembly import worker as assembly
 from holdfast.assembly.services import services
 from holdfast.assembly.worker import EXECUTORS, open_executors
 from holdfast.cli import worker as worker_command
@@ -17,7 +19,9 @@ from holdfast.domain.errors import ConfigurationError, ResultNotStorable
 from holdfast.domain.execution import Ended, Limits, TakenOver
 from holdfast.domain.tasks import ExecutorName
 from holdfast.domain.values import Claim
+from holdfast.doorbells.poll import PollListener
 from holdfast.executors.channel import Unframer, frame
+from holdfast.executors.inline import InlineExecutor
 from holdfast.executors.pace import Pace
 from holdfast.executors.performing import clean, describe, storable
 from holdfast.executors.shared_state import SharedState, make_shared_state
@@ -26,6 +30,7 @@ from holdfast.observe.logs import open_lines, write_events
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings
 from holdfast.sql import chores
+from holdfast.worker import WorkerOptions
 from holdfast.worker.results import AttemptResults
 from holdfast.worker.session import WorkerSession
 from holdfast.worker.upkeep import SERVICES
@@ -33,6 +38,24 @@ from holdfast.worker.upkeep import SERVICES
 
 def test_every_executor_that_a_task_can_name_has_a_factory() -> None:
     assert set(EXECUTORS) == set(get_args(ExecutorName)) == set(worker_command.EXECUTORS)
+
+
+@pytest.mark.parametrize(("found", "expected"), [((700, 10, 10), 10_000), ((2000, 10, 0), 10_000), ((0, 5, 5), 0)])
+def test_worker_raises_the_default_threshold_of_the_collector_and_keeps_others(
+    monkeypatch: pytest.MonkeyPatch, found: tuple[int, int, int], expected: int
+) -> None:
+    made: list[tuple[int, int, int]] = [found]
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    monkeypatch.setattr(gc, "get_threshold", lambda: made[-1])
+    monkeypatch.setattr(gc, "set_threshold", lambda *given: made.append(given))
+    assembly._collect_less()
+    assert made[-1] == (expected, *found[1:])
+
+
+@pytest.mark.parametrize(("executor", "expected"), [("inline", True), ("process", True), ("ray_core", False)])
+def test_worker_uses_uvloop_except_with_executors_on_ray(executor: str, expected: bool) -> None:
+    options = WorkerOptions("", {"inline": InlineExecutor(), executor: InlineExecutor()}, executor, PollListener())
+    assert (assembly._loop_factory(options) is not None) is expected
 
 
 def test_unknown_executor_is_refused_with_the_names_of_the_known_ones() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +15,7 @@ from typing import Any
 from holdfast.domain.doorbell import Listener
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.execution import INLINE, ChildLimits, Executor, Limits
+from holdfast.domain.tasks import load_modules
 from holdfast.domain.values import NewRun, StoredResult
 from holdfast.executors.output import about_current_run
 from holdfast.observe import emit
@@ -25,6 +28,10 @@ from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.figures import Figures
 
 INLINE_SLOTS = 10
+LOCAL_EXECUTORS = frozenset({INLINE, "process"})
+# After this many new objects, Python looks for reference cycles among them; its own defaults, before and since 3.13.
+COLLECT_AFTER = 10_000
+DEFAULT_THRESHOLDS = (700, 2000)
 
 
 @dataclass(frozen=True)
@@ -51,8 +58,10 @@ def run_worker(settings: Settings, request: WorkerRequest) -> None:
     with _opened(settings, request) as runtime:
         options = replace(worker_options(runtime, request), services=services(runtime))
         port = settings.worker_port if request.health_port is None else request.health_port
+        load_modules(options.task_modules)
+        _collect_less()
         if port is None:
-            Worker(options).run()
+            Worker(options).run(_loop_factory(options))
         else:
             _run_with_port(options, settings.worker_host, port)
 
@@ -66,9 +75,35 @@ def _run_with_port(options: WorkerOptions, host: str, port: int) -> None:
     answering = WorkerPort(worker, figures, host, port)
     emit("worker.listening", url=answering.url)
     try:
-        worker.run()
+        worker.run(_loop_factory(options))
     finally:
         answering.close()
+
+
+def _loop_factory(options: WorkerOptions) -> Callable[[], AbstractEventLoop] | None:
+    """Return the factory of uvloop's event loops, which need less time for each round trip, if it is installed.
+
+    Executors on Ray start a process in a group of its own, which uvloop cannot do. Coroutines of tasks have another
+    loop in any case.
+    """
+    if not LOCAL_EXECUTORS.issuperset(options.executors):
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _collect_less() -> None:
+    """Look for reference cycles less often. A batch of runs is thousands of objects, and none is part of a cycle.
+
+    What has been loaded by now stays and is not looked at again. A threshold that task modules have set is kept.
+    """
+    gc.freeze()
+    first, *others = gc.get_threshold()
+    if first in DEFAULT_THRESHOLDS:
+        gc.set_threshold(COLLECT_AFTER, *others)
 
 
 @contextmanager

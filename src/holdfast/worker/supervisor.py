@@ -56,9 +56,10 @@ class Worker:
         self._away: dict[str, str | None] = {}
         self._noting: asyncio.Task[None] | None = None
 
-    def run(self) -> None:
+    def run(self, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
         """Work until SIGTERM or SIGINT; a second signal stops at once. With `until_empty`, until no run is left."""
-        asyncio.run(self._run())
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(self._run())
 
     async def _run(self) -> None:
         with loop_signals(self.stop):
