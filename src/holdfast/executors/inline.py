@@ -62,12 +62,13 @@ class InlineExecutor:
             self._link = InlineLink(self._context, self._loop, worker_id, self._extend)
         now = monotonic()
         self._held += len(claims)
-        threads: set[TaskThread] = set()
+        threads: dict[str, TaskThread] = {}
         for claim in claims:
-            thread = self._thread(claim.task)
+            thread = threads.get(claim.task)
+            if thread is None:
+                thread = threads[claim.task] = self._thread(claim.task)
             thread.waiting.append(Waiting(claim, self._link, now))
-            threads.add(thread)
-        for thread in threads:
+        for thread in set(threads.values()):
             thread.wake()
         if self._check_timer is None:
             self._check_timer = self._loop.call_later(CHECK_EVERY, self._check_limits)
@@ -99,25 +100,17 @@ class InlineExecutor:
         if isinstance(ended.outcome, Succeeded) and is_large(ended.outcome, self._context.limits):
             ended = Ended(ended.claim, kept(self._context.store, ended.claim.ref, ended.outcome))
         self._ended.append(ended)
-        self._schedule_report()
-
-    def _schedule_report(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon_threadsafe(self._report)
 
     def _report(self) -> None:
         self._scheduled = False
-        batch = []
-        try:
-            while True:
-                batch.append(self._ended.popleft())
-        except IndexError:
-            pass
+        batch = [self._ended.popleft() for _ in range(len(self._ended))]
         if not batch:
             return
         self._held -= len(batch)
-        self._pace.record(len(batch), sum(ended.outcome.elapsed or 0.0 for ended in batch))
+        self._pace.record(len(batch), sum([outcome.elapsed or 0.0 for _, outcome in batch]))
         self._context.report(batch)
 
     def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
