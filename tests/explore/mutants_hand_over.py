@@ -275,8 +275,8 @@ WORKERS: list[Mutant] = [
     worker(
         "wait-on-the-next-connection",
         "a worker whose connection was lost waits on the next one",
-        "        if free and address is not None and (moved or due):\n",
-        "        if free and address is not None and due:\n",
+        "        if address is not None and (moved or due) and is_free():\n",
+        "        if address is not None and due and is_free():\n",
         "test_worker_that_lost_its_connection_waits_on_the_next_one",
     ),
     worker(

@@ -38,6 +38,8 @@ from holdfast.worker.upkeep import Upkeep
 HAND_BACK_AFTER = 1.0
 # This many results, or this much room, are worth an overlapping round trip.
 CROWD = 100
+# How long this loop leaves the interpreter to a thread that begins a run, before it plans the next round trip.
+BEGIN_WITHIN = 0.001
 
 
 class Exchange:
@@ -94,10 +96,12 @@ class Exchange:
 
     def receive(self, payload: str) -> None:
         """Begin a run that was handed to this worker."""
-        if claims := self._hand_over.receive(payload, self.results):
-            self._upkeep.note_activity()
+        claims = self._hand_over.receive(payload, self.results)
+        if claims:
             self.begin(claims)
-        self.wake()
+            asyncio.get_running_loop().call_later(BEGIN_WITHIN, self.wake)
+        else:
+            self.wake()
 
     def look_soon(self) -> None:
         """Look for runs: hints may have been missed."""
@@ -203,7 +207,7 @@ class Exchange:
         wait = min(self._survey_at, self.attempt_services.due_at, pending.deferred.due_at) - now
         if self.claiming:
             wait = min(wait, self._planner.wait(now, self._room() if self._planner.backlog else 0))
-            wait = min(wait, self._hand_over.due_at(self._is_free()) - now)
+            wait = min(wait, self._hand_over.due_at(self._is_free) - now)
         elif self._hand_over.listed is not None:
             return 0.0
         if pending.waiting:
@@ -220,8 +224,8 @@ class Exchange:
         if self.claiming:
             wanted = self._planner.backlog or self._planner.promote_at <= now
             self._planner.plan(request, now, self._room() if wanted else 0)
-            free, held, overlaps = self._is_free(), len(self.session.held), self._second.task is not None
-            self._hand_over.plan(request, now, free=free, held=held, overlaps=overlaps)
+            held, overlaps = len(self.session.held), self._second.task is not None
+            self._hand_over.plan(request, now, self._is_free, held=held, overlaps=overlaps)
         else:
             request.leave = self._hand_over.listed is not None
         return request

@@ -7,6 +7,7 @@ notification is lost, the worker notices at its next poll that it is no longer l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from time import monotonic
 
@@ -49,17 +50,19 @@ class HandOver:
         """Note that this worker had something to do."""
         self._list_at = monotonic() + QUIET
 
-    def due_at(self, free: bool) -> float:
-        """Return when a round trip is due; `free` if the worker has a free slot and knows of no run for it."""
-        return min(self._look_at, self._list_at if free and self._may_list() else inf)
+    def due_at(self, is_free: Callable[[], bool]) -> float:
+        """Return when a round trip is due; `is_free` tells whether the worker has a free slot and no run for it."""
+        return min(self._look_at, self._list_at if self._may_list() and is_free() else inf)
 
     def _may_list(self) -> bool:
         """Whether the worker may list itself. It must look for given runs first: once listed, it seems to have none."""
         looked = self._look_at == inf
         return looked and self.listed is None and self._serves and self._options.listener.address is not None
 
-    def plan(self, request: ExchangeRequest, now: float, *, free: bool, held: int, overlaps: bool) -> None:
-        """Add what is due to a request. `held` is the number of runs that the worker holds.
+    def plan(
+        self, request: ExchangeRequest, now: float, is_free: Callable[[], bool], *, held: int, overlaps: bool
+    ) -> None:
+        """Add what is due to a request. `held` is the number of runs that the worker holds, `is_free` as in `due_at`.
 
         The worker does not look for given runs while another round trip, which may claim runs, is under way.
         """
@@ -73,7 +76,7 @@ class HandOver:
         moved = self.listed is not None and self.listed != address and not overlaps
         idle = held <= len(request.settlements)
         due = self._may_list() and now + (QUIET if idle else 0.0) >= self._list_at
-        if free and address is not None and (moved or due):
+        if address is not None and (moved or due) and is_free():
             request.wait = self.listed = address
             request.queues = self._options.queues
 

@@ -284,13 +284,17 @@ class Worker:
     def _receive_hints(self, hints: frozenset[str]) -> None:
         if not hints:
             self._exchange.look_soon()
+        queues = []
         for hint in hints:
             # Only a listener with an address of its own knows that a claim comes from the database.
             if hint.startswith(HANDED) and self.options.listener.address is not None:
                 self._exchange.receive(hint.removeprefix(HANDED))
-        self._exchange.ring(hint for hint in hints if not hint.startswith((STOP, HANDED)))
-        if STOP + self._exchange.session.id in hints:
-            self._look_for_stops.set()
+            elif hint == STOP + self._exchange.session.id:
+                self._look_for_stops.set()
+            elif not hint.startswith((STOP, HANDED)):
+                queues.append(hint)
+        if queues:
+            self._exchange.ring(queues)
 
     def _stop_runs(self, refs: Iterable[tuple[str, int]]) -> None:
         for ref in refs:
