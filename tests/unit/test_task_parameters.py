@@ -13,6 +13,7 @@ import pytest
 from annotated_types import Ge
 from pydantic import Field
 
+from holdfast.domain.bounds import Within
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadParameters, ConfigurationError
 from holdfast.domain.tasks import Registry, Task
@@ -128,6 +129,8 @@ class TestCheck:
             (Point, [{"x": 1, "y": 2}], [{"x": 1}, {"x": "1", "y": 2}, [1, 2]]),
             (tuple[int, str], [[1, "a"]], [["a", 1], [1]]),
             (Annotated[int, Ge(1)], [1], [0]),
+            (Annotated[int, Within(1)], [1, 2], [0]),
+            (Annotated[float, Within(0, 2)], [0, 1.5, 2], [-1, 2.5]),
             (Any, [1, None, {}], []),
         ],
         ids=str,

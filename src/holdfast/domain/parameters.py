@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import orjson
 
 from holdfast.domain import encoding
+from holdfast.domain.bounds import Within
 from holdfast.domain.canonical import canonical_text, pointer
 from holdfast.domain.errors import BadParameters, ConfigurationError, NotCanonical, Problem
 
@@ -311,12 +312,16 @@ def _is_plain(hint: Any) -> bool:
         return True
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        return _is_plain(arguments[0]) and all(type(one).__module__ == "annotated_types" for one in arguments[1:])
+        return _is_plain(arguments[0]) and all(map(_only_checks, arguments[1:]))
     if origin is typing.Literal:
         return all(type(one) in _PLAIN for one in arguments)
     if origin in _OBJECTS and arguments[0] not in _TEXT_KEYS:
         return False
     return origin in _PLAIN_OF and all(_is_plain(argument) for argument in arguments)
+
+
+def _only_checks(annotation: object) -> bool:
+    return type(annotation).__module__ == "annotated_types" or isinstance(annotation, Within)
 
 
 def _problems(errors: Iterable[Mapping[str, Any]], given: Any) -> list[Problem]:

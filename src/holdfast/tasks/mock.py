@@ -6,8 +6,7 @@ from hashlib import sha256
 from time import monotonic, sleep
 from typing import Annotated, Any
 
-from annotated_types import Ge, Le
-
+from holdfast.domain.bounds import Within
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.context import RunContext, current_run
 from holdfast.domain.errors import Fatal
@@ -22,9 +21,9 @@ class SimulatedFailure(Exception):
 
 @task("mock")
 def mock(
-    seconds: Annotated[float, Ge(0), Le(86_400)] = 1.0,
-    steps: Annotated[int, Ge(1), Le(1_000_000)] = 10,
-    fail_times: Annotated[int, Ge(0)] = 0,
+    seconds: Annotated[float, Within(0, 86_400)] = 1.0,
+    steps: Annotated[int, Within(1, 1_000_000)] = 10,
+    fail_times: Annotated[int, Within(0)] = 0,
     fatal: bool = False,
     payload: Any = None,
 ) -> dict[str, Any]:
