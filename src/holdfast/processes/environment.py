@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Iterable
@@ -18,9 +19,18 @@ def describe_environment(task_modules: Iterable[str]) -> dict[str, Any]:
     return {
         "code_version": _code_version(tuple(sorted(set(task_modules)))),
         "python_version": platform.python_version(),
-        "platform": platform.platform(),
+        "platform": _platform(),
         "packages": _packages(),
     }
+
+
+@cache
+def _platform() -> str:
+    """The same as `platform.platform()`, which starts a process on Linux to find out the kind of processor."""
+    if sys.platform != "linux":
+        return platform.platform()
+    system = os.uname()
+    return "-".join([system.sysname, system.release, system.machine, "with", "".join(platform.libc_ver())])
 
 
 @cache
