@@ -88,3 +88,13 @@ def _lose(connection: OwnConnection, claims: list[Claim]) -> None:
     found = driver.run(connection, ops.find_orphans(100))
     assert {orphan.run_id for orphan in found} == {claim.run_id for claim in claims}
     driver.run(connection, ops.rescue(found, 0.5))
+
+
+def test_start_of_a_job_does_not_import_what_short_runs_never_use() -> None:
+    code = (
+        "import sys, holdfast.rayjob.__main__, holdfast.rayjob.execution, holdfast.tasks;"
+        "unused = {'annotated_types', 'pydantic', 'ray', 'holdfast.verbs', 'holdfast.http', 'alembic', 'numpy'};"
+        "sys.exit(', '.join(sorted(unused & sys.modules.keys())) or 0)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr

@@ -16,6 +16,10 @@ NOW = 1000.0
 @pytest.fixture
 def planner(monkeypatch: pytest.MonkeyPatch) -> ClaimPlanner:
     monkeypatch.setattr("holdfast.worker.claim_planner.monotonic", lambda: NOW)
+    return new_planner()
+
+
+def new_planner(quiet_start: float = 0.0) -> ClaimPlanner:
     options: Any = SimpleNamespace(
         queues=("a",),
         poll_every=1.0,
@@ -23,6 +27,7 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> ClaimPlanner:
         until_empty=False,
         listener=SimpleNamespace(live=True),
         executable_tasks=list,
+        quiet_start=quiet_start,
     )
     return ClaimPlanner(options)
 
@@ -38,6 +43,16 @@ def test_planner_is_idle_after_a_claim_that_finds_nothing(planner: ClaimPlanner)
     planner.learn(request, Answer(queues=[]), NOW, planner.news)
     assert planner.idle(NOW)
     assert not planner.backlog
+
+
+def test_worker_with_a_quiet_start_looks_for_runs_only_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.worker.claim_planner.monotonic", lambda: NOW)
+    planner = new_planner(quiet_start=1.0)
+    early = planned(planner)
+    assert (early.promote, early.look, early.positions) == (False, False, ())
+    assert planner.wait(NOW, 1) == pytest.approx(1.0)
+    later = planned(planner, NOW + 1.0)
+    assert later.promote
 
 
 @pytest.mark.parametrize(("until_empty", "wait"), [(False, 8.0), (True, 1.0)])

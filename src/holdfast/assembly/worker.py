@@ -23,7 +23,6 @@ from holdfast.observe.capture import adopt_logging
 from holdfast.observe.process import log_events, process_log
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings, masked
-from holdfast.verbs.submissions import prepare
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.figures import Figures
 
@@ -291,4 +290,7 @@ def _store(runtime: Runtime, run_id: str, attempt: int, text: bytes) -> StoredRe
 
 
 def _prepare(settings: Settings, task: str, parameters: Any, options: Mapping[str, Any]) -> NewRun:
+    # Only now: most workers create no runs, and those for one run start with each run.
+    from holdfast.verbs.submissions import prepare
+
     return prepare(settings, task, parameters, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from holdfast.domain.errors import HoldfastError
@@ -30,9 +31,11 @@ def _start(ref: AttemptRef, claimed_by: str) -> int:
     settings = load()
     form = log_format(settings.log_format, settings.log_level)
     child = fork_child(("holdfast.tasks", *settings.tasks), form)
-    # Only now, while the child loads the tasks as well.
+    # Only now, while the child loads the tasks as well. Imports leave no garbage to look for.
+    gc.disable()
     from holdfast.rayjob.execution import execute
 
+    gc.enable()
     return execute(settings, child, ref, claimed_by)
 
 

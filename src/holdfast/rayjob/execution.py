@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 from holdfast.assembly.one_run import OneChild, OneRunWorker
 from holdfast.assembly.worker import WorkerRequest, child_limits, start_logging, worker_options
@@ -17,6 +18,8 @@ from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings
 from holdfast.worker import WorkerOptions
 
+# A short run ends before its worker would have connected to listen and to do upkeep, which other workers do as well.
+QUIET_START = 1.0
 REFUSED = 3  # the exit code of a job that could not take over its attempt
 
 
@@ -38,7 +41,7 @@ def _options(runtime: Runtime, early: EarlyChild) -> WorkerOptions:
     child = OneChild(limits=child_limits(runtime.settings), early=early)
     child.name = EXECUTOR
     request = WorkerRequest(queues=(), slots=1, executor=EXECUTOR, name=f"ray job on {os.uname().nodename}")
-    return worker_options(runtime, request, {EXECUTOR: child})
+    return replace(worker_options(runtime, request, {EXECUTOR: child}), quiet_start=QUIET_START)
 
 
 def where(environment: Mapping[str, str]) -> dict[str, str]:

@@ -35,9 +35,8 @@ class ClaimPlanner:
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
         self._picker = Picker(options.queues)
-        self.backlog = True
-        self._look_at = 0.0
-        self.promote_at = 0.0
+        self.backlog = not options.quiet_start
+        self._look_at = self.promote_at = monotonic() + options.quiet_start
         self._discovered_at = 0.0
         self._retries_until = 0.0
         self._found_nothing = False

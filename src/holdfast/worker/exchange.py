@@ -57,7 +57,7 @@ class Exchange:
         self._planner = ClaimPlanner(options)
         self._hand_over = HandOver(options)
         self._outage = Outage(self._wake)
-        self._survey_at = 0.0
+        self._survey_at = monotonic() + options.quiet_start
         self._grace_ends_at = inf
         self.claiming = True
         self.stopping = False

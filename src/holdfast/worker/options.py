@@ -36,7 +36,8 @@ class WorkerOptions:
     `executors` are the executors of this worker by name. A task chooses one with its `executor` option; all other tasks
     get the one named `default_executor`, which the worker is registered with. `prepare` makes a child run from a name,
     parameters and options; `store` keeps large results. `services` extend the upkeep services that every
-    worker has; `figures` counts the attempts that the worker starts and ends.
+    worker has; `figures` counts the attempts that the worker starts and ends. For the first `quiet_start` seconds, the
+    worker only executes the runs that it has: it looks for no others, receives no hints and does no upkeep.
     """
 
     database_url: str
@@ -60,6 +61,7 @@ class WorkerOptions:
     rescue_every: float = 8.0
     pooler: str = "auto"
     figures: Figures | None = None
+    quiet_start: float = 0.0
 
     def __post_init__(self) -> None:
         if self.default_executor not in self.executors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from importlib import metadata
 from time import monotonic
@@ -141,8 +141,8 @@ class Worker:
                 await executor.open(self._executor_context(name))
             await self._begin()
             helpers = [
-                asyncio.create_task(self.options.listener.listen(self._receive_hints)),
-                asyncio.create_task(self._upkeep.serve()),
+                asyncio.create_task(self._after_quiet_start(self._listen)),
+                asyncio.create_task(self._after_quiet_start(self._upkeep.serve)),
                 asyncio.create_task(self._watch()),
             ]
             for helper in helpers:
@@ -159,6 +159,13 @@ class Worker:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
             await self._leave()
+
+    async def _after_quiet_start(self, serve: Callable[[], Awaitable[None]]) -> None:
+        await asyncio.sleep(self.options.quiet_start)
+        await serve()
+
+    async def _listen(self) -> None:
+        await self.options.listener.listen(self._receive_hints)
 
     def _helper_ended(self, helper: asyncio.Task[None]) -> None:
         """Stop the worker if the listener, the upkeep or the watch failed: it cannot work without them."""
