@@ -38,11 +38,17 @@ def kill_session(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+# Parts of a head that no test needs. Each is an interpreter that imports Ray, which takes half a second of CPU time.
+WITHOUT_PARTS = ("--no-monitor", "--include-log-monitor=false")
+WITHOUT_SPARE_WORKERS = {"RAY_prestart_worker_first_driver": "0"}
+
+
 class Head(LocalRay):
     """A head for tests."""
 
     def __init__(self, environment: Mapping[str, str], like: Head | None = None) -> None:
-        super().__init__({**outer_environment(), **environment, "PYTHONPATH": str(ROOT)}, like)
+        inherited = {**outer_environment(), **WITHOUT_SPARE_WORKERS}
+        super().__init__({**inherited, **environment, "PYTHONPATH": str(ROOT)}, like, options=WITHOUT_PARTS)
         self.jobs = RayJobs(self.address)
 
     def second_node(self) -> subprocess.Popen[bytes]:

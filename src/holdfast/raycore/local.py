@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,10 +44,16 @@ class LocalRay:
     """`ray start --head --block`. `environment` is that of its jobs and actors, without what they need to find it.
 
     The directory is short because the path of a socket has 107 bytes at most. With `like`, the head takes the place of
-    one that is gone, at its addresses and with its token.
+    one that is gone, at its addresses and with its token. `options` are further options of `ray start`.
     """
 
-    def __init__(self, environment: Mapping[str, str], like: LocalRay | None = None, cpus: int = 4) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        like: LocalRay | None = None,
+        cpus: int = 4,
+        options: Sequence[str] = (),
+    ) -> None:
         if find_spec("ray") is None:
             raise ConfigurationError("Ray is not installed: pip install 'holdfast[ray]'")
         self.directory = Path(tempfile.mkdtemp(prefix="hfr", dir="/tmp"))
@@ -67,6 +73,7 @@ class LocalRay:
                 *(f"--dashboard-port={self.port}", f"--num-cpus={cpus}"),
                 *(f"--{name}={port}" for name, port in self._ports.items()),
                 *("--object-store-memory=100000000", f"--temp-dir={self.directory}", "--disable-usage-stats"),
+                *options,
             ],
             env=self.environment,
             stdin=subprocess.PIPE,
