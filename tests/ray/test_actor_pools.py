@@ -185,6 +185,24 @@ def _answer_first(ask: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
     return answer
 
 
+async def test_worker_is_away_until_its_first_actor_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    play, noted, may_start = Play(), list[str | None](), asyncio.Event()
+    start = FakeCluster.start
+
+    async def start_late(self: FakeCluster, *given: Any) -> Any:
+        await may_start.wait()
+        return await start(self, *given)
+
+    monkeypatch.setattr(FakeCluster, "start", start_late)
+    await play.executor.open(context_of(play.reported)._replace(note_away=noted.append))
+    await until(lambda: noted)
+    assert noted == ["the worker is connected, and its actors are starting"]
+    may_start.set()
+    await until(lambda: play.executor.room() > 0)
+    await play.executor.close()
+    assert noted[1:] == [None]
+
+
 async def test_actors_that_do_not_start_are_tried_again_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[str] = []
     pauses: list[float] = []

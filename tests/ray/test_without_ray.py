@@ -36,7 +36,7 @@ def test_worker_without_its_ray_claims_nothing_and_why_and_doctor_report_it(
     assert "127.0.0.1:1" in reason.detail
     assert (run.refresh().status, run.attempts()) == ("PENDING", [])
     examined = _holdfast(["doctor"], nowhere.node)
-    assert "cannot reach their cluster" in examined.stdout
+    assert "cannot use their cluster" in examined.stdout
     worker.terminate()
     assert worker.wait(30) == 0
 

@@ -76,7 +76,7 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
     "executor away": (
         "executor-away",
         {"queue": "a", "why": "no Ray cluster listens at 127.0.0.1:1"},
-        "the workers that could claim this run cannot reach their cluster: no Ray cluster listens at 127.0.0.1:1",
+        "the workers that could claim this run cannot use their cluster: no Ray cluster listens at 127.0.0.1:1",
     ),
     "behind many": (
         "behind",

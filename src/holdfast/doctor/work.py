@@ -92,7 +92,7 @@ def workers(target: Target) -> Finding:
     if away:
         named = "; ".join(f"{one.name} ({one.executor}): {one.why}" for one in away)
         fix = "check HOLDFAST_RAY_ADDRESS, RAY_AUTH_MODE and the Ray head; until then, these workers claim no runs"
-        return warn("workers", f"{len(away)} of {len(found)} cannot reach their cluster: {named}", fix)
+        return warn("workers", f"{len(away)} of {len(found)} cannot use their cluster: {named}", fix)
     busy, slots = sum(worker.running for worker in found), sum(worker.slots for worker in found)
     return ok("workers", f"{len(found)} alive, {busy} of {slots} slots busy")
 

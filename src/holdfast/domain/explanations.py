@@ -49,7 +49,7 @@ def describe(code: str, fields: Fields) -> str | None:
                 f"{fields['queue']} has it; start one with: holdfast worker --executor {fields['executor']}"
             )
         case "executor-away":
-            return f"the workers that could claim this run cannot reach their cluster: {fields['why']}"
+            return f"the workers that could claim this run cannot use their cluster: {fields['why']}"
         case "behind":
             if fields["ahead"] == 1 and not fields["or_more"]:
                 return f"1 ready run in queue {fields['queue']} is ahead of this one"

@@ -80,7 +80,6 @@ class RayCoreExecutor:
                 continue
             pause = FIRST_PAUSE
             emit("ray.connected", address=cluster.address, actors=self.slots)
-            self._context.note_away(None)
             for pool in self._pools.values():
                 pool.grow(cluster)
             await self._until_away(cluster)

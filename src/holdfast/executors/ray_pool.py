@@ -110,6 +110,8 @@ class Pool:
         """Start missing actors: all of the plain pool, and in other pools as many as there are runs."""
         if cluster is None:
             return
+        if not self.hosts and self._away is None:
+            self._note("the worker is connected, and its actors are starting")
         wanted = self.slots if self.warm else min(self.slots, self.held)
         for number in range(self.slots):
             if len(self._keepers) >= wanted:
@@ -164,7 +166,7 @@ class Pool:
         return True
 
     def _note(self, why: str | None) -> None:
-        """Report that no actors start, and why. Only the plain pool counts; others may fail for their own reasons."""
+        """Report why there are no actors. Only the plain pool counts; others may fail for their own reasons."""
         if self.warm and why != self._away:
             self._away = why
             self._context.note_away(mask_secrets(why) if why else None)
