@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[1]
 TASK = "bench.add_one"
 ACTORS = 2
 # Calls of so many milliseconds, and how many of them the executor gives an actor at once.
-BATCHES = {0.0: MOST_PER_BATCH, 1.0: int(BATCH_SECONDS / 0.001)}
+BATCHES = {0.0: MOST_PER_BATCH, 1.0: int(BATCH_SECONDS / 0.001), 10.0: int(BATCH_SECONDS / 0.01)}
 LIMIT = 300.0
 NOW = "select extract(epoch from clock_timestamp())"
 
@@ -82,7 +82,9 @@ class Bench:
         self.client.pause_queue(queue, by="bench")
         first = self.query("select count(*) from holdfast.attempts")
         for start in range(0, runs, 1000):
-            several = [{"number": number, "milliseconds": milliseconds} for number in range(start, start + 1000)]
+            several = [
+                {"number": number, "milliseconds": milliseconds} for number in range(start, min(runs, start + 1000))
+            ]
             self.client.submit_many(TASK, several, queue=queue)
         began = self.query(NOW)
         self.client.resume_queue(queue)
@@ -144,9 +146,10 @@ def play(bench: Bench, rounds: int, runs: int, seconds: float) -> None:
         bench.drain(queue, 1000, 0.0)
         for milliseconds, batch in BATCHES.items():
             ours, bare = [], []
+            several = int(runs / max(1.0, milliseconds))
             for _ in range(rounds):
-                bare.append(bench.bare_drain(runs, milliseconds))
-                ours.append(bench.drain(queue, runs, milliseconds))
+                bare.append(bench.bare_drain(several, milliseconds))
+                ours.append(bench.drain(queue, several, milliseconds))
             show(f"ray_core, calls of {milliseconds:g} ms, {batch} per batch", ours, bare, "runs/s", ">= 0.7")
         time.sleep(10)
         print(f"idle: a ray_core worker without runs makes {bench.idle(seconds):.2f} transactions/s")
