@@ -1,6 +1,6 @@
--- Only runs that take part in deduplication are found by their payload, so only they are in the index by payload: its keys
--- are random, and it was the most expensive index of a submit. Runs made before this migration, and by the release before
--- it, take part.
+-- Only runs that take part in deduplication are found by their payload, so only they are in the index by payload. Its keys
+-- are random, and it was the most expensive index of a submit. Runs created before this migration, or by the previous
+-- release, take part.
 
 alter table holdfast.runs add column deduplicates boolean not null default true;
 
@@ -9,7 +9,7 @@ create index runs_deduplicating on holdfast.runs (payload_hash, created_at) wher
 
 -- A lease can move once: from the worker that claimed the run to the process that executes it, such as a Ray job.
 
-alter table holdfast.leases add column claimed_by uuid;     -- set when another worker takes the lease over
+alter table holdfast.leases add column claimed_by uuid;     -- set when another worker takes over the lease
 
 drop trigger leases_never_move on holdfast.leases;
 create trigger leases_never_move after update on holdfast.leases for each row
@@ -23,7 +23,7 @@ create trigger leases_never_move after update on holdfast.leases for each row
                    or new.cancel_requested_at is not null)))
     execute function holdfast.refuse('a lease is taken over once, before a cancel, and a cancel is never taken back');
 
--- Like a claim, a take-over is written only for a worker that is there at that moment.
+-- Like a claim, a take-over is accepted only for a worker that is alive at that moment.
 create function holdfast.guard_take_over() returns trigger language plpgsql as $$
 begin
     if not exists (select from holdfast.workers w
@@ -38,24 +38,25 @@ create trigger leases_taken_over after update on holdfast.leases for each row
     when (old.worker_id is distinct from new.worker_id)
     execute function holdfast.guard_take_over();
 
--- A worker that has nothing to do waits for a run: the statement that makes one may lease it to this worker at once, and
--- notify it on its own channel. A worker has one row here, and both sides only update it: such an update touches no index,
--- and its page is cleaned up by the next one, without vacuum.
+-- Workers that have nothing to do. The statement that creates a run may lease it to one of them immediately, and notify
+-- that worker on its own channel. Each worker has one row, which both sides only update: such an update changes no index,
+-- and the next update cleans up the page, without vacuum.
 
 create table holdfast.waiting_workers (
     worker_id       uuid not null primary key,
-    since           timestamptz,            -- null: it has work to do, or was given a run
+    since           timestamptz,            -- null: it is busy, or was given a run
     listener        integer not null,       -- the server process of the connection on which it listens
     channel         text not null
 ) with (fillfactor = 50);
 
--- Lease a run, which the calling statement has just made, to the worker that waits longest, among those that may have it:
--- alive, with an open connection to be notified on, not draining, with this queue and this task, and without an older run
--- of this queue to do first. The open connection holds an advisory lock, which no other session can share; to look for
--- its process in pg_stat_activity takes 30 µs or more, because that reads the state of every process. The time that the
--- statement has taken so far counts as well, because a lease is rejected if its worker has expired by then. A worker that
--- stopped has no row any more, even if the statement began before, and it cannot stop while its row is locked. The notification is the claim; if that is too long,
--- the worker reads it. Only the owner may call this, from the two functions below: a worker believes the claim.
+-- Lease a run that the calling statement has just created to a waiting worker: the one that has waited longest of those
+-- that are alive, have an open notification connection, are not draining, serve the queue, have registered the task, and
+-- have no older run of this queue to execute first. An open connection holds an advisory lock, which no other session can
+-- share; looking for its process in pg_stat_activity takes 30 µs or more, because that reads the state of every process.
+-- The time that the statement has taken so far counts too, because a lease is rejected if its worker has expired by then.
+-- A worker that has stopped no longer has a row, even if the statement began earlier, and it cannot stop while its row is
+-- locked. The notification contains the claim; if the claim is too long, the worker reads it from the database. Workers
+-- trust such a claim, so only the owner may call this function, which the two functions below do.
 create function holdfast.lease_to_waiting_worker(made uuid, its_queue text, its_task text, claim text) returns boolean
     language plpgsql as $$
 declare
@@ -94,10 +95,10 @@ create function holdfast.first_claim(id uuid, task text, queue text, parameters 
     return json_build_array(id, 1, 0, task, queue, parameters, payload_hash, policy, 0, 0, null, traceparent, -priority,
                             created_at::text)::text;
 
--- Hand over a run that an earlier part of the calling statement has made. This is a function because an insert into leases
--- calls guards even if it inserts nothing, and most submits find no worker that waits; and it is the owner's, so that
--- roles that submit can neither write leases nor read the channels of workers. Called for any other run, the guards
--- reject it.
+-- Hand over a run that an earlier part of the calling statement has created; for any other run, the guards reject this.
+-- This is a function because an insert into leases calls its guards even if it inserts nothing, and most submits find no
+-- waiting worker. It runs with the owner's rights, so that roles that submit need to neither write leases nor read the
+-- channels of workers.
 create function holdfast.hand_over(made uuid, its_queue text, its_task text) returns boolean language plpgsql
     security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
@@ -111,9 +112,9 @@ begin
                      from holdfast.runs where id = made), false);
 end $$;
 
--- The guard of each queue asks only about the other places of a run, and stops at the first that has it. One guard for both
--- queues asked four questions at once; it took 15 % of the server's time for a submit of one run. A statement that hands
--- its run over, or puts none off, asks nothing.
+-- The guards of ready and waiting each check only the other tables that a run can be in, and stop at the first one that
+-- contains it. The previous guard, which both tables shared, checked four tables in one query and took 15 % of the server's
+-- time for a single submit. A guard whose statement inserted no rows checks nothing.
 create function holdfast.guard_ready() returns trigger language plpgsql
     set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
@@ -166,8 +167,8 @@ begin
         'queue a run that is queued already, is running or has ended');
 end $$;
 
--- A run that `create_run` makes is in no other place, because its key is new: these guards have nothing to ask, and they
--- took a quarter of the server's time for a submit of one run, and half of it if the run is handed over.
+-- A run that `create_run` creates is in no other table, because its id is new, so these guards have nothing to check. They
+-- took a quarter of the server's time for a single submit, and half of it if the run was handed over.
 drop trigger ready_guard on holdfast.ready;
 drop trigger waiting_guard on holdfast.waiting;
 drop trigger leases_guard on holdfast.leases;
@@ -185,11 +186,11 @@ create trigger leases_start_jobs after insert on holdfast.leases referencing new
     execute function holdfast.start_jobs();
 drop function holdfast.guard_pending();
 
--- Make a run that is due now, has no job and no dependencies, and is certainly new: if it exists, this fails. Hand it over
--- to a waiting worker, or queue it and notify the workers that listen. Return whether any worker was notified. The setting
--- tells the guards that the run is new; it holds only within this function, because an error takes it back as well. (Only
--- a superuser may attach a setting of this kind to a function.) This is the owner's function for the same reason as
--- `hand_over`; roles that submit are granted it (holdfast db grants client).
+-- Create a run that is due now, has no job and no dependencies, and is certainly new: if it exists, this fails. Hand it
+-- over to a waiting worker, or queue it and notify the workers that listen. Return whether any worker was notified. The
+-- setting disables the guards for this run. It applies only within this function, because an error resets it too. (Only a
+-- superuser may attach a setting of this kind to a function.) The function runs with the owner's rights for the same reason
+-- as `hand_over`; `holdfast db grants` grants it to roles that submit.
 create function holdfast.create_run(
     new_id uuid, new_payload_hash text, new_task text, new_parent_id uuid, new_priority smallint, new_queue text,
     new_parameters text, new_policy text, new_tags text[], new_child_key text, new_concurrency_key text,
