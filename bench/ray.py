@@ -82,10 +82,10 @@ class Bench:
         self.client.pause_queue(queue, by="bench")
         first = self.query("select count(*) from holdfast.attempts")
         for start in range(0, runs, 1000):
-            several = [
+            parameters = [
                 {"number": number, "milliseconds": milliseconds} for number in range(start, min(runs, start + 1000))
             ]
-            self.client.submit_many(TASK, several, queue=queue)
+            self.client.submit_many(TASK, parameters, queue=queue)
         began = self.query(NOW)
         self.client.resume_queue(queue)
         self.until("select count(*) from holdfast.attempts", first + runs)
@@ -146,10 +146,10 @@ def play(bench: Bench, rounds: int, runs: int, seconds: float) -> None:
         bench.drain(queue, 1000, 0.0)
         for milliseconds, batch in BATCHES.items():
             ours, bare = [], []
-            several = int(runs / max(1.0, milliseconds))
+            calls = int(runs / max(1.0, milliseconds))
             for _ in range(rounds):
-                bare.append(bench.bare_drain(several, milliseconds))
-                ours.append(bench.drain(queue, several, milliseconds))
+                bare.append(bench.bare_drain(calls, milliseconds))
+                ours.append(bench.drain(queue, calls, milliseconds))
             show(f"ray_core, calls of {milliseconds:g} ms, {batch} per batch", ours, bare, "runs/s", ">= 0.7")
         time.sleep(10)
         print(f"idle: a ray_core worker without runs makes {bench.idle(seconds):.2f} transactions/s")

@@ -240,7 +240,7 @@ def test_ended_run_is_counted_once(timeline: Timeline) -> None:
     assert {(task, kind): total for (task, kind, _), total in timeline.ask(tallies.totals()).items()} == totals
 
 
-def test_worker_that_sums_up_counters_does_not_wait_for_another(
+def test_worker_that_sums_up_counters_does_not_wait_for_another_worker(
     timeline: Timeline, connection: psycopg.Connection[Any]
 ) -> None:
     timeline.submit()

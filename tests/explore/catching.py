@@ -34,7 +34,7 @@ T = TypeVar("T")
 AT_MOST = 1500
 # How many schedules are checked together if the first violation is enough.
 FEW = 5
-# Without a guard, a test may wait in vain for what the guard ensures: several leases of three seconds are enough.
+# Without a guard, a test may wait for something that never happens: several leases of three seconds are long enough.
 DEADLINE = 10.0
 
 

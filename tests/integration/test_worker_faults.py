@@ -174,7 +174,7 @@ def test_unreadable_policy_leaves_no_run_stuck(stage: Stage) -> None:
     assert all(stage.client.why(run) for run in odd)
 
 
-def test_a_rescue_handles_an_unreadable_policy(stage: Stage) -> None:
+def test_rescued_run_with_an_unreadable_policy_is_attempted_again(stage: Stage) -> None:
     gate = stage.file("gate")
     parameters = {"started": str(stage.file("started")), "until": str(gate)}
     runs = [stage.submit("patient", **parameters) for _ in range(len(UNREADABLE) + 1)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.context import assigned
+from holdfast.domain.context import assignment_for
 from holdfast.domain.execution import ChildLimits
 from holdfast.domain.values import Claim
 from holdfast.executors import child_slot, spawning
@@ -108,9 +108,9 @@ def test_a_run_that_no_child_begins_ends_as_crashed(stage: Stage, monkeypatch: p
     hostile = stage.submit("echo", value="hostile")
 
     def sent(claim: Claim, parameters: Any) -> Any:
-        return () if claim.run_id == hostile.id else assigned(claim, parameters)
+        return () if claim.run_id == hostile.id else assignment_for(claim, parameters)
 
-    monkeypatch.setattr(child_slot, "assigned", sent)
+    monkeypatch.setattr(child_slot, "assignment_for", sent)
     with stage.worker(slots=1):
         # Each attempt costs several children, whose starts take long on a busy machine.
         assert stage.ended(hostile, within=3 * DEADLINE).status == "FAILED"

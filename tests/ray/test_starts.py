@@ -90,7 +90,7 @@ def _lose(connection: OwnConnection, claims: list[Claim]) -> None:
     driver.run(connection, ops.rescue(found, 0.5))
 
 
-def test_start_of_a_job_does_not_import_what_short_runs_never_use() -> None:
+def test_start_of_a_ray_job_imports_only_what_short_runs_need() -> None:
     code = (
         "import sys, holdfast.rayjob.__main__, holdfast.rayjob.execution, holdfast.tasks;"
         "unused = {'annotated_types', 'pydantic', 'ray', 'holdfast.verbs', 'holdfast.http', 'alembic', 'numpy'};"

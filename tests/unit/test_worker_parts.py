@@ -48,7 +48,7 @@ def test_worker_raises_the_default_threshold_of_the_collector_and_keeps_others(
     monkeypatch.setattr(gc, "freeze", lambda: None)
     monkeypatch.setattr(gc, "get_threshold", lambda: made[-1])
     monkeypatch.setattr(gc, "set_threshold", lambda *given: made.append(given))
-    assembly._collect_less()
+    assembly._collect_garbage_less_often()
     assert made[-1] == (expected, *found[1:])
 
 

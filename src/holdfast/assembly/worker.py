@@ -28,9 +28,9 @@ from holdfast.worker.figures import Figures
 
 INLINE_SLOTS = 10
 LOCAL_EXECUTORS = frozenset({INLINE, "process"})
-# After this many new objects, Python looks for reference cycles among them; its own defaults, before and since 3.13.
+# The worker looks for reference cycles after this many new objects, instead of Python's default.
 COLLECT_AFTER = 10_000
-DEFAULT_THRESHOLDS = (700, 2000)
+DEFAULT_THRESHOLDS = (700, 2000)  # before and since Python 3.13
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def run_worker(settings: Settings, request: WorkerRequest) -> None:
         options = replace(worker_options(runtime, request), services=services(runtime))
         port = settings.worker_port if request.health_port is None else request.health_port
         load_modules(options.task_modules)
-        _collect_less()
+        _collect_garbage_less_often()
         if port is None:
             Worker(options).run(_loop_factory(options))
         else:
@@ -80,10 +80,10 @@ def _run_with_port(options: WorkerOptions, host: str, port: int) -> None:
 
 
 def _loop_factory(options: WorkerOptions) -> Callable[[], AbstractEventLoop] | None:
-    """Return the factory of uvloop's event loops, which need less time for each round trip, if it is installed.
+    """If uvloop is installed, return the factory of its event loops, which need less time for each round trip.
 
-    Executors on Ray start a process in a group of its own, which uvloop cannot do. Coroutines of tasks have another
-    loop in any case.
+    Executors on Ray start a process in its own process group, which uvloop cannot do. Asynchronous tasks always run in
+    a different loop.
     """
     if not LOCAL_EXECUTORS.issuperset(options.executors):
         return None
@@ -94,10 +94,10 @@ def _loop_factory(options: WorkerOptions) -> Callable[[], AbstractEventLoop] | N
     return uvloop.new_event_loop
 
 
-def _collect_less() -> None:
-    """Look for reference cycles less often. A batch of runs is thousands of objects, and none is part of a cycle.
+def _collect_garbage_less_often() -> None:
+    """Look for reference cycles less often: a batch of runs is thousands of objects, none of them part of a cycle.
 
-    What has been loaded by now stays and is not looked at again. A threshold that task modules have set is kept.
+    Objects that exist by now are not examined again. If a task module has set a threshold, it is kept.
     """
     gc.freeze()
     first, *others = gc.get_threshold()
@@ -290,7 +290,7 @@ def _store(runtime: Runtime, run_id: str, attempt: int, text: bytes) -> StoredRe
 
 
 def _prepare(settings: Settings, task: str, parameters: Any, options: Mapping[str, Any]) -> NewRun:
-    # Only now: most workers create no runs, and those for one run start with each run.
+    # Imported here because most workers create no runs, and a worker for one run is started for each run.
     from holdfast.verbs.submissions import prepare
 
     return prepare(settings, task, parameters, **options)

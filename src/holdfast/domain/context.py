@@ -97,8 +97,8 @@ class Assignment(NamedTuple):
     lag: float | None
 
 
-def assigned(claim: Claim, parameters: Any) -> Assignment:
-    """Return what an executor needs of a claim; it passes the parameters in the form that it needs."""
+def assignment_for(claim: Claim, parameters: Any) -> Assignment:
+    """Return the parts of a claim that an executor needs, with the parameters in the form that it passes on."""
     lag = claim.lag if claim.number == 1 else None
     digest = claim.payload_hash.hex()
     return Assignment(claim.run_id, claim.number, claim.task, parameters, digest, claim.job_id, lag)

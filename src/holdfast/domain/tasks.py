@@ -31,9 +31,9 @@ Dedupe = str | timedelta | float
 ExecutorName = Literal["process", "inline", "ray_job", "ray_core"]
 RESOURCES = frozenset({"cpu", "gpu", "memory", "custom"})
 
-# A view and the results of a map are too large to be parameters. So parameters with these names may be references to
-# them, which are stored as JSON and opened where the task is called.
-# By parameter: the key of its reference, and the name of the function that opens it: domain must not import jobs.
+# A view, or the results of a map, may be too large for a parameter. Parameters with these names may therefore be
+# references, which are stored as JSON and opened where the task is called. Each has the key of its reference, and the
+# function that opens it, by name because domain must not import jobs.
 OPENERS = {
     "view": ("$view", "holdfast.jobs.views:open_view"),
     "results": ("$results", "holdfast.jobs.results:open_results"),
@@ -100,7 +100,7 @@ class Task(Generic[P, R]):
         if not names:
             return fn(**self.parameters.bind(parameters))
         plain = {name: value for name, value in parameters.items() if name not in names}
-        return fn(**self.parameters.bind(plain), **opened(parameters, names))
+        return fn(**self.parameters.bind(plain), **open_references(parameters, names))
 
     def schema(self) -> dict[str, Any]:
         """Return a JSON Schema of the parameters."""
@@ -345,7 +345,7 @@ def _is_reference(name: str, value: Any) -> bool:
     return isinstance(value, dict) and len(value) == 1 and OPENERS[name][0] in value
 
 
-def opened(parameters: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+def open_references(parameters: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
     """Open these references."""
     found = {}
     for name in names:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from holdfast.domain.context import assigned
+from holdfast.domain.context import assignment_for
 from holdfast.domain.execution import ChildLimits, Ended, ExecutorContext, Settled
 from holdfast.domain.reasons import LeaseRequest, ReasonCode, out_of_time
 from holdfast.domain.settling import Failed, HandedBack, Outcome, Stopped, Succeeded, stopped_by, timeout_of
@@ -136,7 +136,7 @@ class ChildSlot:
         self._given.update(enumerate(claims, first))
         self.performed += len(claims)
         self.leaving = self.leaving or self.performed >= self._limits.runs
-        sent = [list(assigned(claim, orjson.Fragment(claim.parameters))) for claim in claims]
+        sent = [list(assignment_for(claim, orjson.Fragment(claim.parameters))) for claim in claims]
         self.child.channel.send([["runs", worker_id, first, sent]])
 
     def current(self) -> Current | None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from holdfast.domain.context import Link, RunContext, assigned, enter, leave
+from holdfast.domain.context import Link, RunContext, assignment_for, enter, leave
 from holdfast.domain.execution import Ended, Limits, Settled
 from holdfast.domain.reasons import HAND_BACK
 from holdfast.domain.settling import Outcome
@@ -58,7 +58,7 @@ class TaskThread:
 
     def begin(self, one: Waiting) -> tuple[RunContext, Task | None, float]:
         started = monotonic()
-        context = RunContext(one.link, assigned(one.claim, orjson.loads(one.claim.parameters)))
+        context = RunContext(one.link, assignment_for(one.claim, orjson.loads(one.claim.parameters)))
         self.running[one.claim.run_id] = Running(context, one.claim.policy, started)
         return context, registry.find(one.claim.task), started
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from holdfast.domain.values import Claim
 from holdfast.ops.rescue import rescue
 from holdfast.sql import locks, orphans, ready, waiting
-from holdfast.sql.statement import Op, alone
+from holdfast.sql.statement import Op, as_operation
 
-claim = alone(ready.claim)
-find_blocked = alone(locks.blocked)
-promote = alone(waiting.promote)
+claim = as_operation(ready.claim)
+find_blocked = as_operation(locks.blocked)
+promote = as_operation(waiting.promote)
 
 
 def claim_by_id(worker_id: str, run_id: str, tasks: Sequence[str], random: float) -> Op[Claim | None]:

@@ -11,7 +11,7 @@ from holdfast.domain.records import TaskSummary
 from holdfast.sql import figures, outbox, tallies
 from holdfast.sql.figures import QueueGauge, UnclaimableTask, WorkerGauge
 from holdfast.sql.outbox import Backlog
-from holdfast.sql.statement import Op, alone
+from holdfast.sql.statement import Op, as_operation
 from holdfast.sql.tallies import Tally
 
 
@@ -24,7 +24,7 @@ class Histogram:
     sum: float
 
 
-overview = alone(figures.overview)
+overview = as_operation(figures.overview)
 
 
 def metrics() -> Op[dict[str, Any]]:

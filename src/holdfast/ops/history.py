@@ -1,4 +1,4 @@
-"""Reading a run, its result and its history, in an order that shows whether more can follow."""
+"""Reading a run, its result and its history, in an order that shows whether the history is complete."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from holdfast.domain.values import AttemptRef, RunRecord
 from holdfast.ops.history import get
 from holdfast.sql import attempts, jobs, leases, resources, runs
 from holdfast.sql.resources import Resource
-from holdfast.sql.statement import Op, alone
+from holdfast.sql.statement import Op, as_operation
 
-ready_queues = alone(jobs.ready_queues)
-resources_to_remove = alone(resources.to_remove)
+ready_queues = as_operation(jobs.ready_queues)
+resources_to_remove = as_operation(resources.to_remove)
 
 
 def get_job(job_id: str) -> Op[JobRecord]:

@@ -12,17 +12,17 @@ from holdfast.domain.errors import ConfigurationError, SubscriptionExists, Subsc
 from holdfast.domain.records import SubscriptionRecord
 from holdfast.sql import deliveries, outbox, subscriptions
 from holdfast.sql.deliveries import Delivery, Held, Try
-from holdfast.sql.statement import Op, alone
+from holdfast.sql.statement import Op, as_operation
 from holdfast.sql.subscriptions import NewSubscription
 
 # How many times to check, after a short wait each, whether transactions that may not see a new subscription have ended.
 CHECKS = 500
 
 FANNED_OUT_AT_ONCE = outbox.AT_ONCE
-fan_out = alone(outbox.fan_out)
-list_subscriptions = alone(subscriptions.listing)
-list_deliveries = alone(deliveries.log)
-forget_deliveries = alone(deliveries.forget)
+fan_out = as_operation(outbox.fan_out)
+list_subscriptions = as_operation(subscriptions.listing)
+list_deliveries = as_operation(deliveries.log)
+forget_deliveries = as_operation(deliveries.forget)
 
 
 def hold(holder: str, seconds: float, limit: int) -> Op[tuple[Held, list[Delivery]] | None]:

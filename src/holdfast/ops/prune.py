@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from holdfast.domain.errors import ConfigurationError
 from holdfast.sql import keys, partitions, workers
-from holdfast.sql.statement import Op, alone
+from holdfast.sql.statement import Op, as_operation
 
 STEPS = 10
 
@@ -46,7 +46,7 @@ def prune(retention: timedelta, limit: int = 1000) -> Op[Pruned]:
     return Pruned(expired, dead, strays, months, more or bool(months) or strays == limit)
 
 
-results_to_remove = alone(partitions.results_to_remove)
-results_removed = alone(partitions.results_removed)
-results_not_removed = alone(partitions.results_not_removed)
-make_partitions = alone(partitions.make)
+results_to_remove = as_operation(partitions.results_to_remove)
+results_removed = as_operation(partitions.results_removed)
+results_not_removed = as_operation(partitions.results_not_removed)
+make_partitions = as_operation(partitions.make)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from holdfast.domain.records import QueueRecord
 from holdfast.sql import queues
-from holdfast.sql.statement import Op, alone
+from holdfast.sql.statement import Op, as_operation
 
-read_queue = alone(queues.read)
+read_queue = as_operation(queues.read)
 
 
 def pause_queue(name: str, by: str, reason: str | None) -> Op[QueueRecord]:

@@ -9,9 +9,9 @@ from holdfast.domain.values import Acknowledgements
 from holdfast.ops.finish import record
 from holdfast.sql import leases, orphans
 from holdfast.sql.orphans import Orphan
-from holdfast.sql.statement import Op, alone
+from holdfast.sql.statement import Op, as_operation
 
-find_orphans = alone(orphans.listing)
+find_orphans = as_operation(orphans.listing)
 
 
 def rescue(dead: Sequence[Orphan], random: float) -> Op[Acknowledgements]:

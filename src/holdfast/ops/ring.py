@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.sql import rings
-from holdfast.sql.statement import alone
+from holdfast.sql.statement import as_operation
 
-find_ready = alone(rings.ready)
-is_claimable = alone(rings.claimable)
-forget_single_workers = alone(rings.forget_single_workers)
+find_ready = as_operation(rings.ready)
+is_claimable = as_operation(rings.claimable)
+forget_single_workers = as_operation(rings.forget_single_workers)

@@ -15,14 +15,14 @@ from holdfast.domain.states import Status
 from holdfast.ops.conclude import conclude
 from holdfast.ops.jobs import get_job
 from holdfast.sql import ready, stopping
-from holdfast.sql.statement import Op, alone
+from holdfast.sql.statement import Op, as_operation
 
 AT_ONCE = 1000
 ROUNDS = 10
 # Stored with a run that was stopped together with its job.
 STOPPED = '{"stopped": true}'
 
-jobs_to_stop = alone(stopping.to_stop)
+jobs_to_stop = as_operation(stopping.to_stop)
 
 
 def stop_job(job_id: str, outcome: Status, reason: str) -> Op[JobRecord]:

@@ -8,11 +8,11 @@ from holdfast.domain.errors import NotFound
 from holdfast.domain.records import TokenRecord
 from holdfast.domain.tokens import NewToken
 from holdfast.sql import tokens
-from holdfast.sql.statement import Op, alone
+from holdfast.sql.statement import Op, as_operation
 from holdfast.sql.tokens import LiveToken
 
-list_tokens = alone(tokens.listing)
-count_usable_tokens = alone(tokens.usable)
+list_tokens = as_operation(tokens.listing)
+count_usable_tokens = as_operation(tokens.usable)
 
 
 def create_token(token: NewToken) -> Op[TokenRecord]:

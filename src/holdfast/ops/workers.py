@@ -6,10 +6,10 @@ from holdfast.domain.errors import HoldfastError, LeaseLost
 from holdfast.domain.records import WorkerRecord
 from holdfast.domain.values import Renewal, WorkerInfo
 from holdfast.sql import workers
-from holdfast.sql.statement import Op, alone
+from holdfast.sql.statement import Op, as_operation
 
-deregister_worker = alone(workers.deregister)
-list_workers = alone(workers.listing)
+deregister_worker = as_operation(workers.deregister)
+list_workers = as_operation(workers.listing)
 
 
 def renew(worker_id: str, completed: int = 0, failed: int = 0) -> Op[Renewal]:

@@ -20,7 +20,7 @@ Rows = Sequence[Row]
 
 @dataclass(frozen=True, slots=True)
 class Statement(Generic[T]):
-    """One SQL statement with its parameters and the decoder of its rows. A lone statement is an operation.
+    """One SQL statement with its parameters and the decoder of its rows. A single statement is also an operation.
 
     `together` means that this statement and all that follow in its operation must share a transaction; earlier ones may
     commit by themselves. `pipelined` means that the operation does not use the rows of this statement until it receives
@@ -41,8 +41,8 @@ class Statement(Generic[T]):
 Op = Generator[Statement[Any], Rows, T]
 
 
-def alone(make: Callable[P, Statement[T]]) -> Callable[P, Op[T]]:
-    """Turn a function that returns a statement into an operation that consists of this statement."""
+def as_operation(make: Callable[P, Statement[T]]) -> Callable[P, Op[T]]:
+    """Turn a function that returns a statement into one that returns an operation with only this statement."""
 
     @wraps(make)
     def operation(*args: P.args, **kwargs: P.kwargs) -> Op[T]:
@@ -98,7 +98,7 @@ def id_array(ids: Iterable[str]) -> str:
 def seconds_array(items: Iterable[float | None]) -> str:
     """An array literal of durations in seconds, to the microsecond, which is how times are stored; None becomes null.
 
-    All digits of a float would take three times as long.
+    Formatting all digits of a float would take three times as long.
     """
     return "{" + ",".join(["null" if item is None else f"{item:.6f}" for item in items]) + "}"
 

@@ -141,20 +141,20 @@ def _payload(task: Task, parameters: Any, id_: str) -> Payload:
     try:
         text, payload_hash = canonicalize(parameters, task.ignore_in_hash)
     except NotCanonical:
-        with _in_request():
+        with _relative_to_request():
             parameters = task.encode(parameters)
         text, payload_hash = canonicalize(parameters, task.ignore_in_hash)
     try:
         task.parameters.fit(text)
     except ValueError:
-        with _in_request():
+        with _relative_to_request():
             task.check(parameters, text)
     return Payload(id_, text, payload_hash)
 
 
 @contextmanager
-def _in_request() -> Iterator[None]:
-    """Let the pointers of BadParameters begin at the request, not at its parameters."""
+def _relative_to_request() -> Iterator[None]:
+    """Make the pointers of BadParameters relative to the request instead of its parameters."""
     try:
         yield
     except BadParameters as error:

@@ -75,14 +75,28 @@ def _redis(url: str) -> bool:
 
 
 HEALTHY = {200: says("Everything is healthy.", ref("Health"))}
-OR_NOT = HEALTHY | {503: says("A dependency is down.", ref("Health"), headers=RETRY_AFTER)}
+HEALTHY_OR_DOWN = HEALTHY | {503: says("A dependency is down.", ref("Health"), headers=RETRY_AFTER)}
 
 NOUN = Noun(
     "health",
     "Health checks.",
     [
         route("GET /livez", live, None, "getLiveness", "Check that this process is alive", answers=HEALTHY),
-        route("GET /readyz", ready, None, "getReadiness", "Check that this process can serve requests", answers=OR_NOT),
-        route("GET /healthz", healthy, None, "getHealth", "Check that all dependencies are healthy", answers=OR_NOT),
+        route(
+            "GET /readyz",
+            ready,
+            None,
+            "getReadiness",
+            "Check that this process can serve requests",
+            answers=HEALTHY_OR_DOWN,
+        ),
+        route(
+            "GET /healthz",
+            healthy,
+            None,
+            "getHealth",
+            "Check that all dependencies are healthy",
+            answers=HEALTHY_OR_DOWN,
+        ),
     ],
 )

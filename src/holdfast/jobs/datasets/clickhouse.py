@@ -14,11 +14,11 @@ from typing import Any
 
 from holdfast.domain.errors import BadInput
 from holdfast.jobs.datasets import hosting
-from holdfast.jobs.datasets.parts import DatasetChanged, Part, Stored, key_ranges, require_columns, require_keys
+from holdfast.jobs.datasets.parts import DatasetChanged, Part, StoredDataset, key_ranges, require_columns, require_keys
 
 
 @dataclass(frozen=True)
-class ClickHouseTable(Stored):
+class ClickHouseTable(StoredDataset):
     """A MergeTree table under a directory; `order_by` is the column or columns by which it is sorted and split."""
 
     path: str

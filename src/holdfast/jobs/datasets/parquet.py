@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from holdfast.domain.errors import BadInput, ConfigurationError, Problem
-from holdfast.jobs.datasets.parts import DatasetChanged, Part, Stored, cut, require_columns
+from holdfast.jobs.datasets.parts import DatasetChanged, Part, StoredDataset, cut, require_columns
 
 # The directory name that stands for a missing value.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -27,7 +27,7 @@ class File(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ParquetFiles(Stored):
+class ParquetFiles(StoredDataset):
     """A file, the `*.parquet` files of a directory, the matches of a pattern, or several of these, ordered by name.
 
     Subdirectories are included. A subdirectory named `year=2026` adds a column to its rows, as in other tools:

@@ -43,8 +43,8 @@ class Dataset(Protocol):
         """Return a part as JSON that contains its rows, or None if the dataset is needed to read it."""
 
 
-class Stored:
-    """What datasets in a storage have in common: their parts refer to rows, which stay there."""
+class StoredDataset:
+    """A dataset whose rows stay where they are stored, in a table or in files; its parts only refer to them."""
 
     def description(self) -> dict[str, Any]:
         raise NotImplementedError
@@ -60,7 +60,10 @@ class Stored:
 
 
 def key_ranges(found: Sequence[tuple[str, int]], highest: str, within: Part | None, **more: Any) -> list[Part]:
-    """Return a part for each first key and number of rows. It ends before the next, and the last with `within`."""
+    """Return a part for each first key and number of rows.
+
+    A part ends before the next one begins. The last one ends where `within` does, or else at the highest key.
+    """
     last = {"upto": highest}
     if within is not None:
         last = {name: within.place[name] for name in ("before", "upto") if name in within.place}

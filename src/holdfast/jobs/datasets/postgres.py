@@ -12,11 +12,11 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from holdfast.domain.errors import BadInput, DatabaseUnreachable
-from holdfast.jobs.datasets.parts import DatasetChanged, Part, Stored, key_ranges, require_columns, require_keys
+from holdfast.jobs.datasets.parts import DatasetChanged, Part, StoredDataset, key_ranges, require_columns, require_keys
 
 
 @dataclass(frozen=True)
-class PostgresTable(Stored):
+class PostgresTable(StoredDataset):
     """A table, or a view that has a key, by which it is sorted and split.
 
     `url` may contain environment variables (`$WAREHOUSE_URL`), which are expanded where the table is opened, so that a
