@@ -41,7 +41,7 @@ def api(host: str | None, port: int | None, processes: int, tasks: tuple[str, ..
 
 @click.command()
 def openapi() -> None:
-    """Print the OpenAPI document of the API, with the tasks that are registered here."""
+    """Print the OpenAPI document of the API, including the registered tasks."""
     from holdfast.domain.tasks import load_modules
     from holdfast.runtime.settings import load
 

@@ -31,7 +31,7 @@ COMMANDS = {
 }
 
 
-# The modules of commands that do not have a module of their own.
+# Commands that are not in a module of the same name.
 MODULES = {"sweep": "worker", "openapi": "api"}
 
 

@@ -25,7 +25,7 @@ TERMINATED: Final = 143
 MEANINGS = {
     OK: "done",
     ERROR: "error",
-    USAGE: "bad usage or input",
+    USAGE: "invalid usage or input",
     RUN_FAILED: "the run failed",
     RUN_CANCELLED: "the run was cancelled",
     WAIT_TIMED_OUT: "the wait timed out",

@@ -137,7 +137,7 @@ def table(columns: Sequence[Column[T]], records: Iterable[T]) -> None:
 
 
 def listing(columns: Sequence[Column[T]], records: Sequence[T], write: Callable[[T], Any], as_json: bool) -> None:
-    """Print records as JSON, each as `write` makes it, or as a table."""
+    """Print records as a table or, with `as_json`, as the JSON documents that `write` returns."""
     if as_json:
         document({"items": [write(record) for record in records]})
     else:

@@ -178,7 +178,7 @@ def _error(attempt: AttemptRecord) -> str | None:
 
 @runs.command()
 @click.argument("run_id")
-@click.option("--traceback", is_flag=True, help="Print the traceback of each failed attempt too.")
+@click.option("--traceback", is_flag=True, help="Also print the traceback of each failed attempt.")
 @json_option
 def attempts(run_id: str, traceback: bool, as_json: bool) -> None:
     """Show the attempts of a run."""
@@ -247,7 +247,7 @@ def _lines(client: Calls, run_id: str, follow: bool) -> Iterator[LogRecord]:
     """The lines so far, and those to come until the run has ended."""
     after = 0
     while True:
-        # The run is read first: if it had ended by then, its log is complete.
+        # Read the run first: if it has ended by now, the log that is read next is complete.
         run = client.get(run_id)
         found = client.logs(run_id, after)
         yield from found

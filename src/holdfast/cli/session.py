@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from holdfast.client import Client
     from holdfast.verbs.facades import Calls
 
-# How long a command sends a request again that has no answer: as long as a restart of the API takes, because someone
-# may be looking at a silent terminal.
+# How long a command repeats a request that gets no response: long enough for the API to restart, but no longer, because
+# the terminal shows nothing in the meantime.
 RETRY_SECONDS = 5.0
 
 F = TypeVar("F", bound=Callable[..., Any])

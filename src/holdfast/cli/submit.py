@@ -18,7 +18,7 @@ from holdfast.cli.session import json_option, open_client
     "pairs",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A parameter. The value is JSON if it is valid JSON, else text; KEY:=JSON requires JSON. May be repeated.",
+    help="A parameter. A value that is not valid JSON is text; KEY:=JSON requires JSON. May be repeated.",
 )
 @click.option(
     "-f",

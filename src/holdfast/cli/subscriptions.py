@@ -63,7 +63,7 @@ def _document(state: SubscriptionState) -> dict[str, Any]:
 @subscriptions.command()
 @click.argument("name")
 @click.option("--webhook", metavar="URL", help="Post events to this URL, signed according to Standard Webhooks.")
-@click.option("--stream", metavar="KEY", help="Add events to this stream, in the Redis at HOLDFAST_REDIS_URL.")
+@click.option("--stream", metavar="KEY", help="Add events to this stream, on the Redis server at HOLDFAST_REDIS_URL.")
 @click.option(
     "--secret-file", type=values.InputFile(), help="File with the webhook's whsec_... secret. Default: generate one."
 )

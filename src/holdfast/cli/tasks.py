@@ -70,7 +70,7 @@ def _plain(retry: Any) -> dict[str, Any]:
 @tasks.command("list")
 @json_option
 def list_tasks(as_json: bool) -> None:
-    """List the tasks that can be submitted here."""
+    """List the registered tasks."""
     registry = _registered()
     found = [registry.get(name) for name in registry.names()]
     output.listing(TASKS, found, _document, as_json)

@@ -28,7 +28,7 @@ def tasks_option(command: Any) -> Any:
 
 
 def with_parent_option(command: Any) -> Any:
-    """The option of processes that another process of ours starts."""
+    """Add the hidden option that other Holdfast processes pass to the processes that they start."""
     about = "Stop when the process with this id, its parent, has ended."
     option = click.option("--with-parent", type=int, hidden=True, expose_value=False, callback=_stop_with, help=about)
     return option(command)

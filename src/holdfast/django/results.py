@@ -104,7 +104,7 @@ def unchecked(task: Any, **changes: Any) -> Any:
 
 
 def _filled(kind: Any, values: dict[str, Any]) -> Any:
-    """A task with these values; others are None."""
+    """A task with these values; its other fields are None."""
     made = object.__new__(kind)
     for field in fields(kind):
         object.__setattr__(made, field.name, values.get(field.name))

@@ -1,4 +1,4 @@
-"""What stops the worker: `--max-tasks`, after a number of tasks, so that its supervisor restarts it, and `--reload`.
+"""Options that stop the worker: `--max-tasks`, after which its supervisor restarts it, and `--reload`.
 
 For `--reload`, an outer process restarts the worker each time it exits with Django's exit code for a reload. The worker
 runs in its main thread, as signal handling requires, and watches files in another.

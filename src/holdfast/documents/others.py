@@ -70,7 +70,7 @@ job_document = Shape(
             derive=lambda job: {"self": f"/jobs/{job.id}", "tasks": f"/jobs/{job.id}/tasks"},
         ),
     },
-    # Only operations need these.
+    # Only operations use these attributes; documents do not contain them.
     broken=0,
     first_tasks=0,
 )

@@ -1,4 +1,4 @@
-"""Shapes of documents: one table of fields for each record, by which it is written, read and described."""
+"""Shapes of documents: one table of fields for each kind of record, used to write, read and describe it."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ MAYBE_TEXT, MAYBE_ID, MAYBE_TIME, MAYBE_OBJECT = map(nullable, (TEXT, ID, TIME, 
 
 
 class Field(NamedTuple):
-    """A field of a document: its schema, and the attribute of the record, if its name differs.
+    """A field of a document: its schema, and the name of the record's attribute if it differs from the field's.
 
-    `write` and `read` convert its value. A field with `derive` is computed from the record, and not read.
+    `write` and `read` convert its value. A field with `derive` is computed from the record and is not read back.
     """
 
     schema: Part
@@ -60,10 +60,10 @@ STATUS = Field({"type": "string", "enum": [str(status) for status in Status]}, w
 
 
 class Shape(Generic[R]):
-    """The document of a kind of record. A schema stands for a field that has the name of its attribute."""
+    """The document of one kind of record. In `fields`, a plain schema is a field named like its attribute."""
 
     def __init__(self, kind: Callable[..., R], about: str, fields: Mapping[str, Field | Part], **unsent: Any) -> None:
-        """`unsent` has the values of required attributes that are not in the document."""
+        """`unsent` holds values for required attributes that are not in the document."""
         self._kind = kind
         self._unsent = unsent
         table = {name: field if isinstance(field, Field) else _field(field) for name, field in fields.items()}
@@ -82,7 +82,7 @@ class Shape(Generic[R]):
         return {name: get(record) if write is None else write(get(record)) for name, get, write in self._writers}
 
     def read(self, document: Mapping[str, Any]) -> R:
-        """The record. A nullable field that a server of another version does not send is None."""
+        """The record of a document. A nullable field that a server of another version does not send is None."""
         values = dict(self._unsent)
         for name, attribute, read, required in self._readers:
             value = document[name] if required else document.get(name)

@@ -7,10 +7,10 @@ from typing import Any
 
 
 class Within:
-    """A number from `least` to `most`: what `Ge` and `Le` of annotated_types say, to which pydantic expands it.
+    """A number from `least` to `most`. Pydantic expands it to `Ge` and `Le` of annotated_types.
 
-    annotated_types is imported only then, because importing it takes a sixth of the time in which Holdfast is imported,
-    and workers and Ray jobs load the shipped tasks whenever they start.
+    annotated_types is imported only at that point. Workers and Ray jobs load the shipped tasks whenever they start, and
+    importing it would take a sixth of the time that importing Holdfast takes.
     """
 
     __slots__ = ("least", "most")

@@ -60,7 +60,7 @@ class UpgradeBlocked(HoldfastError):
 
 
 class BadInput(HoldfastError):
-    """The input was rejected before the database was contacted; `problems` says where and why."""
+    """The input was rejected before anything was written; `problems` says where and why."""
 
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         super().__init__(message)
@@ -185,18 +185,18 @@ class ChildDiffers(HoldfastError):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The places that differ, as JSON Pointers, without their values."""
+        """The fields that differ, as JSON Pointers, without their values."""
         names = {"task": "/entrypoint", "depends_on": "/depends_on"}
         places = [difference.partition(": ")[0] for difference in self.differences]
         return tuple(names.get(place, place) for place in places)
 
 
 class Postpone(HoldfastError):
-    """Raised by a task to be attempted again after a delay. The attempt does not count, however often this happens."""
+    """Raised by a task to be attempted again after a delay. Postponed attempts do not count towards `max_attempts`."""
 
     def __init__(self, delay: timedelta | float) -> None:
         if not is_duration(delay):
-            raise ValueError(f"Postpone takes a positive timedelta, or seconds, of at most 30 years, not {delay!r}")
+            raise ValueError(f"Postpone takes a positive timedelta or number of seconds, up to 30 years, not {delay!r}")
         self.delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
         super().__init__(f"postponed by {self.delay}")
 

@@ -12,14 +12,14 @@ from holdfast.drivers.psycopg import OwnConnection
 
 
 class _LastReturnedFirst(deque[OwnConnection]):
-    """The connections of a pool that are not in use."""
+    """The idle connections of a pool, as a stack."""
 
     def popleft(self) -> OwnConnection:
         return self.pop()
 
 
 class OwnPool(ConnectionPool[OwnConnection]):
-    """A pool that gives out the connection that was returned last, because the caches of its server process are warm.
+    """A pool that hands out the most recently returned connection, whose server process has warm caches.
 
     Only the process that opened it can close it. In a fork of that process, closing does nothing.
     """

@@ -32,7 +32,7 @@ _READ_AS_BINARY = {16, 17, 20, 21, 23, 25, 701}
 
 
 class Prepared(NamedTuple):
-    """A statement that the server has under a name, with the type of value that each of its parameters takes.
+    """A statement that is prepared on the server under a name, with the type of value that each parameter takes.
 
     `form` is the form in which the server sends the rows: text or binary.
     """

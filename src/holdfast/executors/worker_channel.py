@@ -1,4 +1,7 @@
-"""The worker's end of the channel to a child process. The child does not import it: asyncio is half of its start-up."""
+"""The worker's end of the channel to a child process.
+
+A child does not import this module, because importing asyncio would take half of its start-up time.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from holdfast.executors.channel import Unframer, frame
 
 
 class WorkerChannel(Protocol):
-    """The worker's end, for its event loop: it is created with callbacks for each message and for a lost connection."""
+    """The worker's end, used in its event loop. It is created with callbacks for messages and for a lost connection."""
 
     async def open(self) -> None:
         """Begin to receive."""
@@ -21,7 +24,7 @@ class WorkerChannel(Protocol):
         """Send one frame without waiting. Do nothing before the channel is open and after it is closed."""
 
     def receive_rest(self) -> None:
-        """Receive everything that a dead child had sent."""
+        """Receive everything that a child sent before it died."""
 
     def close(self) -> None:
         """Close the channel once everything is sent. An idle child then exits."""

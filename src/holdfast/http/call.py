@@ -1,4 +1,4 @@
-"""A call of the API: one request with everything that its view may need, and the log of who did what with it."""
+"""A call to the API: one request with everything that its view may need, and the log of who did what."""
 
 from __future__ import annotations
 

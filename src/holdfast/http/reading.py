@@ -163,7 +163,7 @@ def query(call: Call, *names: str) -> Mapping[str, str]:
 
 
 def page_query(call: Call, *names: str) -> tuple[Mapping[str, str], int]:
-    """The filters of a list and its cursor, checked, and the number of items on a page."""
+    """The filters and the cursor of a list, checked, and the page size."""
     given = query(call, *names, "cursor", "limit")
     limit = whole(given, "limit", call.settings.page, 1, call.settings.max_page)
     problems = filter_problems(given.get("status"), given.get("job_id"), given.get("cursor"))

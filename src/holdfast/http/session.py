@@ -53,7 +53,7 @@ def _cookies(header: str) -> dict[str, str]:
 
 
 def cookie(environ: Mapping[str, Any], token: str | None) -> str:
-    """The Set-Cookie header that begins a session, until the browser is closed; without a token, one that ends it."""
+    """The Set-Cookie header that begins a session (until the browser is closed) or, without a token, ends it."""
     name, suffix = (SECURE_NAME, "; Secure") if _is_https(environ) else (NAME, "")
     return f"{name}={token or ''}; Path=/; HttpOnly; SameSite=Lax{suffix}" + ("" if token else "; Max-Age=0")
 

@@ -41,7 +41,7 @@ class StreamSink:
                     fields["event"] = orjson.dumps(event)
                     pipeline.xadd(held.target, fields, maxlen=self._length, approximate=True)
                 pipeline.execute()
-        # The client raises ValueError if a response times out while its connection is being closed.
+        # redis-py raises ValueError if a response times out while its connection is being closed.
         except (redis.RedisError, OSError, ValueError) as error:
             return Answer(False, error=f"{type(error).__name__}: {masked(self._url)}: {error}"[:500])
         return Answer(True)

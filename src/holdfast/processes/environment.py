@@ -26,7 +26,7 @@ def describe_environment(task_modules: Iterable[str]) -> dict[str, Any]:
 
 @cache
 def _platform() -> str:
-    """The same as `platform.platform()`, which starts a process on Linux to find out the kind of processor."""
+    """Return what `platform.platform()` does, which on Linux starts a process to determine the type of processor."""
     if sys.platform != "linux":
         return platform.platform()
     system = os.uname()

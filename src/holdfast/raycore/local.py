@@ -43,8 +43,8 @@ def free_port() -> int:
 class LocalRay:
     """`ray start --head --block`. `environment` is that of its jobs and actors, without what they need to find it.
 
-    The directory is short because the path of a socket has 107 bytes at most. With `like`, the head takes the place of
-    one that is gone, at its addresses and with its token. `options` are further options of `ray start`.
+    The directory is short because the path of a socket may have at most 107 bytes. With `like`, the head replaces one
+    that has ended, with the same addresses and token. `options` are additional options of `ray start`.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ def _start(ref: AttemptRef, claimed_by: str) -> int:
     settings = load()
     form = log_format(settings.log_format, settings.log_level)
     child = fork_child(("holdfast.tasks", *settings.tasks), form)
-    # Only now, while the child loads the tasks as well. Imports leave no garbage to look for.
+    # Imported after the fork, while the child loads the tasks. Imports leave no garbage to collect.
     gc.disable()
     from holdfast.rayjob.execution import execute
 

@@ -18,7 +18,7 @@ from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings
 from holdfast.worker import WorkerOptions
 
-# A short run ends before its worker would have connected to listen and to do upkeep, which other workers do as well.
+# Seconds before the job listens for hints and does upkeep, so that a short run does not wait for these connections.
 QUIET_START = 1.0
 REFUSED = 3  # the exit code of a job that could not take over its attempt
 
@@ -45,6 +45,6 @@ def _options(runtime: Runtime, early: EarlyChild) -> WorkerOptions:
 
 
 def where(environment: Mapping[str, str]) -> dict[str, str]:
-    """What Ray lets a job know about where it runs."""
+    """What Ray's environment variables say about where the job runs."""
     names = {"ray_job_id": "RAY_JOB_ID", "ray_node_id": "RAY_NODE_ID"}
     return {name: environment[variable] for name, variable in names.items() if environment.get(variable)}

@@ -1,4 +1,4 @@
-"""One run in one work-horse: a worker that claims a single run by its id, and leaves when it has ended.
+"""One run in one work-horse: a worker that claims a single run by its id, and deregisters when the run has ended.
 
 With RQ, a work-horse survives when its worker is killed, and the run would continue although its worker is gone. So the
 work-horse exits too, and the run is rescued when its lease has expired, as after any crash. The exception is a worker

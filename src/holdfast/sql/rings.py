@@ -42,7 +42,7 @@ def ready(per_queue: int, limit: int = 5000) -> Statement[list[ReadyRun]]:
 def claimable(run_id: str) -> Statement[bool]:
     """Return whether a claim of this run may succeed now: it is ready or due, or its lease has expired.
 
-    This is only a hint: only a claim can tell.
+    This is only a hint: a claim may still fail.
     """
     return Statement(
         """

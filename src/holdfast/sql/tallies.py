@@ -40,9 +40,9 @@ def add(tallies: Mapping[Tally, tuple[int, float]], ended: Sequence[str]) -> Sta
 
 
 def fold(limit: int) -> Statement[int]:
-    """Move tallies into the summary. The statement that adds a tally deletes it; one worker does this at a time.
+    """Add tallies to the summary and delete them, in one statement and in one worker at a time.
 
-    An advisory lock for all of them writes nothing to the log, where a lock of each row takes as much as its deletion.
+    An advisory lock for all of them writes no WAL; locking each row would write as much as deleting it.
     """
     return Statement(
         """

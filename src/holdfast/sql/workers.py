@@ -168,7 +168,7 @@ def listing(since_hours: float = 24.0) -> Statement[list[WorkerRecord]]:
 
 
 def of_run(run_id: str) -> Statement[list[WorkerFacts]]:
-    """Return the workers that executed a run and are still stored: stopped ones are deleted after the retention."""
+    """Return the workers that executed a run. Stopped workers are deleted after the retention period."""
     return Statement(
         """
         select workers.id::text, workers.hostname, workers.pid, workers.executor, workers.version,

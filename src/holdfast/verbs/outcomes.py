@@ -130,7 +130,7 @@ def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[
         event=lambda run: run_event("run.postponed", run),
     ),
     command=Command(
-        "Postpone pending runs until a time.",
+        "Postpone pending runs until a given time.",
         says=lambda run: "postponed",
         options=(CommandOption("until", "A time such as 2027-01-31T08:00:00Z, or a delay such as 10m.", "time"),),
     ),

@@ -99,7 +99,7 @@ def task_name(task: Any, pointer: str = "/model") -> str:
 
 
 def encoded(task: Any, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Parameters as JSON; the annotations of a task that is registered here say how to write other values."""
+    """Parameters as JSON; if this process has registered the task, its annotations say how to write other values."""
     return task.encode(parameters or {}) if isinstance(task, Task) else dict(parameters or {})
 
 

@@ -44,8 +44,8 @@ class Event(NamedTuple):
 class Http:
     """The route of a verb, such as `GET /runs`, and what the OpenAPI document says about it.
 
-    The first argument of the verb fills in the path. The others are found in the query or in the body by the names that
-    `parts` describe there. A verb whose request is made in another way names the function that makes it.
+    The first argument of the verb is part of the path. The others are in the query or in the body, under the names that
+    `parts` describe. If the request of a verb is made in another way, `request` is the function that makes it.
     """
 
     def __init__(

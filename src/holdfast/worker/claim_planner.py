@@ -100,7 +100,7 @@ class ClaimPlanner:
             request.positions = self._picker.positions()
             request.look = now >= self._discovered_at + DISCOVER_EVERY or not request.positions
         if request.promote or request.look:
-            # The response tells when; until then, only what `expect` adds counts.
+            # The response says when; until then, only what `expect` adds counts.
             self.promote_at = now + FAR
 
     def plan_more(self, request: ExchangeRequest, room: int) -> None:
@@ -154,7 +154,7 @@ class ClaimPlanner:
             self._found_nothing = not found
 
     def _pause(self) -> float:
-        """Return the seconds until the next look. A worker that leaves when all is done looks often, to leave soon."""
+        """Return the seconds until the next look. A worker that stops when it is idle looks often, to stop soon."""
         rings = self._options.listener.live and not self._options.until_empty
         return self._options.poll_every_listening if rings else self._options.poll_every
 

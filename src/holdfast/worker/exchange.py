@@ -38,7 +38,7 @@ from holdfast.worker.upkeep import Upkeep
 HAND_BACK_AFTER = 1.0
 # This many results, or this much room, are worth an overlapping round trip.
 CROWD = 100
-# How long this loop leaves the interpreter to a thread that begins a run, before it plans the next round trip.
+# How long the loop leaves the interpreter to a thread that is beginning a run before it plans the next round trip.
 BEGIN_WITHIN = 0.001
 
 

@@ -51,7 +51,7 @@ class HandOver:
         self._list_at = monotonic() + QUIET
 
     def due_at(self, is_free: Callable[[], bool]) -> float:
-        """Return when a round trip is due; `is_free` tells whether the worker has a free slot and no run for it."""
+        """Return when a round trip is due; `is_free` returns whether the worker has a free slot and no run for it."""
         return min(self._look_at, self._list_at if self._may_list() and is_free() else inf)
 
     def _may_list(self) -> bool:
@@ -117,13 +117,13 @@ class HandOver:
         claim = payload.removeprefix(session.id)
         given = _read(claim) if claim else None
         if given is not None and (given.ref in results.late or given.run_id in session.held):
-            # It may be waiting for another run by now, or have been given one: only a look can tell.
+            # The worker may be waiting for another run by now, or have been given one, so it has to look.
             self._look_at = 0.0
             return []
         self.listed = None
         self.worked()
         if given is None:
-            # It was too long, or another program sent it: the leases in the database tell what this worker was given.
+            # It was too long, or another program sent it: the leases in the database show what this worker was given.
             if claim:
                 emit("hand_over.unreadable", worker_id=session.id, length=len(payload))
             self._look_at = 0.0
