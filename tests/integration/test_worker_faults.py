@@ -28,7 +28,7 @@ STATES = {
     "0A000": "changed plan",
     "XX000": "internal error",
 }
-# Several in one test: starting a worker and its child for each would take longer than what the test shows.
+# One test covers several, because starting a worker and its child for each would take most of the time.
 GROUPS = (
     ("08006", "25006", "57P01", "53300"),
     ("40001", "40P01", "55P03", "57014"),
@@ -152,7 +152,7 @@ UNREADABLE = ['{"backoff": "linear"}', '{"max_attempts": "many"}', '{"delays": {
 
 
 def store_policy(stage: Stage, run: Run, policy: str) -> None:
-    """Store it as a newer version might have written it."""
+    """Store a policy as a newer version might have written it."""
     with psycopg.connect(stage.url) as connection:
         connection.execute("alter table holdfast.runs disable trigger user")
         connection.execute("update holdfast.runs set policy = %s where id = %s", [policy, run.id])

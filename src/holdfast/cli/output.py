@@ -70,7 +70,7 @@ def note(text: str) -> None:
 
 
 def hint(text: str) -> None:
-    """A suggestion for a person, shown on a terminal only."""
+    """A suggestion for the user, shown only on a terminal."""
     if is_terminal(sys.stderr):
         note(styled(text, sys.stderr, dim=True))
 
@@ -89,12 +89,12 @@ def document(value: Any) -> None:
 
 
 def line(value: Any) -> None:
-    """A JSON value in one line, wherever it goes."""
+    """A JSON value on one line, even on a terminal."""
     data(json.dumps(value))
 
 
 def flush() -> None:
-    """Flush what was printed so far, for a program that reads it meanwhile."""
+    """Flush what has been printed so far, for a program that is reading it."""
     sys.stdout.flush()
 
 

@@ -78,7 +78,7 @@ def up(
 
 @contextmanager
 def _ray(settings: Settings, database_url: str, *, wanted: bool) -> Iterator[None]:
-    """Start a Ray on loopback, whose nodes have these settings, and let the workers find it."""
+    """Start a Ray cluster on loopback whose nodes have these settings, and pass its address to the workers."""
     if not wanted:
         yield
         return

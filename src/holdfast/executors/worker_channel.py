@@ -18,7 +18,7 @@ class WorkerChannel(Protocol):
     """The worker's end, used in its event loop. It is created with callbacks for messages and for a lost connection."""
 
     async def open(self) -> None:
-        """Begin to receive."""
+        """Start receiving."""
 
     def send(self, messages: Sequence[Any]) -> None:
         """Send one frame without waiting. Do nothing before the channel is open and after it is closed."""
@@ -30,7 +30,7 @@ class WorkerChannel(Protocol):
         """Close the channel once everything is sent. An idle child then exits."""
 
     def abort(self) -> None:
-        """Close the channel at once."""
+        """Close the channel immediately."""
 
 
 class SocketWorkerChannel(asyncio.Protocol):

@@ -56,7 +56,7 @@ def client() -> Client:
 
 
 def get_current_job_id() -> str | None:
-    """The id of the job whose task is running here; None outside of a job."""
+    """The id of the job that the calling task belongs to; None outside of a job."""
     run = find_run()
     return run.job_id if run is not None else None
 

@@ -184,8 +184,8 @@ def list_jobs(
         "runs:read",
         "getJob",
         "Read a job",
-        "With `wait`, responds when the job has ended or the time has passed; with `If-None-Match` also at any "
-        "change, or with 304.",
+        "With `wait`, responds when the job has ended or the time has passed. With `If-None-Match`, also responds as "
+        "soon as the job changes, or with 304 if it does not.",
         parameters=[
             in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),
             in_header("If-None-Match", "The version that the client has."),

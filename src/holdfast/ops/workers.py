@@ -1,4 +1,4 @@
-"""Workers: renew their leases; external ones also register and deregister through operations."""
+"""Workers: renewing their leases, and registering and deregistering external workers."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def strays(older_than: timedelta, limit: int) -> Statement[int]:
 
 
 def results_to_remove(limit: int = 100) -> Statement[list[str]]:
-    """Return deleted runs whose results may still be stored, those not tried yet first."""
+    """Return deleted runs whose results may still be stored, starting with those that have not been tried yet."""
     return Statement(
         """
         select discarded_results.run_id::text from holdfast.discarded_results

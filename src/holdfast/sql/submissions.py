@@ -222,7 +222,7 @@ def _tail(ring: bool, alone: bool) -> LiteralString:
     return _NOW_TAIL + (_RINGING if ring else "") + _NOW_END
 
 
-# A run that is certainly new: no guard has to look for it elsewhere. If it does exist, the statement fails.
+# Creates a run that is certainly new: no guard has to look for it in other tables. If it exists, the statement fails.
 _NEW = """
     select holdfast.now(), null::timestamptz, null, holdfast.create_run(
                %(run_id)s::uuid, %(payload_hash)s, %(task)s, %(parent_id)s::uuid, %(priority)s::smallint, %(queue)s,

@@ -93,7 +93,7 @@ REASON: Part = {
     "additionalProperties": False,
 }
 NO_FIELDS: Part = {"type": "object", "properties": {}, "additionalProperties": False}
-# What a path names, by the name of the parameter, and the problem if that does not exist.
+# For each path parameter: its description, and the problem if what it names does not exist.
 PATH_PARAMETERS = {
     "run_id": in_path("run_id", "The id of a run.", ID),
     "job_id": in_path("job_id", "The id of a job.", ID),

@@ -122,8 +122,8 @@ def _next_page(filters: Mapping[str, Any], before: str) -> Op[Page[RunRecord]]:
         "runs:read",
         "getRun",
         "Read a run",
-        "With `wait`, responds when the run has ended or the time has passed; with `If-None-Match` also at any "
-        "change, or with 304.",
+        "With `wait`, responds when the run has ended or the time has passed. With `If-None-Match`, also responds as "
+        "soon as the run changes, or with 304 if it does not.",
         parameters=[
             in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),
             in_header("If-None-Match", "The version that the client has."),

@@ -251,7 +251,7 @@ def _read_submitted_many(reply: Reply) -> list[Submitted]:
         "submitRun",
         "Submit a run",
         "Creates a run, or finds the one that the same key created. Without a key, a PENDING or RUNNING run with "
-        "the same payload that was created in the last minutes is found too, unless `dedupe` is set.",
+        "the same payload that was created within the last few minutes is found too, unless `dedupe` is set.",
         parameters=[KEY],
         requestBody=json_request(ref("RunRequest"), example=EXAMPLE),
         answers={

@@ -68,7 +68,7 @@ class Http:
         self.status = status
         self.event = event
         self.request = request
-        # The path parameter that identifies what the call is about.
+        # The path parameter that identifies the subject of the call: a run, a job, a queue or a worker.
         _, brace, rest = self.path.partition("{")
         self.subject = rest.partition("}")[0] if brace else None
         if self.subject is not None:
