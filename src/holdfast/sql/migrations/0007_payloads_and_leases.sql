@@ -168,7 +168,7 @@ begin
 end $$;
 
 -- A run that `create_run` creates is in no other table, because its id is new, so these guards have nothing to check. They
--- took a quarter of the server's time for a single submit, and half of it if the run was handed over.
+-- took a third of the server's time for a single submit, and half of it if the run was handed over.
 drop trigger ready_guard on holdfast.ready;
 drop trigger waiting_guard on holdfast.waiting;
 drop trigger leases_guard on holdfast.leases;
