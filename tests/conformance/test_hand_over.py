@@ -247,6 +247,26 @@ def test_claim_that_is_too_long_for_a_notification_is_read_from_the_database(
     assert worker.succeeds(claim).accepted
 
 
+@pytest.mark.parametrize("status", ["PENDING", "RUNNING", "SUCCEEDED"])
+def test_guards_reject_the_hand_over_of_an_older_run_even_if_the_caller_turns_them_off(
+    timeline: Timeline, waiters: Waiting, database_url: str, status: str
+) -> None:
+    """Every role may call the function, so a setting of the caller must not turn off the guards that it relies on."""
+    run = timeline.submit()
+    if status != "PENDING":
+        worker = timeline.worker("of the run", tasks=("work",))
+        claim = worker.claims(run)
+        if status == "SUCCEEDED":
+            worker.succeeds(claim)
+    waiters.worker("a", queues=("mine",))
+    with psycopg.connect(database_url) as other:
+        other.execute("set holdfast.creating = 'by hand'")
+        with pytest.raises((psycopg.errors.CheckViolation, psycopg.errors.UniqueViolation)):
+            other.execute("select holdfast.hand_over(%s, 'mine', 'work')", [run])
+        other.rollback()
+    assert timeline.status(run) == status
+
+
 @pytest.mark.every_driver
 def test_run_with_a_new_key_is_handed_over_once(timeline: Timeline, waiters: Waiting) -> None:
     worker = waiters.worker()

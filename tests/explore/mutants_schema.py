@@ -134,6 +134,16 @@ PLACES = [
         by_hand("test_schema_moves::test_guards_apply_again_in_the_transaction_of_a_new_run"),
     ),
     mutant(
+        "hand-over-by-hand",
+        "the caller of hand_over cannot turn off the guards of its lease",
+        "    perform set_config('holdfast.creating', '', true);\n",
+        "",
+        by_test(
+            "test_hand_over::test_guards_reject_the_hand_over_of_an_older_run_even_if_the_caller_turns_them_off",
+            status="SUCCEEDED",
+        ),
+    ),
+    mutant(
         "attempts-ending",
         "at most one ending of a run is in force",
         "create unique index attempts_ending",

@@ -96,6 +96,7 @@ create function holdfast.first_claim(id uuid, task text, queue text, parameters 
                             created_at::text)::text;
 
 -- Hand over a run that an earlier part of the calling statement has created; for any other run, the guards reject this.
+-- Every role may call this, so it clears `holdfast.creating` (see below), with which a caller could disable the guards.
 -- This is a function because an insert into leases calls its guards even if it inserts nothing, and most submits find no
 -- waiting worker. It runs with the owner's rights, so that roles that submit need to neither write leases nor read the
 -- channels of workers.
@@ -105,6 +106,7 @@ begin
     if not exists (select from holdfast.waiting_workers where since is not null) then
         return false;
     end if;
+    perform set_config('holdfast.creating', '', true);
     return coalesce((select holdfast.lease_to_waiting_worker(
                                 made, its_queue, its_task,
                                 holdfast.first_claim(id, task, queue, parameters::text, encode(payload_hash, 'hex'),
