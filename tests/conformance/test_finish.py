@@ -240,6 +240,31 @@ def test_ended_run_is_counted_once(timeline: Timeline) -> None:
     assert {(task, kind): total for (task, kind, _), total in timeline.ask(tallies.totals()).items()} == totals
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_acknowledgements_of_a_batch_of_successes_are_in_its_order(timeline: Timeline, backwards: bool) -> None:
+    worker = timeline.worker("a")
+    claims = [worker.claims(timeline.submit()) for _ in range(3)]
+    timeline.cancel(claims[0].run_id)
+    settlements = [settle(claim, Succeeded(result="1"), 0.5) for claim in claims]
+    if backwards:
+        settlements.reverse()
+    acks = timeline.perform(lambda: ops.finish(worker.id, settlements))
+    assert [ack.ref for ack in acks] == [one.ref for one in settlements]
+    assert {ack.ref.run_id: ack.outcome for ack in acks} == {
+        claim.run_id: timeline.status(claim.run_id) for claim in claims
+    }
+
+
+def test_success_is_recorded_with_the_executor_that_its_settlement_names(
+    timeline: Timeline, connection: psycopg.Connection[Any]
+) -> None:
+    worker = timeline.worker("a")
+    run = timeline.submit()
+    worker.finish(worker.claims(run), Succeeded(result="1"), executor="elsewhere")
+    row = connection.execute("select executor from holdfast.attempts where run_id = %s", [run]).fetchone()
+    assert row == ("elsewhere",)
+
+
 def test_worker_that_sums_up_counters_does_not_wait_for_another_worker(
     timeline: Timeline, connection: psycopg.Connection[Any]
 ) -> None:

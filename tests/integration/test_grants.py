@@ -127,6 +127,14 @@ def test_a_reader_does_not_see_where_workers_are_notified(roles: Roles) -> None:
         reader.execute("select channel from holdfast.waiting_workers")
 
 
+@pytest.mark.parametrize("purpose", grants.PURPOSES)
+def test_no_role_can_lease_a_run_to_a_waiting_worker_by_hand(roles: Roles, purpose: str) -> None:
+    """A worker believes the claim that the function sends, so only functions of the owner may call it."""
+    forged = "select holdfast.lease_to_waiting_worker(gen_random_uuid(), 'default', 'echo', '[]')"
+    with psycopg.connect(roles.of(purpose)) as role, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        role.execute(forged)
+
+
 def test_a_worker_and_a_client_without_ownership_do_everything(
     roles: Roles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
