@@ -74,6 +74,40 @@ def test_any_value_is_answered_like_by_a_cursor(
         assert by_name == by_cursor, value
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        "true",
+        "1::smallint",
+        "-1::bigint",
+        "1.5::float8",
+        "'nan'::float8",
+        "'\u00e9'::text",
+        "'\\x00ff'::bytea",
+        "null::bytea",
+        "1.50::numeric",
+        "interval '1 month 2 days'",
+        "timestamptz '2026-03-29 02:30:00.000001+02'",
+        "'01a1ecf7-c7d1-7da6-9e56-a938f29571eb'::uuid",
+        "'{\"a\": [1, null]}'::json",
+        "'{\"a\": 1.0}'::jsonb",
+        "array['a', null]",
+        "'holdfast.runs'::regclass",
+        "'public'::name",
+        "pg_notify('nobody', '')",
+        "(1, 'a')",
+    ],
+)
+def test_column_of_any_type_is_read_like_by_a_cursor(connection: OwnConnection, column: str) -> None:
+    sql = f"select {column}, %(value)s::bigint, null::text"
+    for _ in range(USES + 1):
+        ask(connection, sql, value=1)
+    assert prepared(connection) == 1
+    statement: Statement[Any] = Statement(sql, {"value": 1}, rows)  # type: ignore[arg-type]
+    (by_name,), (by_cursor,) = ask(connection, sql, value=1), driver.fetch(connection, statement)
+    assert (repr(by_name), [*map(type, by_name)]) == (repr(by_cursor), [*map(type, by_cursor)])
+
+
 def test_statement_is_prepared_again_after_a_migration_has_changed_the_type_of_its_result(
     connection: OwnConnection, database_url: str
 ) -> None:
