@@ -14,7 +14,7 @@ import pytest
 from holdfast import ops
 from holdfast.domain.doorbell import LISTENING, Address
 from holdfast.domain.values import Claim, NewRun, Payload
-from holdfast.sql import waiting_workers
+from holdfast.sql import tallies, waiting_workers
 from holdfast.sql import workers as worker_statements
 from holdfast.sql.statement import Statement, nothing
 from holdfast.sql.waiting_workers import Given, Listed
@@ -115,6 +115,17 @@ def test_waiting_worker_is_handed_only_one_run(timeline: Timeline, waiters: Wait
     first, second = submit(timeline), submit(timeline)
     assert (timeline.status(first), timeline.status(second)) == ("RUNNING", "PENDING")
     assert [waiters.notification()[0] for _ in range(2)] == [CHANNEL, "holdfast"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_new_run_is_counted_once_whether_it_is_handed_over_or_queued(
+    timeline: Timeline, waiters: Waiting, again: bool
+) -> None:
+    waiters.worker()
+    handed, queued = submit(timeline, again=again), submit(timeline, again=again)
+    assert (timeline.status(handed), timeline.status(queued)) == ("RUNNING", "PENDING")
+    totals = timeline.ask(tallies.totals())
+    assert {kind: amount for (_, kind, _), (amount, _) in totals.items()} == {"created": 2}
 
 
 def test_run_is_handed_to_the_worker_that_has_waited_longest(timeline: Timeline, waiters: Waiting) -> None:
