@@ -37,6 +37,7 @@ class Overlap:
             queues=None,
             until_empty=False,
             figures=None,
+            quiet_start=0.0,
             prepare=None,
             executable_tasks=list,
         )
