@@ -279,6 +279,20 @@ def test_worker_that_sums_up_counters_does_not_wait_for_another_worker(
     assert timeline.ask(fold) == 1
 
 
+def test_counters_are_summed_up_except_those_that_a_user_has_locked(
+    timeline: Timeline, connection: psycopg.Connection[Any]
+) -> None:
+    timeline.submit()
+    with connection.transaction():
+        connection.execute("select from holdfast.tallies for update")
+        timeline.submit()
+        assert timeline.ask(tallies.fold(1000)) == 1
+        assert timeline.ask(tallies.fold(1000)) == 0
+    totals = timeline.ask(tallies.totals())
+    assert timeline.ask(tallies.fold(1000)) == 1
+    assert timeline.ask(tallies.totals()) == totals
+
+
 def test_handed_back_attempt_lasted_since_its_claim(timeline: Timeline) -> None:
     run = timeline.submit()
     worker = timeline.worker("a")

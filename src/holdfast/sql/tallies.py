@@ -42,14 +42,19 @@ def add(tallies: Mapping[Tally, tuple[int, float]], ended: Sequence[str]) -> Sta
 def fold(limit: int) -> Statement[int]:
     """Add tallies to the summary and delete them, in one statement and in one worker at a time.
 
-    An advisory lock for all of them writes no WAL; locking each row would write as much as deleting it.
+    An advisory lock for all of them writes no WAL; locking each row would write as much as deleting it. Only rows that
+    another transaction has locked at some point are locked first, in order to skip those that it still holds.
     """
     return Statement(
         """
-        with gone as (
-            delete from holdfast.tallies where ctid = any(array(
-                select ctid from holdfast.tallies
-                where (select pg_try_advisory_xact_lock(hashtextextended('holdfast.fold', 0))) limit %(limit)s))
+        with mine as materialized (
+            select where pg_try_advisory_xact_lock(hashtextextended('holdfast.fold', 0))
+        ), gone as (
+            delete from holdfast.tallies where ctid = any(
+                array(select ctid from holdfast.tallies where xmax = '0' and exists (select from mine)
+                      limit %(limit)s)
+                || array(select ctid from holdfast.tallies where xmax <> '0' and exists (select from mine)
+                         limit %(limit)s for update skip locked))
             returning task, kind, bucket, amount, seconds
         ), summed as (
             select task, kind, bucket, sum(amount) as amount, sum(seconds) as seconds from gone
