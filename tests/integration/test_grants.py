@@ -296,6 +296,14 @@ def test_a_worker_whose_round_trips_are_refused_is_not_ready_until_one_succeeds(
         stage.close()
 
 
+def test_api_whose_role_lacks_a_privilege_is_not_ready(roles: Roles) -> None:
+    for purpose, status in (("client", 503), ("api", 200)):
+        app = create_app(Settings(database_url=roles.of(purpose)))
+        ready = app.test_client().get("/readyz")
+        assert (ready.status_code, ready.json["checks"]["postgres"]) == (status, "ok" if status == 200 else "down")
+        app.extensions[EXTENSION].close()
+
+
 def test_permission_denied_names_the_role_and_the_command_that_grants(roles: Roles, shell: InProcessShell) -> None:
     reader = roles.names["reader"]
     expected = f"permission denied for function create_run: the role {reader} lacks a privilege"
@@ -310,12 +318,22 @@ def test_permission_denied_names_the_role_and_the_command_that_grants(roles: Rol
         client.submit("mock", {"seconds": 0})
     assert command in str(caught.value)
 
+    own_connection = psycopg.connect(roles.of("reader"))
+    with Client(settings) as client, own_connection as own, pytest.raises(PrivilegeMissing, match=expected):
+        client.on(own).submit("mock", {"seconds": 0})
+
     async def submit() -> None:
         async with AsyncClient(settings) as client:
             await client.submit("mock", {"seconds": 0})
 
-    with pytest.raises(PrivilegeMissing, match=expected):
-        asyncio.run(submit())
+    async def submit_on_own_connection() -> None:
+        own = await psycopg.AsyncConnection.connect(roles.of("reader"))
+        async with own, AsyncClient(settings) as client:
+            await client.on(own).submit("mock", {"seconds": 0})
+
+    for submitting in (submit, submit_on_own_connection):
+        with pytest.raises(PrivilegeMissing, match=expected):
+            asyncio.run(submitting())
     app = create_app(settings)
     refused = app.test_client().post("/runs", json={"model": "mock", "parameters": {"seconds": 0}})
     app.extensions[EXTENSION].close()

@@ -240,7 +240,10 @@ class AsyncBorrowedClient(AsyncDatabaseClient):
         if isinstance(make_op, SubmittingMany):
             make_op.at_once()
         await self._owner.open()
-        result: T = await self._drive(self._connection, make_op())
+        try:
+            result: T = await self._drive(self._connection, make_op())
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise grants.denied(self._connection, error) from error
         return result
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:

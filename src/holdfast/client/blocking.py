@@ -220,7 +220,10 @@ class BorrowedClient(DatabaseClient):
         )
         if isinstance(make_op, SubmittingMany):
             make_op.at_once()
-        result: T = self._drive(self._connection, make_op())
+        try:
+            result: T = self._drive(self._connection, make_op())
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise grants.denied(self._connection, error) from error
         return result
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:

@@ -104,7 +104,7 @@ class Database(DatabaseClient):
         raise AssertionError("unreachable")
 
     def check(self) -> None:
-        """Raise unless Postgres responds, accepts writes, and has a schema that this code can use.
+        """Raise unless Postgres responds and accepts writes, and its schema and the role's privileges are sufficient.
 
         Connects outside of the pool, which may be busy.
         """
@@ -113,6 +113,7 @@ class Database(DatabaseClient):
                 migrate.require(connection)
                 if not learn_server(connection):
                     raise read_only(self.url)
+                grants.require(connection, "api")
         except psycopg.OperationalError as error:
             raise unreachable(self.url, error) from error
 

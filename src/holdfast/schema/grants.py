@@ -226,7 +226,7 @@ def denied(
 ) -> PrivilegeMissing:
     """Return the error to raise if Postgres denies the role of this connection something."""
     role, what = connection.info.user, " ".join(str(error).split())
-    if what.endswith(_OWNED):
+    if what.endswith(_OWNED) and purpose != "api":
         remedy = "Only the schema's owner changes tokens and subscriptions: use the role that ran holdfast db upgrade"
     else:
         remedy = (
