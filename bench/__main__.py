@@ -28,7 +28,12 @@ def arguments(given: list[str]) -> argparse.Namespace:
     add("--full", action="store_true", help="also the line with ten million finished runs")
     add("--only", nargs="+", metavar="NAME", help="only experiments whose names contain one of these")
     add("--rounds", type=int, help="rounds of each alternation (5)")
-    add("--server", choices=("stock", "embedded"), default="stock", help="Postgres as it ships, or as we tune it")
+    add(
+        "--server",
+        choices=("stock", "embedded", "15"),
+        default="stock",
+        help="as shipped, as we tune it, or Debian's 15",
+    )
     add("--no-peers", action="store_true", help="ours only; install nothing")
     add("--json", type=Path, action="append", metavar="FILE", help="where the figures go; a report takes several")
     add("--list", action="store_true", help="name the experiments and end")

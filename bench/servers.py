@@ -16,6 +16,7 @@ from psycopg import sql
 
 from holdfast.embedded import Server, ensure_running
 from holdfast.embedded.tuning import configuration
+from tests.servers import stock_postgres
 
 # What a server needs to be ours alone and quiet; all else goes back to what PostgreSQL ships.
 KEPT = re.compile(r"listen_|port$|unix_|max_connections|dynamic_shared|timezone|log_|logging_|lc_")
@@ -39,7 +40,14 @@ TOLD = [
 
 @contextlib.contextmanager
 def postgres(home: Path, kind: str) -> Iterator[str]:
-    """The address of a Postgres under `home`: `stock`, as PostgreSQL ships it, or `embedded`, as Holdfast tunes it."""
+    """The address of a Postgres: `stock`, as PostgreSQL ships it, or `embedded`, as Holdfast tunes it, under `home`.
+
+    With a version, such as `15`, it is that of the distribution, with its own defaults.
+    """
+    if kind.isdigit():
+        with stock_postgres(kind, {"max_connections": "200"}, local=True, parent=home.parent) as url:
+            yield url
+        return
     with ensure_running(home) as server:
         if kind == "stock" and _put_back(server):
             server.release()

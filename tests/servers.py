@@ -30,10 +30,12 @@ def binaries(version: str) -> Path | None:
 
 
 @contextmanager
-def stock_postgres(version: str, settings: Mapping[str, str] = FOR_TESTS, *, local: bool = False) -> Iterator[str]:
+def stock_postgres(
+    version: str, settings: Mapping[str, str] = FOR_TESTS, *, local: bool = False, parent: Path | None = None
+) -> Iterator[str]:
     """The URL of a server with its default settings on a free port, which is stopped afterwards.
 
-    With `local` the address is that of its Unix socket.
+    With `local` the address is that of its Unix socket. Its files are in memory, if possible, or under `parent`.
     """
     programs = binaries(version)
     if programs is None:
@@ -41,7 +43,7 @@ def stock_postgres(version: str, settings: Mapping[str, str] = FOR_TESTS, *, loc
             f"PostgreSQL {version} is not installed; on Debian: apt-get install postgresql-{version}"
         )
     account = _account()
-    with _directory(account) as directory:
+    with _directory(account, parent) as directory:
         data, port = directory / "data", free_port()
         locale = ["--locale=C.UTF-8", "--encoding=UTF8", "--auth=trust", "--username=postgres"]
         _run([programs / "initdb", "-D", data, *locale], account)
@@ -126,9 +128,10 @@ def _owner(path: Path) -> tuple[int, int] | None:
 
 
 @contextmanager
-def _directory(account: tuple[int, int] | None) -> Iterator[Path]:
+def _directory(account: tuple[int, int] | None, parent: Path | None = None) -> Iterator[Path]:
     memory = Path("/dev/shm")
-    parent = memory if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2 * 1024**3 else None
+    if parent is None and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2 * 1024**3:
+        parent = memory
     directory = Path(tempfile.mkdtemp(prefix="holdfast-server-", dir=parent))
     try:
         if account is not None:
