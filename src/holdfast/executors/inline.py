@@ -100,6 +100,9 @@ class InlineExecutor:
         if isinstance(ended.outcome, Succeeded) and is_large(ended.outcome, self._context.limits):
             ended = Ended(ended.claim, kept(self._context.store, ended.claim.ref, ended.outcome))
         self._ended.append(ended)
+        self._schedule_report()
+
+    def _schedule_report(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon_threadsafe(self._report)
