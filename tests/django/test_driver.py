@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from contextlib import suppress
 from typing import Any
 
@@ -117,6 +118,30 @@ def test_error_of_a_statement_executed_by_name_is_djangos_and_leaves_the_connect
         divide(0)
     assert isinstance(caught.value.__cause__, psycopg.errors.DivisionByZero)
     assert divide(1) == [(6,)]
+
+
+def test_connection_is_replaced_after_a_statement_executed_by_name_was_interrupted(site: str) -> None:
+    enqueue(PREPARE_AFTER + 2)
+
+    def wait(seconds: float) -> object:
+        slow = Statement("select pg_sleep(%(seconds)s::float8)::text", {"seconds": seconds}, rows)
+        return driver.run(connection, iter(slow), prepare=True)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before_that = by_name()
+    wait(0.0)
+    assert by_name() == before_that + 1
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            wait(30.0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    enqueue(1)
+    assert Run.objects.count() == PREPARE_AFTER + 3
 
 
 def test_event_loop_may_not_enqueue_on_a_connection_of_its_thread(site: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import AsyncClient, Client
 from holdfast.doctor.database import Target, doorbell
+from holdfast.drivers.prepared import USES
 from holdfast.embedded import ensure_running
 from holdfast.http import create_app
 from holdfast.http.service import EXTENSION
@@ -60,6 +61,19 @@ def test_each_run_is_submitted_once_while_the_notification_queue_is_full(full_ur
         assert not client._links.get().bell.may_send_inline("a queue that was never rung")
         assert client.cancel(first).status == "CANCELLED"
         assert client.retry(first).status == "PENDING"
+
+
+def test_a_submit_that_is_executed_by_name_is_repeated_while_the_notification_queue_is_full(full_url: str) -> None:
+    """The error comes at the commit, after the rows."""
+    with Client(Settings(database_url=full_url), max_connections=1) as client:
+        links = client._links.get()
+        for _ in range(USES + 2):
+            links.bell._inline_from = 0.0  # type: ignore[attr-defined]
+            links.bell._sent_at.clear()  # type: ignore[attr-defined]
+            assert client.submit("mock", {"seconds": 0}).created
+        with links.pool.connection() as connection:
+            assert any("true, true)" in sql for sql in connection.prepared.known)  # type: ignore[union-attr]
+        assert len(client.list()) == USES + 2
 
 
 async def test_asynchronous_client_submits_while_the_notification_queue_is_full(full_url: str) -> None:

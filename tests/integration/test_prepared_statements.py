@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
+from socket import SHUT_RDWR, socket
+from threading import Thread
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -141,3 +147,192 @@ def test_a_connection_that_prepares_nothing_uses_cursors(database_url: str) -> N
         assert connection.prepared is None
     with OwnConnection.connect(database_url, session=sessions.CLIENT, prepare_threshold=None) as connection:
         assert connection.prepared is None
+
+
+WAIT = "select pg_sleep(%(seconds)s::float8)::text, %(text)s::text"
+
+
+@pytest.fixture
+def waiting(connection: OwnConnection) -> OwnConnection:
+    """A connection that has prepared a statement that waits."""
+    for _ in range(USES + 1):
+        ask(connection, WAIT, seconds=0.0, text="")
+    assert len(prepared(connection)) == 1
+    return connection
+
+
+def test_a_prepared_statement_that_takes_too_long_ends_with_a_read_timeout(waiting: OwnConnection) -> None:
+    waiting.session = replace(sessions.CLIENT, read_timeout=0.2)
+    with pytest.raises(driver.ReadTimeout, match="did not respond within"):
+        ask(waiting, WAIT, seconds=30.0, text="")
+    assert waiting.closed
+
+
+def test_a_prepared_statement_names_the_reason_why_its_connection_was_closed(
+    waiting: OwnConnection, database_url: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as other:
+        pid = waiting.info.backend_pid
+        begun = "select from pg_stat_activity where pid = %s and wait_event = 'PgSleep'"
+
+        def terminate() -> None:
+            while other.execute(begun, [pid]).fetchone() is None:
+                pass
+            other.execute("select pg_terminate_backend(%s)", [pid])
+
+        thread = Thread(target=terminate)
+        thread.start()
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            ask(waiting, WAIT, seconds=30.0, text="")
+        thread.join()
+
+
+def test_values_that_the_socket_does_not_take_at_once_are_sent_completely(waiting: OwnConnection) -> None:
+    text = "x" * 20_000_000
+    assert ask(waiting, WAIT, seconds=0.0, text=text) == [("", text)]
+    assert ask(waiting, WAIT, seconds=0.0, text="short") == [("", "short")]
+
+
+def test_values_are_sent_completely_before_the_response_is_awaited(waiting: OwnConnection) -> None:
+    statements = waiting.prepared
+    assert statements is not None
+    [known] = statements.known.values()
+    values = known.encoded({"seconds": 0.0, "text": "x" * 20_000_000})
+    assert values is not None
+
+    def readable() -> None:
+        raise AssertionError("waits for a response to values that are not sent")
+
+    [row] = statements.rows_of(statements.exchange(waiting, known, values, readable))
+    assert len(row[1]) == 20_000_000
+
+
+def test_a_prepared_statement_that_is_interrupted_closes_the_connection(waiting: OwnConnection) -> None:
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ask(waiting, WAIT, seconds=30.0, text="")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert waiting.closed
+
+
+def test_a_prepared_statement_that_is_interrupted_is_cancelled_on_the_server(
+    waiting: OwnConnection, database_url: str
+) -> None:
+    pid = waiting.info.backend_pid
+
+    def interrupt(number: int, frame: object) -> None:
+        raise SystemExit
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(SystemExit):
+            ask(waiting, WAIT, seconds=30.0, text="")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    with psycopg.connect(database_url, autocommit=True) as other:
+        ended_at = monotonic() + 10
+        while other.execute("select from pg_stat_activity where pid = %s", [pid]).fetchone() is not None:
+            assert monotonic() < ended_at
+
+
+# The server sends the rows, and then the notice, before it commits.
+CHECKED = """
+    create table public.checked (id bigint primary key);
+    create function public.check_late() returns trigger language plpgsql as $$
+    begin
+        if new.id = 100 then
+            raise notice 'not committed yet';
+            perform pg_sleep(30);
+        elsif new.id = 200 then
+            raise exception 'refused at the commit';
+        end if;
+        return null;
+    end $$;
+    create constraint trigger checked_late after insert on public.checked deferrable initially deferred
+        for each row execute function public.check_late();
+"""
+INSERT = "insert into public.checked values (%(id)s) returning id"
+
+
+@pytest.fixture
+def checked(connection: OwnConnection) -> OwnConnection:
+    """A connection that has prepared an insert into a table that is checked at the commit."""
+    connection.execute(CHECKED, prepare=False)
+    for number in range(USES + 1):
+        assert ask(connection, INSERT, id=number) == [(number,)]
+    assert len(prepared(connection)) == 1
+    return connection
+
+
+def test_rows_of_a_statement_whose_commit_was_not_confirmed_are_not_returned(checked: OwnConnection) -> None:
+    def cut(notice: object) -> None:
+        with socket(fileno=os.dup(checked.fileno())) as its:
+            its.shutdown(SHUT_RDWR)
+
+    checked.add_notice_handler(cut)
+    with pytest.raises(psycopg.OperationalError):
+        ask(checked, INSERT, id=100)
+
+
+def test_a_connection_that_is_closed_during_the_commit_names_the_reason(
+    checked: OwnConnection, database_url: str
+) -> None:
+    pid = checked.info.backend_pid
+
+    def terminate(notice: object) -> None:
+        with psycopg.connect(database_url, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(%s)", [pid])
+
+    checked.add_notice_handler(terminate)
+    with pytest.raises(psycopg.errors.AdminShutdown):
+        ask(checked, INSERT, id=100)
+
+
+def test_an_error_of_the_commit_is_that_of_a_cursor(checked: OwnConnection) -> None:
+    with pytest.raises(psycopg.errors.RaiseException, match="refused at the commit"):
+        ask(checked, INSERT, id=200)
+    assert ask(checked, INSERT, id=201) == [(201,)]
+
+
+def test_a_response_is_read_although_the_socket_has_nothing_to_read(waiting: OwnConnection) -> None:
+    """The TLS library decrypts up to 16 kB at once, and libpq before version 18 may read only a part of that."""
+    statements = waiting.prepared
+    assert statements is not None
+    [known] = statements.known.values()
+    values = known.encoded({"seconds": 0.0, "text": "x"})
+    assert values is not None
+    ends_at = monotonic() + 10
+
+    def readable() -> None:
+        assert monotonic() < ends_at
+
+    assert list(statements.rows_of(statements.exchange(waiting, known, values, readable))) == [("", "x")]
+
+
+def test_notifications_that_arrive_with_a_prepared_statement_are_passed_on(connection: OwnConnection) -> None:
+    received: list[str] = []
+    connection.add_notify_handler(lambda notification: received.append(notification.payload))
+    connection.execute("listen here")
+    sent = [str(number) for number in range(USES * 2)]
+    for payload in sent:
+        ask(connection, "select pg_notify('here', %(payload)s)::text", payload=payload)
+    assert received == sent
+
+
+def test_a_closed_connection_is_stale_although_its_descriptor_is_that_of_another_file(
+    connection: OwnConnection,
+) -> None:
+    number = connection.fileno()
+    connection.close()
+    read_from, write_to = os.pipe()
+    reused = os.dup2(read_from, number)
+    assert connection.is_stale()
+    for each in {read_from, write_to, reused}:
+        os.close(each)

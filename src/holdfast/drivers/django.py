@@ -10,6 +10,7 @@ or through a pooler, where nothing may be prepared.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -21,7 +22,7 @@ from psycopg.rows import tuple_row
 
 from holdfast.domain.errors import ConfigurationError
 from holdfast.drivers.drive import drive
-from holdfast.drivers.prepared import PreparedStatements
+from holdfast.drivers.prepared import POLL_EVERY, PreparedStatements
 from holdfast.sql.statement import Op, Rows, Statement
 
 T = TypeVar("T")
@@ -108,9 +109,14 @@ def _fetch_by_name(connection: Any, statement: Statement[Any]) -> Rows | None:
         statements.transformer = Transformer(raw)
         try:
             with raw.lock:
-                return statements.rows_of(raw.wait(statements.send(known, values)))
+                readable = partial(statements.incoming.poll, POLL_EVERY)
+                return statements.rows_of(statements.exchange(raw, known, values, readable))
         except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported):
             return None  # it was deallocated, or a migration has changed a column of it; nothing was executed
+        except BaseException as error:
+            if not isinstance(error, psycopg.Error):  # it was interrupted; Django replaces only lost connections
+                connection.close()
+            raise
 
 
 class PreparingCursor(psycopg.Cursor[Any]):

@@ -14,8 +14,7 @@ from holdfast.drivers.psycopg import OwnConnection
 class _LastReturnedFirst(deque[OwnConnection]):
     """The idle connections of a pool, as a stack."""
 
-    def popleft(self) -> OwnConnection:
-        return self.pop()
+    popleft = deque.pop
 
 
 class OwnPool(ConnectionPool[OwnConnection]):

@@ -7,20 +7,26 @@ of our connections executes often is therefore prepared once; from then on only 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
+import select
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, suppress
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import errors, generators
 from psycopg.adapt import Transformer
 from psycopg.pq import ExecStatus, Format
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
 
 from holdfast.sql.statement import Rows, Statement
 
 # How often a statement is executed before it is prepared, and how many are prepared for one connection. Both are what
 # psycopg does for cursors.
 USES, MOST = 5, 100
+# How many milliseconds to wait for a response before looking how long that has taken.
+POLL_EVERY = 100
+# How many seconds an interrupted program waits until the server has received that a statement is cancelled.
+CANCEL_WITHIN = 5.0
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
 # The types of parameters whose type the server should not infer.
@@ -67,12 +73,20 @@ class Prepared(NamedTuple):
         return values
 
 
+def incoming_of(pgconn: PGconn) -> select.poll:
+    """Return what waits until a connection can be read."""
+    incoming = select.poll()
+    incoming.register(pgconn.socket, select.POLLIN)
+    return incoming
+
+
 class PreparedStatements:
     """The prepared statements of one connection, by their text."""
 
     def __init__(self, connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
         self._pgconn = connection.pgconn
         self.transformer = Transformer(connection)
+        self.incoming = incoming_of(self._pgconn)
         self._named = 0
         self.known: dict[str, Prepared] = {}
         self.uses: dict[str, int] = {}
@@ -92,9 +106,48 @@ class PreparedStatements:
         waits: Generator[Any, Any, list[PGresult]] = generators.execute(self._pgconn)
         return waits
 
+    def exchange(
+        self,
+        connection: psycopg.Connection[Any],
+        statement: Prepared,
+        values: list[bytes | None],
+        readable: Callable[[], object],
+    ) -> list[PGresult]:
+        """Execute a statement by name on its connection, without psycopg's generators, which take 15 µs longer.
+
+        `readable` waits a while until the connection can be read. If that is interrupted, the connection is closed.
+        """
+        pgconn = self._pgconn
+        pgconn.send_query_prepared(statement.name, values, result_format=statement.form)
+        if pgconn.flush():  # more than the socket takes at once
+            return connection.wait(generators.execute(pgconn))
+        results: list[PGresult] = []
+        try:
+            while True:
+                while pgconn.is_busy():
+                    readable()
+                    # Even if the socket has nothing to read: the TLS library may have decrypted more than libpq read.
+                    pgconn.consume_input()
+                result = pgconn.get_result()
+                if result is None:
+                    break
+                results.append(result)
+        except BaseException as error:
+            if results and results[-1].status == ExecStatus.FATAL_ERROR and isinstance(error, psycopg.OperationalError):
+                return results  # the server gave the reason before it closed the connection
+            with closing(connection), suppress(psycopg.Error):
+                if isinstance(error, KeyboardInterrupt | SystemExit):
+                    # As psycopg does. Otherwise, the server would go on with the statement.
+                    connection.cancel_safe(timeout=CANCEL_WITHIN)
+            raise
+        while notification := pgconn.notifies():
+            if pgconn.notify_handler:
+                pgconn.notify_handler(notification)
+        return results
+
     def rows_of(self, results: list[PGresult]) -> Rows:
         """Return the rows of an executed statement, or raise its error."""
-        [result] = results
+        result = results[-1]  # if the commit failed, its error follows the rows
         if result.status == ExecStatus.TUPLES_OK:
             self.transformer.set_pgresult(result)
             return self.transformer.load_rows(0, result.ntuples, tuple)

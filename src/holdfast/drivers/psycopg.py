@@ -10,11 +10,11 @@ sends a message before it closes a connection, so polling the socket detects thi
 from __future__ import annotations
 
 import random
-import select
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -31,11 +31,12 @@ from holdfast.drivers.connections import (
     setting_up,
 )
 from holdfast.drivers.drive import drive
-from holdfast.drivers.prepared import USES, PreparedStatements
+from holdfast.drivers.prepared import POLL_EVERY, USES, Prepared, PreparedStatements, incoming_of
 from holdfast.drivers.sessions import RUN, Session
 from holdfast.sql.statement import Op, Row, Rows, Statement
 
 if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
     from psycopg_pool import ConnectionPool
 
 T = TypeVar("T")
@@ -149,13 +150,27 @@ class OwnConnection(psycopg.Connection[Any]):
             if known is not None:
                 values = known.encoded(statement.params)
                 if values is not None:
-                    with self.lock:
-                        return prepared.rows_of(self.wait(prepared.send(known, values)))
+                    return prepared.rows_of(self._exchange(prepared, known, values))
             else:
                 uses = prepared.uses[statement.sql] = prepared.uses.get(statement.sql, 0) + 1
                 if uses == USES:
                     prepared.wanted.append(statement)
         return fetch(self, statement)
+
+    def _exchange(self, prepared: PreparedStatements, known: Prepared, values: list[bytes | None]) -> list[PGresult]:
+        """Execute a prepared statement within the read timeout."""
+        seconds = self.session.read_timeout if self.session is not None else None
+        ends_at = inf if seconds is None else monotonic() + seconds
+        poll = prepared.incoming.poll
+
+        def readable() -> object:
+            ready = poll(POLL_EVERY)
+            if not ready and monotonic() >= ends_at:
+                raise ReadTimeout(f"Postgres did not respond within {seconds:g} s")
+            return ready
+
+        with self.lock:
+            return prepared.exchange(self, known, values, readable)
 
     def prepare_wanted(self, prepared: PreparedStatements) -> None:
         """Prepare the statements that were executed often. Only while no transaction is open."""
@@ -164,10 +179,11 @@ class OwnConnection(psycopg.Connection[Any]):
 
     def is_stale(self) -> bool:
         """Whether the server has closed this connection while it was idle. Costs no round trip unless it looks so."""
+        if self.closed:
+            return True  # its file descriptor may be that of another file now
         try:
-            poll = select.poll()
-            poll.register(self.fileno(), select.POLLIN)
-            if poll.poll(0):
+            incoming = self.prepared.incoming if self.prepared is not None else incoming_of(self.pgconn)
+            if incoming.poll(0):
                 self.execute("")
         except (psycopg.Error, OSError):
             return True

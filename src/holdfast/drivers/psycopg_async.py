@@ -142,7 +142,8 @@ async def transaction(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator
         with suppress(psycopg.Error):  # a lost connection has been rolled back by the server
             await connection.rollback()
         raise
-    await connection.commit()
+    # In a pipeline, commit() does nothing: the connection does not know yet that a transaction has begun.
+    await (connection.execute(b"commit", prepare=False) if connection.pgconn.pipeline_status else connection.commit())
 
 
 async def transact(
