@@ -171,11 +171,13 @@ def test_adding_the_task_to_a_ready_run_keeps_its_other_columns(
     scene = Scene(timeline)
     timeline.worker("a").hands_back(scene.claim(scene.run))
     timeline.submit({"urgent": True}, priority=7, queue="other")
-    before = connection.execute("select * from holdfast.ready order by run_id").fetchall()
+    # The previous version counted its runs when it created them.
+    columns = "select to_jsonb(ready) - 'counted' from holdfast.ready order by run_id"
+    before = connection.execute(columns).fetchall()
     unname(connection)
     assert timeline.worker("a").claim(10) == []
     assert timeline.ask(ready.name_tasks(10)) == 2
-    assert connection.execute("select * from holdfast.ready order by run_id").fetchall() == before
+    assert connection.execute(columns).fetchall() == before
     assert [claim.run_id for claim in timeline.worker("a").claim(10)] == [scene.run]
 
 

@@ -7,6 +7,7 @@ import pytest
 from holdfast.testing.databases import scratch
 from tests.explore import (
     mutants_code,
+    mutants_counting,
     mutants_hand_over,
     mutants_keys,
     mutants_locked,
@@ -30,6 +31,7 @@ GROUPS: dict[str, list[Mutant]] = {
         mutants_take_over,
         mutants_remote,
         mutants_hand_over,
+        mutants_counting,
         mutants_locked,
         mutants_postpone,
         mutants_keys,

@@ -99,7 +99,9 @@ _TALLIES = """
     select task, kind, sum(amount)::bigint from (
         select task, kind, amount from holdfast.tallies where task = any(%(tasks)s::text[])
         union all
-        select task, kind, amount from holdfast.summary where task = any(%(tasks)s::text[])) as every
+        select task, kind, amount from holdfast.summary where task = any(%(tasks)s::text[])
+        union all
+        select task, 'created', 1 from holdfast.ready where task = any(%(tasks)s::text[]) and not counted) as every
     group by task, kind
 """
 

@@ -57,10 +57,8 @@ select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task
 on conflict (id) do nothing 
         returning id, created_at, run_after, priority, queue, task
     ), queued as (
-        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
-        select id, created_at, 1, -priority, queue, task from made
-    ), counted as (
-        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task, counted)
+        select id, created_at, 1, -priority, queue, task, false from made
     )
     select created_at, run_after, null from made
 
@@ -76,11 +74,12 @@ select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task
 on conflict (id) do nothing 
         returning id, created_at, run_after, priority, queue, task
     ), queued as (
-        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
-        select id, created_at, 1, -priority, queue, task from made where not holdfast.hand_over(id, queue, task)
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task, counted)
+        select id, created_at, 1, -priority, queue, task, false from made where not holdfast.hand_over(id, queue, task)
         returning run_id
     ), counted as (
-        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+        insert into holdfast.tallies (task, kind, amount)
+        select task, 'created', 1 from made where not exists (select from queued)
     )
     select created_at, run_after, null, case when run_id is not null then pg_notify('holdfast', queue) end
     from made left join queued on true
@@ -97,10 +96,8 @@ select %(run_id)s::uuid, holdfast.now(), decode(%(payload_hash)s, 'hex'), %(task
 on conflict (id) do nothing 
         returning id, created_at, run_after, priority, queue, task
     ), queued as (
-        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
-        select id, created_at, 1, -priority, queue, task from made
-    ), counted as (
-        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task, counted)
+        select id, created_at, 1, -priority, queue, task, false from made
     )
     select created_at, run_after, null, pg_notify('holdfast', queue) from made
 
@@ -151,10 +148,8 @@ select run_id, created_at, payload_hash, task,
 from key on conflict (id) do nothing 
         returning id, created_at, run_after, priority, queue, task
     ), queued as (
-        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
-        select id, created_at, 1, -priority, queue, task from made
-    ), counted as (
-        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task, counted)
+        select id, created_at, 1, -priority, queue, task, false from made
     )
     select created_at, run_after, null from made
 
@@ -176,11 +171,12 @@ select run_id, created_at, payload_hash, task,
 from key on conflict (id) do nothing 
         returning id, created_at, run_after, priority, queue, task
     ), queued as (
-        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
-        select id, created_at, 1, -priority, queue, task from made where not holdfast.hand_over(id, queue, task)
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task, counted)
+        select id, created_at, 1, -priority, queue, task, false from made where not holdfast.hand_over(id, queue, task)
         returning run_id
     ), counted as (
-        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+        insert into holdfast.tallies (task, kind, amount)
+        select task, 'created', 1 from made where not exists (select from queued)
     )
     select created_at, run_after, null, case when run_id is not null then pg_notify('holdfast', queue) end
     from made left join queued on true
@@ -203,10 +199,8 @@ select run_id, created_at, payload_hash, task,
 from key on conflict (id) do nothing 
         returning id, created_at, run_after, priority, queue, task
     ), queued as (
-        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task)
-        select id, created_at, 1, -priority, queue, task from made
-    ), counted as (
-        insert into holdfast.tallies (task, kind, amount) select task, 'created', 1 from made
+        insert into holdfast.ready (run_id, rank_at, number, ord, queue, task, counted)
+        select id, created_at, 1, -priority, queue, task, false from made
     )
     select created_at, run_after, null, pg_notify('holdfast', queue) from made
 

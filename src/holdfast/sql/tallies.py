@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.sql.statement import Row, Rows, Statement, count, id_array, plain_array, text_array
+from holdfast.sql.statement import Statement, count, id_array, plain_array, text_array
 
 # The upper bounds of the duration buckets, in seconds; the last bucket has none.
 BOUNDS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
@@ -73,24 +73,18 @@ def fold(limit: int) -> Statement[int]:
     )
 
 
-def _totals(found: Rows) -> dict[Tally, tuple[int, float]]:
-    return {(row[0], row[1], row[2]): _amount(row) for row in found}
-
-
-def _amount(row: Row) -> tuple[int, float]:
-    return int(row[3]), float(row[4])
-
-
 def totals() -> Statement[dict[Tally, tuple[int, float]]]:
-    """Return every counter, including tallies not yet moved."""
+    """Return every counter, including tallies not yet moved, and runs that are counted when they leave the queue."""
     return Statement(
         """
         select task, kind, bucket, sum(amount), sum(seconds) from (
             select task, kind, bucket, amount, seconds from holdfast.summary
             union all
-            select task, kind, bucket, amount, seconds from holdfast.tallies) as every
+            select task, kind, bucket, amount, seconds from holdfast.tallies
+            union all
+            select task, 'created', 0, count(*), 0 from holdfast.ready where not counted group by task) as every
         group by task, kind, bucket
         """,
         {},
-        _totals,
+        lambda found: {row[:3]: (int(row[3]), float(row[4])) for row in found},
     )
