@@ -19,6 +19,7 @@ class FakeCluster:
     def __init__(self) -> None:
         self.gone = asyncio.Event()
         self.given: list[Any] = []
+        self.calls = 0
         self.answers_of_actors: asyncio.Queue[list[Any] | BaseException] = asyncio.Queue()
         self.shapes: list[Shape] = []
         self.closed = False
@@ -27,8 +28,12 @@ class FakeCluster:
         self.shapes.append(shape)
         return {"ray_actor_id": "actor", "ray_node_id": "node"}
 
-    async def exchange(self, name: str, owner: str, data: bytes, wait: float) -> bytes | None:
+    def exchange(self, name: str, owner: str, data: bytes, wait: float) -> asyncio.Future[bytes | None]:
+        self.calls += 1
         self.given += messages_of(data)
+        return asyncio.ensure_future(self._answer(wait))
+
+    async def _answer(self, wait: float) -> bytes | None:
         if not wait:
             return frame([])
         answer = await self.answers_of_actors.get()
@@ -37,6 +42,7 @@ class FakeCluster:
         return frame(answer)
 
     def deliver(self, name: str, owner: str, data: bytes) -> None:
+        self.calls += 1
         self.given += messages_of(data)
 
     def kill(self, name: str) -> None:

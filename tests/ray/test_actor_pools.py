@@ -112,6 +112,19 @@ async def test_an_actor_has_its_next_batch_while_it_executes_one_and_no_third(pl
     assert play.begun() == ["first", *names[:12]]
 
 
+async def test_batch_and_its_results_take_one_call(play: Play) -> None:
+    await play.perform(claim_of("first"), elapsed=0.01)
+    calls = play.cluster.calls
+    names = [f"run-{number}" for number in range(12)]
+    play.executor.give("worker", [claim_of(name) for name in names[:6]])
+    await until(lambda: len(play.begun()) == 7)
+    play.executor.give("worker", [claim_of(name) for name in names[6:]])
+    for batch in (names[:6], names[6:]):
+        play.cluster.answers_of_actors.put_nowait([["done", [[name, 1, "1", 0.001] for name in batch]]])
+    await until(lambda: len(play.reported) == 12)
+    assert play.cluster.calls == calls + 2
+
+
 async def test_runs_behind_one_that_takes_long_are_withdrawn(play: Play) -> None:
     await play.perform(claim_of("first"))
     play.executor.give("worker", [claim_of("long"), claim_of("short")])

@@ -15,7 +15,7 @@ from holdfast.domain.settling import Stopped, Succeeded
 from holdfast.domain.values import Claim, StoredResult
 from holdfast.executors.ray_host import Host
 from holdfast.executors.ray_messages import frame, messages_of
-from holdfast.executors.ray_pool import PLAIN
+from holdfast.executors.ray_pool import MOST_PER_BATCH, PLAIN
 from holdfast.raycore import RunHost, _Inline
 from tests.ray.actors import FakeCluster, claim_of, context_of
 
@@ -96,3 +96,42 @@ async def test_results_of_a_batch_are_reported_together_at_its_end(monkeypatch: 
         await done.wait()
     assert reports == [200]
     await executor.close()
+
+
+async def test_results_of_a_batch_are_reported_while_the_next_one_is_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raycore, "GATHER_SECONDS", 60.0)
+    batch = asyncio.Event()
+    ended: list[Ended] = []
+
+    def report(some: Sequence[Ended]) -> None:
+        ended.extend(some)
+        batch.set()
+
+    executor = await opened(report)
+    released.clear()
+    executor.give("worker", [claim_of(f"run-{number}", task="ray.nothing") for number in range(MOST_PER_BATCH)])
+    executor.give("worker", [claim_of("long", task="ray.wait_until_released")])
+    async with asyncio.timeout(20):
+        while len(ended) < MOST_PER_BATCH:
+            batch.clear()
+            await batch.wait()
+        released.set()
+        while executor.busy:
+            batch.clear()
+            await batch.wait()
+    assert ended[-1].claim.run_id == "long"
+    await executor.close()
+
+
+async def test_calls_of_an_actor_are_answered_in_their_order() -> None:
+    actor = RunHost.__new__(RunHost)
+    actor._owner, actor._executor = "worker", await opened(lambda some: None)
+    actor._out, actor._ready, actor._turn, actor._gathering = [], asyncio.Event(), asyncio.Lock(), None
+    calls = [asyncio.create_task(actor.exchange("worker", frame([]), 20.0)) for _ in range(2)]
+    for number, call in enumerate(calls):
+        await asyncio.sleep(0.01)
+        assert not any(one.done() for one in calls[number:])
+        actor._put("done", [number])
+        data = await call
+        assert data is not None
+        assert messages_of(data) == [["done", [number]]]

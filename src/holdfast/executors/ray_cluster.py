@@ -32,11 +32,12 @@ class Cluster(Protocol):
     async def start(self, name: str, shape: Shape, context: ExecutorContext, owner: str) -> dict[str, str] | None:
         """Create or find the actor with this name, for this owner. Return where it is, or None if it is busy."""
 
-    async def exchange(self, name: str, owner: str, data: bytes, wait: float) -> bytes | None:
-        """Send messages to an actor and return its messages, waiting up to `wait`. None if it has another owner."""
+    def exchange(self, name: str, owner: str, data: bytes, wait: float) -> asyncio.Future[bytes | None]:
+        """Send messages to an actor; its messages follow, within `wait` if nothing else is sent before. None if it has
+        another owner."""
 
     def deliver(self, name: str, owner: str, data: bytes) -> None:
-        """Send messages to an actor during an exchange."""
+        """Send messages to an actor during an exchange, after those that were sent before."""
 
     def kill(self, name: str) -> None:
         """Kill an actor. It is no error if it is already gone."""

@@ -107,11 +107,10 @@ class RayCoreExecutor:
 
     def give(self, worker_id: str, claims: Sequence[Claim]) -> None:
         now = monotonic()
-        divided: dict[Shape, list[Waiting]] = {}
-        for claim in claims:
-            divided.setdefault(shape_of(registry.find(claim.task)), []).append(Waiting(worker_id, claim, now))
-        for shape, waiting in divided.items():
-            self._pool(shape).add(waiting, self._cluster)
+        shapes = {task: shape_of(registry.find(task)) for task in {claim.task for claim in claims}}
+        for shape in set(shapes.values()):
+            given = claims if len(shapes) == 1 else [claim for claim in claims if shapes[claim.task] == shape]
+            self._pool(shape).add([Waiting(worker_id, claim, now) for claim in given], self._cluster)
 
     def room(self) -> int:
         """Return 0 without a plain actor: the cluster is unreachable or full, and other workers may take the runs."""

@@ -107,9 +107,8 @@ class RayDriver(Cluster):
         found: dict[str, str] | None = await self._ask("start", name, options, arguments, owner)
         return found
 
-    async def exchange(self, name: str, owner: str, data: bytes, wait: float) -> bytes | None:
-        answer: bytes | None = await self._ask("exchange", name, owner, wait, payload=data)
-        return answer
+    def exchange(self, name: str, owner: str, data: bytes, wait: float) -> asyncio.Future[bytes | None]:
+        return self._ask("exchange", name, owner, wait, payload=data)
 
     def deliver(self, name: str, owner: str, data: bytes) -> None:
         self._send([None, "deliver", name, owner], data)
@@ -140,16 +139,16 @@ class RayDriver(Cluster):
         if control >= 0:
             os.close(control)
 
-    async def _ask(self, *request: Any, payload: bytes = b"") -> Any:
-        if self.gone.is_set():
-            raise RayGone("RayDriverGone", "the driver has ended")
+    def _ask(self, *request: Any, payload: bytes = b"") -> asyncio.Future[Any]:
+        """Send a request now, and return its answer in the future."""
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
-        self._send([number, *request], payload)
-        try:
-            return await answer
-        finally:
-            self._asked.pop(number, None)
+        answer.add_done_callback(lambda _: self._asked.pop(number, None))
+        if self.gone.is_set():
+            answer.set_exception(RayGone("RayDriverGone", "the driver has ended"))
+        else:
+            self._send([number, *request], payload)
+        return answer
 
     def _send(self, header: Sequence[Any], payload: bytes = b"") -> None:
         if self._process is not None and self._process.stdin is not None and not self.gone.is_set():
@@ -166,7 +165,7 @@ class RayDriver(Cluster):
         except (asyncio.IncompleteReadError, ConnectionError):
             code = await process.wait()
             self.gone.set()
-            for answer in self._asked.values():
+            for answer in list(self._asked.values()):
                 if not answer.done():
                     answer.set_exception(RayGone("RayDriverGone", f"the driver ended with exit code {code}"))
 

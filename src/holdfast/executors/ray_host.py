@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Assigned:
 
 
 class Host:
-    """Assigns batches to an idle actor, and handles the notes, questions and results of its runs."""
+    """Assigns batches to an actor, and handles the notes, questions and results of its runs."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Host:
         self._bell = asyncio.Event()
         self._questions: set[asyncio.Task[None]] = set()
         self._withdrawn = False
-        self._exchanging = False
+        self._exchanges: deque[asyncio.Future[bytes | None]] = deque()
         self.assigned: dict[tuple[str, int], Assigned] = {}
         self.where: dict[str, str] = {}
         self.killed = False
@@ -79,9 +80,17 @@ class Host:
 
     async def work(self, idle_seconds: float | None) -> None:
         """Exchange messages until the actor has been idle for this long. Raise Ray's error if the actor is gone."""
+        try:
+            await self._work(idle_seconds)
+        finally:
+            for exchange in self._exchanges:
+                exchange.cancel()
+            await asyncio.gather(*self._exchanges, return_exceptions=True)
+
+    async def _work(self, idle_seconds: float | None) -> None:
         busy_at = monotonic()
         while not self.killed:
-            if not self.assigned:
+            if not self.assigned and not self._exchanges:
                 if idle_seconds is not None and monotonic() - busy_at > idle_seconds:
                     return
                 await self._wait_for_batch()
@@ -89,19 +98,20 @@ class Host:
                 self._give_more()
             if self.assigned:
                 busy_at = monotonic()
-            data = await self._exchange(POLL_SECONDS if self.assigned else 0.0)
+            if not self._exchanges:
+                self._exchange()
+            data = await self._exchanges[0]
+            self._exchanges.popleft()
             if data is None:
                 raise ActorGone("ActorTaken", f"actor {self.name} belongs to another worker now")
             self._receive(messages_of(data))
         raise ActorGone("ActorEnded", f"actor {self.name} was stopped")
 
-    async def _exchange(self, wait: float) -> bytes | None:
+    def _exchange(self) -> None:
+        """Send the messages. The actor answers its exchanges in order, each when it has something to report."""
         out, self._messages = self._messages, []
-        self._exchanging = True
-        try:
-            return await self._cluster.exchange(self.name, self._owner, frame(out), wait)
-        finally:
-            self._exchanging = False
+        wait = POLL_SECONDS if self.assigned else 0.0
+        self._exchanges.append(self._cluster.exchange(self.name, self._owner, frame(out), wait))
 
     async def _wait_for_batch(self) -> None:
         """Wait for runs, at most for a poll interval: an actor without messages assumes that its worker is gone."""
@@ -118,11 +128,9 @@ class Host:
             self._withdrawn = False
             now = monotonic()
             self.assigned.update([((claim.run_id, claim.number), Assigned(claim, now)) for _, claim in batch])
-            message = ["give", batch[0][0], [sent_claim(claim) for _, claim in batch]]
-            if self._exchanging:
-                self._deliver(message)
-            else:
-                self._messages.append(message)
+            self._messages.append(["give", batch[0][0], [sent_claim(claim) for _, claim in batch]])
+            # A batch travels with an exchange of its own, which returns its results: one call of Ray for each batch.
+            self._exchange()
             self._mark_first()
 
     def _give_more(self) -> None:
@@ -143,7 +151,7 @@ class Host:
     def wake(self) -> None:
         """Get a batch if there is one: runs have arrived."""
         self._bell.set()
-        if self._exchanging:
+        if self._exchanges:
             self._give_more()
 
     def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
@@ -173,7 +181,8 @@ class Host:
                     for run_id, number, result, elapsed in attempts:
                         assigned_run = self.assigned.pop((run_id, number), None)
                         if assigned_run is not None:
-                            ended.append(Ended(assigned_run.claim, Succeeded(result, None, elapsed)))
+                            outcome = tuple.__new__(Succeeded, (result, None, elapsed, ()))
+                            ended.append(tuple.__new__(Ended, (assigned_run.claim, outcome)))
                 case ["ended", run_id, number, outcome]:
                     assigned_run = self.assigned.pop((run_id, number), None)
                     if assigned_run is not None:

@@ -35,14 +35,15 @@ def messages_of(data: bytes) -> list[Any]:
 
 def sent_claim(claim: Claim) -> tuple[Any, ...]:
     """Return what an actor needs of a claim: the worker settles it, and keeps the rest."""
-    run_id, number, _, task, _, parameters, payload_hash, policy, _, lag, job_id, *_ = claim
+    run_id, number, _, task, _, parameters, payload_hash, policy, _, lag, job_id, _, _, _ = claim
     return run_id, number, task, parameters, payload_hash.hex(), policy, lag, job_id
 
 
 def received_claim(sent: Sequence[Any]) -> Claim:
     run_id, number, task, parameters, payload_hash, policy, lag, job_id = sent
     hashed = bytes.fromhex(payload_hash)
-    return Claim(run_id, number, 0, task, "", parameters, hashed, policy, 0, lag, job_id, None, 0, "")
+    # Built directly as a tuple, because this is done for every run.
+    return tuple.__new__(Claim, (run_id, number, 0, task, "", parameters, hashed, policy, 0, lag, job_id, None, 0, ""))
 
 
 def sent_outcome(outcome: Outcome | Settled) -> list[Any]:

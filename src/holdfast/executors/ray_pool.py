@@ -173,7 +173,7 @@ class Pool:
 
     def _record_ended(self, ended: Sequence[Ended]) -> None:
         if ended:
-            self.pace.record(len(ended), sum(one.outcome.elapsed or 0.0 for one in ended))
+            self.pace.record(len(ended), sum([outcome.elapsed or 0.0 for _, outcome in ended]))
             self._ended(ended)
 
     def room(self) -> int:
@@ -215,14 +215,16 @@ class Pool:
         if held and (most == 1 or held > most or self.waiting[0].claim.number > 1):
             return []
         most = min(most, max(-(-len(self.waiting) // max(1, len(self.hosts))), self._at_least()))
-        worker_id, alone = self.waiting[0].worker_id, self.waiting[0].claim.number > 1
-        batch = [self.waiting.popleft()]
-        while not alone and len(batch) < most and self.waiting:
-            following = self.waiting[0]
-            if following.claim.number > 1 or following.worker_id != worker_id:
+        waiting = self.waiting
+        worker_id, first, _ = waiting.popleft()
+        batch = [(worker_id, first)]
+        while first.number == 1 and len(batch) < most and waiting:
+            follower, claim, _ = waiting[0]
+            if claim.number > 1 or follower != worker_id:
                 break
-            batch.append(self.waiting.popleft())
-        return [(one.worker_id, one.claim) for one in batch]
+            waiting.popleft()
+            batch.append((worker_id, claim))
+        return batch
 
     def _batch_size(self) -> int:
         """One, unless runs are so short that an actor executes many of them in `BATCH_SECONDS`."""

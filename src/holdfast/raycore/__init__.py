@@ -32,6 +32,7 @@ from holdfast.executors.child_link import ERRORS, MESSAGE_LENGTH
 from holdfast.executors.inline import InlineExecutor
 from holdfast.executors.performing import clean
 from holdfast.executors.ray_messages import frame, messages_of, received_claim, sent_outcome
+from holdfast.executors.ray_pool import MOST_PER_BATCH
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import load
 
@@ -43,7 +44,7 @@ SILENT = 70  # the exit code of an actor whose worker is gone
 
 
 class RunHost:
-    """The actor. Its calls are made one at a time by its worker; each carries messages in both directions."""
+    """The actor. Each call of its worker carries messages in both directions; calls are answered in their order."""
 
     def __init__(self, modules: Sequence[str], limits: Mapping[str, Any], transactions: str, silence: float) -> None:
         load_modules(tuple(modules))
@@ -59,6 +60,7 @@ class RunHost:
         self._owner = ""
         self._out: list[Any] = []
         self._ready = asyncio.Event()
+        self._turn = asyncio.Lock()
         self._gathering: asyncio.TimerHandle | None = None
         self._executor: _Inline | None = None
         self._services = _Services(self._put)
@@ -80,16 +82,17 @@ class RunHost:
         if owner != self._owner or self._executor is None:
             return None
         self._receive(self._executor, data)
-        if not self._ready.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ready.wait(), wait)
-        self._ready.clear()
-        if self._gathering is not None:
-            self._gathering.cancel()
-            self._gathering = None
-        out, self._out = self._out, []
-        self._looks = 0
-        return frame(out)
+        async with self._turn:
+            if not self._ready.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ready.wait(), wait)
+            self._ready.clear()
+            if self._gathering is not None:
+                self._gathering.cancel()
+                self._gathering = None
+            out, self._out = self._out, []
+            self._looks = 0
+            return frame(out)
 
     async def deliver(self, owner: str, data: bytes) -> None:
         """Take messages in at once, while an exchange waits."""
@@ -122,11 +125,13 @@ class RunHost:
     def _report(self, ended: Sequence[Ended]) -> None:
         done = []
         for claim, outcome in ended:
-            if type(outcome) is Succeeded and outcome.stored is None and not outcome.adds:
-                done.append((claim.run_id, claim.number, outcome.result, outcome.elapsed))
-            else:
-                # An inline executor reports no take-over.
-                self._put("ended", claim.run_id, claim.number, sent_outcome(outcome))  # type: ignore[arg-type]
+            if type(outcome) is Succeeded:
+                result, stored, elapsed, adds = outcome
+                if stored is None and not adds:
+                    done.append((claim.run_id, claim.number, result, elapsed))
+                    continue
+            # An inline executor reports no take-over.
+            self._put("ended", claim.run_id, claim.number, sent_outcome(outcome))  # type: ignore[arg-type]
         if done:
             self._put("done", done)
 
@@ -169,9 +174,13 @@ class _Inline(InlineExecutor):
         return self._held > 0
 
     def _schedule_report(self) -> None:
-        """Wake the loop for the first result, which waits for those after it, and for the last. Called in a thread."""
+        """Wake the loop for the first result, which waits for those after it, for the last, and for a whole batch.
+
+        Called in a thread. While the results of a batch are on their way, the actor executes the next one.
+        """
         sync, tasks = self._sync, self._async
-        if not (sync is not None and sync.waiting) and not (tasks is not None and tasks.waiting):
+        idle = not (sync is not None and sync.waiting) and not (tasks is not None and tasks.waiting)
+        if idle or len(self._ended) == MOST_PER_BATCH:
             self._loop.call_soon_threadsafe(self._report)
         elif not self._scheduled:
             self._scheduled = True
