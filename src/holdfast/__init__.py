@@ -33,35 +33,19 @@ if TYPE_CHECKING:
     from holdfast.http_client import AsyncHttpClient, HttpClient
     from holdfast.runtime.settings import Settings
 
-# Where each public name lives. They are imported when first asked for, so that `import holdfast` costs nothing.
-_HOMES = {
-    "holdfast.client": ("AsyncClient", "AsyncRun", "Client", "Run", "Submission", "SubmitOptions"),
-    "holdfast.domain.canonical": ("canonicalize",),
-    "holdfast.domain.context": ("current_run",),
-    "holdfast.domain.errors": (
-        "BadParameters",
-        "ChildDiffers",
-        "Fatal",
-        "HoldfastError",
-        "JobEnded",
-        "KeyReused",
-        "LeaseLost",
-        "NotCanonical",
-        "Postpone",
-        "RunCancelled",
-        "RunEnded",
-        "RunFailed",
-        "RunNotFinished",
-        "RunNotFound",
-        "UnknownTask",
-        "WaitTimeout",
-    ),
-    "holdfast.domain.policies": ("Retry",),
-    "holdfast.domain.states": ("Status",),
-    "holdfast.domain.tasks": ("Task", "task"),
-    "holdfast.http_client": ("AsyncHttpClient", "HttpClient"),
-    "holdfast.runtime.settings": ("Settings",),
-}
+# The modules that define the public names. They are imported when a name is first used, so that `import holdfast` costs
+# nothing; those that take long to import come last.
+_HOMES = (
+    "domain.errors",
+    "domain.states",
+    "domain.policies",
+    "domain.canonical",
+    "domain.tasks",
+    "domain.context",
+    "runtime.settings",
+    "client",
+    "http_client",
+)
 
 __all__ = [
     "AsyncClient",
@@ -99,10 +83,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            value = getattr(import_module(home), name)
-            globals()[name] = value
+    for home in _HOMES if name in __all__ else ():
+        module = import_module(f"holdfast.{home}")
+        if hasattr(module, name):
+            value = globals()[name] = getattr(module, name)
             return value
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
 

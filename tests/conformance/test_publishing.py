@@ -51,7 +51,7 @@ def test_publisher_whose_hold_expired_changes_nothing(timeline: Timeline) -> Non
     assert holds(timeline, quick)[1] == deliveries
     assert not delivered(timeline, slow, deliveries)
     assert not timeline.perform(lambda: outbox.put_off(slow, deliveries[0], Try(), 600.0))
-    assert not timeline.perform(lambda: outbox.release(slow, held))
+    assert not timeline.perform(lambda: outbox.release(slow, held.id))
     assert hold(timeline, slow) is None
     assert delivered(timeline, quick, deliveries)
 
@@ -74,7 +74,7 @@ def test_failed_delivery_delays_later_deliveries(timeline: Timeline) -> None:
     timeline.perform(outbox.fan_out)
     held, deliveries = holds(timeline, holder)
     assert timeline.perform(lambda: outbox.put_off(holder, deliveries[0], Try(error="no"), 600.0))
-    timeline.perform(lambda: outbox.release(holder, held))
+    timeline.perform(lambda: outbox.release(holder, held.id))
     second = ended(timeline)
     timeline.perform(outbox.fan_out)
     assert hold(timeline, holder) is None

@@ -48,7 +48,7 @@ def _publish(case: Case, who: int) -> Program:
     case.holding.add(who)
     ids = [delivery.id for delivery in deliveries]
     kept = yield Do(lambda: outbox.delivered(holder, ids, Try(), keep=True, hold_seconds=HOLD_SECONDS))
-    yield Do(lambda: outbox.release(holder, held))
+    yield Do(lambda: outbox.release(holder, held.id))
     case.holding.discard(who)
     return kept
 

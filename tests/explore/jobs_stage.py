@@ -257,7 +257,7 @@ class JobStage(Stage):
         while found := self._scene.run(outbox.hold(holder, 60.0, 10)):
             held, due = found
             self._scene.run(outbox.delivered(holder, [one.id for one in due], Try(), keep=True, hold_seconds=60.0))
-            self._scene.run(outbox.release(holder, held))
+            self._scene.run(outbox.release(holder, held.id))
         left = self._scene.execute("select id, run_id::text from holdfast.deliveries where status = 'PENDING'")
         if there and not there[0][0]:
             self._complain(schedule, "what is due is delivered", list(left))

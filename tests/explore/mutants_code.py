@@ -205,8 +205,8 @@ RULES = [
         "handed-back-is-excused",
         "a run that was handed back has not used an attempt",
         "domain.settling",
-        "                excuse=True,\n                reason=outcome.reason,",
-        "                excuse=False,\n                reason=outcome.reason,",
+        "excuse=True, reason=reason)",
+        "excuse=False, reason=reason)",
         by_test("test_finish::test_handing_back_uses_up_no_attempt"),
     ),
 ]

@@ -128,8 +128,8 @@ TAKE: list[Mutant] = [
     given(
         "hand-over-new-and-queue",
         "a new run that is handed over is not queued as well",
-        "if not notified then\n        insert into holdfast.ready",
-        "if notified is not null then\n        insert into holdfast.ready",
+        "values (new_task, 'created', 1);\n    else\n        insert into holdfast.ready",
+        "values (new_task, 'created', 1);\n    end if;\n    if true then\n        insert into holdfast.ready",
         Explored("hand_over_first+claim@waited"),
     ),
     given(
@@ -246,7 +246,7 @@ WORKERS: list[Mutant] = [
     worker(
         "adopt-once",
         "a notification that arrives late does not begin a run again",
-        "given.ref in results.late or ",
+        "(given.run_id, given.number) in results.late or ",
         "",
         LOST,
     ),
@@ -275,8 +275,8 @@ WORKERS: list[Mutant] = [
     worker(
         "wait-on-the-next-connection",
         "a worker whose connection was lost waits on the next one",
-        "        if address is not None and (moved or due) and is_free():\n",
-        "        if address is not None and due and is_free():\n",
+        "        if address is not None and (moved or due) and free:\n",
+        "        if address is not None and due and free:\n",
         "test_worker_that_lost_its_connection_waits_on_the_next_one",
     ),
     worker(
@@ -290,8 +290,8 @@ WORKERS: list[Mutant] = [
     worker(
         "read-what-is-too-long",
         "a worker reads a claim that was too long for its notification",
-        "length=len(payload))\n            self._look_at = 0.0\n",
-        "length=len(payload))\n            self._look_at = inf\n",
+        "self.worked()\n            self._look_at = 0.0\n",
+        "self.worked()\n            self._look_at = inf\n",
         "test_run_with_large_parameters_is_read_by_the_worker",
     ),
 ]

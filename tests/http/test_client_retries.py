@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from holdfast import AsyncHttpClient, HttpClient
 from holdfast.domain.errors import NotAllowed, ServerUnreachable
-from holdfast.http_client.retry_policy import pause_before_next_wait, retry_after
+from holdfast.http_client.transport import pause_before_next_wait, retry_after
 from holdfast.runtime.settings import Settings
 
 

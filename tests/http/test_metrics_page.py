@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.assembly.worker import WorkerRequest, worker_options
-from holdfast.http.cluster import PREFIX, SOURCES
+from holdfast.http.metrics import PREFIX, SOURCES
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings
 from holdfast.worker import Worker

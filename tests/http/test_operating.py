@@ -13,7 +13,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.http import cluster
+from holdfast.http import metrics as metrics_module
 from holdfast.runtime.settings import Settings
 from tests.http.conftest import Submit
 from tests.http.manual_worker import ManualWorker
@@ -158,7 +158,7 @@ def test_metrics_have_every_name_of_the_sources(api: FlaskClient) -> None:
 def test_metrics_count_exactly(
     api: FlaskClient, submit: Submit, manual_worker: ManualWorker, monkeypatch: pytest.MonkeyPatch, database_url: str
 ) -> None:
-    monkeypatch.setattr(cluster, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(metrics_module, "KEEP_SECONDS", 0.0)
     for n in range(5):
         run_id = submit(parameters={"n": n})
         if n < 2:

@@ -9,14 +9,12 @@ import pytest
 from flask.testing import FlaskClient
 
 from holdfast.drivers.psycopg import transact
-from holdfast.http.app import Api
+from holdfast.http.app import Api, Guard
 from holdfast.http.call import Call
-from holdfast.http.guard import Guard
 from holdfast.http.nouns import NOUNS
-from holdfast.http.pages import page, shown
-from holdfast.http.routes import Noun
+from holdfast.http.principals import NAME, SECURE_NAME
+from holdfast.http.routes import Noun, page, shown
 from holdfast.http.service import Service
-from holdfast.http.session import NAME, SECURE_NAME
 from holdfast.ops.tokens import revoke_token
 from holdfast.runtime.settings import Settings
 from tests.http.conftest import Mint, bearer

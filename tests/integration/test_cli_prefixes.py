@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import Client
-from holdfast.cli import prefixes
+from holdfast.cli import values
 from holdfast.domain.errors import BadInput, RunNotFound
 from holdfast.jobs.facades import Jobs
 from holdfast.ops import submit
@@ -73,7 +73,7 @@ def test_an_ambiguous_prefix_is_refused_with_the_candidates(database_url: str, s
 def test_only_a_few_of_many_candidates_are_named(database_url: str, shell: InProcessShell) -> None:
     made_as(database_url, *(str(UUID(int=UUID(ONE).int + number)) for number in range(12)))
     said = shell.refused("runs", "cancel", "0190", code=2)
-    assert len(re.findall("PENDING", said)) == prefixes.NAMED
+    assert len(re.findall("PENDING", said)) == values.NAMED
     assert said.endswith(" and more; use a longer prefix")
 
 
@@ -97,15 +97,15 @@ def test_a_short_page_does_not_make_a_prefix_unique() -> None:
             return [type("Found", (run,), {"id": one}) for one in (TWO, ONE) if one < cursor][:1]
 
     with pytest.raises(BadInput, match="more than one"):
-        prefixes.run_id(Short(), ONE[:-1])  # type: ignore[arg-type]
+        values.run_id(Short(), ONE[:-1])  # type: ignore[arg-type]
     with pytest.raises(RunNotFound):
-        prefixes.run_id(Short(), "beef")  # type: ignore[arg-type]
+        values.run_id(Short(), "beef")  # type: ignore[arg-type]
 
 
 def test_jobs_and_workers_are_found_by_a_prefix_too(database_url: str, shell: InProcessShell) -> None:
     with Client(Settings(database_url=database_url, doorbell="poll")) as client:
         job = Jobs(client).create_job("one", [{"entrypoint": "mock", "kwargs": {"seconds": 0}}])
-        assert prefixes.job_id(client, job.id[:18]) == job.id
+        assert values.job_id(client, job.id[:18]) == job.id
     listed = shell.ok("runs", "list", "--job", job.id[:18], "--json").json["items"]
     assert [run["job_id"] for run in listed] == [job.id]
     shell.work()

@@ -206,7 +206,7 @@ def test_a_publisher_that_lost_its_hold_writes_nothing(outbox: OutboxStage) -> N
     assert not outbox.do(ops.outbox.delivered(slow, ids, tried, keep=True, hold_seconds=60.0))
     assert not outbox.do(ops.outbox.put_off(slow, deliveries[0], tried, 60.0))
     assert not outbox.do(ops.outbox.give_up(slow, held, deliveries[0], tried, "too slow"))
-    assert not outbox.do(ops.outbox.release(slow, held))
+    assert not outbox.do(ops.outbox.release(slow, held.id))
     assert outbox.all("select paused_at from holdfast.subscriptions") == [(None,)]
     assert outbox.do(ops.outbox.delivered(quick, ids, tried, keep=True, hold_seconds=60.0))
 

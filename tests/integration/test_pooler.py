@@ -243,7 +243,8 @@ def test_prepared_statements_can_be_enabled_for_a_pooler_that_supports_them(
         shared = with_database(url, str(conninfo_to_dict(database_url)["dbname"]))
         settings = Stage(database_url, tmp_path).settings
         with Client(replace(settings, database_url=shared, pooler="prepared"), max_connections=1) as client:
-            for n in range(10):
+            # Some of them notify workers with a statement of their own.
+            for n in range(20):
                 client.submit("echo", {"value": n})
             with client._links.get().pool.connection() as connection:
                 assert connection.execute("select count(*) > 0 from pg_prepared_statements").fetchone() == (True,)

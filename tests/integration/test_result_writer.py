@@ -21,8 +21,9 @@ from holdfast.drivers import psycopg as driver
 from holdfast.ops.create import FIRST_TASKS
 from holdfast.worker.database import Busy, Database
 from holdfast.worker.outages import Outage
+from holdfast.worker.pending_results import CHECKED_BATCHES, FIRST_PAUSE
 from holdfast.worker.result_writer import ResultWriter
-from holdfast.worker.results import CHECKED_BATCHES, FIRST_PAUSE, AttemptResults
+from holdfast.worker.results import AttemptResults
 from holdfast.worker.session import WorkerSession
 from tests.integration.worker_support import DEADLINE
 from tests.timeline import Timeline, Worker, new_run

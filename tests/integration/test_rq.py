@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunCancelled
-from holdfast.doorbells.rq import Ring, RunRinger
+from holdfast.domain.doorbell import Ring
+from holdfast.doorbells.rq import RunRinger
 from holdfast.drivers.psycopg import OwnConnection
 from holdfast.drivers.sessions import SWEEP
 from holdfast.processes.family import alive

@@ -16,14 +16,14 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from holdfast import ops
 from holdfast.domain.errors import BadInput, SubscriptionNotFound
-from holdfast.outbox import addresses, signing
+from holdfast.outbox import addresses, envelope
 from holdfast.outbox.publisher import Publisher
 from holdfast.outbox.responses import SCHEDULE, Answer, delay_of, retry_after_of
 from holdfast.runtime.settings import Settings
 from holdfast.testing import clock
 from tests.integration.outbox_support import OutboxStage, Receiver, Request, publish, receiving
 
-SECRET = signing.new_secret()
+SECRET = envelope.new_secret()
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def test_receiver_can_parse_and_verify_a_webhook(
     assert request.path == "/hook"
     verified(request)
     with pytest.raises(WebhookVerificationError):
-        verified(request, signing.new_secret())
+        verified(request, envelope.new_secret())
     event = from_http_event(HTTPMessage(request.headers, request.body))
     assert event.get_specversion() == "1.0"
     assert event.get_type() == "holdfast.run.completed"
@@ -194,7 +194,7 @@ async def test_both_secrets_verify_while_one_is_replaced(
     outbox: OutboxStage, receiver: Receiver, settings: Settings
 ) -> None:
     outbox.subscribe("hook", "webhook", receiver.url, SECRET)
-    newer = signing.new_secret()
+    newer = envelope.new_secret()
     outbox.do(ops.outbox.rotate_secret("hook", newer))
     outbox.complete(1)
     assert await sent(settings) == 1
@@ -342,7 +342,7 @@ def test_invalid_url_is_refused(url: str) -> None:
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "whsec_!!!!", "plain" * 8])
 def test_invalid_secret_is_refused(secret: str) -> None:
     with pytest.raises(BadInput):
-        signing.check_secret(secret)
+        envelope.check_secret(secret)
 
 
 def test_the_delay_follows_the_schedule_and_the_receiver() -> None:

@@ -91,13 +91,15 @@ def test_a_ready_run_that_the_previous_version_added_is_claimed(stage: Stage) ->
 
 def test_adding_tasks_to_ready_runs_changes_nothing_else(stage: Stage) -> None:
     stage.submit("echo", value=4)
+    # The previous version counted its runs when it created them.
+    columns = "select to_jsonb(ready) - 'counted' from holdfast.ready"
     with psycopg.connect(stage.url, autocommit=True) as connection:
-        before = connection.execute("select * from holdfast.ready").fetchall()
+        before = connection.execute(columns).fetchall()
         connection.execute("alter table holdfast.ready disable trigger user")
         connection.execute("update holdfast.ready set task = ''")
         connection.execute("alter table holdfast.ready enable trigger user")
         assert driver.transact(connection, lambda: iter(ready.name_tasks(10))) == 1
-        assert connection.execute("select * from holdfast.ready").fetchall() == before
+        assert connection.execute(columns).fetchall() == before
 
 
 def test_a_job_that_could_not_be_started_with_its_first_claim_is_started_later(stage: Stage) -> None:

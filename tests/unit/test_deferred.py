@@ -7,7 +7,7 @@ from math import inf
 from holdfast.domain.states import AttemptStatus
 from holdfast.domain.values import AttemptRef, Settlement
 from holdfast.sql.locks import Blocked
-from holdfast.worker.results import CHECKED_BATCHES, Deferred
+from holdfast.worker.pending_results import CHECKED_BATCHES, Deferred
 
 JOBS = {"a1": "a", "a2": "a", "b1": "b"}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.documents.others import read_reason, reason_document
-from holdfast.domain.explanations import describe
+from holdfast.domain.reasons import describe
 from holdfast.domain.records import Reason
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -42,7 +42,7 @@ def planned(
     hand_over: HandOver, now: float = NOW, *, free: bool = True, overlaps: bool = False, **given: Any
 ) -> ExchangeRequest:
     request = ExchangeRequest("worker", **given)
-    hand_over.plan(request, now, lambda: free, held=0, overlaps=overlaps)
+    hand_over.plan(request, now, free=free, held=0, overlaps=overlaps)
     return request
 
 
@@ -79,7 +79,7 @@ def test_late_notification_makes_the_worker_look_and_does_not_end_its_new_wait(
     if known == "held":
         results.session.held[given.run_id] = given
     else:
-        assert hand_over.find(Answer(given=Given(waits=False, claims=[given])), results) == [given]
+        assert hand_over.find(Given(waits=False, claims=[given]), results) == [given]
     wait_for_a_run(hand_over)
     assert hand_over.receive(notification(results, given), results) == []
     assert hand_over.listed == ADDRESS
@@ -147,19 +147,19 @@ def test_worker_that_there_is_work_for_does_not_ask_again_for_a_while(hand_over:
     request = planned(hand_over)
     assert hand_over.learn(request, Answer(listed=Listed(waits=False, found=True)), NOW)
     assert hand_over.listed is None
-    assert hand_over.due_at(lambda: True) == NOW + PAUSE
+    assert hand_over.due_at(free=True) == NOW + PAUSE
     assert planned(hand_over, NOW + PAUSE - QUIET - 1).wait is None
 
 
 def test_worker_that_is_being_given_a_run_looks_for_it(hand_over: HandOver) -> None:
     request = planned(hand_over)
     assert not hand_over.learn(request, Answer(listed=Listed(waits=False, found=False)), NOW)
-    assert hand_over.due_at(lambda: False) == NOW + LOST_AFTER
+    assert hand_over.due_at(free=False) == NOW + LOST_AFTER
 
 
 def test_worker_without_an_address_does_not_wait(hand_over: HandOver, listener: Any) -> None:
     listener.address = None
-    assert hand_over.due_at(lambda: True) == inf
+    assert hand_over.due_at(free=True) == inf
     assert planned(hand_over).wait is None
 
 
@@ -167,6 +167,6 @@ def test_known_runs_are_not_taken_for_given_ones(hand_over: HandOver, results: A
     held, ended, unknown = claim(), claim(), claim()
     results.session.held[held.run_id] = held
     results.release([ended])
-    answer = Answer(given=Given(waits=False, claims=[held, ended, unknown]))
-    assert hand_over.find(answer, results) == [unknown]
+    given = Given(waits=False, claims=[held, ended, unknown])
+    assert hand_over.find(given, results) == [unknown]
     assert hand_over.receive(notification(results, unknown), results) == []

@@ -42,12 +42,12 @@ def text(value: Any) -> str:
 def test_malformed_payload_is_ignored_and_the_worker_looks_for_what_it_was_given(payload: str) -> None:
     results = AttemptResults(WorkerSession(), lambda queue, delay: None)
     hand_over = HandOver(WorkerOptions("", {"inline": InlineExecutor()}, "inline", PollListener()))
-    assert hand_over.due_at(lambda: False) == inf
+    assert hand_over.due_at(free=False) == inf
     seen: list[str] = []
     stop = _record(seen)
     try:
         assert hand_over.receive(results.session.id + payload, results) == []
-        assert (seen, hand_over.due_at(lambda: False)) == (["hand_over.unreadable"], 0.0)
+        assert (seen, hand_over.due_at(free=False)) == (["hand_over.unreadable"], 0.0)
         (claim,) = hand_over.receive(results.session.id + text(ROW), results)
     finally:
         stop()

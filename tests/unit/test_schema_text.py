@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.schema.text import canonical
+from holdfast.schema.drift import canonical
 
 
 @pytest.mark.parametrize(

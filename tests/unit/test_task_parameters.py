@@ -13,9 +13,9 @@ import pytest
 from annotated_types import Ge
 from pydantic import Field
 
-from holdfast.domain.bounds import Within
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadParameters, ConfigurationError
+from holdfast.domain.parameters import Within
 from holdfast.domain.tasks import Registry, Task
 
 

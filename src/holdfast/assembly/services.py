@@ -11,7 +11,6 @@ from functools import partial
 from holdfast import ops
 from holdfast.jobs import upkeep as jobs
 from holdfast.observe import emit
-from holdfast.ops import ring
 from holdfast.outbox.publisher import Publisher
 from holdfast.processes.threads import in_thread
 from holdfast.results import ResultStore
@@ -94,7 +93,7 @@ def _following(procedure: Callable[[], Procedure[int]]) -> Callable[[Upkeep], Aw
 
 
 def _ring(runtime: Runtime) -> Callable[[Upkeep], Awaitable[None]]:
-    from holdfast.doorbells.rq import ENOUGH_WAITING, Ring, RunRinger
+    from holdfast.doorbells.rq import ENOUGH_WAITING, RunRinger
 
     settings = runtime.settings
     ringer = RunRinger(settings.redis_url or "", settings.ring_seconds)
@@ -104,12 +103,12 @@ def _ring(runtime: Runtime) -> Callable[[Upkeep], Awaitable[None]]:
         if not await in_thread(lambda: ringer.may_sweep(RING_EVERY * 0.9)):
             return
         await upkeep.database.transact(lambda: ops.promote(PROMOTED_AT_ONCE))
-        ready = await upkeep.database.transact(lambda: ring.find_ready(ENOUGH_WAITING))
+        ready = await upkeep.database.transact(lambda: ops.find_ready(ENOUGH_WAITING))
         if ready:
-            await in_thread(lambda: ringer.ring_again([Ring(*one) for one in ready]))
+            await in_thread(lambda: ringer.ring_again(ready))
 
     return ring_for_rq
 
 
 async def _forget_single_workers(upkeep: Upkeep) -> None:
-    await upkeep.database.transact(ring.forget_single_workers)
+    await upkeep.database.transact(ops.forget_single_workers)

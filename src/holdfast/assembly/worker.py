@@ -20,7 +20,7 @@ from holdfast.domain.values import NewRun, StoredResult
 from holdfast.executors.output import about_current_run
 from holdfast.observe import emit
 from holdfast.observe.capture import adopt_logging
-from holdfast.observe.process import log_events, process_log
+from holdfast.observe.logs import log_events, process_log
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings, masked
 from holdfast.worker import Worker, WorkerOptions
@@ -259,9 +259,7 @@ def open_listener(runtime: Runtime) -> Listener:
     if settings.doorbell in ("redis", "rq"):
         from holdfast.doorbells.redis import RedisListener
 
-        if not settings.redis_url:
-            raise ConfigurationError(f"HOLDFAST_DOORBELL={settings.doorbell} needs HOLDFAST_REDIS_URL")
-        return RedisListener(settings.redis_url)
+        return RedisListener(settings.redis_url or "")  # it is set: see Settings
     if settings.doorbell == "poll":
         from holdfast.doorbells.poll import PollListener
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from holdfast.cli.stopping import unwind_on_signals
-from holdfast.cli.streams import open_missing_streams
+from holdfast.cli.stopping import open_missing_streams, unwind_on_signals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

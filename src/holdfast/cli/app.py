@@ -32,7 +32,7 @@ COMMANDS = {
 
 
 # Commands that are not in a module of the same name.
-MODULES = {"sweep": "worker", "openapi": "api"}
+MODULES = {"sweep": "worker", "openapi": "api", "workers": "queues", "config": "doctor"}
 
 
 class LazyGroup(click.Group):
@@ -63,14 +63,6 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        from importlib.metadata import version
-
-        click.echo(f"holdfast {version('holdfast')}")
-        ctx.exit()
-
-
 def _completion() -> str:
     ways = {shell: f'eval "$(_HOLDFAST_COMPLETE={shell}_source holdfast)"' for shell in ("bash", "zsh")}
     ways["fish"] = "_HOLDFAST_COMPLETE=fish_source holdfast | source"
@@ -94,7 +86,9 @@ def _epilog() -> str:
 )
 @url_option
 @click.option("--traceback", is_flag=True, help="Show the traceback of an error.")
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
+@click.version_option(
+    package_name="holdfast", prog_name="holdfast", message="%(prog)s %(version)s", help="Show the version."
+)
 @click.pass_context
 def app(ctx: click.Context, url: str | None, token: str | None, traceback: bool) -> None:
     """Submit, watch and execute durable runs on Postgres."""

@@ -1,4 +1,4 @@
-"""holdfast doctor."""
+"""holdfast doctor and holdfast config."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli import exits, output
+from holdfast.cli.output import Column
 from holdfast.cli.session import json_option
 
 if TYPE_CHECKING:
@@ -51,3 +52,25 @@ def _show(finding: Finding) -> None:
         output.data(
             f"{'':<6}{'':<15}  → {output.visible(finding.fix)}" if output.is_unicode() else f"{'':<23}-> {finding.fix}"
         )
+
+
+@click.group()
+def config() -> None:
+    """Show every setting and where it came from."""
+
+
+SETTINGS: list[Column[tuple[str, str, str]]] = [
+    Column("SETTING", lambda setting: setting[0]),
+    Column("VALUE", lambda setting: setting[1], wide=True),
+    Column("FROM", lambda setting: setting[2], wide=True),
+]
+
+
+@config.command()
+@json_option
+def show(as_json: bool) -> None:
+    """Print each setting, its value and its origin; secrets are masked."""
+    from holdfast.runtime.settings import load
+
+    names = ("name", "value", "from")
+    output.listing(SETTINGS, load().shown(), lambda setting: dict(zip(names, setting, strict=True)), as_json)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli import output, prefixes
-from holdfast.cli.output import Column
-from holdfast.cli.rendering import rendered, worker_names
+from holdfast.cli import output, values
+from holdfast.cli.output import Column, rendered, worker_names
 from holdfast.cli.session import for_each, json_option, open_client
+from holdfast.cli.watching import remark
 from holdfast.domain.states import Status
 from holdfast.domain.times import written
 
@@ -61,12 +61,7 @@ def list_jobs(limit: int, as_json: bool, **filters: str | None) -> None:
     with open_client() as client:
         found = Jobs(client).list_jobs(limit=limit, **filters)
     more = found[-1].id if len(found) == limit else None
-    if as_json:
-        output.document({"items": [job_document(job.record) for job in found], "next_cursor": more})
-        return
-    output.table(JOBS, found)
-    if more:
-        output.note(f"for more, add --cursor {more}")
+    output.page(JOBS, found, lambda job: job_document(job.record), more, as_json)
 
 
 class Shown(NamedTuple):
@@ -87,7 +82,7 @@ def show(job_id: str, everything: bool, as_json: bool) -> None:
 
     with open_client() as client:
         api = Jobs(client)
-        job = api.get_job(prefixes.job_id(client, job_id))
+        job = api.get_job(values.job_id(client, job_id))
         tasks = _with_reasons(client, api.load_tasks(job.id, None, EVERY if everything else SHOWN))
         names = {} if as_json else worker_names(client)
     if as_json:
@@ -144,9 +139,8 @@ def _fields(job: Job) -> list[tuple[str, object]]:
 def _columns(tasks: Sequence[Shown], names: Mapping[str, str]) -> list[Column[Shown]]:
     keys = {task.run.id: task.run.child_key for task in tasks if task.run.child_key}
 
-    def remark(task: Shown) -> str:
-        text = _remark(task)
-        return rendered(_ID.sub(lambda found: keys.get(found[0], found[0]), text), names)
+    def rendered_remark(task: Shown) -> str:
+        return rendered(_ID.sub(lambda found: keys.get(found[0], found[0]), _remark(task)), names)
 
     return [
         Column("TASK", lambda task: task.run.id, is_id=True),
@@ -154,19 +148,15 @@ def _columns(tasks: Sequence[Shown], names: Mapping[str, str]) -> list[Column[Sh
         Column("ENTRYPOINT", lambda task: task.run.task),
         Column("STATUS", lambda task: task.run.status),
         Column("ATTEMPTS", lambda task: task.run.attempts.replace(" of ", "/"), right=True, spare=True),
-        Column("REMARK", remark, wide=True),
+        Column("REMARK", rendered_remark, wide=True),
     ]
 
 
 def _remark(task: Shown) -> str:
-    from holdfast.cli.watching import how_far
-
     run = task.run
     if run.status == "PENDING":
         return "; ".join(reason.detail for reason in task.reasons) or f"waiting for {run.reason or 'a worker'}"
-    if run.status == "RUNNING":
-        return how_far(run.progress) or run.reason or ""
-    return "" if run.status == "SUCCEEDED" else run.last_error or run.reason or ""
+    return remark(run)
 
 
 @jobs.command("cancel")
@@ -179,7 +169,7 @@ def cancel_jobs(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> 
     from holdfast.jobs import Jobs
 
     def call(client: Calls, job_id: str) -> None:
-        job = Jobs(client).cancel_job(prefixes.job_id(client, job_id), reason=reason)
+        job = Jobs(client).cancel_job(values.job_id(client, job_id), reason=reason)
         state = job.status if job.status.final else "asked to stop"
         output.document(job_document(job.record)) if as_json else output.data(f"{job.id}  {state}")
 
@@ -198,7 +188,7 @@ def retry(job_ids: tuple[str, ...], as_json: bool) -> int:
     from holdfast.jobs import Jobs
 
     def call(client: Calls, job_id: str) -> None:
-        api, job_id = Jobs(client), prefixes.job_id(client, job_id)
+        api, job_id = Jobs(client), values.job_id(client, job_id)
         reopened = api.retry_failed_tasks(job_id)
         job = api.get_job(job_id)
         if as_json:

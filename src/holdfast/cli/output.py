@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TextIO, TypeVar
 
 import click
 
 from holdfast.domain.times import written
+
+if TYPE_CHECKING:
+    from holdfast.verbs.facades import Calls
 
 T = TypeVar("T")
 
@@ -79,6 +83,19 @@ def error(text: str) -> None:
     note(f"{styled('holdfast:', sys.stderr, fg='red', bold=True)} {visible(text)}")
 
 
+def spinner(frame: int, stream: TextIO) -> str:
+    """A character that turns as the number of the frame increases."""
+    frames = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if is_unicode(stream) else "|/-\\"
+    return frames[frame % len(frames)]
+
+
+def redraw(text: str, colour: str | None, stream: TextIO) -> None:
+    """Replace the last line of a terminal."""
+    line = cut(text, shutil.get_terminal_size().columns - 1, stream)
+    stream.write("\r\x1b[K" + styled(line, stream, fg=colour))
+    stream.flush()
+
+
 def document(value: Any) -> None:
     """A JSON value: indented on a terminal, on one line elsewhere. Characters that cannot be shown are escaped."""
     if is_terminal():
@@ -142,6 +159,18 @@ def listing(columns: Sequence[Column[T]], records: Sequence[T], write: Callable[
         document({"items": [write(record) for record in records]})
     else:
         table(columns, records)
+
+
+def page(
+    columns: Sequence[Column[T]], records: Sequence[T], write: Callable[[T], Any], cursor: str | None, as_json: bool
+) -> None:
+    """Print one page of a list, and how to get the next one."""
+    if as_json:
+        document({"items": [write(record) for record in records], "next_cursor": cursor})
+        return
+    table(columns, records)
+    if cursor:
+        note(f"for more, add --cursor {cursor}")
 
 
 def plain(record: Any) -> dict[str, Any]:
@@ -264,3 +293,29 @@ def duration(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.0f} d"
+
+
+_TIME = re.compile(r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")
+_ID = re.compile(r"(?<=\bworker )[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+
+
+def worker_names(client: Calls) -> dict[str, str]:
+    """The names of workers by id; empty if the token may not read them."""
+    from holdfast.domain.errors import NotAllowed
+
+    try:
+        return {worker.id: worker.name for worker in client.workers()}
+    except NotAllowed:
+        return {}
+
+
+def worker(worker_id: str | None, names: Mapping[str, str]) -> str | None:
+    """A worker by its name if that is known, and its id."""
+    name = names.get(worker_id or "")
+    return f"{name} ({worker_id})" if name else worker_id
+
+
+def rendered(text: str, names: Mapping[str, str], when: Callable[[datetime], str] = when) -> str:
+    """A sentence with its times as `when` writes them, and with the names of the workers in it."""
+    named = _ID.sub(lambda found: worker(found[0], names) or "", text)
+    return _TIME.sub(lambda found: when(datetime.fromisoformat(found[0])), named)

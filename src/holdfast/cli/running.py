@@ -13,7 +13,7 @@ import click
 
 from holdfast.cli import exits, output
 from holdfast.cli.app import COMMANDS, app
-from holdfast.cli.program import PROGRAM
+from holdfast.cli.session import PROGRAM
 from holdfast.cli.stopping import stopped_with
 
 # Set by the shell when it requests completions.

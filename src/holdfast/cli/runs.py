@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import exits, output, prefixes, steering
-from holdfast.cli.output import Column
-from holdfast.cli.rendering import rendered, worker, worker_names
+from holdfast.cli import exits, output, steering, values
+from holdfast.cli.output import Column, rendered, worker, worker_names
 from holdfast.cli.session import json_option, open_client
+from holdfast.cli.watching import how_far, remark
+from holdfast.documents.others import reason_document
+from holdfast.documents.runs import attempt_document, event_document, log_document
 from holdfast.domain.states import Status
 from holdfast.domain.times import written
 
 if TYPE_CHECKING:
     from holdfast.client import Run
-    from holdfast.client.comparing import Difference
     from holdfast.client.verifying import Check
     from holdfast.domain.records import AttemptRecord, EventRecord, LogRecord
     from holdfast.verbs.facades import Calls
@@ -32,14 +33,6 @@ for command in steering.commands():
     runs.add_command(command)
 
 
-def _remark(run: Run) -> str:
-    from holdfast.cli.watching import how_far
-
-    if run.status == "RUNNING":
-        return how_far(run.progress) or run.reason or ""
-    return "" if run.status == "SUCCEEDED" else run.last_error or run.reason or ""
-
-
 RUNS: list[Column[Run]] = [
     Column("RUN", lambda run: run.id, is_id=True),
     Column("TASK", lambda run: run.model, wide=True),
@@ -48,7 +41,7 @@ RUNS: list[Column[Run]] = [
     Column("ATTEMPTS", lambda run: run.record.attempts.replace(" of ", "/"), right=True, spare=True),
     Column("CREATED", lambda run: run.created_at),
     Column("FINISHED", lambda run: run.finished_at, spare=True),
-    Column("REMARK", _remark, wide=True),
+    Column("REMARK", remark, wide=True),
 ]
 
 
@@ -65,15 +58,9 @@ def list_runs(as_json: bool, **filters: Any) -> None:
     """List runs, newest first."""
     with open_client() as client:
         if filters["job_id"] is not None:
-            filters["job_id"] = prefixes.job_id(client, filters["job_id"])
+            filters["job_id"] = values.job_id(client, filters["job_id"])
         found = client.list(**filters)
-    more = found.next_cursor
-    if as_json:
-        output.document({"items": [run.as_dict() for run in found], "next_cursor": more})
-        return
-    output.table(RUNS, found)
-    if more:
-        output.note(f"for more, add --cursor {more}")
+    output.page(RUNS, found, lambda run: run.as_dict(), found.next_cursor, as_json)
 
 
 @runs.command()
@@ -82,7 +69,7 @@ def list_runs(as_json: bool, **filters: Any) -> None:
 def show(run_id: str, as_json: bool) -> None:
     """Show a run."""
     with open_client() as client:
-        run = client.get(prefixes.run_id(client, run_id))
+        run = client.get(values.run_id(client, run_id))
         names = worker_names(client) if run.lease_owner and not as_json else {}
     if as_json:
         output.document(run.as_dict())
@@ -93,8 +80,6 @@ def show(run_id: str, as_json: bool) -> None:
 
 
 def _shown(run: Run, names: Mapping[str, str]) -> list[tuple[str, object]]:
-    from holdfast.cli.watching import how_far
-
     took = (run.finished_at - run.started_at).total_seconds() if run.finished_at and run.started_at else None
     return [
         ("run", run.id),
@@ -130,7 +115,7 @@ def _shown(run: Run, names: Mapping[str, str]) -> list[tuple[str, object]]:
 def result(run_id: str, as_json: bool) -> None:
     """Print the result of a run that succeeded."""
     with open_client() as client:
-        output.document(client.result(prefixes.run_id(client, run_id)))
+        output.document(client.result(values.run_id(client, run_id)))
 
 
 EVENTS: list[Column[EventRecord]] = [
@@ -149,10 +134,8 @@ EVENTS: list[Column[EventRecord]] = [
 @json_option
 def events(run_id: str, as_json: bool) -> None:
     """Show what happened to a run, in order."""
-    from holdfast.documents.runs import event_document
-
     with open_client() as client:
-        found = client.events(prefixes.run_id(client, run_id))
+        found = client.events(values.run_id(client, run_id))
     output.listing(EVENTS, found, event_document, as_json)
 
 
@@ -182,10 +165,8 @@ def _error(attempt: AttemptRecord) -> str | None:
 @json_option
 def attempts(run_id: str, traceback: bool, as_json: bool) -> None:
     """Show the attempts of a run."""
-    from holdfast.documents.runs import attempt_document
-
     with open_client() as client:
-        run_id = prefixes.run_id(client, run_id)
+        run_id = values.run_id(client, run_id)
         found = client.attempts(run_id)
         names = {} if as_json else worker_names(client)
     if as_json:
@@ -211,10 +192,8 @@ WHY: list[Column[dict[str, Any]]] = [
 @json_option
 def why(run_id: str, as_json: bool) -> None:
     """Show what a run is waiting for, the decisive reason first."""
-    from holdfast.documents.others import reason_document
-
     with open_client() as client:
-        found = client.why(prefixes.run_id(client, run_id))
+        found = client.why(values.run_id(client, run_id))
         names = worker_names(client) if any(reason.code == "running" for reason in found) else {}
     when = written if as_json else output.when
     shown = [reason_document(reason) | {"detail": rendered(reason.detail, names, when)} for reason in found]
@@ -231,10 +210,8 @@ LEVELS = {"debug": "blue", "warning": "yellow", "error": "red"}
 @json_option
 def logs(run_id: str, follow: bool, as_json: bool) -> None:
     """Print the log of a run. With --follow and --json, it is one JSON document per line."""
-    from holdfast.documents.runs import log_document
-
     with open_client() as client:
-        lines = _lines(client, prefixes.run_id(client, run_id), follow)
+        lines = _lines(client, values.run_id(client, run_id), follow)
         if as_json and not follow:
             output.document({"items": [log_document(line) for line in lines]})
             return
@@ -264,10 +241,10 @@ def _log_line(line: LogRecord) -> str:
     return f"{output.when(line.at)}  {line.attempt}  {level}  {output.visible(line.message)}"
 
 
-DIFFERENCES: list[Column[Difference]] = [
-    Column("WHERE", lambda one: one.pointer),
-    Column("FIRST", lambda one: output.compact(one.a) if one.in_a else None, wide=True),
-    Column("SECOND", lambda one: output.compact(one.b) if one.in_b else None, wide=True),
+DIFFERENCES: list[Column[dict[str, Any]]] = [
+    Column("WHERE", lambda one: one["pointer"]),
+    Column("FIRST", lambda one: output.compact(one["a"]) if "a" in one else None, wide=True),
+    Column("SECOND", lambda one: output.compact(one["b"]) if "b" in one else None, wide=True),
 ]
 
 CHECKS: list[Column[Check]] = [
@@ -286,12 +263,12 @@ def diff(first: str, second: str, as_json: bool) -> None:
 
     Compares the task, the parameters, the policies, and the results if both runs have one.
     """
-    from holdfast.client.comparing import compare
+    from holdfast.client.verifying import compare
 
     with open_client() as client:
-        found = compare(client, prefixes.run_id(client, first), prefixes.run_id(client, second))
+        found = compare(client, values.run_id(client, first), values.run_id(client, second))
     if found or as_json:
-        output.listing(DIFFERENCES, found, lambda one: one.as_dict(), as_json)
+        output.listing(DIFFERENCES, found, dict, as_json)
     else:
         output.note("no difference")
 
@@ -307,7 +284,7 @@ def verify(run_id: str, as_json: bool) -> int:
     from holdfast.client.verifying import verify as check_all
 
     with open_client() as client:
-        found = check_all(client, prefixes.run_id(client, run_id))
+        found = check_all(client, values.run_id(client, run_id))
     whole = all(check.holds for check in found)
     if as_json:
         output.document({"verified": whole, "items": [check._asdict() for check in found]})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,6 +14,7 @@ from holdfast.cli import exits, output
 
 if TYPE_CHECKING:
     from holdfast.client import Client
+    from holdfast.http_client import HttpClient
     from holdfast.verbs.facades import Calls
 
 # How long a command repeats a request that gets no response: long enough for the API to restart, but no longer, because
@@ -37,26 +40,20 @@ def _given(name: str) -> str | None:
     return found
 
 
-@contextmanager
-def open_client() -> Iterator[Calls]:
+def open_client() -> Client | HttpClient:
     """A client of the API if --url or HOLDFAST_URL chooses one, else of the database."""
     from holdfast.runtime.settings import load
 
     settings = load()
     url = _given("url") or settings.url
     if url is None:
-        with open_database() as client:
-            yield client
-        return
+        return open_database()
     from holdfast.http_client import HttpClient
 
-    token = _given("token") or settings.token
-    with HttpClient(url, token, settings=settings, retry_seconds=RETRY_SECONDS) as remote:
-        yield remote
+    return HttpClient(url, _given("token") or settings.token, settings=settings, retry_seconds=RETRY_SECONDS)
 
 
-@contextmanager
-def open_database() -> Iterator[Client]:
+def open_database() -> Client:
     """A client on the database, whether or not an API was chosen."""
     import logging
 
@@ -64,12 +61,10 @@ def open_database() -> Iterator[Client]:
 
     # The pool logs every attempt to connect; the command reports once how it ended.
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
-    with Client() as client:
-        yield client
+    return Client()
 
 
-@contextmanager
-def open_only_database() -> Iterator[Client]:
+def open_only_database() -> Client:
     """A client on the database, for calls that the API does not offer. Raises an error if an API was chosen.
 
     --url chooses one. HOLDFAST_URL may be set for other commands, as long as a database is configured too.
@@ -83,8 +78,7 @@ def open_only_database() -> Iterator[Client]:
             f"this command needs the database, and cannot use the API at {given or settings.url}; "
             "run it where the database can be reached, with HOLDFAST_DATABASE_URL and without --url"
         )
-    with open_database() as client:
-        yield client
+    return open_database()
 
 
 def for_each(ids: Iterable[str], call: Callable[[Calls, str], None]) -> int:
@@ -102,3 +96,18 @@ def for_each(ids: Iterable[str], call: Callable[[Calls, str], None]) -> int:
                 output.error(str(error))
                 code = code or exits.code_of(error)
     return code
+
+
+PROGRAM = "holdfast"
+
+
+def called() -> str:
+    """What a user types to call this program: its name if it is on the PATH, otherwise its path."""
+    installed = Path(sys.executable).with_name(PROGRAM)
+    found = shutil.which(PROGRAM)
+    if found and (not installed.exists() or Path(found).samefile(installed)):
+        return PROGRAM
+    if not installed.exists():
+        return f"{sys.executable} -m {PROGRAM}"
+    here = Path.cwd()
+    return str(installed.relative_to(here) if installed.is_relative_to(here) else installed)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli import exits, output, prefixes, values
+from holdfast.cli import exits, output, values
 from holdfast.cli.session import for_each, json_option, open_client
 from holdfast.documents.runs import run_document
 from holdfast.verbs import outcomes
@@ -26,7 +26,7 @@ def wait(run_id: str, timeout: float | None, as_json: bool) -> int:
     from holdfast.cli.watching import follow
 
     with open_client() as client:
-        run = follow(client, client.get(prefixes.run_id(client, run_id)), timeout)
+        run = follow(client, client.get(values.run_id(client, run_id)), timeout)
     output.document(run.as_dict()) if as_json else output.data(f"{run.id}  {run.status}")
     if run.status == "FAILED":
         output.hint(where_it_failed(run.id))
@@ -45,7 +45,7 @@ def command_of(verb: Verb[..., Any], shown_as: Command) -> click.Command:
         given = {name: value for name, value in options.items() if value is not None}
 
         def call(client: Calls, run_id: str) -> None:
-            record = client.execute(verb, (prefixes.run_id(client, run_id),), given)
+            record = client.execute(verb, (values.run_id(client, run_id),), given)
             shown = f"{record.id}  {shown_as.says(record)}"
             output.document(run_document(record)) if as_json else output.data(shown)
 

@@ -1,4 +1,4 @@
-"""Signal handling of commands, until a command installs its own handlers.
+"""The start of a command: signal handling until the command installs its own handlers, and streams that are closed.
 
 Services are stopped with SIGTERM, so they exit with 0, even while they start. Any other command was interrupted and
 exits with 128 plus the number of the signal. Either way the stack unwinds: by default most signals end Python without
@@ -10,7 +10,9 @@ The command line imports this module first, so that the handlers are in place as
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
@@ -61,3 +63,20 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
         # Let the unwinding finish: a second signal must not leave an embedded server running.
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(_code(number))
+
+
+def open_missing_streams() -> None:
+    """Open the null device for each closed standard stream.
+
+    Otherwise the next file or connection to be opened would get the stream's descriptor, and receive what libraries and
+    child processes write to it. `sys.stdin` stays None, so that a command that needs input can say that there is none.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDONLY if descriptor == 0 else os.O_WRONLY)  # the lowest one that is free
+            os.set_inheritable(opened, True)
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, "w", encoding="utf-8", closefd=False))  # noqa: SIM115

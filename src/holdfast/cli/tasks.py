@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from holdfast.cli import output
 from holdfast.cli.output import Column
 from holdfast.cli.session import json_option
-
-if TYPE_CHECKING:
-    from holdfast.domain.tasks import Registry, Task
+from holdfast.documents.others import about, task_document
+from holdfast.domain.policies import Retry, seconds_of
+from holdfast.domain.tasks import Registry, Task, load_modules, registry
 
 
 @click.group()
@@ -21,25 +21,18 @@ def tasks() -> None:
 
 def _registered() -> Registry:
     """The tasks of this machine's settings; no database is needed to know them."""
-    from holdfast.domain.tasks import load_modules, registry
     from holdfast.runtime.settings import load
 
     load_modules(("holdfast.tasks", *load().tasks))
     return registry
 
 
-def _about(task: Task) -> str:
-    from holdfast.documents.others import about
-
-    return about(task)
-
-
 def _signature(task: Task) -> str:
     schema = task.schema()
     required = schema.get("required", [])
     words = []
-    for name, about in schema.get("properties", {}).items():
-        default = f"={output.compact(about['default'])}" if "default" in about else "" if name in required else "=…"
+    for name, one in schema.get("properties", {}).items():
+        default = f"={output.compact(one['default'])}" if "default" in one else "" if name in required else "=…"
         words.append(name + default)
     return ", ".join(words)
 
@@ -48,32 +41,23 @@ TASKS: list[Column[Task]] = [
     Column("TASK", lambda task: task.name),
     Column("QUEUE", lambda task: task.queue),
     Column("PARAMETERS", _signature, wide=True),
-    Column("ABOUT", _about, wide=True),
+    Column("ABOUT", about, wide=True),
 ]
 
 
 def _document(task: Task) -> dict[str, Any]:
-    from holdfast.documents.others import task_document
-    from holdfast.domain.policies import Retry
-
-    return task_document(task) | {"retry": _plain(task.retry or Retry())}
-
-
-def _plain(retry: Any) -> dict[str, Any]:
-    return {
-        "max_attempts": retry.max_attempts,
-        "delays": None if retry.backoff else [float(delay) for delay in retry.delays],
-        "backoff": retry.backoff,
-    }
+    retry = task.retry or Retry()
+    delays = None if retry.backoff else list(map(seconds_of, retry.delays))
+    shown = {"max_attempts": retry.max_attempts, "delays": delays, "backoff": retry.backoff}
+    return task_document(task) | {"retry": shown}
 
 
 @tasks.command("list")
 @json_option
 def list_tasks(as_json: bool) -> None:
     """List the registered tasks."""
-    registry = _registered()
-    found = [registry.get(name) for name in registry.names()]
-    output.listing(TASKS, found, _document, as_json)
+    known = _registered()
+    output.listing(TASKS, [known.get(name) for name in known.names()], _document, as_json)
 
 
 @tasks.command()
@@ -90,7 +74,7 @@ def show(name: str, as_json: bool) -> None:
     output.fields(
         [
             ("task", task.name),
-            ("about", _about(task) or None),
+            ("about", about(task) or None),
             ("defined in", task.place),
             ("queue", task.queue),
             ("priority", task.priority),
@@ -117,27 +101,24 @@ def _parameters(task: Task) -> list[dict[str, Any]]:
     schema = task.schema()
     required = schema.get("required", [])
     return [
-        {
-            "name": name,
-            "type": _type(about),
-            "default": "(required)"
-            if name in required
-            else output.compact(about["default"])
-            if "default" in about
-            else None,
-            "about": about.get("description"),
-        }
-        for name, about in schema.get("properties", {}).items()
+        {"name": name, "type": _type(one), "default": _default(one, name in required), "about": one.get("description")}
+        for name, one in schema.get("properties", {}).items()
     ]
 
 
-def _type(about: dict[str, Any]) -> str:
-    if "enum" in about:
-        return " or ".join(map(output.compact, about["enum"]))
-    if "anyOf" in about:
-        return " or ".join(map(_type, about["anyOf"]))
-    limits = [f"{sign} {about[name]}" for name, sign in LIMITS.items() if name in about]
-    return " ".join([str(about.get("type", "any")), *limits])
+def _default(schema: dict[str, Any], required: bool) -> str | None:
+    if required:
+        return "(required)"
+    return output.compact(schema["default"]) if "default" in schema else None
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return " or ".join(map(output.compact, schema["enum"]))
+    if "anyOf" in schema:
+        return " or ".join(map(_type, schema["anyOf"]))
+    limits = [f"{sign} {schema[name]}" for name, sign in LIMITS.items() if name in schema]
+    return " ".join([str(schema.get("type", "any")), *limits])
 
 
 LIMITS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli import output
-from holdfast.cli.program import called
+from holdfast.cli.session import called
 from holdfast.cli.worker import EXECUTORS, names, tasks_option
 
 if TYPE_CHECKING:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import output
-from holdfast.cli.rendering import rendered
+from holdfast.cli.output import rendered
 
 if TYPE_CHECKING:
+    from holdfast.domain.values import RunRecord
     from holdfast.verbs.facades import Calls
     from holdfast.verbs.handles import Run, RunFields
 
@@ -20,19 +20,11 @@ DRAW_EVERY = 0.1
 EXPLAIN_AFTER = 1.5
 
 
-class Board(Protocol):
-    """Shows the progress of a run."""
-
-    def show(self, run: Run, hint: str | None) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def follow(client: Calls, run: Run, timeout: float | None = None) -> Run:
     """Show the progress of a run until it has ended; raises WaitTimeout after `timeout` seconds."""
     from holdfast.client.waiting import timed_out
 
-    board: Board = Redrawn() if output.is_coloured(sys.stderr) else Lines()
+    board = Redrawn() if output.is_coloured(sys.stderr) else Lines()
     began = time.monotonic()
     asked_why = 0.0
     hint: str | None = None
@@ -55,7 +47,7 @@ def follow(client: Calls, run: Run, timeout: float | None = None) -> Run:
         board.close()
 
 
-def _pause(board: Board, run: Run, hint: str | None, seconds: float) -> None:
+def _pause(board: Redrawn | Lines, run: Run, hint: str | None, seconds: float) -> None:
     ends = time.monotonic() + seconds
     while (left := ends - time.monotonic()) > 0:
         time.sleep(min(left, DRAW_EVERY))
@@ -71,6 +63,13 @@ def how_far(progress: dict[str, Any] | None) -> str:
     amount = f"{done:g}" + (f"/{total:g}" if total is not None else "") if done is not None else ""
     words = " ".join(word for word in (amount, progress.get("unit")) if word)
     return output.visible(", ".join(word for word in (words, progress.get("stage")) if word))
+
+
+def remark(run: Run | RunRecord) -> str:
+    """How far a running run is, and what became of others."""
+    if run.status == "RUNNING":
+        return how_far(run.progress) or run.reason or ""
+    return "" if run.status == "SUCCEEDED" else run.last_error or run.reason or ""
 
 
 def fraction(progress: dict[str, Any] | None) -> float | None:
@@ -97,26 +96,18 @@ def headline(run: RunFields) -> str:
 class Redrawn:
     """One line of a terminal, redrawn at every change."""
 
-    FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-    PLAIN_FRAMES = "|/-\\"
-
     def __init__(self) -> None:
-        self._frames = self.FRAMES if output.is_unicode(sys.stderr) else self.PLAIN_FRAMES
         self._frame = 0
         self._began = time.monotonic()
 
     def show(self, run: Run, hint: str | None) -> None:
         self._frame += 1
-        final = run.status.final
-        mark = "" if final else self._frames[self._frame % len(self._frames)] + " "
+        mark = "" if run.status.final else output.spinner(self._frame, sys.stderr) + " "
         part = 1.0 if run.status == "SUCCEEDED" else fraction(run.progress)
         pieces = [headline(run), bar(part) if part is not None else "", how_far(run.progress)]
         pieces += [output.duration(time.monotonic() - self._began), _trouble(run, hint)]
-        room = shutil.get_terminal_size().columns - 1
-        line = output.cut(mark + "  ".join(piece for piece in pieces if piece), room, sys.stderr)
-        colour = output.COLOURS.get(str(run.status))
-        sys.stderr.write("\r\x1b[K" + output.styled(line, sys.stderr, fg=colour))
-        sys.stderr.flush()
+        text = mark + "  ".join(piece for piece in pieces if piece)
+        output.redraw(text, output.COLOURS.get(str(run.status)), sys.stderr)
 
     def close(self) -> None:
         sys.stderr.write("\n")

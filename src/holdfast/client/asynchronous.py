@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import psycopg
@@ -18,7 +17,7 @@ from holdfast.client.shared import client_for
 from holdfast.client.waiting import in_transaction, pauses, timed_out
 from holdfast.domain.errors import ClientClosed
 from holdfast.domain.records import ResultRecord
-from holdfast.domain.values import RunRecord
+from holdfast.domain.values import RunRecord, Submitted
 from holdfast.drivers import psycopg_async as driver
 from holdfast.drivers import sessions
 from holdfast.drivers.connections import REFUSED
@@ -72,14 +71,11 @@ class AsyncDatabaseClient(AsyncDatabaseCalls):
         return client_for(self.settings, self.runtime.database_url)
 
     async def wait(self, run: object, timeout: float | None = None) -> AsyncRun:
-        found = await self.get(run)
         for pause in pauses(timeout):
-            if found.status.final:
-                return found
             await asyncio.sleep(pause)
             found = await self.get(run)
-        if found.status.final:
-            return found
+            if found.status.final:
+                return found
         reasons = await self.why(run)
         raise timed_out(run_id(run), timeout, reasons[0].detail)
 
@@ -130,7 +126,10 @@ class AsyncClient(AsyncDatabaseClient):
             try:
                 async with fresh_async(self._pool) as connection:
                     try:
-                        return await driver.transact(connection, make_op)
+                        answer = await driver.transact(connection, make_op)
+                        if isinstance(answer, Submitted) and answer.rung:
+                            self._bell.note_sent(answer.run.queue)
+                        return answer
                     except psycopg.errors.InsufficientPrivilege as error:
                         raise grants.denied(connection, error) from error
             except (*REFUSED, PoolTimeout) as error:
@@ -202,9 +201,7 @@ class AsyncClient(AsyncDatabaseClient):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
 

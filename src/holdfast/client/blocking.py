@@ -6,7 +6,6 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import psycopg
@@ -16,7 +15,7 @@ from holdfast.client.borrowing import check_offered, driver_for
 from holdfast.client.waiting import in_transaction, pauses, timed_out
 from holdfast.domain.errors import ClientClosed
 from holdfast.domain.records import ResultRecord
-from holdfast.domain.values import RunRecord
+from holdfast.domain.values import RunRecord, Submitted
 from holdfast.doorbells.bell import Bell
 from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
@@ -69,14 +68,11 @@ class DatabaseClient(DatabaseCalls):
         return self.runtime.load_result(found)
 
     def wait(self, run: object, timeout: float | None = None) -> Run:
-        found = self.get(run)
         for pause in pauses(timeout):
-            if found.status.final:
-                return found
             time.sleep(pause)
             found = self.get(run)
-        if found.status.final:
-            return found
+            if found.status.final:
+                return found
         raise timed_out(run_id(run), timeout, self.why(run)[0].detail)
 
     wait.__doc__ = DatabaseCalls.wait.__doc__
@@ -136,7 +132,10 @@ class Client(DatabaseClient):
             try:
                 with fresh(pool) as connection:
                     try:
-                        return driver.transact(connection, make_op)
+                        answer = driver.transact(connection, make_op)
+                        if isinstance(answer, Submitted) and answer.rung:
+                            bell.note_sent(answer.run.queue)
+                        return answer
                     except psycopg.errors.InsufficientPrivilege as error:
                         raise grants.denied(connection, error) from error
             except (*REFUSED, PoolTimeout) as error:
@@ -179,9 +178,7 @@ class Client(DatabaseClient):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -1,13 +1,13 @@
-"""Verifying a run: whether everything that is stored about it is consistent."""
+"""Verifying a run: whether everything that is stored about it is consistent. And comparing two runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.domain.canonical import canonicalize
+from holdfast.domain.canonical import canonicalize, differences
 from holdfast.domain.errors import HoldfastError, ResultPruned
 from holdfast.domain.states import MOVES, Status
 from holdfast.domain.tasks import registry
@@ -133,3 +133,46 @@ def _result(client: Calls, run: Run) -> Check:
         return Check("result", False, str(error))
     where = f"{run.result_ref}, its SHA-256 matches" if run.result_ref else "stored with the run"
     return Check("result", True, where)
+
+
+AT_MOST = 1000
+
+
+def compare(client: Calls, first: str, second: str) -> list[dict[str, Any]]:
+    """Where two runs differ: the JSON Pointer of each difference, and the value of each run there, if it has one."""
+    a, b = _described(client, first), _described(client, second)
+    if "result" not in a or "result" not in b:
+        a.pop("result", None)
+        b.pop("result", None)
+    return [{"pointer": one, **_at(a, one, "a"), **_at(b, one, "b")} for one in differences(a, b, AT_MOST)]
+
+
+def _described(client: Calls, run_id: str) -> dict[str, Any]:
+    run: Run = client.get(run_id)
+    described: dict[str, Any] = {
+        "model": run.model,
+        "status": str(run.status),
+        "parameters": run.parameters,
+        "queue": run.queue,
+        "priority": run.priority,
+        "max_attempts": run.max_attempts,
+        "concurrency_key": run.concurrency_key,
+        "tags": list(run.tags),
+        "last_error": run.last_error,
+    }
+    if run.status is Status.SUCCEEDED:
+        described["result"] = client.result(run)
+    return described
+
+
+def _at(value: Any, pointer: str, name: str) -> dict[str, Any]:
+    """The value at a JSON Pointer under this name; nothing if there is none."""
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdigit() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            return {}
+    return {name: value}

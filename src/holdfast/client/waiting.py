@@ -13,7 +13,8 @@ GROWTH = 1.3
 
 
 def pauses(timeout: float | None) -> Iterator[float]:
-    """Pauses between two reads, until the timeout."""
+    """Return the pause before each read, until the timeout. There is none before the first."""
+    yield 0.0
     ends = None if timeout is None else time.monotonic() + timeout
     pause = FIRST
     while ends is None or (left := ends - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""The demo's own directory, and its settings, which replace the user's."""
+"""The demo's own directory with its settings, which replace the user's, and the programs that it starts there."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.processes.family import deferred_signals
+from holdfast.domain.errors import HoldfastError
+from holdfast.processes.family import deferred_signals, family, kill_family, wait_gone
 from holdfast.runtime.settings import PREFIX, load
 
 if TYPE_CHECKING:
@@ -39,12 +43,10 @@ def environment(directory: Path) -> dict[str, str]:
     return kept | {PREFIX + name.upper(): value for name, value in _settings(directory).items()}
 
 
-@contextlib.contextmanager
-def open_client(directory: Path) -> Iterator[Client]:
+def open_client(directory: Path) -> Client:
     from holdfast.client import Client
 
-    with Client(load(environment(directory), directory)) as client:
-        yield client
+    return Client(load(environment(directory), directory))
 
 
 @contextlib.contextmanager
@@ -91,3 +93,57 @@ def _remove_leftovers(above: Path) -> None:
         with contextlib.suppress(OSError), left.open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove(left.with_suffix(""))
+
+
+STOP_SECONDS = 10.0
+
+
+class DemoStuck(HoldfastError):
+    """Something that the demo waited for did not happen."""
+
+
+class DemoProgram:
+    """A `holdfast` command in a separate process."""
+
+    def __init__(self, name: str, directory: Path, *arguments: str, more: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.log = directory / f"{name}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast", *arguments, "--with-parent", str(os.getpid())],
+                cwd=directory,
+                env={**environment(directory), **(more or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+        self.seen: set[int] = {self.process.pid}
+
+    def output(self) -> list[str]:
+        return self.log.read_text(errors="replace").splitlines()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def kill(self) -> list[int]:
+        """Kill the process and all its children with SIGKILL, as a machine failure would."""
+        members = kill_family(self.pid)
+        self.seen.update(members)
+        self.process.wait()
+        return members
+
+    def request_stop(self) -> None:
+        if self.process.poll() is None:
+            self.seen.update(family(self.pid))
+            self.process.send_signal(signal.SIGTERM)
+
+    def close(self) -> None:
+        """Wait until it has ended, and kill it if it does not end."""
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        if wait_gone(self.seen, STOP_SECONDS):
+            raise DemoStuck(f"processes of {self.name} are still running: {self.seen}")

@@ -29,7 +29,8 @@ def forecast(stage: Stage) -> None:
         tags=["demo"],
     )
     run = stage.until(run, lambda run: run.status.final)
-    narrator.promise(run.status is Status.SUCCEEDED, f"run {run.id} succeeded{_because(run)}")
+    because = f": {run.last_error}" if run.last_error else ""
+    narrator.promise(run.status is Status.SUCCEEDED, f"run {run.id} succeeded{because}")
     if run.status is Status.SUCCEEDED:
         result = client.result(run)
         narrator.say(_summary(result))
@@ -139,10 +140,6 @@ def killed(stage: Stage) -> None:
     narrator.promise(
         all(check.holds for check in verify(stage.database, run.id)), "the whole record of the run is consistent"
     )
-
-
-def _because(run: Any) -> str:
-    return f": {run.last_error}" if run.last_error else ""
 
 
 SCENES: tuple[Callable[[Stage], None], ...] = (forecast, failure, fan_out, killed)

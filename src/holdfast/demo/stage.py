@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from holdfast.demo.narrator import Narrator
-from holdfast.demo.place import LEASE_SECONDS, environment, open_client, own_directory
-from holdfast.demo.programs import DemoProgram, DemoStuck
+from holdfast.demo.place import LEASE_SECONDS, DemoProgram, DemoStuck, environment, open_client, own_directory
 from holdfast.domain.ids import new_id
 from holdfast.processes.family import alive, deferred_signals
 
@@ -27,6 +26,7 @@ RAY_TIMEOUT = 120.0
 ASK_EVERY = 0.1
 WORKERS = ("anna", "ben")
 API = "api"
+NEEDED_BY_API = ("flask", "gunicorn", "prometheus_client", "httpx2")
 LISTENS = "the API listens on"
 
 
@@ -126,7 +126,7 @@ class Stage:
             for name in WORKERS:
                 arguments = ("worker", "--name", name, "--slots", "2", "--executor", self.executor)
                 self.programs[name] = DemoProgram(name, self.directory, *arguments, more=self._ray_settings)
-            if _has_api():
+            if all(map(find_spec, NEEDED_BY_API)):
                 self.programs[API] = DemoProgram(API, self.directory, "api", "--host", "127.0.0.1", "--port", "0")
         while not self._is_ready():
             for program in self.programs.values():
@@ -163,7 +163,3 @@ class Stage:
             program.request_stop()
         for program in self.programs.values():
             program.close()
-
-
-def _has_api() -> bool:
-    return all(find_spec(module) for module in ("flask", "gunicorn", "prometheus_client", "httpx2"))

@@ -130,7 +130,9 @@ class HoldfastBackend(BaseTaskBackend):
                 raise
             databases.links(database).bell.suspend_inline()
             submitted = databases.run(database, ops.submit_one(new, payload, again=False))
-        if submitted.created and not submitted.rung:
+        if submitted.rung:
+            databases.links(database).bell.note_sent(new.queue)
+        elif submitted.created:
             databases.ring(database, [new.queue], [submitted.run])
         return submitted
 

@@ -14,6 +14,7 @@ from holdfast.drivers import psycopg as driver
 from holdfast.drivers import sessions
 from holdfast.drivers.psycopg import OwnConnection
 from holdfast.sql import figures, ready
+from holdfast.sql import queues as queues_sql
 from holdfast.sql import workers as workers_sql
 
 COMING = timedelta(days=31)
@@ -27,11 +28,10 @@ LOOKS = 3
 
 def partitions(target: Target) -> Finding:
     found = target.query(figures.months(COMING))
-    missing = found.missing if found else []
-    if missing:
+    if found.missing:
         fix = "start a worker, whose upkeep creates them"
-        return fail("partitions", f"missing for this or the next month: {', '.join(missing)}", fix)
-    if found and found.strays:
+        return fail("partitions", f"missing for this or the next month: {', '.join(found.missing)}", fix)
+    if found.strays:
         fix = "find the client whose clock is wrong; workers remove these runs after the retention period"
         return warn("partitions", "the default partition contains runs whose ids belong to no month", fix)
     return ok("partitions", "they exist for this month and the next, and contain every run")
@@ -99,13 +99,18 @@ def workers(target: Target) -> Finding:
 
 def queues(target: Target) -> Finding:
     """Whether every ready run has a live worker that serves its queue and has registered its task."""
-    found = target.query(figures.service())
-    unserved = [one for one in found if not one.workers and not one.paused]
+    now = target.server().now
+    found = [one for one in target.query(queues_sql.listing()) if one.oldest_ready_at is not None]
+    live = [one for one in target.query(workers_sql.listing()) if one.status in ("active", "idle")]
+    served = {one.name for one in found for worker in live if worker.queues is None or one.name in worker.queues}
+    unserved = {
+        one.name: f"{one.name} ({one.ready} ready for {now - one.oldest_ready_at.timestamp():.0f} s)"
+        for one in found
+        if one.oldest_ready_at is not None and one.paused_at is None and one.name not in served
+    }
     if unserved:
-        queues = ", ".join(f"{one.queue} ({one.ready} ready for {one.oldest_seconds:.0f} s)" for one in unserved)
-        return fail(
-            "queues", f"no live worker serves {queues}", f"start one: holdfast worker --queues {unserved[0].queue}"
-        )
+        fix = f"start one: holdfast worker --queues {next(iter(unserved))}"
+        return fail("queues", f"no live worker serves {', '.join(unserved.values())}", fix)
     unknown = target.query(figures.unclaimable())
     if unknown:
         named = ", ".join(f"{one.task} in {one.queue} ({one.ready} ready for {one.lag:.0f} s)" for one in unknown)
@@ -122,7 +127,7 @@ def queues(target: Target) -> Finding:
             f"no live worker has registered {named}",
             "start a worker with the module that registers it: --tasks",
         )
-    paused = [one.queue for one in found if one.paused]
+    paused = [one.name for one in found if one.paused_at is not None]
     if paused:
         fix = f"to start them: holdfast queues resume {paused[0]}"
         return warn("queues", f"runs are waiting in paused queues: {', '.join(paused)}", fix)
@@ -131,10 +136,10 @@ def queues(target: Target) -> Finding:
 
 def stuck(target: Target) -> Finding:
     found = target.query(figures.stuck())
-    if found and found.expired and found.expired_seconds > LATE_SECONDS:
+    if found.expired and found.expired_seconds > LATE_SECONDS:
         detail = f"runs with an expired lease: {found.expired}, expired for up to {found.expired_seconds:.0f} s"
         return fail("stuck runs", detail, "start a worker: workers rescue such runs")
-    if found and found.overdue and found.overdue_seconds > LATE_SECONDS:
+    if found.overdue and found.overdue_seconds > LATE_SECONDS:
         detail = f"runs that are due but not queued: {found.overdue}, overdue by up to {found.overdue_seconds:.0f} s"
         return fail("stuck runs", detail, "start a worker: workers queue due runs")
     return ok("stuck runs", "none")

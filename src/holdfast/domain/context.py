@@ -22,6 +22,7 @@ from holdfast.domain.errors import (
     Problem,
     RunCancelled,
     RunTimedOut,
+    refused,
 )
 from holdfast.domain.reasons import LeaseRequest, ReasonCode
 from holdfast.domain.tasks import registry
@@ -99,9 +100,10 @@ class Assignment(NamedTuple):
 
 def assignment_for(claim: Claim, parameters: Any) -> Assignment:
     """Return the parts of a claim that an executor needs, with the parameters in the form that it passes on."""
-    lag = claim.lag if claim.number == 1 else None
-    digest = claim.payload_hash.hex()
-    return Assignment(claim.run_id, claim.number, claim.task, parameters, digest, claim.job_id, lag)
+    run_id, number, _, task, _, _, payload_hash, _, _, lag, job_id, _, _, _ = claim
+    fields = (run_id, number, task, parameters, payload_hash.hex(), job_id, lag if number == 1 else None)
+    # Built directly as a tuple, because this is done for every run.
+    return tuple.__new__(Assignment, fields)
 
 
 class RunContext:
@@ -199,8 +201,7 @@ class RunContext:
         """Extend the timeout of this attempt."""
         given: Any = by
         if not isinstance(given, timedelta) or not is_duration(given):
-            detail = "must be a positive timedelta of at most 30 years"
-            raise BadInput(f"/by: {detail}", [Problem("/by", detail)])
+            raise refused(Problem("/by", "must be a positive timedelta of at most 30 years"))
         self.link.extend(self.ref, by.total_seconds())
 
     def step(self, name: str, fn: Callable[[], T]) -> T:

@@ -19,6 +19,18 @@ class Address(NamedTuple):
     listener: int
 
 
+class Ring(NamedTuple):
+    """A ready run, and the number of its next attempt."""
+
+    run_id: str
+    number: int
+    queue: str
+
+    @property
+    def job_id(self) -> str:
+        return f"{self.run_id}-{self.number}"
+
+
 class Listener(Protocol):
     """Receives hints. The worker polls for whatever the listener misses."""
 

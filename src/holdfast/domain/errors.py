@@ -67,6 +67,11 @@ class BadInput(HoldfastError):
         self.problems = tuple(problems)
 
 
+def refused(*problems: Problem) -> BadInput:
+    """Return the error for these problems, with a message that lists them."""
+    return BadInput("; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems), problems)
+
+
 class NotCanonical(BadInput):
     """The value is not one of the JSON values that Holdfast can store and hash."""
 

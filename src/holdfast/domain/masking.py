@@ -37,7 +37,7 @@ _PARAMETER = re.compile(rf"(?<=[?&])([^=&]*(?:{_SECRET}|%)[^=&]*)=[^&]*", re.IGN
 def mask_secrets(text: str) -> str:
     """Return the text without passwords in addresses and without values whose names look like secrets."""
     if "=" in text or ":" in text:
-        text = _PAIR.sub(_hide_value, text)
+        text = _PAIR.sub(lambda found: f"{found[1]}{found[3] or ''}{HIDDEN}", text)
     if "://" in text and "@" in text:
         text = _ADDRESS.sub(_hide_password, text)
     if "hf_" in text:
@@ -63,10 +63,6 @@ def mask_address(address: str) -> str:
     if re.search(r"[\s/?#@]", name):
         name, colon = HIDDEN, ""
     return f"{scheme}://{name}{colon}{HIDDEN if colon else ''}{at}{place}"
-
-
-def _hide_value(found: re.Match[str]) -> str:
-    return f"{found[1]}{found[3] or ''}{HIDDEN}"
 
 
 def _hide_password(found: re.Match[str]) -> str:

@@ -6,22 +6,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from holdfast.domain.explanations import describe
+from holdfast.domain.reasons import describe
 from holdfast.domain.values import RunRecord
 
 T = TypeVar("T")
-
-
-# What an executor on a cluster records about where an attempt runs, under the names that users see.
-RUNNER_DETAILS = (
-    "claimed_by",
-    "ray_job_id",
-    "ray_submission_id",
-    "ray_actor_id",
-    "ray_node_id",
-    "ray_address",
-    "log_ref",
-)
 
 
 class AttemptRecord(NamedTuple):
@@ -52,6 +40,10 @@ class AttemptRecord(NamedTuple):
     ray_node_id: str | None = None
     ray_address: str | None = None
     log_ref: str | None = None
+
+
+# What an executor on a cluster records about where an attempt runs, under the names that users see.
+RUNNER_DETAILS = AttemptRecord._fields[AttemptRecord._fields.index("claimed_by") :]
 
 
 class ResultRecord(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -112,66 +112,21 @@ def timeout_of(text: str | None) -> float | None:
 def settle(claim: Claim, outcome: Outcome, random: float) -> Settlement:
     """Return what this end of an attempt means. `random` in [0, 1) spreads out retries."""
     lag = claim.lag if claim.number == 1 else None
+    if isinstance(outcome, Succeeded):
+        # Built directly as tuples, because this is done for every run: it takes a third of the time.
+        ref = tuple.__new__(AttemptRef, (claim.run_id, claim.number))
+        result, stored, took, adds = outcome
+        ended = (ref, AttemptStatus.SUCCEEDED, Status.SUCCEEDED, claim.task, took, lag)
+        return tuple.__new__(Settlement, (*ended, 0.0, False, result, stored, None, None, None, None, adds, True, None))
+    cancelled = partial(Settlement, claim.ref, AttemptStatus.CANCELLED, task=claim.task)
     match outcome:
-        case Succeeded():
-            # Built directly as tuples, because this is done for every run: it takes a third of the time.
-            ref = tuple.__new__(AttemptRef, (claim.run_id, claim.number))
-            result, stored, elapsed, adds = outcome
-            return tuple.__new__(
-                Settlement,
-                (
-                    ref,
-                    AttemptStatus.SUCCEEDED,
-                    Status.SUCCEEDED,
-                    claim.task,
-                    elapsed,
-                    lag,
-                    0.0,
-                    False,
-                    result,
-                    stored,
-                    None,
-                    None,
-                    None,
-                    None,
-                    adds,
-                    True,
-                    None,
-                ),
-            )
-        case Stopped():
-            return Settlement(
-                claim.ref,
-                AttemptStatus.CANCELLED,
-                Status.CANCELLED,
-                task=claim.task,
-                elapsed=outcome.elapsed,
-                lag=lag,
-                reason=ReasonCode.CANCELLED,
-            )
-        case HandedBack():
-            return Settlement(
-                claim.ref,
-                AttemptStatus.CANCELLED,
-                None,
-                task=claim.task,
-                elapsed=outcome.elapsed,
-                lag=lag,
-                delay=outcome.delay,
-                excuse=True,
-                reason=outcome.reason,
-            )
+        case Stopped(elapsed):
+            return cancelled(outcome=Status.CANCELLED, elapsed=elapsed, lag=lag, reason=ReasonCode.CANCELLED)
+        case HandedBack(elapsed, reason, delay):
+            return cancelled(outcome=None, elapsed=elapsed, lag=lag, delay=delay, excuse=True, reason=reason)
         case NotBegun():
-            return Settlement(
-                claim.ref,
-                AttemptStatus.CANCELLED,
-                None,
-                task=claim.task,
-                excuse=True,
-                reason=ReasonCode.HANDED_BACK,
-                begun=False,
-                rank_at=claim.rank_at,
-            )
+            reason = ReasonCode.HANDED_BACK
+            return cancelled(outcome=None, excuse=True, reason=reason, begun=False, rank_at=claim.rank_at)
         case Failed():
             ends, delay = after_failure(
                 policy_of(claim.policy),

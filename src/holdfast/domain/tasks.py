@@ -338,11 +338,8 @@ def references(parameters: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the parameters that are references."""
     if "view" not in parameters and "results" not in parameters:
         return NONE
-    return frozenset(name for name in OPENERS if _is_reference(name, parameters.get(name)))
-
-
-def _is_reference(name: str, value: Any) -> bool:
-    return isinstance(value, dict) and len(value) == 1 and OPENERS[name][0] in value
+    given = {name: parameters.get(name) for name in OPENERS}
+    return frozenset(name for name, one in given.items() if isinstance(one, dict) and [*one] == [OPENERS[name][0]])
 
 
 def open_references(parameters: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.errors import Problem, refused
 
 PREFIX = "hf"
 SECRET_BYTES = 32
@@ -47,10 +47,11 @@ def mint(
     if days is not None and not 0 < days <= MAX_DAYS:
         problems.append(Problem("/days", f"must be more than 0 and at most {MAX_DAYS}"))
     if problems:
-        raise BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
+        raise refused(*problems)
     token = write_token(secret)
     kept = tuple(scope for scope in SCOPES if scope in scopes)
-    return token, NewToken(token_id, name, digest_of(token), hint_of(token), kept, by, days)
+    hint = token.split("_")[1][-4:]  # the end of the secret identifies the token in a list
+    return token, NewToken(token_id, name, digest_of(token), hint, kept, by, days)
 
 
 def write_token(secret: bytes) -> str:
@@ -68,11 +69,6 @@ def is_token(text: str) -> bool:
 
 def digest_of(token: str) -> bytes:
     return sha256(token.encode()).digest()
-
-
-def hint_of(token: str) -> str:
-    """Return the last four characters of the secret, which identify the token in a list."""
-    return token.split("_")[1][-4:]
 
 
 def allows(held: frozenset[str], wanted: str) -> bool:

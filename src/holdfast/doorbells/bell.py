@@ -12,7 +12,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from holdfast.domain.values import RunRecord
 
@@ -24,8 +23,8 @@ LATER = (0.03, 0.2, 1.0)
 NO_ROOM = 30.0
 
 
-class Bell(Protocol):
-    """Sends hints to workers. By default, statements send none themselves."""
+class Bell:
+    """Sends hints to workers. This one sends nothing: workers poll."""
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
         """Send hints about runs that have been committed."""
@@ -37,25 +36,18 @@ class Bell(Protocol):
         """Return True if the caller should send this hint itself, with the statement that writes the run."""
         return False
 
+    def note_sent(self, hint: str) -> None:
+        """Note that a statement has sent this hint, so that one that is about to be sent is not needed.
+
+        A statement that finds an existing run, or fails, sends none.
+        """
+        return
+
     def suspend_inline(self) -> None:
         """Send no notifications with statements for a while: the server's notification queue is full."""
-        return
 
     def close(self) -> None:
         """Send pending hints, and stop."""
-
-
-class SilentBell(Bell):
-    """Sends nothing; workers poll."""
-
-    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        pass
-
-    def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class CoalescingBell(Bell):
@@ -63,12 +55,14 @@ class CoalescingBell(Bell):
 
     With `inline`, the statement that creates a run may itself send the first hint. Not all hints may be sent that way,
     because Postgres serializes transactions that notify. `pause` is how long the combined hint waits for a statement
-    that can send it.
+    that can send it. It also waits if `QUIET` passed while the run was committed: a hint that is sent by itself takes
+    another commit.
     """
 
     def __init__(self, send: Send, *, inline: bool = False, pause: float = QUIET) -> None:
         self._send = send
         self._inline = inline
+        self._at_once_after = 2 * QUIET if inline else QUIET
         self._pause = pause
         self._inline_from = 0.0
         self._sent_at: dict[str, float] = {}
@@ -84,7 +78,7 @@ class CoalescingBell(Bell):
             for hint in hints:
                 if self._is_due_soon(hint, now):
                     continue
-                if now - self._sent_at.get(hint, -QUIET) >= QUIET:
+                if now - self._sent_at.get(hint, -math.inf) >= self._at_once_after:
                     self._sent_at[hint] = now
                     at_once.append(hint)
                 else:
@@ -106,11 +100,17 @@ class CoalescingBell(Bell):
             if not self._inline or recent or now < self._inline_from:
                 return False
             self._sent_at[hint] = now
-            # The statement replaces a hint that is about to be sent, which would need a separate connection.
+            if self._is_due_soon(hint, now):
+                # Not while the statement is under way: it usually makes this hint unnecessary.
+                self._due[hint] = {max(at, now + self._pause) for at in self._due[hint]}
+            return True
+
+    def note_sent(self, hint: str) -> None:
+        now = time.monotonic()
+        with self._changed:
             later = {at for at in self._due.pop(hint, ()) if at > now + self._pause}
             if later:
                 self._due[hint] = later
-            return True
 
     def suspend_inline(self) -> None:
         self._inline_from = time.monotonic() + NO_ROOM
@@ -190,4 +190,4 @@ class BackgroundBell(Bell):
 
 def open_bell(kind: str, notify: Send) -> Bell:
     """Return the bell for a doorbell setting; `notify` sends hints through Postgres."""
-    return SilentBell() if kind == "poll" else CoalescingBell(notify, inline=True)
+    return Bell() if kind == "poll" else CoalescingBell(notify, inline=True)

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
+from holdfast.domain.doorbell import Ring
 from holdfast.domain.errors import ConfigurationError
 from holdfast.doorbells.redis import Backoff, open_redis, warn
 
@@ -27,18 +28,6 @@ ENOUGH_WAITING = 1000
 MOST_WAITING = 10_000
 FULL_FOR = 1.0
 FAILURES_KEPT_SECONDS = 3600
-
-
-class Ring(NamedTuple):
-    """A ready run, and the number of its next attempt."""
-
-    run_id: str
-    number: int
-    queue: str
-
-    @property
-    def job_id(self) -> str:
-        return f"{self.run_id}-{self.number}"
 
 
 class RunRinger:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -19,6 +19,9 @@ from holdfast.executors.channel import received_run
 from holdfast.executors.forked import EarlyChild
 from holdfast.executors.spawning import Spawned
 from holdfast.observe import emit
+
+if TYPE_CHECKING:
+    from holdfast.executors.process import ProcessExecutor
 
 # A run that ignores a request to stop is interrupted after this fraction of the grace period, and killed at its end.
 INTERRUPT_AFTER = 0.2
@@ -56,34 +59,19 @@ class Stop:
 
 
 class ChildSlot:
-    """Assigns runs to one child, enforces their limits, and reports events through callbacks.
-
-    `ended` and `late` receive results, the latter after the child was abandoned; `unbegun` and `dropped` receive runs
-    that have not begun, the latter when the child has died; `asked` receives questions and readiness, `left` the exit
-    code.
-    """
+    """Assigns runs to one child, enforces their limits, and reports to its executor what becomes of them."""
 
     def __init__(
         self,
         context: ExecutorContext,
         limits: ChildLimits,
+        executor: ProcessExecutor,
         *,
-        ended: Callable[[list[Ended]], None],
-        unbegun: Callable[[list[Claim]], None],
-        dropped: Callable[[list[Claim]], None],
-        asked: Callable[[ChildSlot, list[Any]], None],
-        left: Callable[[ChildSlot, int], None],
-        late: Callable[[list[Ended]], None],
         early: EarlyChild | None = None,
     ) -> None:
         self._context = context
         self._limits = limits
-        self._ended = ended
-        self._unbegun = unbegun
-        self._dropped = dropped
-        self._asked = asked
-        self._left = left
-        self._late = late
+        self._executor = executor
         self._given: dict[int, Claim] = {}
         self._next = 0
         self._stops: dict[AttemptRef, Stop] = {}
@@ -214,14 +202,14 @@ class ChildSlot:
         """Handle runs that have not begun and will not begin here."""
         taken = self._wanted([self._given.pop(index) for index in indexes if index in self._given])
         if taken:
-            self._unbegun(taken)
+            self._executor.requeue(taken)
         self._leave_if_done()
 
     def _wanted(self, unbegun: list[Claim]) -> list[Claim]:
         """Return the runs to pass to other children: those that were not cancelled in the meantime."""
         stops = [(claim, stop) for claim in unbegun if (stop := self._stops.pop(claim.ref, None)) is not None]
         if stops:
-            self._ended([Ended(claim, stopped_by(stop.request, 0.0)) for claim, stop in stops])
+            self._executor.end([Ended(claim, stopped_by(stop.request, 0.0)) for claim, stop in stops])
         stopped = [claim for claim, _ in stops]
         return [claim for claim in unbegun if claim not in stopped]
 
@@ -283,7 +271,7 @@ class ChildSlot:
                 self._take(indexes)
             case ["ready"]:
                 self.ready = True
-                self._asked(self, message)
+                self._executor.receive(self, message)
             case ["broken", start_error]:
                 self.start_error = start_error
             case ["retire", why]:
@@ -291,7 +279,7 @@ class ChildSlot:
                 self.leaving = True
                 self._leave_if_done()
             case _:
-                self._asked(self, message)
+                self._executor.receive(self, message)
 
     def _end(self, index: int, outcome: Outcome | Settled) -> None:
         claim = self._given.pop(index, None)
@@ -302,9 +290,9 @@ class ChildSlot:
             if isinstance(outcome, Failed):
                 self._remember(claim.run_id)
             if self.abandoned:
-                self._late([Ended(claim, outcome)])
+                self._executor.report_late([Ended(claim, outcome)])
                 return
-            self._ended([Ended(claim, outcome)])
+            self._executor.end([Ended(claim, outcome)])
         if self.leaving:
             self._leave_if_done()
 
@@ -334,9 +322,9 @@ class ChildSlot:
             unbegun = self.unbegun()
             elapsed = max(0.0, monotonic() - began_at)
             self._given.clear()
-            self._ended([Ended(claim, self._death(claim.ref, code, elapsed)) for claim in begun])
-            self._dropped(self._wanted(unbegun))
-        self._left(self, code)
+            self._executor.end([Ended(claim, self._death(claim.ref, code, elapsed)) for claim in begun])
+            self._executor.drop(self._wanted(unbegun))
+        self._executor.replace(self, code)
 
     def _death(self, ref: AttemptRef, code: int, elapsed: float) -> Outcome:
         stop = self._stops.pop(ref, None)

@@ -67,7 +67,7 @@ class InlineExecutor:
             thread = threads.get(claim.task)
             if thread is None:
                 thread = threads[claim.task] = self._thread(claim.task)
-            thread.waiting.append(Waiting(claim, self._link, now))
+            thread.waiting.append(tuple.__new__(Waiting, (claim, self._link, now)))
         for thread in set(threads.values()):
             thread.wake()
         if self._check_timer is None:

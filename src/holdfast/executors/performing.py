@@ -36,7 +36,7 @@ def concluded(context: RunContext, value: Any, started: float, limits: Limits) -
     text = storable(value, limits)
     context.flush()
     if context.own_transaction is None:
-        return Succeeded(text, None, monotonic() - started, tuple(context.additions))
+        return tuple.__new__(Succeeded, (text, None, monotonic() - started, tuple(context.additions)))
     if context.cancelled:
         context.own_transaction.rollback()
         return Stopped(elapsed=monotonic() - started)

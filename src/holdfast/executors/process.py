@@ -79,16 +79,7 @@ class ProcessExecutor:
             self._refill()
 
     def _spawn(self) -> None:
-        slot = self.make_slot(
-            self._context,
-            self._limits,
-            ended=self._end,
-            unbegun=self._requeue,
-            dropped=self._drop,
-            asked=self._asked,
-            left=self._left,
-            late=self._report_late,
-        )
+        slot = self.make_slot(self._context, self._limits, self)
         self._child_slots.append(slot)
         self._start(self._connect(slot))
         self._loop.call_later(READY_WITHIN, self._expect_ready, slot)
@@ -193,8 +184,8 @@ class ProcessExecutor:
             return 1
         return min(FRAME, int(FRAME_SECONDS / max(pace.mean, 1e-6)))
 
-    def _end(self, ended: list[Ended]) -> None:
-        """Gather results until the loop has read all messages that have arrived."""
+    def end(self, ended: list[Ended]) -> None:
+        """Gather results of children until the loop has read all messages that have arrived."""
         if not self._ended:
             self._loop.call_soon(self._report)
         self._ended += ended
@@ -234,7 +225,7 @@ class ProcessExecutor:
             self._held -= 1
             self._context.report([Ended(one.claim, stored)])
 
-    def _drop(self, claims: list[Claim]) -> None:
+    def drop(self, claims: list[Claim]) -> None:
         """Reassign runs that a dead child had not begun, one at a time; a run that no child begins ends as crashed."""
         for claim in claims:
             self._dropped[claim.run_id] = self._dropped.get(claim.run_id, 0) + 1
@@ -242,19 +233,20 @@ class ProcessExecutor:
         if lost:
             message = f"{MOST_DROPS} child processes exited or hung before they began the run"
             error = {"class": "ChildCrashed", "message": message, "traceback": None}
-            self._end([Ended(claim, Failed(error, reason=ReasonCode.CRASH)) for claim in lost])
-        self._requeue([claim for claim in claims if claim not in lost])
+            self.end([Ended(claim, Failed(error, reason=ReasonCode.CRASH)) for claim in lost])
+        self.requeue([claim for claim in claims if claim not in lost])
 
-    def _requeue(self, claims: list[Claim]) -> None:
+    def requeue(self, claims: list[Claim]) -> None:
         """Put runs that have not begun at the head of the queue, or report them if no more runs may begin."""
         if self._draining:
-            self._end([Ended(claim, NotBegun()) for claim in claims])
+            self.end([Ended(claim, NotBegun()) for claim in claims])
             return
         now = monotonic()
         self._waiting.extendleft(Waiting(claim, now) for claim in reversed(claims))
         self._loop.call_soon(self._dispatch)
 
-    def _asked(self, slot: ChildSlot, message: list[Any]) -> None:
+    def receive(self, slot: ChildSlot, message: list[Any]) -> None:
+        """Handle a child that is ready, and questions of its runs."""
         match message:
             case ["ready"]:
                 self._failures = 0
@@ -284,7 +276,7 @@ class ProcessExecutor:
         else:
             slot.child.channel.send([["answer", number, answer]])
 
-    def _left(self, slot: ChildSlot, code: int) -> None:
+    def replace(self, slot: ChildSlot, code: int) -> None:
         """Replace a dead child: at once, or after a pause if children die before they are ready."""
         self._child_slots.remove(slot)
         if slot.abandoned:
@@ -315,7 +307,7 @@ class ProcessExecutor:
         for one in list(self._waiting):
             if one.claim.run_id == ref.run_id and one.claim.number == ref.number:
                 self._waiting.remove(one)
-                self._end([Ended(one.claim, stopped_by(request, 0.0))])
+                self.end([Ended(one.claim, stopped_by(request, 0.0))])
                 return
         for slot in self._child_slots:
             if slot.holds(ref):
@@ -363,8 +355,8 @@ class ProcessExecutor:
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._forget)
 
-    def _report_late(self, ended: list[Ended]) -> None:
-        """Report the runs that ended before everything was killed. Large results are lost."""
+    def report_late(self, ended: list[Ended]) -> None:
+        """Report runs of abandoned children, which ended before everything was killed. Large results are lost."""
         small = [one for one in ended if not is_large(one.outcome, self._context.limits)]
         if small and self._open:
             self._context.report(small)
@@ -380,7 +372,7 @@ class ProcessExecutor:
     def _forget(self) -> None:
         self._unbegun += [one.claim for one in self._waiting]
         self._waiting.clear()
-        self._report_late(self._ended)
+        self.report_late(self._ended)
         self._ended = []
         self._dropped.clear()
         self._held = self._storing + sum(slot.load for slot in self._child_slots if not slot.abandoned)

@@ -65,7 +65,7 @@ class TaskThread:
     def end(self, claim: Claim, outcome: Outcome | Settled) -> None:
         self.running.pop(claim.run_id, None)
         if not self.abandoned:
-            self.ended(Ended(claim, outcome))
+            self.ended(tuple.__new__(Ended, (claim, outcome)))
 
     def abandon(self) -> list[Claim]:
         """Report no more results, and ask running tasks to stop; a task that does not stop keeps its thread.

@@ -11,6 +11,9 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import parse_qsl
 
+from werkzeug.datastructures import ETags
+from werkzeug.http import parse_etags
+
 from holdfast.domain.tokens import allows
 from holdfast.http.bridge import ON_LEAVE
 from holdfast.http.principals import ANYONE, Principal
@@ -69,12 +72,9 @@ class Call:
         if register is not None:
             register(callback)
 
-    def tags(self) -> frozenset[str]:
-        """The entity tags of If-None-Match, compared weakly as RFC 9110 requires."""
-        header = self.header("HTTP_IF_NONE_MATCH")
-        if not header:
-            return frozenset()
-        return frozenset(tag.strip().removeprefix("W/") for tag in header.split(",") if tag.strip())
+    def tags(self) -> ETags:
+        """The entity tags of If-None-Match."""
+        return parse_etags(self.header("HTTP_IF_NONE_MATCH"))
 
 
 def _request_id(given: str | None) -> str:

@@ -19,7 +19,7 @@ import psycopg
 from holdfast.domain.errors import HoldfastError
 from holdfast.http.database import Database
 from holdfast.observe import emit
-from holdfast.sql import changes
+from holdfast.sql import runs
 
 # Seconds between two checks, and how much longer for each watch.
 INTERVAL = 0.1
@@ -128,7 +128,7 @@ class Hub:
             watches = list(self._watches)
         ids = sorted({watch.watched for watch in watches})
         try:
-            versions = self._database.perform(lambda: iter(changes.versions(ids)))
+            versions = self._database.perform(lambda: iter(runs.versions(ids)))
         except (HoldfastError, psycopg.Error):
             return  # each watch times out on its own, and the next check may succeed
         for watch in watches:

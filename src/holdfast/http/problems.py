@@ -6,7 +6,7 @@ SQL or addresses; they are in the server's log under the request id.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -14,7 +14,7 @@ import psycopg
 from werkzeug.exceptions import HTTPException
 
 from holdfast.domain import errors
-from holdfast.domain.errors import HoldfastError, Problem
+from holdfast.domain.errors import HoldfastError
 from holdfast.domain.strict_json import NotJson
 from holdfast.http.answers import Answer
 from holdfast.http.database import DatabaseBusy
@@ -196,17 +196,9 @@ BY_STATUS = {
 class Refusal(HoldfastError):
     """A request that the HTTP layer refuses; `kind` names the problem."""
 
-    def __init__(
-        self,
-        kind: str,
-        detail: str,
-        *,
-        problems: Iterable[Problem] = (),
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, kind: str, detail: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
         self.kind = kind
-        self.problems = tuple(problems)
         self.headers = headers or {}
 
 
@@ -233,13 +225,11 @@ def answer_to(error: Exception, request_id: str) -> Answer:
 
 def _members(error: Exception) -> dict[str, Any]:
     members: dict[str, Any] = {}
-    if isinstance(error, errors.KeyReused):
-        members["errors"] = [{"pointer": pointer, "detail": "differs"} for pointer in error.fields]
-        members["run_id"], members["job_id"] = error.run_id, error.job_id
-    elif isinstance(error, errors.ChildDiffers):
+    if isinstance(error, errors.KeyReused | errors.ChildDiffers):
         # Stored values are shown only to callers that may read them.
         members["errors"] = [{"pointer": pointer, "detail": "differs"} for pointer in error.fields]
-    elif isinstance(error, errors.BadInput | Refusal):
+        members["run_id"], members["job_id"] = getattr(error, "run_id", None), getattr(error, "job_id", None)
+    elif isinstance(error, errors.BadInput):
         members["errors"] = [{"pointer": p.pointer, "detail": p.detail} for p in error.problems]
     elif isinstance(error, errors.RunFailed) and error.error:
         members["error"] = {name: error.error.get(name) for name in ("class", "message")}

@@ -10,7 +10,10 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-from holdfast.domain.errors import BadInput, JobNotFound, Problem, RunNotFound
+from werkzeug.datastructures import MIMEAccept
+from werkzeug.http import parse_accept_header, parse_options_header
+
+from holdfast.domain.errors import BadInput, JobNotFound, Problem, RunNotFound, refused
 from holdfast.domain.ids import parse_id
 from holdfast.domain.strict_json import parse
 from holdfast.domain.times import is_start
@@ -21,7 +24,6 @@ from holdfast.verbs.runs import filter_problems
 
 MAX_WAIT = 60.0
 
-_CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\";]*)", re.IGNORECASE)
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]*):")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,99})?", re.ASCII)
@@ -93,10 +95,10 @@ def _escaped(name: str) -> str:
 def _check_media_type(call: Call) -> None:
     given = call.environ.get("CONTENT_TYPE", "")
     if given != "application/json":
-        if given.partition(";")[0].strip().lower() != "application/json":
+        kind, options = parse_options_header(given)
+        if kind.lower() != "application/json":
             raise Refusal("unsupported-media-type", "Send the body as application/json.")
-        charset = _CHARSET.search(given)
-        if charset is not None and charset[1].strip().lower() not in ("utf-8", "utf8"):
+        if options.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
             raise Refusal("unsupported-media-type", "Send JSON as UTF-8.")
     encoding = call.header("HTTP_CONTENT_ENCODING")
     if encoding is not None and encoding.lower() != "identity":
@@ -145,7 +147,7 @@ def query(call: Call, *names: str) -> Mapping[str, str]:
     try:
         given = call.parameters()
     except ValueError:
-        raise refused([Problem("", "too many parameters")]) from None
+        raise refused(Problem("", "too many parameters")) from None
     found: dict[str, str] = {}
     problems = []
     for name, value in given:
@@ -158,7 +160,7 @@ def query(call: Call, *names: str) -> Mapping[str, str]:
             problems.append(Problem(f"/{name}", "contains a NUL character"))
         found[name] = value
     if problems:
-        raise refused(problems)
+        raise refused(*problems)
     return found
 
 
@@ -168,12 +170,8 @@ def page_query(call: Call, *names: str) -> tuple[Mapping[str, str], int]:
     limit = whole(given, "limit", call.settings.page, 1, call.settings.max_page)
     problems = filter_problems(given.get("status"), given.get("job_id"), given.get("cursor"))
     if problems:
-        raise refused(problems)
+        raise refused(*problems)
     return given, limit
-
-
-def refused(problems: Collection[Problem]) -> BadInput:
-    return BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), tuple(problems))
 
 
 def whole(given: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
@@ -181,7 +179,7 @@ def whole(given: Mapping[str, str], name: str, default: int, least: int, most: i
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and least <= int(text) <= most):
-        raise refused([Problem(f"/{name}", f"must be a whole number from {least} to {most}")])
+        raise refused(Problem(f"/{name}", f"must be a whole number from {least} to {most}"))
     return int(text)
 
 
@@ -191,7 +189,7 @@ def seconds_to_wait(call: Call, given: Mapping[str, str]) -> tuple[float, bool]:
     if text is not None:
         seconds = _seconds(text.removesuffix("s"))
         if seconds is None or seconds > MAX_WAIT:
-            raise refused([Problem("/wait", f"must be a number of seconds from 0 to {MAX_WAIT:g}")])
+            raise refused(Problem("/wait", f"must be a number of seconds from 0 to {MAX_WAIT:g}"))
         return seconds, False
     for preference in (call.header("HTTP_PREFER") or "").split(","):
         name, _, value = preference.strip().partition("=")
@@ -221,7 +219,7 @@ def job_id(text: str) -> str:
 
 def queue_name(text: str) -> str:
     if not 1 <= len(text) <= 255 or "\0" in text:
-        raise refused([Problem("/name", "must be 1 to 255 characters")])
+        raise refused(Problem("/name", "must be 1 to 255 characters"))
     return text
 
 
@@ -248,7 +246,7 @@ def start(value: Any, pointer: str) -> datetime | timedelta:
             found = timedelta(seconds=value)
     if found is None or not is_start(found):
         times = "a time such as 2027-01-31T08:00:00Z (RFC 3339), from 1900 to 9998"
-        raise refused([Problem(pointer, f"must be {times}, or a number of seconds from now, at most 100 years")])
+        raise refused(Problem(pointer, f"must be {times}, or a number of seconds from now, at most 100 years"))
     return found
 
 
@@ -256,7 +254,7 @@ def short_text(value: Any, pointer: str, most: int = 255) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not 1 <= len(value) <= most:
-        raise refused([Problem(pointer, f"must be 1 to {most} characters")])
+        raise refused(Problem(pointer, f"must be 1 to {most} characters"))
     return value
 
 
@@ -268,17 +266,7 @@ def last_event_id(call: Call) -> int:
 
 def wants_stream(call: Call) -> bool:
     """Whether the caller prefers server-sent events to JSON."""
-    accepted = call.header("HTTP_ACCEPT") or ""
-    return "text/event-stream" in accepted and _weight(accepted, "text/event-stream") >= _weight(
-        accepted, "application/json"
-    )
-
-
-def _weight(accepted: str, kind: str) -> float:
-    """The quality that an Accept header gives a media type; 0 if it does not name it."""
-    for part in accepted.split(","):
-        name, _, options = part.partition(";")
-        if name.strip().lower() == kind:
-            quality = re.search(r"q\s*=\s*([01](?:\.\d{0,3})?)", options)
-            return float(quality[1]) if quality else 1.0
-    return 0.0
+    header = call.header("HTTP_ACCEPT") or ""
+    accepted = parse_accept_header(header, MIMEAccept)
+    stream, json = accepted.quality("text/event-stream"), accepted.quality("application/json")
+    return "text/event-stream" in header and stream >= json

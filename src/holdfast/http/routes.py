@@ -7,13 +7,18 @@ the request than its arguments, has a custom view.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
+from html import escape
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import orjson
 from flask import Blueprint
 
+from holdfast.documents.shapes import TEXT
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer
 from holdfast.http.call import Call, log_event
@@ -32,7 +37,7 @@ class Route(NamedTuple):
     """One operation. `scope` is None where no token is needed.
 
     With `always`, a request is admitted as an unknown principal while Postgres is away and no token can be checked.
-    `is_page` marks routes that serve HTML (see `pages`).
+    `is_page` marks routes that serve HTML (see `page`).
     """
 
     method: str
@@ -45,19 +50,22 @@ class Route(NamedTuple):
 
 
 def route(
-    where: str,
-    view: View,
-    scope: str | None,
-    name: str,
-    summary: str,
-    about: str = "",
-    *,
-    always: bool = False,
-    **parts: Any,
-) -> Route:
-    """A route, such as `GET /tasks`, that is not made from a verb; `parts` belong to its OpenAPI operation."""
+    where: str, scope: str | None, name: str, summary: str, about: str = "", *, always: bool = False, **parts: Any
+) -> Callable[[View], Route]:
+    """Declare a route, such as `GET /tasks`, that is not made from a verb and has no query parameters.
+
+    The decorated function is its view; `parts` belong to its OpenAPI operation.
+    """
     method, path = where.split()
-    return Route(method, path, view, scope, operation(name, summary, about, **parts), always)
+
+    def declare(view: View) -> Route:
+        def checked(call: Call, **subjects: str) -> Answer:
+            reading.query(call)
+            return view(call, **subjects)
+
+        return Route(method, path, checked, scope, operation(name, summary, about, **parts), always)
+
+    return declare
 
 
 @dataclass(frozen=True)
@@ -120,3 +128,37 @@ def view_of(verb: Verb[..., Any], http: Http) -> View:
         return answer(write(found), http.status(found))
 
     return view
+
+
+MEDIA_TYPE = "text/html; charset=utf-8"
+HTML = {"description": "An HTML page.", "content": {"text/html": {"schema": TEXT}}}
+
+
+def page(path: str, view: Callable[..., Answer], scope: str | None, operation_id: str, summary: str) -> Route:
+    """Declare a page. `scope` is None for a page that everyone may see."""
+    return Route("GET", path, view, scope, operation(operation_id, summary, answers={200: HTML}), is_page=True)
+
+
+def shown(html: str, style: str = "", status: int = 200) -> Answer:
+    """A page. Its content security policy allows it to load nothing, and to use only this style."""
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    policy = f"style-src 'sha256-{digest}'; " if style else ""
+    headers = {
+        "Content-Security-Policy": f"default-src 'none'; {policy}"
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    }
+    return Answer(html.encode(), status, headers, MEDIA_TYPE)
+
+
+def problem_page(call: Call, problem: Answer) -> Answer:
+    """The page for a problem, with its status and headers."""
+    assert isinstance(problem.body, bytes)  # noqa: S101 - problem documents are never streamed
+    document = orjson.loads(problem.body)
+    title, detail = escape(document["title"]), escape(document.get("detail", ""))
+    made = shown(
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>"
+        f"<main><h1>{title}</h1><p>{detail}</p><p>Request {escape(call.request_id)}</p></main></html>",
+        status=problem.status,
+    )
+    made.headers = {**problem.headers, **made.headers}
+    return made

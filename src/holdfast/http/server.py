@@ -27,7 +27,7 @@ from holdfast.http.bridge import Bridge
 from holdfast.http.hosts import is_loopback
 from holdfast.observe import emit
 from holdfast.observe.capture import adopt_logging
-from holdfast.observe.process import process_log
+from holdfast.observe.logs import process_log
 from holdfast.ops.tokens import count_usable_tokens
 from holdfast.processes.signals import requested
 from holdfast.runtime.runtime import Runtime, connect

@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.http.cluster import Cluster
 from holdfast.http.database import Database
 from holdfast.http.hosts import is_loopback
 from holdfast.http.hub import Hub
-from holdfast.http.meters import Meters
+from holdfast.http.metrics import Cluster, Meters
 from holdfast.http.streams import Streams
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import Settings

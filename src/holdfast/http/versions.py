@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
+from werkzeug.http import quote_etag
 
 from holdfast.http import reading
-from holdfast.http.answers import Answer, etag_of, matches, nothing
+from holdfast.http.answers import Answer, etag_of, nothing
 from holdfast.http.call import Call
-
-T = TypeVar("T")
+from holdfast.sql.statement import Op
 
 
 def versioned(
-    call: Call,
-    watched: str,
-    read: Callable[[], T],
-    document: Callable[[T], dict[str, Any]],
-    ended: Callable[[T], bool],
+    call: Call, watched: str, make_op: Callable[[], Op[Any]], document: Callable[[Any], dict[str, Any]]
 ) -> Answer:
     """Answer with a document and its ETag.
 
@@ -31,13 +27,13 @@ def versioned(
     wait, preferred = reading.seconds_to_wait(call, reading.query(call, "wait"))
     known = call.tags()
 
-    def read_version() -> tuple[T, bytes, str, bool]:
-        found = read()
-        body = orjson.dumps(document(found))
+    def read_version() -> tuple[bool, bytes, str, bool]:
+        found = call.service.database.perform(make_op)
+        ended, body = found.status.final, orjson.dumps(document(found))
         etag = etag_of(body)
-        return found, body, etag, ended(found) or (bool(known) and not matches(etag, known))
+        return ended, body, etag, ended or (bool(known) and not known.contains_weak(etag))
 
-    found, body, etag, settled = read_version()
+    ended, body, etag, settled = read_version()
     waited = False
     if wait > 0 and not settled and call.service.streams.enter():
         waited, ends = True, monotonic() + wait
@@ -48,12 +44,12 @@ def versioned(
                     watch.wait(left)
                     if watch.abandoned:
                         break
-                    found, body, etag, settled = read_version()
+                    ended, body, etag, settled = read_version()
         finally:
             call.service.streams.leave()
-    headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
-    if not ended(found):
+    headers = {"ETag": quote_etag(etag), "Cache-Control": "private, no-cache"}
+    if not ended:
         headers["Retry-After"] = "1"
     if preferred and waited:
         headers["Preference-Applied"] = f"wait={wait:g}"
-    return nothing(304, headers) if matches(etag, known) else Answer(body, 200, headers)
+    return nothing(304, headers) if known.contains_weak(etag) else Answer(body, 200, headers)

@@ -7,20 +7,25 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.client.waiting import timed_out
 from holdfast.documents.runs import event_document, log_document, run_document
-from holdfast.domain.errors import ClientClosed, ConfigurationError
-from holdfast.domain.records import EventRecord, LogRecord, Page, ResultRecord
-from holdfast.http_client.blocking import HttpClient
+from holdfast.domain.records import EventRecord, LogRecord, Page
+from holdfast.http_client.blocking import MAX_WAIT, ApiClient, HttpClient
 from holdfast.http_client.refusals import error_from
-from holdfast.http_client.retry_policy import PASSING, Retries, pause_before_next_wait, retry_after
 from holdfast.http_client.sse import Reader
-from holdfast.http_client.transport import BROKEN, NOT_SENT, headers_for, open_async, unreachable
+from holdfast.http_client.transport import (
+    BROKEN,
+    PASSING,
+    Retries,
+    arguments,
+    open_async,
+    pause_before_next_wait,
+    retry_after,
+    unreachable,
+)
 from holdfast.runtime.forking import PerProcess, require_process
-from holdfast.runtime.settings import Settings, load
 from holdfast.verbs import runs
 from holdfast.verbs.facades import AsyncCalls
 from holdfast.verbs.forms import Reply
@@ -31,33 +36,16 @@ from holdfast.verbs.verb import Verb
 
 T = TypeVar("T")
 
-MAX_WAIT = 20.0
 
-
-class AsyncHttpClient(AsyncCalls):
+class AsyncHttpClient(ApiClient, AsyncCalls):
     """Submits runs, waits for them and controls them over HTTP, for code that awaits. Use it as `async with`."""
 
-    def __init__(
-        self,
-        url: str | None = None,
-        token: str | None = None,
-        *,
-        settings: Settings | None = None,
-        timeout: float = 30.0,
-        retry_seconds: float = 30.0,
-    ) -> None:
-        self.settings = settings or load()
-        self.url = (url or self.settings.url or "").rstrip("/")
-        if not self.url:
-            raise ConfigurationError("the URL of the API is not known; pass url, or set HOLDFAST_URL")
-        token = token or self.settings.token
-        headers = headers_for(token)
-        self._http = PerProcess(lambda: open_async(self.url, headers, timeout))
+    def _connect(self, token: str | None, timeout: float) -> None:
+        settings, retry_seconds = self.settings, self._retry_seconds
+        self._http = PerProcess(lambda: open_async(self.url, token, timeout))
         self._blocking = PerProcess(
-            lambda: HttpClient(self.url, token, settings=self.settings, timeout=timeout, retry_seconds=retry_seconds)
+            lambda: HttpClient(self.url, token, settings=settings, timeout=timeout, retry_seconds=retry_seconds)
         )
-        self._closed = False
-        self._retry_seconds = retry_seconds
 
     async def wait(self, run: object, timeout: float | None = None) -> AsyncRun:
         ends = None if timeout is None else time.monotonic() + timeout
@@ -92,9 +80,6 @@ class AsyncHttpClient(AsyncCalls):
         found: T = answer
         return found
 
-    def load_result(self, found: ResultRecord) -> bytes:
-        return (found.text or "null").encode()
-
     def blocking_client(self) -> HttpClient:
         return self._blocking.get()
 
@@ -103,26 +88,15 @@ class AsyncHttpClient(AsyncCalls):
         self._require_open()
         retries = Retries(self._retry_seconds)
         while True:
+            sent: Reply | Exception
             try:
-                sent = await self._http.get().request(
-                    request.method,
-                    request.path,
-                    params=dict(request.query),
-                    headers=dict(request.headers),
-                    content=request.body,
-                )
+                found = await self._http.get().request(**arguments(request))
+                sent = Reply(found.status_code, found.headers, found.content)
+                if sent.status < 300:
+                    return sent
             except BROKEN as error:
-                pause = retries.pause() if request.repeatable or isinstance(error, NOT_SENT) else None
-                if pause is None:
-                    raise unreachable(self.url, error) from error
-            else:
-                if sent.status_code < 300:
-                    return Reply(sent.status_code, sent.headers, sent.content)
-                passing = sent.status_code in PASSING and request.repeatable
-                pause = retries.pause(sent.headers) if passing else None
-                if pause is None:
-                    raise error_from(sent.status_code, sent.content)
-            await asyncio.sleep(pause)
+                sent = error
+            await asyncio.sleep(self._pause_after(request, sent, retries))
 
     async def _follow(self, path: str, after: int, read: Callable[[dict[str, Any]], T]) -> AsyncIterator[T]:
         self._require_open()
@@ -155,10 +129,6 @@ class AsyncHttpClient(AsyncCalls):
             if pause:
                 await asyncio.sleep(pause)
 
-    def _require_open(self) -> None:
-        if self._closed:
-            raise ClientClosed("AsyncHttpClient")
-
     async def close(self) -> None:
         self._closed = True
         blocking = self._blocking.opened()
@@ -171,7 +141,5 @@ class AsyncHttpClient(AsyncCalls):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()

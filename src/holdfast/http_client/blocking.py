@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.client.waiting import timed_out
@@ -14,9 +13,18 @@ from holdfast.documents.runs import event_document, log_document, run_document
 from holdfast.domain.errors import ClientClosed, ConfigurationError
 from holdfast.domain.records import EventRecord, LogRecord, Page, ResultRecord
 from holdfast.http_client.refusals import error_from
-from holdfast.http_client.retry_policy import PASSING, Retries, pause_before_next_wait, retry_after
 from holdfast.http_client.sse import Reader
-from holdfast.http_client.transport import BROKEN, NOT_SENT, headers_for, open_blocking, unreachable
+from holdfast.http_client.transport import (
+    BROKEN,
+    NOT_SENT,
+    PASSING,
+    Retries,
+    arguments,
+    open_blocking,
+    pause_before_next_wait,
+    retry_after,
+    unreachable,
+)
 from holdfast.runtime.forking import PerProcess, require_process
 from holdfast.runtime.settings import Settings, load
 from holdfast.verbs import runs
@@ -32,12 +40,8 @@ T = TypeVar("T")
 MAX_WAIT = 20.0
 
 
-class HttpClient(Calls):
-    """Submits runs, waits for them and controls them over HTTP, with the names of `Client`.
-
-    A request without a response is sent again, for up to `retry_seconds`; a submission has a key, so sending it again
-    does not create a second run. `url` and `token` come from the settings unless given.
-    """
+class ApiClient:
+    """What both clients of the API have in common: how they are created, and when they send a request again."""
 
     def __init__(
         self,
@@ -52,10 +56,42 @@ class HttpClient(Calls):
         self.url = (url or self.settings.url or "").rstrip("/")
         if not self.url:
             raise ConfigurationError("the URL of the API is not known; pass url, or set HOLDFAST_URL")
-        headers = headers_for(token or self.settings.token)
-        self._http = PerProcess(lambda: open_blocking(self.url, headers, timeout))
         self._closed = False
         self._retry_seconds = retry_seconds
+        self._connect(token or self.settings.token, timeout)
+
+    def _connect(self, token: str | None, timeout: float) -> None:
+        raise NotImplementedError
+
+    def load_result(self, found: ResultRecord) -> bytes:
+        return (found.text or "null").encode()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClientClosed(type(self).__name__)
+
+    def _pause_after(self, request: Request, sent: Reply | Exception, retries: Retries) -> float:
+        """Return the pause before the request is sent again. Raises the error of the reply if that is not safe."""
+        if isinstance(sent, Exception):
+            pause = retries.pause() if request.repeatable or isinstance(sent, NOT_SENT) else None
+            if pause is None:
+                raise unreachable(self.url, sent) from sent
+        else:
+            pause = retries.pause(sent.headers) if sent.status in PASSING and request.repeatable else None
+            if pause is None:
+                raise error_from(sent.status, sent.body)
+        return pause
+
+
+class HttpClient(ApiClient, Calls):
+    """Submits runs, waits for them and controls them over HTTP, with the names of `Client`.
+
+    A request without a response is sent again, for up to `retry_seconds`; a submission has a key, so sending it again
+    does not create a second run. `url` and `token` come from the settings unless given.
+    """
+
+    def _connect(self, token: str | None, timeout: float) -> None:
+        self._http = PerProcess(lambda: open_blocking(self.url, token, timeout))
 
     def wait(self, run: object, timeout: float | None = None) -> Run:
         ends = None if timeout is None else time.monotonic() + timeout
@@ -90,34 +126,20 @@ class HttpClient(Calls):
         found: T = answer
         return found
 
-    def load_result(self, found: ResultRecord) -> bytes:
-        return (found.text or "null").encode()
-
     def send(self, request: Request) -> Reply:
         """Send a request, and retry it if that is safe. Raises the error that a problem document describes."""
         self._require_open()
         retries = Retries(self._retry_seconds)
         while True:
+            sent: Reply | Exception
             try:
-                sent = self._http.get().request(
-                    request.method,
-                    request.path,
-                    params=dict(request.query),
-                    headers=dict(request.headers),
-                    content=request.body,
-                )
+                found = self._http.get().request(**arguments(request))
+                sent = Reply(found.status_code, found.headers, found.content)
+                if sent.status < 300:
+                    return sent
             except BROKEN as error:
-                pause = retries.pause() if request.repeatable or isinstance(error, NOT_SENT) else None
-                if pause is None:
-                    raise unreachable(self.url, error) from error
-            else:
-                if sent.status_code < 300:
-                    return Reply(sent.status_code, sent.headers, sent.content)
-                passing = sent.status_code in PASSING and request.repeatable
-                pause = retries.pause(sent.headers) if passing else None
-                if pause is None:
-                    raise error_from(sent.status_code, sent.content)
-            time.sleep(pause)
+                sent = error
+            time.sleep(self._pause_after(request, sent, retries))
 
     def _follow(self, path: str, after: int, read: Callable[[dict[str, Any]], T]) -> Iterator[T]:
         self._require_open()
@@ -150,10 +172,6 @@ class HttpClient(Calls):
             if pause:
                 time.sleep(pause)
 
-    def _require_open(self) -> None:
-        if self._closed:
-            raise ClientClosed("HttpClient")
-
     def close(self) -> None:
         self._closed = True
         opened = self._http.opened()
@@ -163,7 +181,5 @@ class HttpClient(Calls):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -10,75 +9,55 @@ import orjson
 from holdfast.domain import errors
 from holdfast.domain.errors import BadInput, HoldfastError, KeyReused, Problem, RunFailed
 
-Made = Callable[[Mapping[str, Any]], HoldfastError]
-
-
-def _plain(cls: type[HoldfastError]) -> Made:
-    return lambda problem: cls(problem["detail"])
-
-
-def _input(cls: type[BadInput]) -> Made:
-    def make(problem: Mapping[str, Any]) -> HoldfastError:
-        error = cls.__new__(cls)
-        BadInput.__init__(error, problem["detail"], _problems(problem))
-        return error
-
-    return make
-
-
-def _problems(problem: Mapping[str, Any]) -> list[Problem]:
-    return [Problem(one["pointer"], one["detail"]) for one in problem.get("errors", ())]
-
-
-def _key_reused(problem: Mapping[str, Any]) -> HoldfastError:
-    fields = [one["pointer"] for one in problem.get("errors", ())]
-    error = KeyReused("", problem.get("run_id"), fields, job_id=problem.get("job_id"))
-    error.args = (problem["detail"],)
-    return error
-
-
-def _failed(problem: Mapping[str, Any]) -> HoldfastError:
-    return RunFailed(problem["detail"], problem.get("error"))
-
-
-BY_TYPE: dict[str, Made] = {
-    "bad-input": _input(BadInput),
-    "bad-key": _input(BadInput),
-    "refused-value": _input(errors.NotCanonical),
-    "not-json": _input(errors.NotCanonical),
-    "bad-parameters": _input(errors.BadParameters),
-    "unknown-model": _input(errors.UnknownTask),
-    "body-too-large": _input(BadInput),
-    "key-reused": _key_reused,
-    "unauthenticated": _plain(errors.NotAllowed),
-    "insufficient-scope": _plain(errors.NotAllowed),
-    "unknown-host": _plain(errors.NotAllowed),
-    "cross-site": _plain(errors.NotAllowed),
-    "not-found": _plain(errors.NotFound),
-    "run-not-found": _plain(errors.RunNotFound),
-    "job-not-found": _plain(errors.JobNotFound),
-    "run-not-finished": _plain(errors.RunNotFinished),
-    "run-failed": _failed,
-    "run-cancelled": _plain(errors.RunCancelled),
-    "run-ended": _plain(errors.RunEnded),
-    "job-ended": _plain(errors.JobEnded),
-    "task-differs": _plain(errors.ChildDiffers),
-    "result-pruned": _plain(errors.ResultPruned),
-    "database-unreachable": _plain(errors.ServerUnreachable),
-    "database-busy": _plain(errors.ServerUnreachable),
-    "database-read-only": _plain(errors.ServerUnreachable),
-    "schema-mismatch": _plain(errors.SchemaMismatch),
-    "privilege-missing": _plain(errors.PrivilegeMissing),
-    "too-many-streams": _plain(errors.ServerUnreachable),
+BY_TYPE: dict[str, type[HoldfastError]] = {
+    "bad-input": BadInput,
+    "bad-key": BadInput,
+    "refused-value": errors.NotCanonical,
+    "not-json": errors.NotCanonical,
+    "bad-parameters": errors.BadParameters,
+    "unknown-model": errors.UnknownTask,
+    "body-too-large": BadInput,
+    "key-reused": KeyReused,
+    "unauthenticated": errors.NotAllowed,
+    "insufficient-scope": errors.NotAllowed,
+    "unknown-host": errors.NotAllowed,
+    "cross-site": errors.NotAllowed,
+    "not-found": errors.NotFound,
+    "run-not-found": errors.RunNotFound,
+    "job-not-found": errors.JobNotFound,
+    "run-not-finished": errors.RunNotFinished,
+    "run-failed": RunFailed,
+    "run-cancelled": errors.RunCancelled,
+    "run-ended": errors.RunEnded,
+    "job-ended": errors.JobEnded,
+    "task-differs": errors.ChildDiffers,
+    "result-pruned": errors.ResultPruned,
+    "database-unreachable": errors.ServerUnreachable,
+    "database-busy": errors.ServerUnreachable,
+    "database-read-only": errors.ServerUnreachable,
+    "schema-mismatch": errors.SchemaMismatch,
+    "privilege-missing": errors.PrivilegeMissing,
+    "too-many-streams": errors.ServerUnreachable,
 }
 
 
 def error_from(status: int, body: bytes) -> HoldfastError:
     """The error for a response other than 2xx."""
     problem = _document(status, body)
-    name = str(problem["type"]).rpartition("/")[2]
-    make = BY_TYPE.get(name) or _plain(errors.ServerUnreachable if status >= 502 else HoldfastError)
-    error = make(problem)
+    name, detail = str(problem["type"]).rpartition("/")[2], problem["detail"]
+    kind = BY_TYPE.get(name) or (errors.ServerUnreachable if status >= 502 else HoldfastError)
+    found = [Problem(one["pointer"], one["detail"]) for one in problem.get("errors", ())]
+    error: HoldfastError
+    if issubclass(kind, BadInput):
+        error = kind.__new__(kind)
+        BadInput.__init__(error, detail, found)
+    elif kind is KeyReused:
+        error = KeyReused("", problem.get("run_id"), [one.pointer for one in found], job_id=problem.get("job_id"))
+        error.args = (detail,)
+    elif kind is RunFailed:
+        error = RunFailed(detail, problem.get("error"))
+    else:
+        error = kind(detail)
     error.problem = problem
     return error
 

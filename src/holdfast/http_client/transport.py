@@ -1,11 +1,20 @@
-"""How the clients use httpx2: opening it, and recognizing connection errors."""
+"""How the clients use httpx2: opening it, recognizing connection errors, and when to retry a request.
+
+A request is retried if there was no response or a temporary refusal, until the time for retries has passed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib.metadata import version
+from random import uniform
+from time import monotonic
+from typing import Any
 
 from holdfast.domain.errors import ConfigurationError, ServerUnreachable
+from holdfast.outbox.responses import retry_after_of
+from holdfast.verbs.requests import Request
 
 try:
     import httpx2
@@ -16,17 +25,26 @@ BROKEN = (httpx2.TransportError, httpx2.StreamError)
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
-def headers_for(token: str | None) -> dict[str, str]:
+def open_blocking(url: str, token: str | None, timeout: float) -> httpx2.Client:
+    return httpx2.Client(**_options(url, token, timeout))
+
+
+def open_async(url: str, token: str | None, timeout: float) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(**_options(url, token, timeout))
+
+
+def _options(url: str, token: str | None, timeout: float) -> dict[str, Any]:
     headers = {"User-Agent": f"holdfast/{version('holdfast')}", "Content-Type": "application/json"}
-    return headers if token is None else {**headers, "Authorization": f"Bearer {_token(token)}"}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {_token(token)}"
+    limits = httpx2.Timeout(timeout, connect=min(timeout, 10.0))
+    return {"base_url": _checked(url), "headers": headers, "timeout": limits}
 
 
-def open_blocking(url: str, headers: Mapping[str, str], timeout: float) -> httpx2.Client:
-    return httpx2.Client(base_url=_checked(url), headers=dict(headers), timeout=_timeout(timeout))
-
-
-def open_async(url: str, headers: Mapping[str, str], timeout: float) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(base_url=_checked(url), headers=dict(headers), timeout=_timeout(timeout))
+def arguments(request: Request) -> dict[str, Any]:
+    """Return the arguments by which httpx2 sends a request."""
+    parts = {"params": dict(request.query), "headers": dict(request.headers), "content": request.body}
+    return {"method": request.method, "url": request.path, **parts}
 
 
 def unreachable(url: str, error: Exception) -> ServerUnreachable:
@@ -34,10 +52,6 @@ def unreachable(url: str, error: Exception) -> ServerUnreachable:
     return ServerUnreachable(
         f"the API at {url} does not respond: {cause}. Check HOLDFAST_URL and that the server is running."
     )
-
-
-def _timeout(seconds: float) -> httpx2.Timeout:
-    return httpx2.Timeout(seconds, connect=min(seconds, 10.0))
 
 
 def _checked(url: str) -> str:
@@ -53,3 +67,35 @@ def _token(token: str) -> str:
             "check HOLDFAST_TOKEN, or the token that was passed"
         )
     return token
+
+
+PASSING = frozenset({429, 502, 503, 504})
+FIRST = 0.1
+LONGEST = 5.0
+DEFAULT = 1.0
+
+
+class Retries:
+    """The retries of one request, with growing, jittered pauses, or the pauses that the server requests."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends = monotonic() + seconds
+        self._pause = FIRST
+
+    def pause(self, headers: Mapping[str, str] | None = None) -> float | None:
+        """Seconds to wait before the next try; None if the time for retries will have passed by then."""
+        grown = uniform(0.5, 1.0) * self._pause
+        self._pause = min(self._pause * 2, LONGEST)
+        asked = retry_after(headers)
+        pause = grown if asked is None else asked + uniform(0.0, 0.2) * max(asked, grown)
+        return pause if monotonic() + pause < self._ends else None
+
+
+def pause_before_next_wait(asked: float | None, until: float) -> float:
+    """Seconds to pause after a long poll that the server answered before `until` because it was at capacity."""
+    return max(0.0, min(DEFAULT if asked is None else asked, until - monotonic()))
+
+
+def retry_after(headers: Mapping[str, str] | None) -> float | None:
+    """The seconds until the time in Retry-After, which is a number of seconds or a date."""
+    return retry_after_of(headers.get("retry-after") if headers else None, datetime.now(UTC))

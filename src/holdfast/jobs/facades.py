@@ -11,13 +11,12 @@ from holdfast.client.waiting import in_transaction, pauses
 from holdfast.domain.errors import WaitTimeout
 from holdfast.domain.jobs import JobRecord
 from holdfast.domain.values import RunRecord
-from holdfast.jobs import adding, health, mapping, resources, verbs, workers
+from holdfast.jobs import adding, mapping, resources, verbs, workers
 from holdfast.jobs.handles import Job, JobTask, LoadResult, LoadTasks
 from holdfast.jobs.results import dereferenced
 from holdfast.verbs.facades import AsyncCalls, Calls
-from holdfast.verbs.signatures import signed
 from holdfast.verbs.subjects import job_id
-from holdfast.verbs.verb import Verb
+from holdfast.verbs.verb import Verb, signed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -120,20 +119,19 @@ class Jobs:
     worker_heartbeat = blocking(workers.worker_heartbeat)
     deregister_worker = blocking(workers.deregister_worker)
     list_workers = blocking(workers.list_workers)
-    health_check = blocking(health.health_check)
-    metrics = blocking(health.metrics)
+    health_check = blocking(workers.health_check)
+    metrics = blocking(workers.metrics)
 
     def wait_for_job(self, job: object, timeout: float | None = None) -> Job:
         """Return the job once it has ended, with any status; raises WaitTimeout after `timeout` seconds."""
         if self.client.borrowed:
             raise in_transaction(f"job {job_id(job)}")
-        found = self.get_job(job)
         for pause in pauses(timeout):
-            if found.status.final:
-                return found
             time.sleep(pause)
             found = self.get_job(job)
-        return ended(found, timeout)
+            if found.status.final:
+                return found
+        raise timed_out(self.get_job(job), timeout)
 
 
 class AsyncJobs:
@@ -164,8 +162,8 @@ class AsyncJobs:
     worker_heartbeat = awaiting(workers.worker_heartbeat)
     deregister_worker = awaiting(workers.deregister_worker)
     list_workers = awaiting(workers.list_workers)
-    health_check = awaiting(health.health_check)
-    metrics = awaiting(health.metrics)
+    health_check = awaiting(workers.health_check)
+    metrics = awaiting(workers.metrics)
 
     async def wait_for_job(self, job: object, timeout: float | None = None) -> Job:
         """Return the job once it has ended, with any status; raises WaitTimeout after `timeout` seconds."""
@@ -176,17 +174,13 @@ class AsyncJobs:
 
 async def until_ended(get_job: Callable[[object], Awaitable[Job]], job: object, timeout: float | None) -> Job:
     """Read the job until it has ended; raises WaitTimeout after `timeout` seconds."""
-    found = await get_job(job)
     for pause in pauses(timeout):
-        if found.status.final:
-            return found
         await asyncio.sleep(pause)
         found = await get_job(job)
-    return ended(found, timeout)
+        if found.status.final:
+            return found
+    raise timed_out(await get_job(job), timeout)
 
 
-def ended(found: Job, timeout: float | None) -> Job:
-    """Return the job if it has ended; otherwise raise WaitTimeout."""
-    if found.status.final:
-        return found
-    raise WaitTimeout(f"job {found.id} ({found.name}) had not ended after {timeout:g} s; it continues")
+def timed_out(job: Job, timeout: float | None) -> WaitTimeout:
+    return WaitTimeout(f"job {job.id} ({job.name}) had not ended after {timeout:g} s; it continues")

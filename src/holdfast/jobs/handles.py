@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, overload
@@ -19,10 +19,22 @@ LoadResult = Callable[[str], Any]
 PAGE = 1000
 
 
-class JobTask:
+class Identified:
+    """Two handles of the same kind are equal if they have the same id."""
+
+    id: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+class JobTask(Identified):
     """A task of a job: a run with the field names of the jobs API."""
 
-    def __init__(self, record: RunRecord, load_result: LoadResult | None = None) -> None:
+    def __init__(self, record: RunRecord, load_result: LoadResult) -> None:
         self.record = record
         self._load_result = load_result
         self.id = record.id
@@ -43,18 +55,10 @@ class JobTask:
 
     def result(self) -> Any:
         """Return the task's result. Raises RunNotFinished, RunFailed or RunCancelled if there is none."""
-        if self._load_result is None:
-            raise LookupError(f"task {self.id} cannot load its result; read it with get_task")
         return self._load_result(self.id)
 
     def __repr__(self) -> str:
         return f"<JobTask {self.key or self.id} {self.entrypoint} {self.status}>"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, JobTask) and other.id == self.id
-
-    def __hash__(self) -> int:
-        return hash(self.id)
 
 
 class Tasks(Sequence[JobTask]):
@@ -86,15 +90,6 @@ class Tasks(Sequence[JobTask]):
             self._read_up_to(max(wanted))
         return [self._known[one] for one in wanted]
 
-    def __iter__(self) -> Iterator[JobTask]:
-        index = 0
-        while index < self._total:
-            self._read_up_to(index)
-            if index >= len(self._known):
-                return
-            yield self._known[index]
-            index += 1
-
     def _read_up_to(self, index: int) -> None:
         while len(self._known) <= index and not self._complete:
             after = self._known[-1].id if self._known else None
@@ -103,7 +98,7 @@ class Tasks(Sequence[JobTask]):
             self._complete = len(page) < PAGE
 
 
-class Job:
+class Job(Identified):
     """A job as it was when it was read. `tasks` are loaded when they are accessed."""
 
     def __init__(self, record: JobRecord, load: LoadTasks, load_result: LoadResult) -> None:
@@ -125,12 +120,6 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.name} {self.status} {self.completed_tasks}/{self.total_tasks}>"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Job) and other.id == self.id
-
-    def __hash__(self) -> int:
-        return hash(self.id)
 
 
 @dataclass(frozen=True, slots=True)

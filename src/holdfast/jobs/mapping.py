@@ -14,14 +14,14 @@ import orjson
 from holdfast import ops
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.context import RunContext
-from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.errors import BadInput, Problem, refused
 from holdfast.domain.ids import SERIES_AT_MOST, derived_id, new_id
 from holdfast.domain.jobs import Mapped, MapRecord, NewJob, NewMap, Slice
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import Dependency, KnownAs, NewRun, RunRecord
 from holdfast.jobs import specs
 from holdfast.jobs.datasets import Dataset, Part, dataset_of
-from holdfast.jobs.datasets.sequences import Items
+from holdfast.jobs.datasets.parts import Items
 from holdfast.jobs.handles import MapHandle
 from holdfast.jobs.specs import new_job
 from holdfast.jobs.views import View
@@ -130,7 +130,7 @@ def _log_changes(run: RunContext, stored: MapRecord, new: NewMap) -> None:
 def _kwargs(given: Mapping[str, Any], more: Any, own: str, call: str) -> dict[str, Any]:
     """Return a task's arguments: the kwargs of the call, and those of `options["kwargs"]`, which may have any name."""
     if more is not None and not isinstance(more, Mapping):
-        raise BadInput("/options/kwargs: must be a mapping", [Problem("/options/kwargs", "must be a mapping")])
+        raise refused(Problem("/options/kwargs", "must be a mapping"))
     twice = sorted(set(given) & set(more or {}))
     if twice:
         raise BadInput(
@@ -139,7 +139,7 @@ def _kwargs(given: Mapping[str, Any], more: Any, own: str, call: str) -> dict[st
         )
     kwargs = {**given, **(more or {})}
     if own in kwargs:
-        raise BadInput(f"/kwargs/{own}: is set by {call}", [Problem(f"/kwargs/{own}", f"is set by {call}")])
+        raise refused(Problem(f"/kwargs/{own}", f"is set by {call}"))
     return kwargs
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.errors import BadInput, Problem, refused
 from holdfast.domain.ids import new_id, parse_id
 from holdfast.domain.jobs import NewJob
 from holdfast.domain.states import Status
@@ -58,15 +58,11 @@ def parse(settings: Settings, given: Any, pointer: str = "") -> Spec:
                 raise
             problems += [Problem(_renamed(p.pointer), p.detail) for p in error.problems]
     if problems or run is None:
-        raise _refusal([Problem(pointer + p.pointer, p.detail) for p in problems])
+        raise refused(*(Problem(pointer + p.pointer, p.detail) for p in problems))
     if policy:
         merged = {**(orjson.loads(run.policy) if run.policy else {}), **policy}
         run = replace(run, policy=orjson.dumps(merged).decode())
     return Spec(replace(run, child_key=key), key, awaits)
-
-
-def _refusal(problems: Sequence[Problem]) -> BadInput:
-    return BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
 
 
 def _renamed(pointer: str) -> str:
@@ -151,7 +147,7 @@ def placed(specs: Sequence[Spec], ids: Sequence[str], job_id: str, known: Mappin
         names = " -> ".join(str(specs[index].key) for index in cycle)
         problems.append(Problem(f"/tasks/{cycle[0]}/depends_on", f"tasks wait for each other in a cycle: {names}"))
     if problems:
-        raise _refusal(problems)
+        raise refused(*problems)
     return runs
 
 
@@ -188,7 +184,7 @@ def new_job(caller: Caller, name: Any, description: Any, timeout: Any, id_: str 
         ):
             problems.append(Problem(f"/{field}", f"must be 1 to {most} characters"))
     if problems:
-        raise _refusal(problems)
+        raise refused(*problems)
     return NewJob(id_ or new_id(), name, description, timedelta(seconds=seconds) if seconds else None, caller.name)
 
 

@@ -10,7 +10,7 @@ from holdfast.client.blocking import Client
 from holdfast.client.shared import client_for
 from holdfast.domain.context import find_run
 from holdfast.domain.errors import ConfigurationError, DatabaseUnreachable, SchemaMismatch
-from holdfast.jobs import health
+from holdfast.jobs import workers
 from holdfast.jobs.facades import Jobs
 from holdfast.jobs.handles import Job, JobTask, MapHandle
 from holdfast.jobs.results import Results
@@ -98,4 +98,4 @@ def health_check() -> dict[str, Any]:
     try:
         return Jobs(client()).health_check()
     except (ConfigurationError, DatabaseUnreachable, SchemaMismatch):
-        return health.unhealthy()
+        return workers.unhealthy()

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import ops
-from holdfast.documents.shapes import ID, TEXT, WHOLE, nullable
+from holdfast.documents.shapes import ID, STATUS, TEXT, WHOLE, nullable
 from holdfast.domain.errors import RunNotFound
 from holdfast.domain.ids import parse_id, series
 from holdfast.domain.jobs import JobRecord
@@ -24,9 +24,14 @@ from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import Form
 from holdfast.verbs.openapi import (
+    CURSOR,
     ETAG,
+    LIMIT,
+    NEXT_PAGE,
     RETRY_AFTER,
+    UNCHANGED,
     UNREADABLE,
+    WAITING,
     WITH_REASON,
     header,
     in_header,
@@ -49,9 +54,6 @@ KEY = in_header(
     "1 to 255 visible ASCII characters, quoted or unquoted. The same key and request return the same job.",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 )
-CURSOR = in_query("cursor", "Continue after this `next_cursor`.", ID)
-LIMIT = in_query("limit", "Maximum number of items.", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50})
-PAGE = {"Link": header("The next page, if there is one (RFC 8288).")}
 JOB_LINKS = {
     name: link(target, about, job_id="$response.body#/job_id")
     for name, target, about in (
@@ -146,17 +148,13 @@ def create_job(
         "List jobs",
         "Newest first, in pages.",
         parameters=[
-            in_query(
-                "status",
-                "Only jobs with this status.",
-                {"type": "string", "enum": [str(status) for status in Status]},
-            ),
+            in_query("status", "Only jobs with this status.", STATUS.schema),
             in_query("name", "Only jobs with this name.", TEXT),
             CURSOR,
             LIMIT,
         ],
         answers={
-            200: says("A page.", listed(JOB, next_cursor=nullable(ID)), headers=PAGE),
+            200: says("A page.", listed(JOB, next_cursor=nullable(ID)), headers=NEXT_PAGE),
             422: problem("bad-input"),
         },
         form=forms.JOBS,
@@ -186,14 +184,10 @@ def list_jobs(
         "Read a job",
         "With `wait`, responds when the job has ended or the time has passed. With `If-None-Match`, also responds as "
         "soon as the job changes, or with 304 if it does not.",
-        parameters=[
-            in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),
-            in_header("If-None-Match", "The version that the client has."),
-            in_header("Prefer", "`wait=20` is the same as `?wait=20`."),
-        ],
+        parameters=WAITING,
         answers={
             200: says("The job.", JOB, headers={**ETAG, **RETRY_AFTER}),
-            304: says("The document has not changed.", headers=ETAG),
+            **UNCHANGED,
             422: problem("bad-input"),
         },
         form=forms.JOB,
@@ -213,7 +207,7 @@ def get_job(caller: Caller, /, job: object) -> MakeOp[JobRecord]:
         "Each is a run; those created with the job come first.",
         parameters=[CURSOR, LIMIT],
         answers={
-            200: says("A page.", listed(ref("Run"), next_cursor=nullable(ID)), headers=PAGE),
+            200: says("A page.", listed(ref("Run"), next_cursor=nullable(ID)), headers=NEXT_PAGE),
             422: problem("bad-input"),
         },
         form=forms.RUNS,

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from holdfast.jobs.datasets import Dataset, Part, dataset_of, described
-from holdfast.jobs.datasets.sequences import Items, Numbers
+from holdfast.jobs.datasets.parts import Items, Numbers
 
 
 class View:

@@ -1,4 +1,4 @@
-"""Workers in the jobs API: register, heartbeat, deregister, list."""
+"""Workers in the jobs API, and the health and metrics of the whole system."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import socket
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 from holdfast import ops
-from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.errors import BadInput, DatabaseUnreachable, Problem, SchemaMismatch
 from holdfast.domain.ids import new_id, parse_id
 from holdfast.domain.records import WorkerRecord
 from holdfast.domain.values import WorkerInfo
+from holdfast.sql.figures import Overview
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.procedures import Procedure
 from holdfast.verbs.verb import MakeOp, verb
@@ -70,3 +72,33 @@ def _id(worker: object) -> str:
     if found is None:
         raise BadInput(f"{worker!r} is not the id of a worker", [Problem("/worker_id", "not an id")])
     return found
+
+
+# A lease that expired longer ago than this should have been rescued.
+STALE_AFTER = 30.0
+
+
+@verb()
+def health_check(caller: Caller, /) -> Procedure[dict[str, Any]]:
+    """`{"healthy": bool, "checks": {"database", "workers", "stale_tasks"}}`: each check is True if it passes.
+
+    The database responds and has the right schema; a worker is alive; no task of a dead worker is waiting to be
+    rescued.
+    """
+    try:
+        found: Overview = yield partial(ops.overview, STALE_AFTER)
+    except (DatabaseUnreachable, SchemaMismatch):
+        return unhealthy()
+    checks = {"database": True, "workers": found.workers_alive > 0, "stale_tasks": found.stale_tasks == 0}
+    return {"healthy": all(checks.values()), "checks": checks}
+
+
+def unhealthy() -> dict[str, Any]:
+    """The answer if the database cannot be reached."""
+    return {"healthy": False, "checks": {"database": False, "workers": False, "stale_tasks": False}}
+
+
+@verb()
+def metrics(caller: Caller, /) -> MakeOp[dict[str, Any]]:
+    """Return all metrics; see `ops.metrics`."""
+    return ops.metrics

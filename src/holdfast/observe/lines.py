@@ -40,7 +40,8 @@ class Lines:
     def write(self, level: str, event: str, fields: Mapping[str, Any]) -> None:
         kept = self._kept
         made = {name: visible(value, kept) if isinstance(value, str) else value for name, value in fields.items()}
-        made["event"], made["level"], made["at"] = event, level, _now()
+        made["event"], made["level"] = event, level
+        made["at"] = f"{datetime.now(UTC).replace(tzinfo=None).isoformat()}Z"
         self._write((_as_json(made) if self.form.json else self._for_people(made)) + "\n")
 
     def _for_people(self, fields: dict[str, Any]) -> str:
@@ -78,10 +79,6 @@ def to_descriptor(descriptor: int) -> Callable[[str], object]:
                     select.select([], [descriptor], [])
 
     return write
-
-
-def _now() -> str:
-    return f"{datetime.now(UTC).replace(tzinfo=None).isoformat()}Z"
 
 
 def _as_json(fields: dict[str, Any]) -> str:

@@ -7,7 +7,15 @@ row first (ready, waiting or leases), then the rows they add.
 
 from holdfast.ops.cancel import cancel, cancellation
 from holdfast.ops.children import diff, next_place, require_same, stored_children
-from holdfast.ops.claim import claim, claim_by_id, find_blocked, promote
+from holdfast.ops.claim import (
+    claim,
+    claim_by_id,
+    find_blocked,
+    find_ready,
+    forget_single_workers,
+    is_claimable,
+    promote,
+)
 from holdfast.ops.create import (
     add_join,
     add_map,

@@ -41,9 +41,8 @@ def take_name(new: NewRun, by: AttemptRef | None) -> Op[NewRun]:
         id_ = placed_id(new.job_id, (yield from next_place(new.job_id)), f"{known_as.origin} {known_as.name}")
     taken = yield from children.record(known_as, by.number if by else 0, {"run": id_, "task": new.task})
     if not taken:
-        stored = yield from children.find(known_as)
-        if stored is not None:
-            id_ = stored.what["run"]
+        stored = yield from children.find_many([known_as])
+        id_ = stored[0].what["run"] if stored else id_
     return replace(new, id=id_)
 
 
@@ -85,12 +84,12 @@ def take_map_name(new: NewMap, task: str, by: AttemptRef | None) -> Op[tuple[str
     what = {"map": id_, "task": task, "asked": dict(new.request)}
     if (yield from children.record(known_as, by.number if by else 0, what)):
         return id_, True
-    stored = yield from children.find(known_as)
-    if stored is None:
+    stored = yield from children.find_many([known_as])
+    if not stored:
         return id_, True
-    map_id = str(stored.what["map"])
-    if stored.what["asked"] != new.request:
-        raise differs(known_as.name, f"map {map_id}", diff(stored.what["asked"], new.request))
+    map_id, asked = str(stored[0].what["map"]), stored[0].what["asked"]
+    if asked != new.request:
+        raise differs(known_as.name, f"map {map_id}", diff(asked, new.request))
     return map_id, False
 
 

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 from holdfast.domain.values import Claim
 from holdfast.ops.rescue import rescue
-from holdfast.sql import locks, orphans, ready, waiting
+from holdfast.sql import locks, orphans, ready, rings, waiting
 from holdfast.sql.statement import Op, as_operation
 
 claim = as_operation(ready.claim)
 find_blocked = as_operation(locks.blocked)
 promote = as_operation(waiting.promote)
+# For the RQ doorbell: ready runs whose message may be lost, and rows of workers that executed one run.
+find_ready = as_operation(rings.ready)
+is_claimable = as_operation(rings.claimable)
+forget_single_workers = as_operation(rings.forget_single_workers)
 
 
 def claim_by_id(worker_id: str, run_id: str, tasks: Sequence[str], random: float) -> Op[Claim | None]:

@@ -35,7 +35,7 @@ def metrics() -> Op[dict[str, Any]]:
     """
     totals = yield from tallies.totals()
     now = yield from figures.overview(0.0)
-    live = yield from figures.heartbeats()
+    live = yield from figures.workers()
     counts: dict[str, int] = defaultdict(int)
     durations: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
     for (task, kind, bucket), (amount, seconds) in totals.items():
@@ -58,7 +58,7 @@ def metrics() -> Op[dict[str, Any]]:
         "worker_task_execution_time": _histogram(
             [one for how in (*ended, "retried") for one in durations[f"task {how}"]]
         ),
-        "worker_heartbeat_age": live,
+        "worker_heartbeat_age": {worker.name: worker.age for worker in live},
     }
 
 

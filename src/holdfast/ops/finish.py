@@ -84,17 +84,14 @@ def record(settlements: Sequence[Settlement], accepted: Iterable[Acknowledgement
     if counted:
         ended = [v for v in acks if v.accepted and v.outcome is not None]
         awaited = yield from tallies.add(counted, [v.ref.run_id for v in ended])
-        added = [new for s, v in zip(settlements, acks, strict=True) if _adds(s, v) for new in s.adds]
+        succeeded = [s for s, v in zip(settlements, acks, strict=True) if v.accepted and v.outcome == "SUCCEEDED"]
+        added = [new for settlement in succeeded for new in settlement.adds]
         made = (yield from add_to_jobs(added)) if added else []
         if awaited or made or any(v.job_id is not None for v in ended):
             runs_ended = [Ended(v.ref.run_id, str(v.outcome), v.job_id, v.map_id) for v in ended]
             released = yield from conclude(runs_ended, made, awaited=awaited)
             acks.released = released.union(new.queue for new in added)
     return acks
-
-
-def _adds(settlement: Settlement, ack: Acknowledgement) -> bool:
-    return bool(settlement.adds) and ack.accepted and ack.outcome == "SUCCEEDED"
 
 
 def _counted(

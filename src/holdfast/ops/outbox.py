@@ -23,6 +23,7 @@ fan_out = as_operation(outbox.fan_out)
 list_subscriptions = as_operation(subscriptions.listing)
 list_deliveries = as_operation(deliveries.log)
 forget_deliveries = as_operation(deliveries.forget)
+release = as_operation(deliveries.release)
 
 
 def hold(holder: str, seconds: float, limit: int) -> Op[tuple[Held, list[Delivery]] | None]:
@@ -31,10 +32,6 @@ def hold(holder: str, seconds: float, limit: int) -> Op[tuple[Held, list[Deliver
     if held is None:
         return None
     return held, (yield from deliveries.next_of(held.id, limit))
-
-
-def release(holder: str, held: Held) -> Op[int]:
-    return (yield from deliveries.release(holder, held.id))
 
 
 def delivered(holder: str, ids: Sequence[int], tried: Try, *, keep: bool, hold_seconds: float) -> Op[bool]:

@@ -9,8 +9,7 @@ two steps, and any process may do either at any time:
 A publisher that dies between sending and recording, or whose hold expires, causes the same event to be sent again with
 the same id. No event is skipped, and none overtakes another.
 
-    envelope    the event as a CloudEvent
-    signing     signatures according to Standard Webhooks
+    envelope    the event as a CloudEvent, and its signatures according to Standard Webhooks
     addresses   which hosts may be called
     webhook     the sink that posts
     stream      the sink that adds to a Redis stream

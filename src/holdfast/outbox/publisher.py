@@ -62,8 +62,8 @@ class Taken(NamedTuple):
 class Publisher:
     """Sends due deliveries. `sinks` are by kind of subscription."""
 
-    def __init__(self, settings: Settings, sinks: Mapping[str, Sink] | None = None) -> None:
-        self._sinks = sinks or {"redis": StreamSink(settings), "webhook": WebhookSink(settings)}
+    def __init__(self, settings: Settings) -> None:
+        self._sinks: Mapping[str, Sink] = {"redis": StreamSink(settings), "webhook": WebhookSink(settings)}
         self._days = settings.delivery_days
         # Longer than it may take to resolve a name and receive a response.
         self._hold_seconds = settings.webhook_seconds * 2 + 30.0
@@ -103,7 +103,7 @@ class Publisher:
         taken = first or await self._take(transact)
         while taken is not None:
             arrived += await self._deliver(transact, taken, ends)
-            await transact(partial(outbox.release, taken.holder, taken.held))
+            await transact(partial(outbox.release, taken.holder, taken.held.id))
             taken = await self._take(transact) if monotonic() < ends else None
         return arrived
 

@@ -14,7 +14,7 @@ from importlib import metadata
 import orjson
 
 from holdfast.domain.errors import BadInput
-from holdfast.outbox import signing
+from holdfast.outbox import envelope
 from holdfast.outbox.addresses import AddressRefused, Endpoint, endpoint_of, resolve
 from holdfast.outbox.envelope import CONTENT_TYPE, cloud_event
 from holdfast.outbox.responses import Answer, delay_of, retry_after_of
@@ -47,8 +47,7 @@ class WebhookSink:
         except (OSError, http.client.HTTPException, ValueError) as error:
             return Answer(False, error=f"{type(error).__name__}: {error}"[:500])
 
-    def delay(self, attempts: int, answer: Answer, random: float) -> float | None:
-        return delay_of(attempts, answer, random)
+    delay = staticmethod(delay_of)
 
     def close(self) -> None:
         pass
@@ -58,7 +57,7 @@ class WebhookSink:
             "content-type": CONTENT_TYPE,
             "user-agent": self._agent,
             "connection": "close",
-            **signing.headers(held.secret or "", delivery.event_id, int(time.time()), body),
+            **envelope.headers(held.secret or "", delivery.event_id, int(time.time()), body),
         }
 
     def _post(self, endpoint: Endpoint, addresses: Sequence[str], body: bytes, headers: dict[str, str]) -> Answer:

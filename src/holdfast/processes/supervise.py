@@ -77,7 +77,8 @@ class Supervisor:
             if monotonic() - started > HEALTHY_SECONDS:
                 pause = FIRST_PAUSE
             self._tell(f"{program.name} ended ({_describe(code)}); it will be restarted in {pause:g} s")
-            await self._unless_stopping(pause)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _run(self, program: Program) -> int:
@@ -108,10 +109,6 @@ class Supervisor:
             await asyncio.wait({exited, happening}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             happening.cancel()
-
-    async def _unless_stopping(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
 
 
 def _describe(code: int) -> str:

@@ -9,7 +9,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import parse_id
 from holdfast.domain.values import AttemptRef
 from holdfast.executors.early_child import fork_child
-from holdfast.observe.process import log_format
+from holdfast.observe.logs import log_format
 from holdfast.runtime.settings import load
 
 USAGE = 2

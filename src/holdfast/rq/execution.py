@@ -29,7 +29,6 @@ from holdfast.domain.ids import parse_id
 from holdfast.doorbells.redis import open_redis
 from holdfast.doorbells.rq import RunRinger
 from holdfast.drivers import psycopg as driver
-from holdfast.ops import ring
 from holdfast.runtime.rq_sweeper import Sweeper
 from holdfast.runtime.runtime import Runtime, connect
 
@@ -71,7 +70,7 @@ def execute(run_id: object) -> None:
 
 def _claimable(runtime: Runtime, run_id: str) -> bool:
     with connect(runtime.database_url, runtime.settings.pooler) as connection:
-        return driver.run(connection, ring.is_claimable(run_id))
+        return driver.run(connection, ops.is_claimable(run_id))
 
 
 def _answers(url: str) -> bool:

@@ -1,23 +1,28 @@
-"""The sweeper: sends messages for ready runs whose message was lost or never sent.
+"""The RQ doorbell of a client: its bell, and the sweeper, which sends messages for ready runs whose message was lost.
 
-Every process with an RQ doorbell has one: each client (including the API), each Holdfast worker, `holdfast sweep`, and
-each RQ work-horse when its run has ended. A key in Redis ensures that only one of them sweeps, about once a second.
+Every process with an RQ doorbell has a sweeper: each client (including the API), each Holdfast worker, `holdfast
+sweep`, and each RQ work-horse when its run has ended. A key in Redis ensures that only one of them sweeps, about once a
+second.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import random, uniform
 from typing import Any, TypeVar
 
 import psycopg
 
 from holdfast import ops
-from holdfast.doorbells.rq import ENOUGH_WAITING, Ring, RunRinger
+from holdfast.domain.doorbell import Ring
+from holdfast.domain.states import Status
+from holdfast.domain.values import RunRecord
+from holdfast.doorbells.bell import Bell, CoalescingBell
+from holdfast.doorbells.redis import RedisSend
+from holdfast.doorbells.rq import ENOUGH_WAITING, RunRinger
 from holdfast.drivers import psycopg as driver
-from holdfast.ops import ring
 from holdfast.sql.statement import Op
 
 T = TypeVar("T")
@@ -47,8 +52,8 @@ class Sweeper:
         for orphan in self._transact(lambda: ops.find_orphans(RESCUED_AT_ONCE)):
             self._transact(lambda orphan=orphan: ops.rescue([orphan], random()))  # type: ignore[misc]
         self._transact(lambda: ops.promote(PROMOTED_AT_ONCE))
-        ready = self._transact(lambda: ring.find_ready(ENOUGH_WAITING))
-        return self._ringer.ring_again([Ring(*one) for one in ready])
+        ready = self._transact(lambda: ops.find_ready(ENOUGH_WAITING))
+        return self._ringer.ring_again(ready)
 
     def _transact(self, make_op: Callable[[], Op[T]]) -> T:
         if self._connection is None:
@@ -88,3 +93,29 @@ class Sweeper:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+class RqBell(Bell):
+    """Sends a message for each run. The next sweep resends messages that could not be sent."""
+
+    def __init__(self, redis_url: str, connect: Callable[[], psycopg.Connection[Any]], again_after: float) -> None:
+        self._ringer = RunRinger(redis_url, again_after)
+        self._send = RedisSend(redis_url)
+        self._hints = CoalescingBell(self._send)
+        self._sweeper = Sweeper(connect, self._ringer)
+        self._sweeper.start()
+
+    def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
+        due = [run for run in runs if run.status is Status.PENDING and run.reason is None]
+        self._ringer.ring([Ring(run.id, run.attempt_count + 1, run.queue) for run in due])
+        self._hints.ring(hints)
+
+    def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
+        """Leave the messages to the next sweep: the caller has not committed, so the runs could not be claimed yet."""
+        self._hints.ring_later(hints)
+
+    def close(self) -> None:
+        self._hints.close()
+        self._sweeper.close()
+        self._ringer.close()
+        self._send.close()

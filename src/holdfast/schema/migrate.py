@@ -44,10 +44,6 @@ class Applied(NamedTuple):
     sha256: Mapping[str, str]
 
 
-def _folder() -> Traversable:
-    return resources.files("holdfast.sql") / "migrations"
-
-
 def migrations() -> list[Migration]:
     """Return the numbered files, in order."""
 
@@ -55,7 +51,8 @@ def migrations() -> list[Migration]:
         number, _, name = file.name.removesuffix(".sql").partition("_")
         return Migration(number, name, file.read_text("utf-8"))
 
-    return sorted(parse(file) for file in _folder().iterdir() if file.name.endswith(".sql"))
+    folder = resources.files("holdfast.sql") / "migrations"
+    return sorted(parse(file) for file in folder.iterdir() if file.name.endswith(".sql"))
 
 
 def latest() -> str:

@@ -9,7 +9,7 @@ import orjson
 
 from holdfast.domain.values import KnownAs
 from holdfast.sql.runs import loaded
-from holdfast.sql.statement import Row, Statement, each, first, plain_array, text_array
+from holdfast.sql.statement import Row, Statement, each, plain_array, text_array
 
 # Names of user steps cannot start with this.
 PREFIX = "holdfast:"
@@ -43,17 +43,6 @@ def record(known_as: KnownAs, attempt: int, what: dict[str, Any]) -> Statement[i
         },
         len,
         together=True,
-    )
-
-
-def find(known_as: KnownAs) -> Statement[Stored | None]:
-    return Statement(
-        """
-        select run_id::text, name, attempt, result::text from holdfast.steps
-        where run_id = %(origin)s::uuid and name = %(name)s
-        """,
-        {"origin": known_as.origin, "name": PREFIX + known_as.name},
-        first(_stored),
     )
 
 

@@ -20,6 +20,15 @@ _MINE = """
             where publishing.subscription_id = deliveries.subscription_id
               and publishing.holder = %(holder)s::uuid)
 """
+# The end of a statement that records a failed attempt.
+_FAILED_TRY = (
+    """
+            tried_at = holdfast.now(), attempts = attempts + 1, seconds = %(seconds)s, response_code = %(code)s,
+            error = %(error)s
+        where id = %(id)s and status = 'PENDING' and """
+    + _MINE
+    + " returning id"
+)
 
 
 class Held(NamedTuple):
@@ -155,14 +164,8 @@ def put_off(holder: str, id_: int, tried: Try, delay: float) -> Statement[int]:
     """Record a failed attempt; try again after `delay` seconds. Later deliveries wait for this one."""
     return Statement(
         """
-        update holdfast.deliveries
-        set due_at = holdfast.now() + %(delay)s * interval '1 second', tried_at = holdfast.now(),
-            attempts = attempts + 1, seconds = %(seconds)s, response_code = %(code)s, error = %(error)s
-        where id = %(id)s and status = 'PENDING' and """
-        + _MINE
-        + """
-        returning id
-        """,
+        update holdfast.deliveries set due_at = holdfast.now() + %(delay)s * interval '1 second', """
+        + _FAILED_TRY,
         {"holder": holder, "id": id_, "delay": delay, **tried._asdict()},
         len,
         together=True,
@@ -173,14 +176,8 @@ def give_up(holder: str, id_: int, tried: Try) -> Statement[int]:
     """Record that this delivery failed permanently."""
     return Statement(
         """
-        update holdfast.deliveries
-        set status = 'FAILED', ended_at = holdfast.now(), tried_at = holdfast.now(), attempts = attempts + 1,
-            seconds = %(seconds)s, response_code = %(code)s, error = %(error)s
-        where id = %(id)s and status = 'PENDING' and """
-        + _MINE
-        + """
-        returning id
-        """,
+        update holdfast.deliveries set status = 'FAILED', ended_at = holdfast.now(), """
+        + _FAILED_TRY,
         {"holder": holder, "id": id_, **tried._asdict()},
         len,
         together=True,

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from holdfast.sql.ready import BY_TASK
-from holdfast.sql.statement import Statement, each, first
+from holdfast.sql.statement import Statement, each
 
 # The tables that every claim and finish reads: dead rows in them slow down both.
 HOT = ("ready", "waiting", "leases", "workers")
@@ -88,16 +88,15 @@ class WorkerGauge(NamedTuple):
     """A live worker and the seconds since its last heartbeat."""
 
     id: str
+    name: str
     age: float
     slots: int
-    draining: bool
 
 
 def workers() -> Statement[list[WorkerGauge]]:
     return Statement(
         """
-        select id::text, greatest(extract(epoch from holdfast.now() - heartbeat_at), 0)::float8, slots,
-               drain_requested_at is not null
+        select id::text, name, greatest(extract(epoch from holdfast.now() - heartbeat_at), 0)::float8, slots
         from holdfast.workers where expires_at > holdfast.now() order by id
         """,
         {},
@@ -129,18 +128,6 @@ def overview(stale_after: float) -> Statement[Overview]:
     )
 
 
-def heartbeats() -> Statement[dict[str, float]]:
-    """Return the live workers by name, with the seconds since the last heartbeat of each."""
-    return Statement(
-        """
-        select name, extract(epoch from holdfast.now() - heartbeat_at)::float8 from holdfast.workers
-        where expires_at > holdfast.now() order by name, started_at
-        """,
-        {},
-        lambda found: {row[0]: row[1] for row in found},
-    )
-
-
 def running() -> Statement[dict[str, int]]:
     """Return the number of running runs by task. This reads one row per lease, however long the backlog is."""
     return Statement(
@@ -153,32 +140,6 @@ def running() -> Statement[dict[str, int]]:
     )
 
 
-class Service(NamedTuple):
-    """A queue with ready runs, how long the first has waited, and how many live workers serve the queue."""
-
-    queue: str
-    ready: int
-    oldest_seconds: float
-    paused: bool
-    workers: int
-
-
-def service() -> Statement[list[Service]]:
-    return Statement(
-        """
-        select ready.queue, ready.amount, extract(epoch from holdfast.now() - holdfast.readable(ready.oldest))::float8,
-               exists (select from holdfast.queues where queues.name = ready.queue and queues.paused_at is not null),
-               (select count(*) from holdfast.workers
-                where workers.expires_at > holdfast.now() and workers.drain_requested_at is null
-                  and coalesce(ready.queue = any(workers.queues), true))
-        from (select queue, count(*) as amount, min(rank_at) as oldest from holdfast.ready group by queue) as ready
-        order by ready.queue
-        """,
-        {},
-        each(Service._make),
-    )
-
-
 class Stuck(NamedTuple):
     """Numbers of runs that should have been rescued or queued, and the longest delays."""
 
@@ -188,7 +149,7 @@ class Stuck(NamedTuple):
     overdue_seconds: float
 
 
-def stuck() -> Statement[Stuck | None]:
+def stuck() -> Statement[Stuck]:
     """Count leases whose worker is dead, and waiting runs that are due."""
     return Statement(
         """
@@ -202,7 +163,7 @@ def stuck() -> Statement[Stuck | None]:
               from holdfast.waiting where blockers = 0 and due_at <= holdfast.now()) as late
         """,
         {},
-        first(Stuck._make),
+        lambda found: Stuck(*found[0]),
     )
 
 
@@ -219,7 +180,7 @@ class Server(NamedTuple):
     max_connections: int
 
 
-def server() -> Statement[Server | None]:
+def server() -> Statement[Server]:
     return Statement(
         """
         select current_setting('server_version'), current_setting('server_version_num')::integer,
@@ -229,7 +190,7 @@ def server() -> Statement[Server | None]:
                current_setting('max_connections')::integer
         """,
         {},
-        first(Server._make),
+        lambda found: Server(*found[0]),
     )
 
 
@@ -240,7 +201,7 @@ class Months(NamedTuple):
     strays: bool
 
 
-def months(ahead: timedelta) -> Statement[Months | None]:
+def months(ahead: timedelta) -> Statement[Months]:
     return Statement(
         """
         select array(
@@ -253,7 +214,7 @@ def months(ahead: timedelta) -> Statement[Months | None]:
                exists (select from holdfast.runs_default)
         """,
         {"ahead": ahead},
-        first(Months._make),
+        lambda found: Months(*found[0]),
     )
 
 

@@ -124,7 +124,7 @@ def walk(name: Walk, filters: Filters, limit: int, *, long: bool = False) -> Sta
     return Statement(
         "with looked as materialized (" + looked + "), passed as (" + passed + _FIRST + _ANSWER,
         {**filters._asdict(), "limit": limit},
-        _walk_step,
+        lambda found: WalkStep(*found[0]),
     )
 
 
@@ -174,8 +174,3 @@ def queued(filters: Filters, limit: int) -> Statement[list[str] | None]:
 def _if_complete(found: Rows) -> list[str] | None:
     ids, complete = found[0]
     return list(ids) if complete else None
-
-
-def _walk_step(found: Rows) -> WalkStep:
-    ids, rows, reached = found[0]
-    return WalkStep(list(ids), rows, reached)

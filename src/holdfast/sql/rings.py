@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from holdfast.domain.doorbell import Ring
 from holdfast.sql.ready import BY_TASK
 from holdfast.sql.statement import Statement, count, each
 
 
-class ReadyRun(NamedTuple):
-    """A ready run, and the number of its next attempt."""
-
-    run_id: str
-    number: int
-    queue: str
-
-
-def ready(per_queue: int, limit: int = 5000) -> Statement[list[ReadyRun]]:
+def ready(per_queue: int, limit: int = 5000) -> Statement[list[Ring]]:
     """Return the first runs of every queue that is not paused, in the order in which they should start."""
     return Statement(
         BY_TASK
@@ -35,7 +26,7 @@ def ready(per_queue: int, limit: int = 5000) -> Statement[list[ReadyRun]]:
         limit %(limit)s
         """,
         {"per_queue": per_queue, "limit": limit},
-        each(ReadyRun._make),
+        each(Ring._make),
     )
 
 

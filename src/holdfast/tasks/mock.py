@@ -6,10 +6,10 @@ from hashlib import sha256
 from time import monotonic, sleep
 from typing import Annotated, Any
 
-from holdfast.domain.bounds import Within
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.context import RunContext, current_run
 from holdfast.domain.errors import Fatal
+from holdfast.domain.parameters import Within
 from holdfast.domain.tasks import task
 
 LONGEST_NAP = 0.05

@@ -14,8 +14,7 @@ from holdfast.domain.records import Page
 from holdfast.domain.states import Status
 from holdfast.domain.values import RunRecord, Submitted
 from holdfast.verbs import history, outcomes, runs
-from holdfast.verbs.signatures import signed
-from holdfast.verbs.verb import Verb
+from holdfast.verbs.verb import Verb, signed
 
 if TYPE_CHECKING:
     from holdfast.verbs.facades import AsyncCalls, Calls

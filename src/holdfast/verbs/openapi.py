@@ -102,9 +102,21 @@ PATH_PARAMETERS = {
 }
 MISSING = {"run_id": "run-not-found", "job_id": "job-not-found", "worker_id": "not-found"}
 RETRY_AFTER = {"Retry-After": header("Seconds after which to retry.", WHOLE)}
+# What lists have in common.
+CURSOR = in_query("cursor", "Continue after this `next_cursor`.", ID)
+LIMIT = in_query("limit", "Maximum number of items.", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50})
+NEXT_PAGE = {"Link": header("The next page, if there is one (RFC 8288).")}
+# What documents with an ETag have in common, which clients can wait for.
+VERSION = in_header("If-None-Match", "The version that the client has.")
+WAITING = [
+    in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),
+    VERSION,
+    in_header("Prefer", "`wait=20` is the same as `?wait=20`."),
+]
 STREAM: Part = {"schema": {"type": "string", "description": "Server-sent events; `id` is `seq`."}}
 RUN = ref("Run")
 ETAG = {"ETag": header("The version of this document.")}
+UNCHANGED = {304: says("The document has not changed.", headers=ETAG)}
 WITH_REASON = json_request(REASON, required=False)
 NO_BODY = json_request(NO_FIELDS, required=False)
 UNREADABLE = problem("not-json", "bad-key", "bad-digest", "bad-request")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import orjson
 
-from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.errors import Problem, refused
 from holdfast.domain.ids import parse_id
 from holdfast.domain.policies import Retry
 from holdfast.domain.tasks import Task
@@ -96,7 +96,7 @@ def head_of(
     if parameters is not None and not isinstance(parameters, Mapping):
         problems.append(Problem("/parameters", "must be an object"))
     if problems:
-        raise BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
+        raise refused(*problems)
     return NewRun(
         id="",
         task=found.name,

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from holdfast import ops
 from holdfast.documents.shapes import record
-from holdfast.domain.errors import BadInput, HoldfastError, Problem
+from holdfast.domain.errors import HoldfastError, Problem, refused
 from holdfast.domain.records import ResultRecord
 from holdfast.domain.states import Status
 from holdfast.domain.times import START, is_start
@@ -23,9 +23,10 @@ from holdfast.verbs.openapi import (
     RUN,
     RUN_LINKS,
     START_TIME,
+    UNCHANGED,
+    VERSION,
     WITH_REASON,
     header,
-    in_header,
     json_request,
     problem,
     says,
@@ -62,14 +63,14 @@ def _read_result(reply: Reply) -> ResultRecord:
         "getResult",
         "Read a result",
         "The value that the task returned, without an envelope.",
-        parameters=[in_header("If-None-Match", "The version that the client has.")],
+        parameters=[VERSION],
         answers={
             200: says(
                 "The result.",
                 {},
                 headers={**ETAG, "Repr-Digest": header("The SHA-256 of the response body (RFC 9530).")},
             ),
-            304: says("The document has not changed.", headers=ETAG),
+            **UNCHANGED,
             409: problem("run-not-finished", "run-failed", "run-cancelled", headers=RETRY_AFTER),
             410: problem("result-pruned"),
             503: problem("too-many-streams", "database-unreachable", headers=RETRY_AFTER),
@@ -140,7 +141,7 @@ def postpone(
 ) -> MakeOp[RunRecord]:
     """Make a pending run start no earlier than `until`, a time or a delay. Raises RunEnded if it is not pending."""
     if until is None or not is_start(until):
-        raise BadInput(f"/until: {START}", [Problem("/until", START)])
+        raise refused(Problem("/until", START))
     return partial(ops.postpone, run_id(run), until, by or caller.name)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from holdfast.drivers.drive import drive, drive_async
 from holdfast.sql.statement import Op
 
 T = TypeVar("T")
@@ -44,22 +45,15 @@ def follow(
     ring: Callable[[list[str]], None] = no_bell,
 ) -> T:
     """Run the steps in order. An error is raised inside the procedure, which may handle it."""
-    try:
-        step = next(procedure)
-        while True:
-            try:
-                if isinstance(step, Ring):
-                    ring(step.hints)
-                    answer = None
-                else:
-                    answer = step.work() if isinstance(step, Elsewhere) else perform(step)
-            except Exception as error:  # noqa: BLE001 - it is raised inside the procedure
-                step = procedure.throw(error)
-            else:
-                step = procedure.send(answer)
-    except StopIteration as done:
-        result: T = done.value
-        return result
+
+    def take(step: Step) -> Any:
+        if isinstance(step, Elsewhere):
+            return step.work()
+        return ring(step.hints) if isinstance(step, Ring) else perform(step)
+
+    steps: Any = procedure
+    result: T = drive(steps, take)  # type: ignore[arg-type]
+    return result
 
 
 async def follow_async(
@@ -68,21 +62,12 @@ async def follow_async(
     ring: Callable[[list[str]], None] = no_bell,
 ) -> T:
     """Do the same asynchronously; work outside the database is done in a thread."""
-    try:
-        step = next(procedure)
-        while True:
-            try:
-                if isinstance(step, Ring):
-                    ring(step.hints)
-                    answer = None
-                elif isinstance(step, Elsewhere):
-                    answer = await asyncio.to_thread(step.work)
-                else:
-                    answer = await perform(step)
-            except Exception as error:  # noqa: BLE001 - it is raised inside the procedure
-                step = procedure.throw(error)
-            else:
-                step = procedure.send(answer)
-    except StopIteration as done:
-        result: T = done.value
-        return result
+
+    async def take(step: Step) -> Any:
+        if isinstance(step, Elsewhere):
+            return await asyncio.to_thread(step.work)
+        return ring(step.hints) if isinstance(step, Ring) else await perform(step)
+
+    steps: Any = procedure
+    result: T = await drive_async(steps, take)  # type: ignore[arg-type]
+    return result

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from holdfast.domain.canonical import canonicalize
-from holdfast.domain.errors import BadInput, ConfigurationError, Problem
+from holdfast.domain.errors import BadInput, ConfigurationError, Problem, refused
 from holdfast.domain.ids import new_id
 from holdfast.domain.tasks import Task
 from holdfast.domain.times import START, is_start
@@ -76,7 +76,7 @@ def plain(value: Any, name: str) -> Any:
 def start(value: Any, name: str) -> str | float:
     """A start as JSON: a time as text, and a delay in seconds, to which the database adds its own time."""
     if not is_start(value):
-        raise BadInput(f"/{name}: {START}", [Problem(f"/{name}", START)])
+        raise refused(Problem(f"/{name}", START))
     return value.total_seconds() if isinstance(value, timedelta) else str(value.isoformat())
 
 

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from holdfast import ops
-from holdfast.documents.shapes import ID, TEXT, nullable
-from holdfast.domain.errors import BadInput, Problem
+from holdfast.documents.shapes import ID, STATUS, TEXT, nullable
+from holdfast.domain.errors import Problem, refused
 from holdfast.domain.ids import parse_id
 from holdfast.domain.records import Page
 from holdfast.domain.states import Status
@@ -18,11 +18,14 @@ from holdfast.sql.statement import Op
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.openapi import (
+    CURSOR,
     ETAG,
+    LIMIT,
+    NEXT_PAGE,
     RETRY_AFTER,
     RUN,
-    header,
-    in_header,
+    UNCHANGED,
+    WAITING,
     in_query,
     link,
     listed,
@@ -41,27 +44,19 @@ from holdfast.verbs.verb import Http, MakeOp, verb
         "List runs",
         "Newest first, in pages. `next_cursor` is null on the last page; earlier pages may be short, or even empty.",
         parameters=[
-            in_query(
-                "status",
-                "Only runs with this status.",
-                {"type": "string", "enum": [str(status) for status in Status]},
-            ),
+            in_query("status", "Only runs with this status.", STATUS.schema),
             in_query("model", "Only runs of this task.", TEXT),
             in_query("queue", "Only runs of this queue.", TEXT),
             in_query("tag", "Only runs with this tag.", TEXT),
             in_query("job_id", "Only runs of this job.", ID),
-            in_query("cursor", "Continue after this `next_cursor`.", ID),
-            in_query(
-                "limit",
-                "Maximum number of items.",
-                {"type": "integer", "minimum": 1, "maximum": 200, "default": 50},
-            ),
+            CURSOR,
+            LIMIT,
         ],
         answers={
             200: says(
                 "A page.",
                 listed(RUN, next_cursor=nullable(ID)),
-                headers={"Link": header("The next page, if there is one (RFC 8288).")},
+                headers=NEXT_PAGE,
                 links={"next": link("listRuns", "The next page.", cursor="$response.body#/next_cursor")},
             ),
             422: problem("bad-input"),
@@ -91,7 +86,7 @@ def list_runs(
     if not 1 <= limit <= settings.max_page:
         problems.append(Problem("/limit", f"must be from 1 to {settings.max_page}"))
     if problems:
-        raise BadInput("; ".join(f"{p.pointer}: {p.detail}" for p in problems), problems)
+        raise refused(*problems)
     filters = {"status": status, "task": model, "queue": queue, "tag": tag, "job_id": parse_id(job_id), "limit": limit}
     return partial(_next_page, filters, parse_id(cursor) or EVERYTHING)
 
@@ -124,14 +119,10 @@ def _next_page(filters: Mapping[str, Any], before: str) -> Op[Page[RunRecord]]:
         "Read a run",
         "With `wait`, responds when the run has ended or the time has passed. With `If-None-Match`, also responds as "
         "soon as the run changes, or with 304 if it does not.",
-        parameters=[
-            in_query("wait", "Seconds to wait, at most 60.", {"type": "number", "minimum": 0, "maximum": 60}),
-            in_header("If-None-Match", "The version that the client has."),
-            in_header("Prefer", "`wait=20` is the same as `?wait=20`."),
-        ],
+        parameters=WAITING,
         answers={
             200: says("The run.", RUN, headers={**ETAG, **RETRY_AFTER}),
-            304: says("The document has not changed.", headers=ETAG),
+            **UNCHANGED,
             422: problem("bad-input"),
         },
         form=forms.RUN,

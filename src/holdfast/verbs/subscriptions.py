@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable
 from functools import partial
 
-from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.errors import Problem, refused
 from holdfast.domain.ids import new_id
 from holdfast.domain.records import DeliveryRecord, SubscriptionRecord
 from holdfast.domain.states import FINAL
 from holdfast.ops import outbox
 from holdfast.outbox.addresses import endpoint_of
-from holdfast.outbox.signing import check_secret, new_secret
+from holdfast.outbox.envelope import check_secret, new_secret
 from holdfast.sql.statement import Op
 from holdfast.sql.subscriptions import NewSubscription, SubscriptionState
 from holdfast.verbs.caller import Caller
@@ -48,9 +48,9 @@ def add_subscription(
     For a webhook without a `secret`, one is generated and returned. Models, queues and statuses restrict what is sent.
     """
     if not NAME.fullmatch(name):
-        raise _bad("/name", "must be 1 to 64 letters, digits, dots, dashes and underscores")
+        raise refused(Problem("/name", "must be 1 to 64 letters, digits, dots, dashes and underscores"))
     if (webhook is None) == (stream is None):
-        raise _bad("/target", "must be either a webhook or a stream")
+        raise refused(Problem("/target", "must be either a webhook or a stream"))
     wanted = {"model": list(models), "queue": list(queues), "status": _statuses(statuses)}
     wanted = {field: values for field, values in wanted.items() if values}
     if webhook is not None:
@@ -58,9 +58,9 @@ def add_subscription(
         key = check_secret(secret) if secret is not None else new_secret()
         return partial(outbox.add_subscription, NewSubscription(new_id(), name, "webhook", webhook, key, wanted))
     if secret is not None:
-        raise _bad("/secret", "is only for webhooks")
+        raise refused(Problem("/secret", "is only for webhooks"))
     if not stream or len(stream) > 255 or not stream.isprintable():
-        raise _bad("/target", "must be a name of 1 to 255 printable characters")
+        raise refused(Problem("/target", "must be a name of 1 to 255 printable characters"))
     return partial(outbox.add_subscription, NewSubscription(new_id(), name, "redis", stream, None, wanted))
 
 
@@ -106,9 +106,9 @@ def deliveries(
     """The delivery log, newest first; `before` is the number of the last delivery of the previous page."""
     limit = caller.settings.page if limit is None else limit
     if status is not None and status not in DELIVERY_STATUSES:
-        raise _bad("/status", f"must be one of {', '.join(DELIVERY_STATUSES)}")
+        raise refused(Problem("/status", f"must be one of {', '.join(DELIVERY_STATUSES)}"))
     if not 1 <= limit <= caller.settings.max_page:
-        raise _bad("/limit", f"must be from 1 to {caller.settings.max_page}")
+        raise refused(Problem("/limit", f"must be from 1 to {caller.settings.max_page}"))
     return partial(outbox.list_deliveries, subscription, status, before, limit)
 
 
@@ -121,9 +121,5 @@ def redeliver(caller: Caller, /, delivery: int) -> MakeOp[None]:
 def _statuses(given: Iterable[str]) -> list[str]:
     found = [status.upper() for status in given]
     if any(status not in FINAL for status in found):
-        raise _bad("/statuses", f"must be among {', '.join(sorted(FINAL))}")
+        raise refused(Problem("/statuses", f"must be among {', '.join(sorted(FINAL))}"))
     return found
-
-
-def _bad(pointer: str, detail: str) -> BadInput:
-    return BadInput(f"{pointer}: {detail}", [Problem(pointer, detail)])

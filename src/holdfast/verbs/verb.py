@@ -153,3 +153,33 @@ def verb(
 def declared(module: ModuleType) -> Iterator[Verb[..., Any]]:
     """The verbs of a module, in the order of their declarations."""
     return (value for value in vars(module).values() if isinstance(value, Verb))
+
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+
+
+def signed(
+    method: M,
+    verb: Verb[..., Any],
+    handles: Mapping[str, str] = {},
+    *,
+    hides: int = 0,
+) -> M:
+    """Return the method with the name, docstring and signature of a verb, without its first `hides` parameters.
+
+    `handles` has the annotation of the method for answers that it returns as something else.
+    """
+    parameters = [SELF, *list(verb.parameters.parameters.values())[hides:]]
+    answer = _answer(str(verb.parameters.return_annotation))
+    returns = handles.get(answer, answer)
+    method.__doc__ = verb.plan.__doc__
+    method.__name__ = verb.name
+    method.__signature__ = inspect.Signature(parameters, return_annotation=returns)  # type: ignore[attr-defined]
+    return method
+
+
+def _answer(annotation: str) -> str:
+    """Return the annotated result of a plan: X for `MakeOp[X]` and `Procedure[X]`."""
+    return annotation.partition("[")[2][:-1]

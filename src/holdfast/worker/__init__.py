@@ -9,7 +9,8 @@ thread extends the lease, and the **upkeep** services do what every worker does 
     supervisor        the life of a worker: register, serve, start over after it was fenced, leave
     exchange          the loop of round trips; round_trips has their operation and the overlapping second one
     claim_planner     when to look for runs, when to claim some, and from which positions of which queues
-    results           from what executors report to what the database acknowledges; doubtful and deferred results
+    results           from what executors report to what the database acknowledges
+    pending_results   results that wait for the next round trip, are in doubt, or are deferred because of locks
     result_writer     writes results whose batch could not be written as a whole, and resolves doubts
     outages           how long to wait while the database does not respond
     session           the worker id and the claims held under it

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -88,7 +89,10 @@ class Database:
         """
         async with self._lock:
             self._since = monotonic()
-            work = self._work = asyncio.ensure_future(self._drive(make_op, several))
+            connection = self._connection
+            # The driver's coroutine is the task itself: a layer around it would be resumed with every statement.
+            run = partial(psycopg_async.transact, make_op=make_op, several=several, again_if_locked=False)
+            work = self._work = asyncio.ensure_future(run(connection) if connection else self._connect_and(run))
             timer = asyncio.get_running_loop().call_later(self._time_limit, self.cut)
             try:
                 return await asyncio.shield(work)
@@ -101,29 +105,27 @@ class Database:
                     work.exception()  # mark it as retrieved
                 await self._drop()
                 raise
+            except (psycopg.Error, OSError) as error:
+                fault = fault_of(error)
+                if fault is Fault.UNAVAILABLE or not self._is_idle():
+                    await self._drop()
+                if is_read_only(error):
+                    raise ReadOnly(f"Postgres {TAKES_NO_WRITES}") from error
+                if fault is Fault.UNAVAILABLE:
+                    raise Unavailable(said(error)) from error
+                if fault is Fault.BUSY:
+                    raise Busy(said(error)) from error
+                raise
+            except BaseException:
+                if not self._is_idle():
+                    await self._drop()
+                raise
             finally:
                 timer.cancel()
                 self._work = None
 
-    async def _drive(self, make_op: Callable[[], Op[T]], several: bool) -> T:
-        try:
-            connection = self._connection or await self._connect()
-            return await psycopg_async.transact(connection, make_op, several=several, again_if_locked=False)
-        except (psycopg.Error, OSError) as error:
-            fault = fault_of(error)
-            if fault is Fault.UNAVAILABLE or not self._is_idle():
-                await self._drop()
-            if is_read_only(error):
-                raise ReadOnly(f"Postgres {TAKES_NO_WRITES}") from error
-            if fault is Fault.UNAVAILABLE:
-                raise Unavailable(said(error)) from error
-            if fault is Fault.BUSY:
-                raise Busy(said(error)) from error
-            raise
-        except BaseException:
-            if not self._is_idle():
-                await self._drop()
-            raise
+    async def _connect_and(self, run: Callable[[WorkerConnection], Awaitable[T]]) -> T:
+        return await run(await self._connect())
 
     def _is_idle(self) -> bool:
         return self._connection is None or self._connection.info.transaction_status == TransactionStatus.IDLE

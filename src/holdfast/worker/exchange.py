@@ -21,7 +21,6 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.execution import INLINE, Ended
 from holdfast.domain.values import AttemptRef, Claim
 from holdfast.drivers.faults import Fault, fault_of
-from holdfast.observe import emit
 from holdfast.sql import ready
 from holdfast.worker.attempt_services import DatabaseAttemptServices
 from holdfast.worker.claim_planner import ClaimPlanner
@@ -29,8 +28,9 @@ from holdfast.worker.database import Busy, Database, Unavailable, said
 from holdfast.worker.hand_over import HandOver
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.outages import Outage
+from holdfast.worker.pending_results import PendingResults
 from holdfast.worker.result_writer import ResultWriter
-from holdfast.worker.results import AttemptResults, PendingResults
+from holdfast.worker.results import AttemptResults
 from holdfast.worker.round_trips import Answer, ExchangeRequest, SecondConnection, exchange
 from holdfast.worker.session import WorkerSession
 from holdfast.worker.upkeep import Upkeep
@@ -65,7 +65,7 @@ class Exchange:
         self.refusal: str | None = None
         self.results = self._new_results()
         self._writer = ResultWriter(database, lambda: self.results, self._outage, self._spread)
-        self.attempt_services = DatabaseAttemptServices(database, options.prepare, lambda: self.session, self.wake)
+        self.attempt_services = DatabaseAttemptServices(database, options.prepare, lambda: self.session, self._wake.set)
 
     @property
     def session(self) -> WorkerSession:
@@ -99,7 +99,7 @@ class Exchange:
         claims = self._hand_over.receive(payload, self.results)
         if claims:
             self.begin(claims)
-            asyncio.get_running_loop().call_later(BEGIN_WITHIN, self.wake)
+            asyncio.get_running_loop().call_later(BEGIN_WITHIN, self._wake.set)
         else:
             self.wake()
 
@@ -201,46 +201,44 @@ class Exchange:
     def _wait(self) -> float:
         """Return the seconds until the next round trip is due."""
         now = monotonic()
-        second, pending = self._second.task, self.pending
+        second, session, pending = self._second.task, self.session, self.pending
         if second is not None and (second.done() or not self._is_crowded()):
             return 0.0 if second.done() else max(self._survey_at - now, 0.001)
         wait = min(self._survey_at, self.attempt_services.due_at, pending.deferred.due_at) - now
         if self.claiming:
-            wait = min(wait, self._planner.wait(now, self._room() if self._planner.backlog else 0))
-            wait = min(wait, self._hand_over.due_at(self._is_free) - now)
+            backlog = self._planner.backlog
+            room = self._room() if backlog or self._hand_over.listed is None else 0
+            wait = min(wait, self._planner.wait(now, room))
+            wait = min(wait, self._hand_over.due_at(free=room > 0 and not backlog) - now)
         elif self._hand_over.listed is not None:
             return 0.0
         if pending.waiting:
-            wait = min(wait, pending.wait(others=len(self.session.held) > len(pending.waiting)))
+            wait = min(wait, pending.wait(others=len(session.held) > len(pending.waiting)))
         return wait
 
     def _next_request(self) -> ExchangeRequest:
-        now = monotonic()
+        now, held = monotonic(), len(self.session.held)
         request = self._write_request()
         if now >= self._survey_at:
             request.survey, request.due = True, self._upkeep.due
         if self.attempt_services.due_at < inf and (request.settlements or self.attempt_services.due_at <= now):
             request.progress, request.lines = self.attempt_services.take()
         if self.claiming:
-            wanted = self._planner.backlog or self._planner.promote_at <= now
-            self._planner.plan(request, now, self._room() if wanted else 0)
-            held, overlaps = len(self.session.held), self._second.task is not None
-            self._hand_over.plan(request, now, self._is_free, held=held, overlaps=overlaps)
+            room, overlaps = self._room(), self._second.task is not None
+            self._planner.plan(request, now, room)
+            free = room > 0 and not self._planner.backlog
+            self._hand_over.plan(request, now, free=free, held=held, overlaps=overlaps)
         else:
             request.leave = self._hand_over.listed is not None
         return request
 
-    def _is_free(self) -> bool:
-        """Whether there is room for a run, and none is known of."""
-        return not self._planner.backlog and self._room() > 0
-
     def _write_request(self) -> ExchangeRequest:
         """Return a request that writes the results that can be written now."""
-        pending = self.pending
+        session, pending = self.session, self.pending
         taken = pending.take() if pending.waiting else []
         if pending.deferred.due_at < inf:
             taken = pending.deferred.keep_back(taken, self._job_of)
-        return ExchangeRequest(self.session.id, taken, briefly=bool(taken and pending.deferred.locked))
+        return ExchangeRequest(session.id, taken, briefly=bool(taken and pending.deferred.locked))
 
     def _job_of(self, run_id: str) -> str | None:
         claim = self.session.held.get(run_id)
@@ -305,13 +303,16 @@ class Exchange:
 
     async def _perform(self, database: Database, request: ExchangeRequest) -> None:
         results = self.results
-        with self._writer.keeping(request.settlements):
+        try:
             answer = await self._send(database, request)
+        except BaseException:
+            results.pending.doubt_missing(request.settlements)
+            raise
         if answer is None:
             return
         if answer.claims:
             self.begin(answer.claims, results)
-        if given := self._hand_over.find(answer, results):
+        if answer.given is not None and (given := self._hand_over.find(answer.given, results)):
             self.begin(given, results)
         if answer.acks.released:
             await self._spread(answer.acks.released)
@@ -330,25 +331,16 @@ class Exchange:
         results = self.results
         try:
             answer = await database.transact(partial(exchange, request), several=request.several)
-        except Unavailable as error:
-            results.pending.doubt(request.settlements)
+        except (Unavailable, Busy, psycopg.Error, HoldfastError) as error:
             self._planner.restart()
-            await self._outage.wait(error, self.session)
-            return None
-        except Busy:
-            self._planner.restart()
-            await self.attempt_services.write_notes(request)
-            await self._writer.write_around_locks(request.settlements)
-            return None
-        except (psycopg.Error, HoldfastError) as error:
-            emit("exchange.refused", worker_id=request.worker_id, error=f"{type(error).__name__}: {error}")
             if fault_of(error) is Fault.REFUSED:
                 self.refusal = said(error)
-            self._planner.restart()
-            await self.attempt_services.write_notes(request)
-            await self._writer.write_one_by_one(request.settlements)
+            if not isinstance(error, Unavailable):
+                await self.attempt_services.write_notes(request)
+            await self._writer.write_failed(request, error)
             return None
-        self._outage.end(request.worker_id)
+        if self._outage.failures:
+            self._outage.end(request.worker_id)
         self.refusal = None
         now, news = monotonic(), self._planner.news
         if request.survey:
@@ -368,6 +360,7 @@ class Exchange:
         """Have claimed runs performed; `results` are those of the session that claimed them, if it may be over."""
         results = results or self.results
         session = results.session
+        self._hand_over.worked()
         for claim in claims:
             session.held[claim.run_id] = claim
         results.keep(claims)
@@ -375,7 +368,6 @@ class Exchange:
             results.release(claims)
             self.wake()
             return
-        self._hand_over.worked()
         results.began(claims)
         for executor, given in self._options.divide(claims):
             executor.give(session.id, given)

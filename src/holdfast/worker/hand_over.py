@@ -7,7 +7,6 @@ notification is lost, the worker notices at its next poll that it is no longer l
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 from time import monotonic
 
@@ -16,6 +15,7 @@ import orjson
 from holdfast.domain.doorbell import Address
 from holdfast.domain.values import Claim
 from holdfast.observe import emit
+from holdfast.sql.waiting_workers import Given
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.results import AttemptResults
 from holdfast.worker.round_trips import Answer, ExchangeRequest
@@ -50,19 +50,17 @@ class HandOver:
         """Note that this worker had something to do."""
         self._list_at = monotonic() + QUIET
 
-    def due_at(self, is_free: Callable[[], bool]) -> float:
-        """Return when a round trip is due; `is_free` returns whether the worker has a free slot and no run for it."""
-        return min(self._look_at, self._list_at if self._may_list() and is_free() else inf)
+    def due_at(self, *, free: bool) -> float:
+        """Return when a round trip is due; `free` if the worker has a free slot and knows of no run for it."""
+        return min(self._look_at, self._list_at if free and self._may_list() else inf)
 
     def _may_list(self) -> bool:
         """Whether the worker may list itself. It must look for given runs first: once listed, it seems to have none."""
         looked = self._look_at == inf
         return looked and self.listed is None and self._serves and self._options.listener.address is not None
 
-    def plan(
-        self, request: ExchangeRequest, now: float, is_free: Callable[[], bool], *, held: int, overlaps: bool
-    ) -> None:
-        """Add what is due to a request. `held` is the number of runs that the worker holds, `is_free` as in `due_at`.
+    def plan(self, request: ExchangeRequest, now: float, *, free: bool, held: int, overlaps: bool) -> None:
+        """Add what is due to a request. `held` is the number of runs that the worker holds, `free` as in `due_at`.
 
         The worker does not look for given runs while another round trip, which may claim runs, is under way.
         """
@@ -76,7 +74,7 @@ class HandOver:
         moved = self.listed is not None and self.listed != address and not overlaps
         idle = held <= len(request.settlements)
         due = self._may_list() and now + (QUIET if idle else 0.0) >= self._list_at
-        if address is not None and (moved or due) and is_free():
+        if address is not None and (moved or due) and free:
             request.wait = self.listed = address
             request.queues = self._options.queues
 
@@ -96,16 +94,11 @@ class HandOver:
             return answer.listed.found
         return False
 
-    def find(self, answer: Answer, results: AttemptResults) -> list[Claim]:
-        """Return the runs of a response that this worker was given and does not know yet.
-
-        Notifications about them are ignored from now on.
-        """
-        if answer.given is None:
-            return []
+    def find(self, given: Given, results: AttemptResults) -> list[Claim]:
+        """Return the runs that this worker was given and does not know yet. Notifications about them are ignored."""
         known = {claim.ref for claim in results.session.held.values()}
         known.update(settlement.ref for settlement in results.pending.unsettled())
-        found = [claim for claim in answer.given.claims if claim.ref not in known]
+        found = [claim for claim in given.claims if claim.ref not in known]
         results.late.extend(claim.ref for claim in found)
         return found
 
@@ -116,16 +109,16 @@ class HandOver:
             return []  # it was for the session before this one
         claim = payload.removeprefix(session.id)
         given = _read(claim) if claim else None
-        if given is not None and (given.ref in results.late or given.run_id in session.held):
+        if given is not None and ((given.run_id, given.number) in results.late or given.run_id in session.held):
             # The worker may be waiting for another run by now, or have been given one, so it has to look.
             self._look_at = 0.0
             return []
         self.listed = None
-        self.worked()
         if given is None:
             # It was too long, or another program sent it: the leases in the database show what this worker was given.
             if claim:
                 emit("hand_over.unreadable", worker_id=session.id, length=len(payload))
+            self.worked()
             self._look_at = 0.0
             return []
         return [given]

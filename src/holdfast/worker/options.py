@@ -92,11 +92,11 @@ class WorkerOptions:
         """Divide claims among the executors. The default one gets runs whose task is unknown, and fails them."""
         if len(self.executors) == 1:
             return [(self.executor, claims)]
-        divided: dict[str, tuple[Executor, list[Claim]]] = {}
+        performs = {task: self.executor_of(task) or self.executor for task in {claim.task for claim in claims}}
+        divided: dict[Executor, list[Claim]] = {}
         for claim in claims:
-            executor = self.executor_of(claim.task) or self.executor
-            divided.setdefault(executor.name, (executor, []))[1].append(claim)
-        return divided.values()
+            divided.setdefault(performs[claim.task], []).append(claim)
+        return divided.items()
 
     @property
     def margin(self) -> float:

@@ -37,7 +37,6 @@ class Outage:
                     self._wake.clear()
 
     def end(self, worker_id: str) -> None:
-        """Note that the database responded."""
-        if self.failures:
-            emit("database.back", worker_id=worker_id, failures=self.failures)
-            self.failures = 0
+        """Note that the database responded after failures."""
+        emit("database.back", worker_id=worker_id, failures=self.failures)
+        self.failures = 0

@@ -57,9 +57,19 @@ class ResultWriter:
         try:
             yield
         except BaseException:
-            kept = {settlement.ref for settlement in pending.unsettled()}
-            pending.doubt([settlement for settlement in settlements if settlement.ref not in kept])
+            pending.doubt_missing(settlements)
             raise
+
+    async def write_failed(self, request: ExchangeRequest, error: Exception) -> None:
+        """Write the results of a request that failed, in parts, or keep them if the database did not respond."""
+        if isinstance(error, Unavailable):
+            self._results.pending.doubt(request.settlements)
+            await self._outage.wait(error, self._results.session)
+        elif isinstance(error, Busy):
+            await self.write_around_locks(request.settlements)
+        else:
+            emit("exchange.refused", worker_id=request.worker_id, error=f"{type(error).__name__}: {error}")
+            await self.write_one_by_one(request.settlements)
 
     async def write_around_locks(self, settlements: Sequence[Settlement]) -> None:
         """Find out what another transaction has locked, defer the results that need it, and write the rest."""

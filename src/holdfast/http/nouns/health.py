@@ -7,7 +7,6 @@ from typing import Any
 import psycopg
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.http import reading
 from holdfast.http.answers import Answer, answer
 from holdfast.http.call import Call
 from holdfast.http.problems import KINDS, kind_of
@@ -18,20 +17,24 @@ from holdfast.verbs.openapi import RETRY_AFTER, ref, says
 REDIS_SECONDS = 2.0
 
 
+HEALTHY = {200: says("Everything is healthy.", ref("Health"))}
+HEALTHY_OR_DOWN = HEALTHY | {503: says("A dependency is down.", ref("Health"), headers=RETRY_AFTER)}
+
+
+@route("GET /livez", None, "getLiveness", "Check that this process is alive", answers=HEALTHY)
 def live(call: Call) -> Answer:
-    reading.query(call)
     return _answer({}, {})
 
 
+@route("GET /readyz", None, "getReadiness", "Check that this process can serve requests", answers=HEALTHY_OR_DOWN)
 def ready(call: Call) -> Answer:
     """Whether requests can be served: Postgres responds, accepts writes, and has a schema that this code knows."""
-    reading.query(call)
     why = _postgres(call.service)
     return _answer({"postgres": why is None}, {"postgres": why})
 
 
+@route("GET /healthz", None, "getHealth", "Check that all dependencies are healthy", answers=HEALTHY_OR_DOWN)
 def healthy(call: Call) -> Answer:
-    reading.query(call)
     why = _postgres(call.service)
     checks = {"postgres": why is None}
     if call.service.settings.redis_url:
@@ -74,29 +77,4 @@ def _redis(url: str) -> bool:
         return False
 
 
-HEALTHY = {200: says("Everything is healthy.", ref("Health"))}
-HEALTHY_OR_DOWN = HEALTHY | {503: says("A dependency is down.", ref("Health"), headers=RETRY_AFTER)}
-
-NOUN = Noun(
-    "health",
-    "Health checks.",
-    [
-        route("GET /livez", live, None, "getLiveness", "Check that this process is alive", answers=HEALTHY),
-        route(
-            "GET /readyz",
-            ready,
-            None,
-            "getReadiness",
-            "Check that this process can serve requests",
-            answers=HEALTHY_OR_DOWN,
-        ),
-        route(
-            "GET /healthz",
-            healthy,
-            None,
-            "getHealth",
-            "Check that all dependencies are healthy",
-            answers=HEALTHY_OR_DOWN,
-        ),
-    ],
-)
+NOUN = Noun("health", "Health checks.", [live, ready, healthy])

@@ -11,9 +11,8 @@ from holdfast.documents.others import job_document
 from holdfast.documents.restricted import added_run_document, created_job_document, restricted_job_document
 from holdfast.documents.runs import run_document
 from holdfast.domain.canonical import canonicalize
-from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.errors import BadInput, Problem, refused
 from holdfast.domain.ids import series
-from holdfast.domain.jobs import JobRecord
 from holdfast.domain.records import Page
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, page
@@ -36,7 +35,7 @@ def create(call: Call) -> Answer:
     asked = reading.checked_object(reading.json_body(call, around=3), ("name", "tasks", "description", "timeout"))
     tasks = [] if asked.get("tasks") is None else asked["tasks"]
     if not isinstance(tasks, list) or len(tasks) > MOST_TASKS:
-        raise reading.refused([Problem("/tasks", f"must be a list of at most {MOST_TASKS} tasks")])
+        raise refused(Problem("/tasks", f"must be a list of at most {MOST_TASKS} tasks"))
     parsed = [_spec(call, task, f"/tasks/{index}") for index, task in enumerate(tasks)]
     new = new_job(call.caller, asked.get("name"), asked.get("description"), asked.get("timeout"))
     runs = specs.placed(parsed, series(new.id, FIRST_TASKS, len(parsed), first=True), new.id, {})
@@ -64,7 +63,7 @@ def _spec(call: Call, given_task: Any, pointer: str) -> specs.Spec:
     """Parse a task given in JSON: its entrypoint is a name, and times are text."""
     if isinstance(given_task, dict):
         if not isinstance(given_task.get("entrypoint", ""), str):
-            raise reading.refused([Problem(f"{pointer}/entrypoint", "must be the name of a task")])
+            raise refused(Problem(f"{pointer}/entrypoint", "must be the name of a task"))
         if given_task.get("run_after") is not None:
             given_task = given_task | {"run_after": reading.start(given_task["run_after"], f"{pointer}/run_after")}
     return specs.parse(call.settings, given_task, pointer)
@@ -82,11 +81,7 @@ def index(call: Call) -> Answer:
 
 def show(call: Call, job_id: str) -> Answer:
     id_ = reading.job_id(job_id)
-
-    def read() -> JobRecord:
-        return call.service.database.perform(partial(ops.show_job, id_))
-
-    return versioned(call, id_, read, job_document, lambda job: job.status.final)
+    return versioned(call, id_, partial(ops.show_job, id_), job_document)
 
 
 def tasks(call: Call, job_id: str) -> Answer:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import partial
 from hashlib import sha256
 
+from werkzeug.http import quote_etag
+
 from holdfast import ops
 from holdfast.domain.records import ResultRecord
 from holdfast.domain.values import StoredResult
 from holdfast.http import reading
-from holdfast.http.answers import Answer, digest_header, etag_of, matches, nothing
+from holdfast.http.answers import Answer, digest_header, etag_of, nothing
 from holdfast.http.call import Call
 from holdfast.http.routes import Noun, routes
 from holdfast.http.service import Service
@@ -21,11 +23,11 @@ def result(call: Call, run_id: str) -> Answer:
     found = call.service.database.perform(partial(ops.result, reading.run_id(run_id)))
     etag, digest, size = _described(found)
     headers = {
-        "ETag": etag,
+        "ETag": quote_etag(etag),
         "Repr-Digest": digest_header(digest),
         "Cache-Control": "private, no-cache",
     }
-    if matches(etag, call.tags()):
+    if call.tags().contains_weak(etag):
         return nothing(304, headers)
     if found.ref is None:
         return Answer(_text(found), 200, headers)
@@ -37,7 +39,7 @@ def _described(found: ResultRecord) -> tuple[str, bytes, int]:
     if found.ref is None:
         body = _text(found)
         return etag_of(body), sha256(body).digest(), len(body)
-    return f'"{(found.sha256 or "")[:32]}"', bytes.fromhex(found.sha256 or ""), found.size or 0
+    return (found.sha256 or "")[:32], bytes.fromhex(found.sha256 or ""), found.size or 0
 
 
 def _text(found: ResultRecord) -> bytes:

@@ -6,10 +6,11 @@ from functools import partial
 from typing import Any
 
 import orjson
+from werkzeug.http import quote_etag
 
 from holdfast import ops
 from holdfast.documents.runs import run_document
-from holdfast.domain.errors import BadInput, Problem
+from holdfast.domain.errors import BadInput, Problem, refused
 from holdfast.domain.ids import parse_id
 from holdfast.domain.tasks import registry
 from holdfast.domain.values import NewRun, RunRecord, Submitted
@@ -39,7 +40,7 @@ def submit(call: Call) -> Answer:
         call.service.database.ring((run.queue,), (run,))
         log_event(call, *run_event("run.submitted", run))
     body = orjson.dumps(run_document(run if created else _readable(call, new, run)))
-    headers = {"Location": f"/runs/{run.id}", "ETag": etag_of(body)}
+    headers = {"Location": f"/runs/{run.id}", "ETag": quote_etag(etag_of(body))}
     if not created:
         headers["Idempotent-Replayed"] = "true"
     return Answer(body, 201 if created else 200, headers)
@@ -71,15 +72,13 @@ def _new_run(call: Call, body: Any, key: str | None = None, pointer: str = "", d
     asked = reading.checked_object(body, FIELDS, pointer)
     model = asked.get("model")
     if not isinstance(model, str):
-        raise reading.refused(
-            [Problem(f"{pointer}/model", "must be the name of a task" if "model" in asked else "missing")]
-        )
+        raise refused(Problem(f"{pointer}/model", "must be the name of a task" if "model" in asked else "missing"))
     parameters = {} if asked.get("parameters") is None else asked["parameters"]
     if not isinstance(parameters, dict):
-        raise reading.refused([Problem(f"{pointer}/parameters", "must be an object")])
+        raise refused(Problem(f"{pointer}/parameters", "must be an object"))
     options = {name: asked[name] for name in OPTIONS if asked.get(name) is not None}
     if key is not None and options.setdefault("key", key) != key:
-        raise reading.refused([Problem(f"{pointer}/key", "differs from the Idempotency-Key header; send one of them")])
+        raise refused(Problem(f"{pointer}/key", "differs from the Idempotency-Key header; send one of them"))
     if "run_after" in options:
         options["run_after"] = reading.start(options["run_after"], f"{pointer}/run_after")
     task = registry.get(model)
@@ -97,21 +96,17 @@ def _new_runs(call: Call, body: Any, most: int) -> list[NewRun]:
     """Check a request for several runs, each as in `_new_run`, but without deduplication unless it is requested."""
     asked = reading.checked_object(body, ("runs",)).get("runs")
     if not isinstance(asked, list) or not 1 <= len(asked) <= most:
-        raise reading.refused([Problem("/runs", f"must be a list of 1 to {most} requests")])
+        raise refused(Problem("/runs", f"must be a list of 1 to {most} requests"))
     made, problems = [], []
     for index, one in enumerate(asked):
         pointer = f"/runs/{index}"
         try:
             made.append(_new_run(call, one, None, pointer, dedupe="off"))
         except BadInput as error:
-            problems += [Problem(_under(pointer, p.pointer), p.detail) for p in error.problems]
+            problems += [Problem(pointer + p.pointer.removeprefix(pointer), p.detail) for p in error.problems]
     if problems:
-        raise reading.refused(problems[:20])
+        raise refused(*problems[:20])
     return made
-
-
-def _under(pointer: str, inner: str) -> str:
-    return inner if inner.startswith(pointer) else pointer + inner
 
 
 def _is_new(new: NewRun, submitted: Submitted) -> bool:
@@ -126,11 +121,7 @@ def _readable(call: Call, new: NewRun, run: RunRecord) -> RunRecord:
 
 def show(call: Call, run_id: str) -> Answer:
     id_ = reading.run_id(run_id)
-
-    def read() -> RunRecord:
-        return call.service.database.perform(partial(ops.get, id_))
-
-    return versioned(call, id_, read, run_document, lambda run: run.status.final)
+    return versioned(call, id_, partial(ops.get, id_), run_document)
 
 
 def index(call: Call) -> Answer:

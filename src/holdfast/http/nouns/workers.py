@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.documents.others import worker_document
-from holdfast.domain.errors import NotFound, Problem
+from holdfast.domain.errors import NotFound, Problem, refused
 from holdfast.domain.ids import parse_id
 from holdfast.http import reading
 from holdfast.http.answers import Answer, answer, items
@@ -15,7 +15,7 @@ from holdfast.verbs import workers as verbs
 def index(call: Call) -> Answer:
     status = reading.query(call, "status").get("status")
     if status is not None and status not in verbs.STATUSES:
-        raise reading.refused([Problem("/status", f"must be one of {', '.join(verbs.STATUSES)}")])
+        raise refused(Problem("/status", f"must be one of {', '.join(verbs.STATUSES)}"))
     found = call.service.database.workers()
     return items([worker_document(worker) for worker in found if status in (None, worker.status)])
 

@@ -13,9 +13,8 @@ from typing import Any
 from holdfast.domain.errors import BadInput
 from holdfast.jobs.datasets.clickhouse import ClickHouseTable
 from holdfast.jobs.datasets.parquet import ParquetFiles
-from holdfast.jobs.datasets.parts import Dataset, DatasetChanged, Part
+from holdfast.jobs.datasets.parts import Dataset, DatasetChanged, Items, Numbers, Part
 from holdfast.jobs.datasets.postgres import PostgresTable
-from holdfast.jobs.datasets.sequences import Items, Numbers
 
 __all__ = [
     "ClickHouseTable",

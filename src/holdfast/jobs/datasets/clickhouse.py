@@ -69,20 +69,15 @@ class ClickHouseTable(StoredDataset):
 
     def _require_readable(self) -> None:
         """Raise BadInput if the table or a column is missing, or if a row without a key would be in no part."""
-        known = {row["name"] for row in self._inspect(f"describe table {self._table}")}
+        try:
+            known = {row["name"] for row in self._query(f"describe table {self._table}")}
+        except DatasetChanged:
+            raise BadInput(f"there is no table {self.table} in {self.path}") from None
         require_columns(self.table, [*self.order_by, *self.columns], known)
         without = " or ".join(f"isNull({_quoted(name)})" for name in self.order_by)
         # The alias must not hide a column of the same name.
-        (found,) = self._inspect(f"select count() as `rows without` from {self._table} where {without}")  # noqa: S608 - quoted
+        (found,) = self._query(f"select count() as `rows without` from {self._table} where {without}")  # noqa: S608 - quoted
         require_keys(self.table, ", ".join(self.order_by), found["rows without"])
-
-    def _inspect(self, query: str) -> list[dict[str, Any]]:
-        try:
-            return hosting.query(self.path, query)
-        except hosting.Refused as error:
-            if "UNKNOWN_TABLE" in str(error):
-                raise BadInput(f"there is no table {self.table} in {self.path}") from None
-            raise
 
     def read(self, part: Part) -> list[dict[str, Any]]:
         columns = ", ".join(map(_quoted, self.columns)) or "*"
