@@ -14,6 +14,10 @@ PARALLEL = -n $(PROCESSES) --dist worksteal
 FINGERPRINT := $(shell printf '%s|%s|%s' "$(CURDIR)" "$(PYTHON)" "$(EXTRAS)" | cksum | cut -d' ' -f1)
 READY = $(VENV)/.ready-$(FINGERPRINT)
 
+# Each of the thousands of interpreters that tests start would compile hundreds of modules without bytecode on disk. An
+# empty value is the same as none.
+export PYTHONDONTWRITEBYTECODE =
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up test explore check format bench chaos scale constraints schema freeze clean
 

@@ -132,6 +132,20 @@ class Databases:
             else:
                 self._emptied = _Emptied(name, uses)
 
+    def transaction(self) -> int:
+        """The number of a transaction that begins now, for `reuse`."""
+        return self._transaction()
+
+    def reuse(self, connection: psycopg.Connection, since: int) -> bool:
+        """Delete all rows of a database that stays lent, on a connection to it, unless they are many or more than rows
+        was changed since that transaction. Return whether they were deleted."""
+        if not self._may_empty or self._state(connection, since) != self._as_cloned:
+            return False
+        if connection.execute(_WRITTEN).fetchall()[0][0] > MOST_BYTES:
+            return False
+        connection.execute(_EMPTY)
+        return True
+
     def clear(self, url: str) -> bool:
         """Delete all rows of a database that stays lent; return whether they could be deleted."""
         if self._may_empty:
@@ -169,14 +183,9 @@ class Databases:
             return False
         try:
             with psycopg.connect(with_database(self._server_url, name), autocommit=True) as connection:
-                if self._state(connection, since) != self._as_cloned:
-                    return False
-                if connection.execute(_WRITTEN).fetchall()[0][0] > MOST_BYTES:
-                    return False
-                connection.execute(_EMPTY)
+                return self.reuse(connection, since)
         except psycopg.OperationalError:  # a test may have disallowed connections to the database
             return False
-        return True
 
     def _state(self, connection: psycopg.Connection, since: int) -> State:
         return connection.execute(_STATE, {"since": since}).fetchall()

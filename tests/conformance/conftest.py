@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from tests.conformance.drivers import DRIVERS, POOLED, Driver, drivers_for
+from tests.conformance.drivers import POOLED, Driver, drivers_for
+from tests.conformance.kept import Kept
+from tests.databases import Databases
 from tests.timeline import Timeline
+
+FAILED = pytest.StashKey[bool]()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -19,12 +23,51 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("driver", drivers_for(module, every_driver=every_driver), indirect=True)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
+@pytest.fixture(scope="module")
+def kept_of_module(clocked_databases: Databases) -> Iterator[Kept]:
+    kept = Kept(clocked_databases)
+    yield kept
+    kept.close()
+
+
+def is_fresh(request: pytest.FixtureRequest) -> bool:
+    return request.node.get_closest_marker("fresh_database") is not None
+
+
 @pytest.fixture
-def driver(request: pytest.FixtureRequest, database_url: str) -> Iterator[Driver]:
-    made = DRIVERS[request.param]
-    url = request.getfixturevalue("pooled_url") if request.param in POOLED else database_url
-    with made(url) as driver:
-        yield driver
+def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    if is_fresh(request):
+        yield request.getfixturevalue("database_url")
+        return
+    kept: Kept = request.getfixturevalue("kept_of_module")
+    kept.begin()
+    yield kept.url
+    kept.end(passed=not request.node.stash.get(FAILED, False))
+
+
+@pytest.fixture
+def kept(request: pytest.FixtureRequest, database_url: str, clocked_databases: Databases) -> Iterator[Kept]:
+    """The database and the sessions of this test."""
+    if not is_fresh(request):
+        yield request.getfixturevalue("kept_of_module")
+        return
+    own = Kept(clocked_databases, database_url)
+    yield own
+    own.close()
+
+
+@pytest.fixture
+def driver(request: pytest.FixtureRequest, kept: Kept) -> Driver:
+    pooler = request.getfixturevalue("pooler_url") if request.param in POOLED else None
+    return kept.driver(request.param, pooler)
 
 
 @pytest.fixture
@@ -35,5 +78,5 @@ def connection(database_url: str) -> Iterator[psycopg.Connection]:
 
 
 @pytest.fixture
-def timeline(driver: Driver, connection: psycopg.Connection) -> Timeline:
-    return Timeline(driver, connection)
+def timeline(driver: Driver, kept: Kept) -> Timeline:
+    return Timeline(driver, kept.clock)

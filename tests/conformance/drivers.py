@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import psycopg
 import sqlalchemy
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -47,6 +48,11 @@ class Driver(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether it left a transaction open. Pools of SQLAlchemy end those of returned connections."""
+        return False
+
     def __enter__(self) -> Self:
         return self
 
@@ -74,6 +80,10 @@ class Psycopg(Driver):
 
     def close(self) -> None:
         self._connection.close()
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.info.transaction_status != TransactionStatus.IDLE
 
 
 class PsycopgAsync(Driver):
@@ -108,6 +118,10 @@ class PsycopgAsync(Driver):
         self._wait(self._connection.close())
         self._runner.close()
 
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.info.transaction_status != TransactionStatus.IDLE
+
 
 class Pooled(Psycopg):
     """A Holdfast connection behind a pooler in transaction mode."""
@@ -124,9 +138,7 @@ class PooledAsync(PsycopgAsync):
 class SQLAlchemyConnection(Driver):
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self.engine = sqlalchemy.create_engine(
-            "postgresql+psycopg://", poolclass=sqlalchemy.pool.NullPool, creator=lambda: psycopg.connect(url)
-        )
+        self.engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url))
 
     def perform(self, make_op: Callable[[], Op[T]]) -> T:
         with self.engine.begin() as connection:

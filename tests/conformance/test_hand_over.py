@@ -336,6 +336,7 @@ def test_worker_does_not_wait_in_a_list_that_has_grown(timeline: Timeline, waite
     assert timeline.ask(full) == Listed(waits=False, found=False)
 
 
+@pytest.mark.fresh_database  # changes a setting of the driver's session
 def test_submit_does_not_wait_for_a_worker_that_is_leaving_the_list(
     timeline: Timeline, waiters: Waiting, database_url: str
 ) -> None:
@@ -347,6 +348,7 @@ def test_submit_does_not_wait_for_a_worker_that_is_leaving_the_list(
         assert timeline.status(submit(timeline)) == "PENDING"
 
 
+@pytest.mark.fresh_database  # changes a setting of the driver's session
 def test_worker_leaves_the_list_without_waiting_for_a_submit(
     timeline: Timeline, waiters: Waiting, database_url: str
 ) -> None:
@@ -357,6 +359,7 @@ def test_worker_leaves_the_list_without_waiting_for_a_submit(
         assert not timeline.ask(waiting_workers.leave(worker.id))
 
 
+@pytest.mark.fresh_database  # changes a setting of the driver's session
 def test_worker_lists_itself_without_waiting_for_a_submit(
     timeline: Timeline, waiters: Waiting, database_url: str
 ) -> None:

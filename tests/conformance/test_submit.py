@@ -108,10 +108,13 @@ def batches_of(*numbers: list[int]) -> tuple[NewRun, list[list[Payload]]]:
 
 
 @pytest.mark.every_driver
-def test_batches_are_returned_in_order_and_repeated_ones_are_found(timeline: Timeline) -> None:
+def test_batches_are_returned_in_order_and_repeated_ones_are_found(
+    timeline: Timeline, connection: psycopg.Connection
+) -> None:
     head, batches = batches_of([0, 1], [2], [3, 4])
     first = timeline.perform(lambda: ops.submit_batches(head, batches[:2], together=True, again=False))
     assert [answer.created for answer in first] == [True] * 3
+    assert connection.execute("select count(*) from holdfast.runs").fetchone() == (3,)
     answers = timeline.perform(lambda: ops.submit_batches(head, batches, together=True))
     assert [answer.run.parameters for answer in answers] == [{"n": n} for n in range(5)]
     assert [answer.created for answer in answers] == [False, False, False, True, True]

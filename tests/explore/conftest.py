@@ -7,10 +7,8 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-import psycopg
 import pytest
 
-from holdfast.testing import clock
 from tests.databases import USES, Databases
 from tests.explore.jobs_stage import JobStage
 from tests.explorer.stage import Stage
@@ -29,8 +27,7 @@ def full(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def stage_url(database_url: str) -> str:
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        clock.install(connection)
+    """A database whose clock tests can move; `database_url` gives one to tests that use this fixture."""
     return database_url
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 import pytest
 
 from tests.conftest import EXPLORED
-from tests.explorer.explore import Tally, every_crash, every_interleaving, orders, some
+from tests.explorer.explore import Tally, every_crash, every_interleaving, orders_and_crashes, some
 from tests.explorer.pairs import meetings
 from tests.explorer.schedule import Meeting
 from tests.explorer.situations import SITUATIONS
@@ -29,8 +29,7 @@ def explored(stage: Stage, meeting: Meeting, full: bool) -> Iterator[Tally]:
     elif SITUATIONS[meeting.situation].old:
         yield some(stage, meeting, CRASHES_OF_OLD)
     else:
-        yield orders(stage, meeting, ORDERS)
-        yield some(stage, meeting, CRASHES)
+        yield from orders_and_crashes(stage, meeting, ORDERS, CRASHES)
 
 
 def test_every_pair_of_operations_is_explored_in_some_situation() -> None:

@@ -38,11 +38,17 @@ def every_interleaving(stage: Stage, meeting: Meeting) -> Tally:
     return _judged(stage, tally)
 
 
-def orders(stage: Stage, meeting: Meeting, amount: int) -> Tally:
+def orders_and_crashes(stage: Stage, meeting: Meeting, amount: int, crashing: int) -> list[Tally]:
+    """Some schedules without and with a crash, which are checked together: letting everything end takes as long as
+    playing several schedules."""
+    return [orders(stage, meeting, amount, judged=False), some(stage, meeting, crashing)]
+
+
+def orders(stage: Stage, meeting: Meeting, amount: int, *, judged: bool = True) -> Tally:
     """All schedules without a crash if there are at most `amount`, or else a deterministic sample of that size.
 
     The first schedule suggests how many there are. If one actor left nothing to do for the other, there may be far
-    more: then the first of them are played as well.
+    more: then the first of them are played as well. Unless `judged`, what is played next is checked together with them.
     """
     play, tally = partial(stage.play, meeting, Crashes.NONE), Tally()
     schedules = search.every(play)
@@ -51,7 +57,7 @@ def orders(stage: Stage, meeting: Meeting, amount: int) -> Tally:
     if not _interleave(chain([first], schedules if few else ()), tally, amount if few else 0):
         for played in search.sampled(play, str(meeting), amount - 1, 1):
             tally.add(played)
-    return _judged(stage, tally)
+    return _judged(stage, tally) if judged else tally
 
 
 def _interleave(schedules: Iterator[Played], tally: Tally, most: int | None = None) -> bool:

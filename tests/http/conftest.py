@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from holdfast.http import create_app, database, principals
 from holdfast.http.service import EXTENSION
 from holdfast.ops.tokens import create_token
 from holdfast.runtime.settings import Settings
+from tests.databases import Databases
 from tests.http.manual_worker import ManualWorker
 
 ROOT = Path(__file__).parents[2]
@@ -32,10 +34,15 @@ Mint = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
-def settings(database_url: str, tmp_path: Path) -> Settings:
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    kept: KeptServer | None = request.getfixturevalue("kept_server") if keeps_server(request) else None
+    return kept.settings if kept else settings_for(request.getfixturevalue("database_url"), tmp_path)
+
+
+def settings_for(database_url: str, directory: Path) -> Settings:
     return Settings(
         database_url=database_url,
-        artifacts=str(tmp_path / "artifacts"),
+        artifacts=str(directory / "artifacts"),
         tasks=("tests.http.api_tasks",),
         grace_seconds=2.0,
     )
@@ -145,19 +152,22 @@ class Server:
         return self.process.returncode, output
 
 
+def environment_of(settings: Settings) -> dict[str, str]:
+    return {
+        "HOLDFAST_DATABASE_URL": settings.database_url or "",
+        "HOLDFAST_ARTIFACTS": settings.artifacts,
+        "HOLDFAST_TASKS": ",".join(settings.tasks),
+        "HOLDFAST_GRACE_SECONDS": "2",
+        "HOLDFAST_PORT": "0",
+    }
+
+
 @pytest.fixture
 def start_server(settings: Settings) -> Iterator[Callable[..., Server]]:
     started: list[Server] = []
 
     def start(*arguments: str, **environment: str) -> Server:
-        given = {
-            "HOLDFAST_DATABASE_URL": settings.database_url or "",
-            "HOLDFAST_ARTIFACTS": settings.artifacts,
-            "HOLDFAST_TASKS": ",".join(settings.tasks),
-            "HOLDFAST_GRACE_SECONDS": "2",
-            "HOLDFAST_PORT": "0",
-        }
-        started.append(Server(given | environment, *arguments))
+        started.append(Server(environment_of(settings) | environment, *arguments))
         return started[-1]
 
     yield start
@@ -165,6 +175,72 @@ def start_server(settings: Settings) -> Iterator[Callable[..., Server]]:
         server.stop()
 
 
+class KeptServer:
+    """A server for all tests of a module, one after the other: starting one takes a second of CPU time.
+
+    Its database is emptied after each test. If that is not allowed, the next test gets a new database and a new server.
+    """
+
+    def __init__(self, databases: Databases, directory: Path) -> None:
+        self._databases = databases
+        self._directory = directory
+        self._lent = ExitStack()
+        self._settings: Settings | None = None
+        self._server: Server | None = None
+
+    @property
+    def settings(self) -> Settings:
+        if self._settings is None:
+            self._settings = settings_for(self._lent.enter_context(self._databases.lend()), self._directory)
+        return self._settings
+
+    @property
+    def server(self) -> Server:
+        if self._server is None:
+            self._server = Server(environment_of(self.settings))
+            self._lent.callback(self._server.stop)
+        return self._server
+
+    def clear(self) -> None:
+        if self._settings is not None and not self._databases.clear(self._settings.database_url or ""):
+            self.close()
+
+    def close(self) -> None:
+        self._lent.close()
+        self._settings = self._server = None
+
+
+def keeps_server(request: pytest.FixtureRequest) -> bool:
+    of = request.node
+    return bool(of.get_closest_marker("one_server")) and not of.get_closest_marker("fresh_database")
+
+
+@pytest.fixture(scope="module")
+def module_server(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeptServer]:
+    kept = KeptServer(databases, tmp_path_factory.mktemp("server"))
+    yield kept
+    kept.close()
+
+
 @pytest.fixture
-def server(start_server: Callable[..., Server]) -> Server:
-    return start_server()
+def kept_server(module_server: KeptServer) -> Iterator[KeptServer]:
+    yield module_server
+    module_server.clear()
+
+
+@pytest.fixture
+def database_url(request: pytest.FixtureRequest) -> str:
+    if keeps_server(request):
+        kept: KeptServer = request.getfixturevalue("kept_server")
+        return kept.settings.database_url or ""
+    url: str = request.getfixturevalue("database_url")
+    return url
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Server:
+    if keeps_server(request):
+        kept: KeptServer = request.getfixturevalue("kept_server")
+        return kept.server
+    started: Server = request.getfixturevalue("start_server")()
+    return started

@@ -15,6 +15,8 @@ from tests.http.conftest import Server
 from tests.http.manual_worker import ManualWorker
 from tests.http.test_outage import until
 
+pytestmark = pytest.mark.one_server
+
 
 class Shell:
     """Runs commands in this process; those with `--url` have no database."""
@@ -120,6 +122,7 @@ def test_queues_and_workers_commands_work_over_http(shell: Shell, manual_worker:
     shell.run("workers", "drain", "01994c3e-7d1c-7c62-bd1b-0e2d1c5f6a7b", code=6)
 
 
+@pytest.mark.fresh_database  # a server that has seen a token requires one from then on
 def test_tokens_are_created_listed_and_then_required(local: Shell, shell: Shell) -> None:
     assert local.json("tokens", "list") == {"items": []}
     made = local.json("tokens", "create", "reader", "--scopes", "runs:read", "--expires", "90d")

@@ -30,6 +30,8 @@ from tests.http.api_tasks import mirror
 from tests.http.conftest import Server
 from tests.http.manual_worker import ManualWorker
 
+pytestmark = pytest.mark.one_server
+
 
 @pytest.fixture
 def client(server: Server, settings: Settings) -> Iterator[HttpClient]:

@@ -13,6 +13,8 @@ from holdfast.runtime.settings import Settings
 from tests.forking_support import Forked
 from tests.http.conftest import Server
 
+pytestmark = pytest.mark.one_server
+
 ROUNDS = 30
 
 

@@ -15,6 +15,8 @@ from tests.http.api_tasks import mirror
 from tests.http.conftest import Server
 from tests.http.manual_worker import ManualWorker
 
+pytestmark = pytest.mark.one_server
+
 TASKS = [{"entrypoint": mirror, "kwargs": {"n": 1}, "key": "load"}, {"entrypoint": "mirror", "depends_on": ["load"]}]
 
 

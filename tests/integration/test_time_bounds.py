@@ -169,7 +169,6 @@ def test_queues_with_a_strange_time_are_listed(client: Client, strange: str, dat
     assert [queue.name for queue in client.queues()] == ["default"]
     with psycopg.connect(database_url, autocommit=True) as connection:
         assert driver.run(connection, iter(figures.queues()))
-        assert driver.run(connection, iter(figures.service()))
         assert driver.run(connection, iter(figures.stuck()))
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -48,6 +49,12 @@ def eventually(look: Callable[[], T], within: float | None = None) -> T:
         pause = min(pause * GROWTH, LONGEST_PAUSE)
 
 
+def _close_all(connections: list[psycopg.Connection]) -> None:
+    for connection in connections:
+        connection.close()
+    connections.clear()
+
+
 class Stage:
     """A database, a client, a directory, and workers."""
 
@@ -61,6 +68,9 @@ class Stage:
         )
         self.client = Client(self.settings)
         self.processes: list[subprocess.Popen[bytes]] = []
+        self._connections: list[psycopg.Connection] = []
+        # A mutant makes a test fail before it closes its stage.
+        weakref.finalize(self, _close_all, self._connections)
 
     def close(self) -> None:
         for process in self.processes:
@@ -73,6 +83,7 @@ class Stage:
             process.wait()
             eventually(lambda members=members: not alive(members))
         self.client.close()
+        _close_all(self._connections)
 
     def file(self, name: str) -> Path:
         return self.directory / name
@@ -91,9 +102,22 @@ class Stage:
         return self.client.wait(run, DEADLINE if within is None else within)
 
     def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.url, autocommit=True) as connection:
+        """Execute a statement, on one connection for all of them: tests look again and again until something is so."""
+        kept = bool(self._connections)
+        if not kept:
+            self._connections.append(psycopg.connect(self.url, autocommit=True))
+        [connection] = self._connections
+        try:
             cursor = connection.execute(sql, parameters)  # type: ignore[arg-type]
             return cursor.fetchall() if cursor.description else []
+        except psycopg.OperationalError:
+            if not (kept and connection.closed):
+                raise
+        finally:
+            if connection.closed:
+                self._connections.clear()
+        # The server or the test has ended the session since the last statement.
+        return self.query(sql, *parameters)
 
     def attempts(self, run: Run) -> list[tuple[int, str, str | None, str | None]]:
         return [(a.number, a.status, a.outcome, a.reason) for a in self.client.attempts(run)]
