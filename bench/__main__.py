@@ -94,8 +94,8 @@ def main() -> int:
             print(f"{one.name:16s} {one.about}{' (with --full)' if one.full else ''}")
         return 0
     if options.action == "report":
-        made = figures.merged(json.loads(path.read_text()) for path in options.json or [NEWEST])
-        PAGE.write_text(report.page(made))
+        made, *others = figures.by_server(json.loads(path.read_text()) for path in options.json or [NEWEST])
+        PAGE.write_text(report.page(made, others))
         print(f"wrote {os.path.relpath(PAGE)}")
         return 0
     return measure(options)

@@ -75,6 +75,14 @@ def merged(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return together
 
 
+def by_server(documents: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Several runs as one for each server, in the order in which the servers come first."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for one in documents:
+        found.setdefault(one["postgres"]["server"], []).append(one)
+    return [merged(runs) for runs in found.values()]
+
+
 def participants(experiments: Iterable[Experiment], entries: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Who took part: configuration and versions by name."""
     found = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.capacity import capacity, text
@@ -10,7 +10,7 @@ from bench.figures import outcomes_of
 from bench.goals import Figure, Line, Outcomes, column, middle
 from bench.notes import NOTES
 from bench.plots import bars
-from bench.table import markdown
+from bench.table import figure, markdown
 
 CURVES = (
     ("curve-backlog", "Runs that wait", "pending", "runs/s, 1 worker"),
@@ -26,13 +26,15 @@ CURVES = (
 )
 
 
-def page(made: Mapping[str, Any]) -> str:
+def page(made: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return the page of a run; `others` were measured on other servers."""
     outcomes = outcomes_of(made)
     lines = [_line(one) for one in made["lines"]]
     parts = [
         _head(made),
         "## The table\n\n" + markdown(lines),
         _missed(lines),
+        *(_elsewhere(other) for other in others),
         text("method"),
         _noise(made, outcomes),
         _contenders(made),
@@ -57,6 +59,20 @@ def _head(made: Mapping[str, Any]) -> str:
         f"{machine['cores']} cores ({machine['processor']}), "
         f"{machine['memory_gigabytes']:g} GB, Python {machine['python']}.\n"
         f"PostgreSQL ({postgres['server']}): {settings}."
+    )
+
+
+def _elsewhere(made: Mapping[str, Any]) -> str:
+    """The same lines on another server, without goals: those are for the first one."""
+    rows = ["| measure | ours | against | theirs | ratio or figure (range) |", "|" + " --- |" * 5]
+    rows += [
+        f"| {line.measure} | {line.ours} | {line.against} | {line.theirs} | {figure(line)} |"
+        for line in map(_line, made["lines"])
+        if line.figure is not None
+    ]
+    return (
+        f"## PostgreSQL {made['postgres']['server_version']}\n\nMeasured by `{made['command']}` on "
+        f"{made['made_at'][:10]}, with the default settings of the distribution.\n\n" + "\n".join(rows)
     )
 
 

@@ -54,6 +54,19 @@ def test_benchmark_table_and_page_are_rendered(lab: Lab) -> None:
     assert report.page(made).startswith("# Performance")
 
 
+def test_page_shows_other_servers_apart_from_the_goals() -> None:
+    samples = {"holdfast": [{"rate": 2.0}], "pgqueuer": [{"rate": 1.0}]}
+    first, other = (
+        figures.document({"drain-1": Outcome(samples=samples)}, Sizes.tiny(), settings, {})
+        for settings in ({"server": "stock"}, {"server": "15", "server_version": "15.1"})
+    )
+    made = figures.by_server([first, other, first])
+    page = report.page(made[0], made[1:])
+    assert len(made) == 2
+    assert page.count("## PostgreSQL 15.1") == 1
+    assert met_before(page) == met_before(report.page(first))
+
+
 def test_missing_peer_is_named() -> None:
     absent = Outcome(samples={"holdfast": [{"rate": 2.0}]}, absent={"pgqueuer": "it could not be installed here"})
     line = lines({"drain-1": absent})[0]
