@@ -5,6 +5,7 @@ It is never run. Every line with an ignore is a mistake that both checkers must 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
@@ -64,7 +65,7 @@ def use(client: Client) -> None:
     client.submit(add, {"a": 1}, depends_on=[run, {"run": run.id, "on": "always"}], run_after=datetime.now(UTC))
     client.submit(add, {"a": 1}, quue="models")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     client.submit(add, {"a": 1}, priority="high")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    assert_type(client.submit_many(add, [{"a": 1}, {"a": 2}], concurrency_key="one"), list[Run])
+    assert_type(client.submit_many(add, [{"a": 1}, {"a": 2}], concurrency_key="one"), Sequence[Run])
     client.submit_many([Submission(add, {"a": 1}, {"queue": "models"}), Submission("typed.add")])
     assert_type(client.get(run.id).status, Status)
     page = client.list(status="FAILED", model="typed.add", queue="models", tag="nightly", limit=10)
@@ -121,7 +122,7 @@ async def use_awaiting(settings: Settings, connection: object) -> None:
         run = await client.submit(add, {"a": 1}, key="k")
         assert_type(run, AsyncRun)
         await client.on(connection).submit(add, {"a": 1})
-        assert_type(await client.submit_many(add, [{"a": 1}]), list[AsyncRun])
+        assert_type(await client.submit_many(add, [{"a": 1}]), Sequence[AsyncRun])
         assert_type((await client.list(status="PENDING"))[0], AsyncRun)
         assert_type((await client.get(run)).status, Status)
         assert_type(await run.wait(10), AsyncRun)

@@ -11,7 +11,7 @@ from holdfast.domain.errors import BadParameters
 from holdfast.runtime.settings import Settings
 from holdfast.verbs import submissions
 from holdfast.verbs.caller import Caller
-from holdfast.verbs.submissions import BATCH, SubmittingMany, prepare_batches
+from holdfast.verbs.submissions import BATCH, FIRST_BATCH, SubmittingMany, prepare_batches
 
 CALLER = Caller(Settings())
 
@@ -63,10 +63,16 @@ def test_batches_can_be_iterated_again_after_any_interruption() -> None:
     again = list(batches)
     assert again[0] == first
     assert again == list(batches)
-    assert [len(batch) for batch in again] == [BATCH, BATCH, BATCH, 7]
+    assert [len(batch) for batch in again] == [FIRST_BATCH, BATCH, BATCH, BATCH + 7 - FIRST_BATCH]
     ids = [payload.id for batch in again for payload in batch]
     assert ids == sorted(set(ids))
     assert [payload.parameters for batch in again for payload in batch] == [f'{{"n":{n}}}' for n in range(len(many))]
+
+
+@pytest.mark.parametrize("count", [1, FIRST_BATCH + 1, BATCH])
+def test_few_runs_are_one_batch(count: int) -> None:
+    _, batches = prepare_batches(CALLER, noop, [{"n": n} for n in range(count)])
+    assert [len(batch) for batch in batches] == [count]
 
 
 def test_problem_in_a_later_batch_is_reported() -> None:

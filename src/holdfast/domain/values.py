@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple, overload
 
 import orjson
 
@@ -258,3 +260,37 @@ class Submitted(NamedTuple):
     run: RunRecord
     created: bool
     rung: bool = False
+
+
+class NewRuns(Sequence[Submitted]):
+    """The result of a bulk submission that created all of its runs, which differ only in their payload.
+
+    A run becomes a record when it is read: most programs look at few of the thousands that they submit.
+    """
+
+    def __init__(self, batches: Sequence[tuple[RunRecord, Sequence[Payload]]]) -> None:
+        self._batches = batches
+        self._ends = list(accumulate(len(payloads) for _, payloads in batches))
+
+    @property
+    def queue(self) -> str:
+        return self._batches[0][0].queue
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __iter__(self) -> Iterator[Submitted]:
+        return (Submitted(run, True) for head, payloads in self._batches for run in head.alike(payloads))
+
+    @overload
+    def __getitem__(self, index: int) -> Submitted: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Submitted]: ...
+    def __getitem__(self, index: int | slice) -> Submitted | list[Submitted]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(len(self))[index]]
+        position = range(len(self))[index]
+        batch = bisect_right(self._ends, position)
+        head, payloads = self._batches[batch]
+        (run,) = head.alike([payloads[position - self._ends[batch]]])
+        return Submitted(run, True)

@@ -171,12 +171,12 @@ class BackgroundBell(Bell):
         self._thread.start()
 
     def ring(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        sent, about = list(hints), list(runs)
-        self._calls.put(lambda: self._bell.ring(sent, about))
+        sent = list(hints)
+        self._calls.put(lambda: self._bell.ring(sent, runs))
 
     def ring_later(self, hints: Iterable[str], runs: Iterable[RunRecord] = ()) -> None:
-        sent, about = list(hints), list(runs)
-        self._calls.put(lambda: self._bell.ring_later(sent, about))
+        sent = list(hints)
+        self._calls.put(lambda: self._bell.ring_later(sent, runs))
 
     def close(self) -> None:
         self._calls.put(None)

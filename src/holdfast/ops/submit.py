@@ -15,7 +15,7 @@ from holdfast.domain.canonical import differences
 from holdfast.domain.errors import ConfigurationError, HoldfastError, KeyReused, RunNotFound
 from holdfast.domain.reasons import ReasonCode
 from holdfast.domain.states import Status
-from holdfast.domain.values import NewRun, Payload, RunRecord, Submitted
+from holdfast.domain.values import NewRun, NewRuns, Payload, RunRecord, Submitted
 from holdfast.ops.depend import hold_awaited, link
 from holdfast.sql import keys, payloads, runs, submissions
 from holdfast.sql.statement import Op
@@ -118,7 +118,7 @@ def _insert(group: Sequence[NewRun], together: bool) -> Op[list[Submitted]]:
     return answers
 
 
-def submit_batches(head: NewRun, batches: Batched, *, together: bool, again: bool = True) -> Op[list[Submitted]]:
+def submit_batches(head: NewRun, batches: Batched, *, together: bool, again: bool = True) -> Op[Sequence[Submitted]]:
     """Create runs that differ from `head` and from each other only in their payload, with one statement per batch.
 
     This is for runs without a key, dedupe rule, job or dependencies. With `together`, all batches are written in one
@@ -128,12 +128,11 @@ def submit_batches(head: NewRun, batches: Batched, *, together: bool, again: boo
     for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
         statement = submissions.insert_batch(head, batch, together=together, again=again, more=left > 0)
         sent.append((batch, statement, (yield statement)))
-    answers: list[Submitted] = []
-    for batch, statement, rows in sent:
-        made = statement.decode(rows)
-        if made.created_at is not None and made.ids is None:
-            answers += [Submitted(run, True) for run in _fresh(head, made).alike(batch)]
-            continue
+    written = [(batch, statement.decode(rows)) for batch, statement, rows in sent]
+    if all(made.ids is None for _, made in written):
+        return NewRuns([(_fresh(head, made), batch) for batch, made in written])
+    answers = []
+    for batch, made in written:
         for payload in batch:
             if made.has(payload.id):
                 answers.append(Submitted(_fresh(head, made, payload), True))

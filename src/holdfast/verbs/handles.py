@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+H = TypeVar("H", bound="RunFields")
 
 
 class Recorded(Generic[T]):
@@ -189,8 +190,37 @@ class AsyncRun(RunFields):
         return await self._client.result(self)
 
 
+class Runs(Sequence[H]):
+    """The runs of a bulk submission. A handle is made when it is first read, and kept."""
+
+    def __init__(self, answers: Sequence[Submitted], make: Callable[[Submitted], H]) -> None:
+        self._answers = answers
+        self._make = make
+        self._made: dict[int, H] = {}
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def __iter__(self) -> Iterator[H]:
+        for position, answer in enumerate(self._answers):
+            yield self._made.get(position) or self._made.setdefault(position, self._make(answer))
+
+    @overload
+    def __getitem__(self, index: int) -> H: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[H]: ...
+    def __getitem__(self, index: int | slice) -> H | list[H]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(len(self))[index]]
+        position = range(len(self))[index]
+        return self._made.get(position) or self._made.setdefault(position, self._make(self._answers[position]))
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
 # What signatures show for answers that are returned as handles.
-_RUNS = {"RunRecord": "Run", "Submitted": "Run", "list[Submitted]": "list[Run]", "Page[RunRecord]": "Page[Run]"}
+_RUNS = {"RunRecord": "Run", "Submitted": "Run", "Sequence[Submitted]": "Sequence[Run]", "Page[RunRecord]": "Page[Run]"}
 _ASYNC_RUNS = {answer: returned.replace("Run", "AsyncRun") for answer, returned in _RUNS.items()}
 
 
@@ -204,7 +234,7 @@ def present(client: Any, answer: Any, handle: Callable[..., Any]) -> Any:
         case Page():
             return Page((handle(client, record) for record in answer), answer.next_cursor)
         case [Submitted(), *_]:
-            return [handle(client, one.run, one.created) for one in answer]
+            return Runs(answer, lambda one: handle(client, one.run, one.created))
         case _:
             return answer
 
@@ -214,7 +244,7 @@ def blocking(verb: Verb[P, RunRecord]) -> Callable[Concatenate[Calls, P], Run]: 
 @overload
 def blocking(verb: Verb[P, Submitted]) -> Callable[Concatenate[Calls, P], Run]: ...
 @overload
-def blocking(verb: Verb[P, list[Submitted]]) -> Callable[Concatenate[Calls, P], list[Run]]: ...
+def blocking(verb: Verb[P, Sequence[Submitted]]) -> Callable[Concatenate[Calls, P], Sequence[Run]]: ...
 @overload
 def blocking(verb: Verb[P, Page[RunRecord]]) -> Callable[Concatenate[Calls, P], Page[Run]]: ...
 @overload
@@ -234,8 +264,8 @@ def awaiting(verb: Verb[P, RunRecord]) -> Callable[Concatenate[AsyncCalls, P], C
 def awaiting(verb: Verb[P, Submitted]) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, AsyncRun]]: ...
 @overload
 def awaiting(
-    verb: Verb[P, list[Submitted]],
-) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, list[AsyncRun]]]: ...
+    verb: Verb[P, Sequence[Submitted]],
+) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, Sequence[AsyncRun]]]: ...
 @overload
 def awaiting(
     verb: Verb[P, Page[RunRecord]],

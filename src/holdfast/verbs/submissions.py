@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Unpack
 
 from holdfast import ops
@@ -15,7 +16,7 @@ from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, BadParameters, NotCanonical, Problem
 from holdfast.domain.ids import new_id, new_ids
 from holdfast.domain.tasks import Task, registry
-from holdfast.domain.values import NewRun, Payload, Submitted
+from holdfast.domain.values import NewRun, NewRuns, Payload, Submitted
 from holdfast.runtime.settings import Settings
 from holdfast.sql.statement import Op
 from holdfast.verbs.caller import Caller
@@ -55,8 +56,9 @@ PROBLEMS = {
 }
 
 
-# Runs per statement: enough to be cheap, and few enough that most batches are prepared while another is written.
-BATCH = 250
+# Runs per statement: enough to be cheap, and few enough that most batches are prepared while another is written. The
+# first of several is small, because the server has nothing to do until it arrives.
+BATCH, FIRST_BATCH = 250, 50
 
 
 def prepare(
@@ -116,19 +118,21 @@ class Batches:
         self._many = many
         self._first = first
         self._made: list[list[Payload]] = []
+        begins = range(FIRST_BATCH, len(many), BATCH) if len(many) > BATCH else ()
+        self._bounds = list(pairwise([0, *begins, len(many)]))
 
     def __len__(self) -> int:
-        return len(range(0, len(self._many), BATCH))
+        return len(self._bounds)
 
     def __iter__(self) -> Iterator[list[Payload]]:
-        for number in range(len(self)):
+        for number, (begin, end) in enumerate(self._bounds):
             if number == len(self._made):
-                self._made.append(self._prepare(number))
+                self._made.append(self._prepare(begin, end))
             yield self._made[number]
 
-    def _prepare(self, number: int) -> list[Payload]:
-        begun = [self._first] if number == 0 else []
-        asked = self._many[number * BATCH + len(begun) : (number + 1) * BATCH]
+    def _prepare(self, begin: int, end: int) -> list[Payload]:
+        begun = [self._first] if begin == 0 else []
+        asked = self._many[begin + len(begun) : end]
         ids = new_ids(len(asked))
         return begun + [_payload(self._task, one, id_) for one, id_ in zip(asked, ids, strict=True)]
 
@@ -200,12 +204,12 @@ class SubmittingMany:
         """Check all of them first and write them with one statement, for a transaction of the caller."""
         self._batches = [[payload for batch in self._batches for payload in batch]]
 
-    def __call__(self) -> Op[list[Submitted]]:
+    def __call__(self) -> Op[Sequence[Submitted]]:
         again, self._again = self._again, True
         return ops.submit_batches(self._head, self._batches, together=len(self._batches) > 1, again=again)
 
 
-def mixed(caller: Caller, submissions: Sequence[Submission]) -> Callable[[], Op[list[Submitted]]]:
+def mixed(caller: Caller, submissions: Sequence[Submission]) -> Callable[[], Op[Sequence[Submitted]]]:
     """Submit runs of different tasks."""
     made = [
         prepare(caller.settings, one.task, one.parameters, submitter=caller.submitter, id=id_, **one.options)
@@ -216,7 +220,7 @@ def mixed(caller: Caller, submissions: Sequence[Submission]) -> Callable[[], Op[
 
 def alike(
     caller: Caller, task: AnyTask, many: Sequence[Any], options: Mapping[str, Any]
-) -> Callable[[], Op[list[Submitted]]]:
+) -> Callable[[], Op[Sequence[Submitted]]]:
     """Submit runs of one task that share their options."""
     if not many:
         return partial(ops.submit_many, ())
@@ -230,7 +234,9 @@ def _ring_for_one(answer: Submitted) -> Hints | None:
     return Hints([answer.run.queue], [answer.run]) if answer.created and not answer.rung else None
 
 
-def _ring_for_many(answers: list[Submitted]) -> Hints:
+def _ring_for_many(answers: Sequence[Submitted]) -> Hints:
+    if isinstance(answers, NewRuns):
+        return Hints([answers.queue], (answer.run for answer in answers))
     made = [answer.run for answer in answers if answer.created]
     return Hints({run.queue for run in made}, made)
 
@@ -324,7 +330,7 @@ def submit_many(
     task: AnyTask | Iterable[Submission],
     many: Iterable[Mapping[str, Any]] | None = None,
     **options: Unpack[SubmitOptions],
-) -> MakeOp[list[Submitted]]:
+) -> MakeOp[Sequence[Submitted]]:
     """Create many runs, all or none: of one task from a list of parameters, or from a list of Submission values."""
     submissions = many_of(task, many)
     if submissions is None:
