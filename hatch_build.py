@@ -30,7 +30,7 @@ def compile_module(root: Path, target: Path) -> str | None:
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
-    """Called by hatchling for a wheel, and for an editable installation, where the module stays beside its source."""
+    """Called by hatchling for wheels and for editable installations, where the module is placed next to its source."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":

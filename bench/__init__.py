@@ -1,8 +1,8 @@
-"""The benchmarks: Holdfast beside its peers and beside the floor that Postgres sets, in one run on one server.
+"""The benchmarks: Holdfast compared with its peers and with bare Postgres, in one run on one server.
 
     python -m bench                  every line of the table, median of five alternating rounds
     python -m bench --quick          one round with small sizes, to see that it works
-    python -m bench --full           also a million pending runs beside ten million finished ones
+    python -m bench --full           also a million pending runs with ten million finished ones
     python -m bench report           docs/performance.md out of the newest figures
 
 How it measures:

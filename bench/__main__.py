@@ -21,7 +21,7 @@ PAGE = outfit.ROOT / "docs" / "performance.md"
 
 
 def arguments(given: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Holdfast beside its peers, in one run.")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Compare Holdfast with its peers, in one run.")
     add = parser.add_argument
     add("action", nargs="?", choices=("run", "report"), default="run")
     add("--quick", action="store_true", help="one round, small sizes: to see that it works")
@@ -64,7 +64,7 @@ def measure(options: argparse.Namespace) -> int:
         servers.redis(outfit.SCRATCH / "redis") as redis,
     ):
         lab = Lab(Board(board_path), board_path, postgres, redis, outfit.SCRATCH)
-        settings = servers.told(postgres) | {"server": options.server, "transport": "unix socket"}
+        settings = servers.settings_of(postgres) | {"server": options.server, "transport": "unix socket"}
         made = run(lab, chosen(options), sizes, settings, options.json[-1] if options.json else NEWEST)
     found = lines(made)
     print(table(found))

@@ -110,7 +110,7 @@ def _why_missing(outcome: Outcome | None, ours: tuple[str, str], theirs: tuple[s
 
 
 def fastest(outcomes: Outcomes) -> Line:
-    """Two workers beside the fastest of all peers, whichever it is."""
+    """Two workers compared with the fastest of all peers."""
     outcome = outcomes.get("drain-2")
     medians = {
         who: figure.middle

@@ -78,9 +78,9 @@ class Connection(asyncio.Protocol):
 
 
 def post(host: str, path: str, body: bytes, *headers: str) -> bytes:
-    told = "".join(f"{header}\r\n" for header in headers)
+    lines = "".join(f"{header}\r\n" for header in headers)
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{told}"
+        f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{lines}"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

@@ -25,7 +25,7 @@ from bench.http_streams import ask
 
 
 class Load:
-    """Clients that post with a key until told to stop, and the same key again until it was acknowledged."""
+    """Clients that post with a key until they are stopped, and repeat each key until it is acknowledged."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

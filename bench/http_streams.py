@@ -1,4 +1,4 @@
-"""Requests beside open streams: 50 a second with none, and with 200 streams open, by turns.
+"""Requests while streams are open: 50 a second without streams and with 200 streams, alternating.
 
     python -m bench.http_streams [STREAMS] [RATE] [SECONDS] [ROUNDS]
 
@@ -60,7 +60,7 @@ async def load(host: str, port: int, rate: int, seconds: int, name: str) -> Outc
 
 
 class Stream:
-    """One open stream; what it was told is counted."""
+    """One open stream, and what it has received."""
 
     def __init__(self, host: str, port: int, run_id: str) -> None:
         self.host, self.port, self.run_id = host, port, run_id
@@ -73,7 +73,7 @@ class Stream:
         self.text += await self.reader.readuntil(b"SUBMITTED")
 
     async def end(self) -> bool:
-        """Wait for the end; True if it was told."""
+        """Wait for the event that ends the stream; False if it does not arrive."""
         try:
             async with asyncio.timeout(60):
                 while b"event: end" not in self.text:
@@ -86,8 +86,8 @@ class Stream:
             self.writer.close()
 
 
-async def beside(host: str, port: int, count: int, rate: int, seconds: int, name: str) -> Outcome:
-    """The same load beside open streams, each of which is told the end of its run when the load is over."""
+async def with_streams(host: str, port: int, count: int, rate: int, seconds: int, name: str) -> Outcome:
+    """The same load while streams are open. Afterwards the runs are cancelled, and every stream must end."""
     streams = []
     for number in range(count):
         body = b'{"model":"mock","parameters":{"seconds":%d},"run_after":"2099-01-01T00:00:00Z"}' % number
@@ -100,11 +100,11 @@ async def beside(host: str, port: int, count: int, rate: int, seconds: int, name
     for stream in streams:
         await ask(host, port, post(f"{host}:{port}", f"/runs/{stream.run_id}/cancel", b"{}"))
     ended = await asyncio.gather(*(stream.end() for stream in streams))
-    assert all(ended), f"{ended.count(False)} of {count} streams were not told the end"
+    assert all(ended), f"{ended.count(False)} of {count} streams did not receive the end"
     return busy
 
 
-def told(name: str, outcome: Outcome) -> str:
+def summary(name: str, outcome: Outcome) -> str:
     assert set(outcome.statuses) <= {200, 201}, f"{name}: answers {dict(outcome.statuses)}"
     p50, p99 = outcome.percentile(0.5) * 1000, outcome.percentile(0.99) * 1000
     return f"{name}: {sum(outcome.statuses.values())} answers, p50 {p50:.1f} ms, p99 {p99:.1f} ms"
@@ -117,10 +117,13 @@ async def measure(url: str, count: int, rate: int, seconds: int, rounds: int) ->
     ratios = []
     for turn in range(rounds):
         quiet = await load(host, port, rate, seconds, f"quiet-{turn}")
-        busy = await beside(host, port, count, rate, seconds, f"busy-{turn}")
+        busy = await with_streams(host, port, count, rate, seconds, f"busy-{turn}")
         ratios.append(busy.percentile(0.99) / quiet.percentile(0.99))
-        print(f"{told('no streams', quiet)}; {told(f'{count} streams', busy)}; p99 ratio {ratios[-1]:.2f}", flush=True)
-    print(f"p99 ratio {median(ratios):.2f} (median of {rounds}, goal at most 3.0); every stream was told its end")
+        print(
+            f"{summary('no streams', quiet)}; {summary(f'{count} streams', busy)}; p99 ratio {ratios[-1]:.2f}",
+            flush=True,
+        )
+    print(f"p99 ratio {median(ratios):.2f} (median of {rounds}, goal at most 3.0); every stream received its end")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""100,000 mapped runs of one job, beside as many that have nothing to do with each other.
+"""100,000 mapped runs of one job, compared with as many independent runs.
 
     python -m bench.jobs_map [--runs 100000] [--rounds 3] [--workers 1]
 
@@ -66,15 +66,15 @@ def bulk_insert(url: str, runs: int) -> float:
     ids = new_ids(runs)
     made = [canonicalize({"view": {"$view": {"offset": n, "range": [n, n + 1, 1]}}}) for n in range(runs)]
     with psycopg.connect(url) as connection:
-        connection.execute("create table beside (like holdfast.runs including defaults including indexes)")
+        connection.execute("create table compared (like holdfast.runs including defaults including indexes)")
         connection.commit()
         began = time.perf_counter()
         for at in range(0, runs, AT_ONCE):
             connection.execute(
                 """
-                insert into beside (id, created_at, payload_hash, task, queue, parameters)
+                insert into compared (id, created_at, payload_hash, task, queue, parameters)
                 select id, now(), decode(hash, 'hex'), 'bench.slice', 'default', text::json
-                from unnest(%s::uuid[], %s::text[], %s::text[]) as told (id, text, hash)
+                from unnest(%s::uuid[], %s::text[], %s::text[]) as given (id, text, hash)
                 """,
                 [
                     plain_array(ids[at : at + AT_ONCE]),

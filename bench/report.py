@@ -34,7 +34,7 @@ def page(made: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> s
         _head(made),
         "## The table\n\n" + markdown(lines),
         _missed(lines),
-        *(_elsewhere(other) for other in others),
+        *(_server_section(other) for other in others),
         text("method"),
         _noise(made, outcomes),
         _contenders(made),
@@ -45,9 +45,9 @@ def page(made: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> s
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
-def _line(told: Mapping[str, Any]) -> Line:
-    figure = Figure(**told["figure"]) if told["figure"] else None
-    return Line(**{**told, "figure": figure})
+def _line(given: Mapping[str, Any]) -> Line:
+    figure = Figure(**given["figure"]) if given["figure"] else None
+    return Line(**{**given, "figure": figure})
 
 
 def _head(made: Mapping[str, Any]) -> str:
@@ -62,7 +62,7 @@ def _head(made: Mapping[str, Any]) -> str:
     )
 
 
-def _elsewhere(made: Mapping[str, Any]) -> str:
+def _server_section(made: Mapping[str, Any]) -> str:
     """The same lines on another server, without goals: those are for the first one."""
     rows = ["| measure | ours | against | theirs | ratio or figure (range) |", "|" + " --- |" * 5]
     rows += [
@@ -80,11 +80,11 @@ def _missed(lines: list[Line]) -> str:
     missed = [line for line in lines if line.met is not True]
     if not missed:
         return ""
-    told = []
+    notes = []
     for line in missed:
         note = NOTES.get(line.measure) or line.note or "see the figures below"
-        told.append(f"- **{line.measure}**{f', compared with {line.against}' if line.against else ''}: {note}")
-    return "### Goals that are not met, and why\n\n" + "\n".join(dict.fromkeys(told))
+        notes.append(f"- **{line.measure}**{f', compared with {line.against}' if line.against else ''}: {note}")
+    return "### Goals that are not met, and why\n\n" + "\n".join(dict.fromkeys(notes))
 
 
 def _noise(made: Mapping[str, Any], outcomes: Outcomes) -> str:
@@ -94,9 +94,9 @@ def _noise(made: Mapping[str, Any], outcomes: Outcomes) -> str:
 
 def _contenders(made: Mapping[str, Any]) -> str:
     rows = ["## Contenders\n", "| name | versions | configuration |", "| --- | --- | --- |"]
-    for name, told in made["contenders"].items():
-        versions = ", ".join(f"{package} {version}" for package, version in told["versions"].items())
-        rows.append(f"| {name} | {versions} | {told['config']} |")
+    for name, about in made["contenders"].items():
+        versions = ", ".join(f"{package} {version}" for package, version in about["versions"].items())
+        rows.append(f"| {name} | {versions} | {about['config']} |")
     return "\n".join(rows)
 
 

@@ -75,7 +75,7 @@ def _put_back(server: Server) -> bool:
     return bool(found)
 
 
-def told(url: str) -> dict[str, str]:
+def settings_of(url: str) -> dict[str, str]:
     """The settings that matter for the figures."""
     with psycopg.connect(url) as connection:
         rows = connection.execute(

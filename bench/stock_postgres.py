@@ -1,4 +1,4 @@
-"""Trivial runs on a PostgreSQL of the distribution, as it comes, beside the newest one with its stock settings.
+"""Trivial runs on the PostgreSQL of the distribution, compared with the newest version, both with default settings.
 
     python -m bench.stock_postgres [version] [runs] [rounds]
 
@@ -84,13 +84,13 @@ def main(version: str = "15", runs: int = 3000, rounds: int = 3) -> None:
             seconds = {url: sum(times[:2]) for url, times in found.items()}
             spent.append(found[new][2] / found[old][2])
             ratios.append(seconds[new] / seconds[old])
-            told = "; ".join(
+            listed = "; ".join(
                 f"{name} submit {found[url][0]:.2f} s, drain {found[url][1]:.2f} s, server {found[url][2]:.2f} s"
                 for name, url in ((version, old), ("newest", new))
             )
-            print(f"round {number + 1}: {told}; ratio {ratios[-1]:.2f}", flush=True)
+            print(f"round {number + 1}: {listed}; ratio {ratios[-1]:.2f}", flush=True)
     print(
-        f"{runs} runs on a stock PostgreSQL {version} beside the newest: ratio {median(ratios):.2f} "
+        f"{runs} runs on a stock PostgreSQL {version} compared with the newest: ratio {median(ratios):.2f} "
         f"({min(ratios):.2f} to {max(ratios):.2f}, goal 0.8); by the servers' time on a core {median(spent):.2f}"
     )
 

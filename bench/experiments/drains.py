@@ -1,4 +1,4 @@
-"""Drain rates beside the peers."""
+"""Drain rates, compared with the peers."""
 
 from __future__ import annotations
 

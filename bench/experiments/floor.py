@@ -80,4 +80,4 @@ def lifecycles(lab: Lab, sizes: Sizes) -> list[Entry]:
     ]
 
 
-EXPERIMENTS = (Experiment("floor", "insert, claim and finish by hundreds, beside pgbench", lifecycles),)
+EXPERIMENTS = (Experiment("floor", "insert, claim and finish by hundreds, compared with pgbench", lifecycles),)

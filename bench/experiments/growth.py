@@ -24,7 +24,7 @@ def drained(contender: Holdfast, total: int, snapshot: bool) -> Sample:
 
 
 class Loaded(Holdfast):
-    """A store that stays between rounds, with runs that wait beside runs that have ended."""
+    """A store that stays between rounds, with waiting and ended runs."""
 
     name = "loaded"
     filled = False
@@ -53,12 +53,12 @@ def steady(contender: Holdfast, count: int, *, first: int, fed: int) -> Sample:
     return {"rate": (len(times) - 1) / ((times[-1] - times[0]) / 1e9)}
 
 
-def beside_nothing(contender: Holdfast, count: int) -> Sample:
+def drain_without_history(contender: Holdfast, count: int) -> Sample:
     contender.fresh()
     return steady(contender, count, first=0, fed=0)
 
 
-def beside_history(contender: Loaded, count: int, waiting: int, ended: int) -> Sample:
+def drain_with_history(contender: Loaded, count: int, waiting: int, ended: int) -> Sample:
     contender.prepare(waiting, ended)
     sample = steady(contender, count, first=contender.offset, fed=waiting + 2 * contender.offset)
     # A stopped worker has begun a few more than were counted.
@@ -75,9 +75,9 @@ def snapshots(lab: Lab, sizes: Sizes) -> list[Entry]:
 
 
 def histories(lab: Lab, sizes: Sizes) -> list[Entry]:
-    loaded = partial(beside_history, count=sizes.loaded, waiting=sizes.pending, ended=sizes.history)
+    loaded = partial(drain_with_history, count=sizes.loaded, waiting=sizes.pending, ended=sizes.history)
     return [
-        Entry("small", Holdfast(lab), partial(beside_nothing, count=sizes.loaded)),
+        Entry("small", Holdfast(lab), partial(drain_without_history, count=sizes.loaded)),
         Entry("loaded", Loaded(lab), loaded),
     ]
 
@@ -158,7 +158,7 @@ def payloads(lab: Lab, sizes: Sizes) -> list[Entry]:
 
 
 EXPERIMENTS = (
-    Experiment("history", "a million pending beside ten million finished", histories, full=True),
+    Experiment("history", "a million pending and ten million finished", histories, full=True),
     Experiment("snapshot", "another session holds a REPEATABLE READ snapshot", snapshots),
     Experiment("curve-backlog", "rate against runs that wait", backlogs, rounds=2),
     Experiment("curve-history", "rate against runs that have ended", ended_runs, rounds=2),

@@ -63,6 +63,6 @@ def helps(lab: Lab, sizes: Sizes) -> list[Entry]:
 
 
 EXPERIMENTS = (
-    Experiment("hash", "canonical hash of 1 KB, beside orjson's plain dump", hashes),
+    Experiment("hash", "canonical hash of 1 KB, compared with orjson's plain dump", hashes),
     Experiment("help", "holdfast --help, milliseconds", helps),
 )

@@ -2,6 +2,6 @@
 
     python -m examples.scenario_sweep
 
-The job grows as it runs. Its first task maps over a Parquet file, one task for every 25 sets; a join makes the table
-and adds, with its own ending, the task that draws. Table and chart stay beside the results, in the artifacts.
+The job grows as it runs. Its first task maps over a Parquet file, one task for every 25 sets; a join creates the
+table and, when it succeeds, adds the task that draws the chart. Table and chart are stored with the results.
 """

@@ -1,4 +1,4 @@
-"""Files that a run leaves beside its result, in the artifacts directory, and tells of in its result."""
+"""Files that a run stores in the artifacts directory, and that its result refers to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.runtime.settings import load
 
 
 def place_for(name: str) -> Path:
-    """A place for a file of this run. Each attempt has its own, so that one that lost its lease spoils nothing."""
+    """Return the path for a file of this run, a new one for each attempt, so that a late attempt overwrites nothing."""
     artifacts = load().artifacts
     if "://" in artifacts:
         raise Fatal(f"this example keeps its files in a directory, and HOLDFAST_ARTIFACTS is {artifacts}")
@@ -22,7 +22,7 @@ def place_for(name: str) -> Path:
 
 
 def attach(path: Path, media_type: str) -> dict[str, Any]:
-    """What a result says about a file: where it is, and how to tell that it is still the same."""
+    """Return what a result says about a file: where it is, and the digest that shows whether it has changed."""
     with path.open("rb") as file:
         digest = file_digest(file, "sha256").hexdigest()
     return {"path": str(path), "media_type": media_type, "bytes": path.stat().st_size, "sha256": digest}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # The modules that define the public names. They are imported when a name is first used, so that `import holdfast` costs
 # nothing; those that take long to import come last.
-_HOMES = (
+_MODULES = (
     "domain.errors",
     "domain.states",
     "domain.policies",
@@ -83,7 +83,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for home in _HOMES if name in __all__ else ():
+    for home in _MODULES if name in __all__ else ():
         module = import_module(f"holdfast.{home}")
         if hasattr(module, name):
             value = globals()[name] = getattr(module, name)

@@ -23,7 +23,7 @@ from tests.chaos import tasks, tasks_rare
 
 __all__ = ["Ledger", "User", "hold_locks", "tasks", "tasks_rare"]
 
-PATIENCE = 60.0
+WAIT_SECONDS = 60.0
 
 
 @dataclass
@@ -92,7 +92,7 @@ class User(threading.Thread):
             self._reopen()
             due = max(due + self._dice.expovariate(self._rate), time.monotonic() - 1.0)
             self._stopping.wait(max(0.0, due - time.monotonic()))
-        ends = time.monotonic() + PATIENCE
+        ends = time.monotonic() + WAIT_SECONDS
         while self._open and time.monotonic() < ends:
             self._reopen()
             time.sleep(0.1)
@@ -156,7 +156,7 @@ class User(threading.Thread):
         """Repeat a request until it is acknowledged, and then once more: it must create one run."""
         parameters, key = {"n": self._n}, f"key-{self._n}"
         answers: list[str] = []
-        ends = time.monotonic() + PATIENCE
+        ends = time.monotonic() + WAIT_SECONDS
         while len(answers) < 2 and time.monotonic() < ends:
             try:
                 answers.append(self._submit("chaos.plain", parameters, self._n, key=key))
@@ -167,7 +167,7 @@ class User(threading.Thread):
             self._ledger.complaints.append(f"DOUBLED: one key made {len(set(answers))} runs: {answers}")
 
     def second_wind(self) -> None:
-        self._open.append((self._submit("chaos.second_wind", {"n": self._n}), time.monotonic() + PATIENCE))
+        self._open.append((self._submit("chaos.second_wind", {"n": self._n}), time.monotonic() + WAIT_SECONDS))
 
     def _reopen(self) -> None:
         """Reopen runs that have failed as expected."""

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.conformance.drivers import POOLED, Driver, drivers_for
-from tests.conformance.kept import Kept
+from tests.conformance.reusable_database import ReusableDatabase
 from tests.databases import Databases
 from tests.timeline import Timeline
 
@@ -32,10 +32,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture(scope="module")
-def kept_of_module(clocked_databases: Databases) -> Iterator[Kept]:
-    kept = Kept(clocked_databases)
-    yield kept
-    kept.close()
+def module_database(clocked_databases: Databases) -> Iterator[ReusableDatabase]:
+    database = ReusableDatabase(clocked_databases)
+    yield database
+    database.close()
 
 
 def is_fresh(request: pytest.FixtureRequest) -> bool:
@@ -47,27 +47,29 @@ def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
     if is_fresh(request):
         yield request.getfixturevalue("database_url")
         return
-    kept: Kept = request.getfixturevalue("kept_of_module")
-    kept.begin()
-    yield kept.url
-    kept.end(passed=not request.node.stash.get(FAILED, False))
+    database: ReusableDatabase = request.getfixturevalue("module_database")
+    database.begin()
+    yield database.url
+    database.end(passed=not request.node.stash.get(FAILED, False))
 
 
 @pytest.fixture
-def kept(request: pytest.FixtureRequest, database_url: str, clocked_databases: Databases) -> Iterator[Kept]:
+def database(
+    request: pytest.FixtureRequest, database_url: str, clocked_databases: Databases
+) -> Iterator[ReusableDatabase]:
     """The database and the sessions of this test."""
     if not is_fresh(request):
-        yield request.getfixturevalue("kept_of_module")
+        yield request.getfixturevalue("module_database")
         return
-    own = Kept(clocked_databases, database_url)
+    own = ReusableDatabase(clocked_databases, database_url)
     yield own
     own.close()
 
 
 @pytest.fixture
-def driver(request: pytest.FixtureRequest, kept: Kept) -> Driver:
+def driver(request: pytest.FixtureRequest, database: ReusableDatabase) -> Driver:
     pooler = request.getfixturevalue("pooler_url") if request.param in POOLED else None
-    return kept.driver(request.param, pooler)
+    return database.driver(request.param, pooler)
 
 
 @pytest.fixture
@@ -78,5 +80,5 @@ def connection(database_url: str) -> Iterator[psycopg.Connection]:
 
 
 @pytest.fixture
-def timeline(driver: Driver, kept: Kept) -> Timeline:
-    return Timeline(driver, kept.clock)
+def timeline(driver: Driver, database: ReusableDatabase) -> Timeline:
+    return Timeline(driver, database.clock)

@@ -17,7 +17,7 @@ def created(timeline: Timeline) -> int:
 
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("leaves", ["claimed", "cancelled", "postponed", "released"])
-def test_single_run_is_counted_once_wherever_it_goes_from_the_queue(
+def test_single_run_is_counted_once_however_it_leaves_the_queue(
     timeline: Timeline, leaves: str, key: str | None
 ) -> None:
     run = timeline.submit(key=key)

@@ -18,7 +18,7 @@ from tests.django.settings import DATABASE_VARIABLE
 from tests.django.site_support import worker
 from tests.integration.worker_support import eventually
 from tests.ray.head import Head
-from tests.ray.stage import PATIENCE
+from tests.ray.stage import WAIT_SECONDS
 
 pytestmark = [
     pytest.mark.ray,
@@ -54,7 +54,7 @@ class Cluster:
     def begun(self) -> int:
         """Wait until the first attempt runs. Return the id of its process."""
         path = self.directory / "begun"
-        eventually(path.exists, PATIENCE)
+        eventually(path.exists, WAIT_SECONDS)
         pid = int(path.read_text().split()[1])
         path.unlink()
         return pid
@@ -66,7 +66,7 @@ class Cluster:
             result.refresh()
             return bool(result.is_finished) and "finished" in self.signals.read_text()
 
-        eventually(announced, PATIENCE)
+        eventually(announced, WAIT_SECONDS)
         lines = self.signals.read_text().splitlines()
         self.signals.write_text("")
         return lines
@@ -91,11 +91,11 @@ def test_killed_tasks_and_workers_on_ray_are_recovered_and_each_signal_is_sent_o
                 with cluster.worker(executor) as second:
                     signals = cluster.signals_of(result)
                     second.send_signal(signal.SIGTERM)
-                    assert second.wait(PATIENCE) == 0
+                    assert second.wait(WAIT_SECONDS) == 0
             else:
                 signals = cluster.signals_of(result)
                 first.send_signal(signal.SIGTERM)
-                assert first.wait(PATIENCE) == 0
+                assert first.wait(WAIT_SECONDS) == 0
         case = f"{executor}, {killed} killed"
         assert (result.status, result.return_value, result.attempts) == ("SUCCESSFUL", 2, 2), case
         assert len(result.errors) == 1, case

@@ -6,7 +6,7 @@ from tests.explore.catching import Mutant
 from tests.explore.mutants_hand_over import given
 from tests.explore.mutants_sql import by_test, mutant
 
-ONCE = "test_counting::test_single_run_is_counted_once_wherever_it_goes_from_the_queue"
+ONCE = "test_counting::test_single_run_is_counted_once_however_it_leaves_the_queue"
 HANDED_OVER = by_test("test_hand_over::test_new_run_is_counted_once_whether_it_is_handed_over_or_queued", again=False)
 HANDED_OVER_AGAIN = by_test(
     "test_hand_over::test_new_run_is_counted_once_whether_it_is_handed_over_or_queued", again=True

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import EXPLORED
 from tests.explore.jobs_meetings import KEY_MEETINGS, MEETINGS, SIDE_MEETINGS, USER_MEETINGS
 from tests.explore.jobs_stage import JobStage
-from tests.explorer.explore import every_crash, every_interleaving, orders_and_crashes, replay
+from tests.explorer.explore import every_crash, every_interleaving, replay, sample_interleavings_and_crashes
 from tests.explorer.schedule import parse
 
 # By default, this many random schedules of each meeting are played, the same ones every time; fewer for those with a
@@ -28,7 +28,7 @@ def test_pair_of_job_operations_violates_no_invariant(
         tallies = [every_interleaving(job_stage, wanted), every_crash(job_stage, wanted)]
     else:
         amounts = (ORDERS, CRASHES) if meeting in MEETINGS else (FEWER_ORDERS, FEWER_CRASHES)
-        tallies = orders_and_crashes(job_stage, wanted, *amounts)
+        tallies = sample_interleavings_and_crashes(job_stage, wanted, *amounts)
     total: Counter[str] = Counter(pairs=1, meetings=1)
     for tally in tallies:
         total.update(schedules=tally.schedules, crashes=tally.crashes, waits=tally.waits)

@@ -9,7 +9,13 @@ from itertools import groupby
 import pytest
 
 from tests.conftest import EXPLORED
-from tests.explorer.explore import Tally, every_crash, every_interleaving, orders_and_crashes, some
+from tests.explorer.explore import (
+    Tally,
+    every_crash,
+    every_interleaving,
+    sample_crashes,
+    sample_interleavings_and_crashes,
+)
 from tests.explorer.pairs import meetings
 from tests.explorer.schedule import Meeting
 from tests.explorer.situations import SITUATIONS
@@ -27,9 +33,9 @@ def explored(stage: Stage, meeting: Meeting, full: bool) -> Iterator[Tally]:
         yield every_interleaving(stage, meeting)
         yield every_crash(stage, meeting)
     elif SITUATIONS[meeting.situation].old:
-        yield some(stage, meeting, CRASHES_OF_OLD)
+        yield sample_crashes(stage, meeting, CRASHES_OF_OLD)
     else:
-        yield from orders_and_crashes(stage, meeting, ORDERS, CRASHES)
+        yield from sample_interleavings_and_crashes(stage, meeting, ORDERS, CRASHES)
 
 
 def test_every_pair_of_operations_is_explored_in_some_situation() -> None:

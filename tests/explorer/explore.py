@@ -38,13 +38,15 @@ def every_interleaving(stage: Stage, meeting: Meeting) -> Tally:
     return _judged(stage, tally)
 
 
-def orders_and_crashes(stage: Stage, meeting: Meeting, amount: int, crashing: int) -> list[Tally]:
-    """Some schedules without and with a crash, which are checked together: letting everything end takes as long as
-    playing several schedules."""
-    return [orders(stage, meeting, amount, judged=False), some(stage, meeting, crashing)]
+def sample_interleavings_and_crashes(stage: Stage, meeting: Meeting, amount: int, crashing: int) -> list[Tally]:
+    """A sample of schedules without a crash, and one with a crash.
+
+    They are checked together, because letting everything end takes as long as playing several schedules.
+    """
+    return [sample_interleavings(stage, meeting, amount, judged=False), sample_crashes(stage, meeting, crashing)]
 
 
-def orders(stage: Stage, meeting: Meeting, amount: int, *, judged: bool = True) -> Tally:
+def sample_interleavings(stage: Stage, meeting: Meeting, amount: int, *, judged: bool = True) -> Tally:
     """All schedules without a crash if there are at most `amount`, or else a deterministic sample of that size.
 
     The first schedule suggests how many there are. If one actor left nothing to do for the other, there may be far
@@ -82,7 +84,7 @@ def every_crash(stage: Stage, meeting: Meeting, crashes: Crashes = Crashes.BRIEF
     return _judged(stage, tally)
 
 
-def some(stage: Stage, meeting: Meeting, amount: int) -> Tally:
+def sample_crashes(stage: Stage, meeting: Meeting, amount: int) -> Tally:
     """A deterministic sample of the schedules with a crash."""
     tally = Tally()
     for played in search.sampled(partial(stage.play, meeting, Crashes.ALL), str(meeting), amount, 10):

@@ -35,8 +35,8 @@ Mint = Callable[..., tuple[str, str]]
 
 @pytest.fixture
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    kept: KeptServer | None = request.getfixturevalue("kept_server") if keeps_server(request) else None
-    return kept.settings if kept else settings_for(request.getfixturevalue("database_url"), tmp_path)
+    reusable: ReusableServer | None = request.getfixturevalue("reusable_server") if reuses_server(request) else None
+    return reusable.settings if reusable else settings_for(request.getfixturevalue("database_url"), tmp_path)
 
 
 def settings_for(database_url: str, directory: Path) -> Settings:
@@ -175,7 +175,7 @@ def start_server(settings: Settings) -> Iterator[Callable[..., Server]]:
         server.stop()
 
 
-class KeptServer:
+class ReusableServer:
     """A server for all tests of a module, one after the other: starting one takes a second of CPU time.
 
     Its database is emptied after each test. If that is not allowed, the next test gets a new database and a new server.
@@ -210,37 +210,37 @@ class KeptServer:
         self._settings = self._server = None
 
 
-def keeps_server(request: pytest.FixtureRequest) -> bool:
+def reuses_server(request: pytest.FixtureRequest) -> bool:
     of = request.node
     return bool(of.get_closest_marker("one_server")) and not of.get_closest_marker("fresh_database")
 
 
 @pytest.fixture(scope="module")
-def module_server(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeptServer]:
-    kept = KeptServer(databases, tmp_path_factory.mktemp("server"))
-    yield kept
-    kept.close()
+def module_server(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReusableServer]:
+    reusable = ReusableServer(databases, tmp_path_factory.mktemp("server"))
+    yield reusable
+    reusable.close()
 
 
 @pytest.fixture
-def kept_server(module_server: KeptServer) -> Iterator[KeptServer]:
+def reusable_server(module_server: ReusableServer) -> Iterator[ReusableServer]:
     yield module_server
     module_server.clear()
 
 
 @pytest.fixture
 def database_url(request: pytest.FixtureRequest) -> str:
-    if keeps_server(request):
-        kept: KeptServer = request.getfixturevalue("kept_server")
-        return kept.settings.database_url or ""
+    if reuses_server(request):
+        reusable: ReusableServer = request.getfixturevalue("reusable_server")
+        return reusable.settings.database_url or ""
     url: str = request.getfixturevalue("database_url")
     return url
 
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> Server:
-    if keeps_server(request):
-        kept: KeptServer = request.getfixturevalue("kept_server")
-        return kept.server
+    if reuses_server(request):
+        reusable: ReusableServer = request.getfixturevalue("reusable_server")
+        return reusable.server
     started: Server = request.getfixturevalue("start_server")()
     return started

@@ -73,7 +73,7 @@ def test_an_ambiguous_prefix_is_refused_with_the_candidates(database_url: str, s
 def test_only_a_few_of_many_candidates_are_named(database_url: str, shell: InProcessShell) -> None:
     made_as(database_url, *(str(UUID(int=UUID(ONE).int + number)) for number in range(12)))
     said = shell.refused("runs", "cancel", "0190", code=2)
-    assert len(re.findall("PENDING", said)) == values.NAMED
+    assert len(re.findall("PENDING", said)) == values.CANDIDATES_SHOWN
     assert said.endswith(" and more; use a longer prefix")
 
 

@@ -1,4 +1,4 @@
-"""holdfast demo: it does everything it promises, and leaves nothing behind, however it ends."""
+"""holdfast demo: every check succeeds, and nothing is left behind, however it ends."""
 
 from __future__ import annotations
 

@@ -168,9 +168,7 @@ def test_a_prepared_statement_that_takes_too_long_ends_with_a_read_timeout(waiti
     assert waiting.closed
 
 
-def test_a_prepared_statement_names_the_reason_why_its_connection_was_closed(
-    waiting: OwnConnection, database_url: str
-) -> None:
+def test_a_prepared_statement_reports_why_its_connection_was_closed(waiting: OwnConnection, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as other:
         pid = waiting.info.backend_pid
         begun = "select from pg_stat_activity where pid = %s and wait_event = 'PgSleep'"
@@ -187,7 +185,7 @@ def test_a_prepared_statement_names_the_reason_why_its_connection_was_closed(
         thread.join()
 
 
-def test_values_that_the_socket_does_not_take_at_once_are_sent_completely(waiting: OwnConnection) -> None:
+def test_values_larger_than_the_socket_buffer_are_sent_completely(waiting: OwnConnection) -> None:
     text = "x" * 20_000_000
     assert ask(waiting, WAIT, seconds=0.0, text=text) == [("", text)]
     assert ask(waiting, WAIT, seconds=0.0, text="short") == [("", "short")]
@@ -281,9 +279,7 @@ def test_rows_of_a_statement_whose_commit_was_not_confirmed_are_not_returned(che
         ask(checked, INSERT, id=100)
 
 
-def test_a_connection_that_is_closed_during_the_commit_names_the_reason(
-    checked: OwnConnection, database_url: str
-) -> None:
+def test_a_connection_that_is_closed_during_the_commit_reports_why(checked: OwnConnection, database_url: str) -> None:
     pid = checked.info.backend_pid
 
     def terminate(notice: object) -> None:
@@ -295,13 +291,13 @@ def test_a_connection_that_is_closed_during_the_commit_names_the_reason(
         ask(checked, INSERT, id=100)
 
 
-def test_an_error_of_the_commit_is_that_of_a_cursor(checked: OwnConnection) -> None:
+def test_an_error_at_the_commit_is_the_same_as_with_a_cursor(checked: OwnConnection) -> None:
     with pytest.raises(psycopg.errors.RaiseException, match="refused at the commit"):
         ask(checked, INSERT, id=200)
     assert ask(checked, INSERT, id=201) == [(201,)]
 
 
-def test_a_response_is_read_although_the_socket_has_nothing_to_read(waiting: OwnConnection) -> None:
+def test_a_response_that_has_already_been_received_is_read(waiting: OwnConnection) -> None:
     """The TLS library decrypts up to 16 kB at once, and libpq before version 18 may read only a part of that."""
     statements = waiting.prepared
     assert statements is not None
@@ -326,7 +322,7 @@ def test_notifications_that_arrive_with_a_prepared_statement_are_passed_on(conne
     assert received == sent
 
 
-def test_a_closed_connection_is_stale_although_its_descriptor_is_that_of_another_file(
+def test_a_closed_connection_is_stale_even_if_its_descriptor_is_in_use_again(
     connection: OwnConnection,
 ) -> None:
     number = connection.fileno()

@@ -238,7 +238,7 @@ async def test_later_results_of_a_locked_job_are_deferred_without_being_sent(
         user.execute("select from holdfast.jobs for update")
         await writing.writer.write_around_locks([first])
     deferred = writing.results.pending.deferred
-    assert deferred.keep_back(later, lambda run_id: writing.session.held[run_id].job_id) == []
+    assert deferred.hold_back(later, lambda run_id: writing.session.held[run_id].job_id) == []
     assert len(writing.kept()) == 3
 
 

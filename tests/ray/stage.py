@@ -19,7 +19,7 @@ from tests.integration.worker_support import eventually
 from tests.ray.head import ROOT, Head, outer_environment
 from tests.ray.stand_in import StandIn
 
-PATIENCE = 240.0
+WAIT_SECONDS = 240.0
 
 
 class RayStage:
@@ -87,7 +87,7 @@ class RayStage:
         process.wait()
         eventually(lambda: not alive(members))
 
-    def ended(self, run: Run, within: float = PATIENCE) -> str:
+    def ended(self, run: Run, within: float = WAIT_SECONDS) -> str:
         """Wait until the run has ended. Return its status."""
         return str(eventually(lambda: run.refresh().status.final and run.record.status, within))
 

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.worker_support import eventually
 from tests.ray.conftest import new_head, use_token
 from tests.ray.head import Head, kill_session
-from tests.ray.stage import PATIENCE, RayStage
+from tests.ray.stage import WAIT_SECONDS, RayStage
 from tests.ray.stand_in import StandIn
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -35,15 +35,15 @@ def test_a_run_is_lost_with_its_node_and_retried_on_the_next(stage: RayStage) ->
     stage.worker("ray_core", slots=1)
     first_node = stage.head.second_node()
     try:
-        eventually(lambda: stage.lines("began"), PATIENCE)
-        where = eventually(lambda: run.attempts()[0].ray_node_id, PATIENCE)
+        eventually(lambda: stage.lines("began"), WAIT_SECONDS)
+        where = eventually(lambda: run.attempts()[0].ray_node_id, WAIT_SECONDS)
     finally:
         kill_session(first_node)
-    eventually(lambda: len(run.attempts()) == 2 or run.refresh().status == "PENDING", PATIENCE)
+    eventually(lambda: len(run.attempts()) == 2 or run.refresh().status == "PENDING", WAIT_SECONDS)
     second_node = stage.head.second_node()
     try:
-        eventually(lambda: len(stage.lines("began")) == 2, PATIENCE)
-        again = eventually(lambda: run.attempts()[1].ray_node_id, PATIENCE)
+        eventually(lambda: len(stage.lines("began")) == 2, WAIT_SECONDS)
+        again = eventually(lambda: run.attempts()[1].ray_node_id, WAIT_SECONDS)
         stage.file("go").touch()
         assert stage.ended(run) == "SUCCEEDED"
     finally:
@@ -69,11 +69,11 @@ def test_a_worker_survives_its_head_and_retries_the_lost_run_on_the_next(
     try:
         run = stage.submit("ray.wait", path=str(stage.file("began")), until=str(stage.file("go")))
         worker = stage.worker("ray_core", slots=1)
-        eventually(lambda: stage.lines("began"), PATIENCE)
+        eventually(lambda: stage.lines("began"), WAIT_SECONDS)
         own_head[0].kill()
-        eventually(lambda: run.attempts()[0].status == "LOST", PATIENCE)
+        eventually(lambda: run.attempts()[0].status == "LOST", WAIT_SECONDS)
         own_head.append(new_head(node_settings, like=own_head[0]))
-        eventually(lambda: len(stage.lines("began")) == 2, PATIENCE)
+        eventually(lambda: len(stage.lines("began")) == 2, WAIT_SECONDS)
         stage.file("go").touch()
         assert stage.ended(run) == "SUCCEEDED"
         assert worker.poll() is None
@@ -95,9 +95,9 @@ def test_a_job_that_the_restarted_head_does_not_know_is_lost_and_submitted_again
         stand_in.holding = True
         run = stage.submit("ray.wait", path=str(stage.file("began")), until=str(stage.file("go")))
         stage.worker("ray_job")
-        eventually(lambda: stand_in.submissions, PATIENCE)
+        eventually(lambda: stand_in.submissions, WAIT_SECONDS)
         stand_in.forget()
-        eventually(lambda: len(stand_in.submissions) == 2, PATIENCE)
+        eventually(lambda: len(stand_in.submissions) == 2, WAIT_SECONDS)
         stand_in.release()
         stage.file("go").touch()
         assert stage.ended(run) == "SUCCEEDED"
@@ -118,10 +118,10 @@ def test_attempt_of_a_dead_job_is_lost_when_its_lease_has_expired(
     try:
         run = stage.submit("ray.wait", path=str(stage.file("began")), until=str(stage.file("go")))
         stage.worker("ray_job")
-        eventually(lambda: stage.lines("began"), PATIENCE)
+        eventually(lambda: stage.lines("began"), WAIT_SECONDS)
         stand_in.kill_jobs()
         stand_in.forget()
-        eventually(lambda: len(stage.lines("began")) == 2, PATIENCE)
+        eventually(lambda: len(stage.lines("began")) == 2, WAIT_SECONDS)
         stage.file("go").touch()
         assert stage.ended(run) == "SUCCEEDED"
         assert [attempt.status for attempt in run.attempts()] == ["LOST", "SUCCEEDED"]

@@ -123,7 +123,7 @@ async def test_results_of_a_batch_are_reported_while_the_next_one_is_executed(mo
     await executor.close()
 
 
-async def test_calls_of_an_actor_are_answered_in_their_order() -> None:
+async def test_calls_of_an_actor_are_answered_in_order() -> None:
     actor = RunHost.__new__(RunHost)
     actor._owner, actor._executor = "worker", await opened(lambda some: None)
     actor._out, actor._ready, actor._turn, actor._gathering = [], asyncio.Event(), asyncio.Lock(), None

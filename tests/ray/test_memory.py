@@ -11,7 +11,7 @@ import pytest
 from tests.integration.worker_support import eventually
 from tests.ray.conftest import new_head, use_token
 from tests.ray.head import Head
-from tests.ray.stage import PATIENCE, RayStage
+from tests.ray.stage import WAIT_SECONDS, RayStage
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
@@ -44,7 +44,7 @@ def test_a_run_that_takes_too_much_memory_is_killed_by_ray_lost_and_retried(
     try:
         run = stage.submit("ray.grow_once", path=str(stage.file("began")), most=TAKEN)
         stage.worker("ray_core", slots=1)
-        eventually(lambda: stage.lines("began")[1:], PATIENCE)
+        eventually(lambda: stage.lines("began")[1:], WAIT_SECONDS)
         first = run.attempts()[0]
         assert first.error is not None
         assert (first.status, first.error["class"]) == ("LOST", "OutOfMemoryError")

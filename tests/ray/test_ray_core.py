@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.worker_support import eventually
-from tests.ray.stage import PATIENCE, RayStage
+from tests.ray.stage import WAIT_SECONDS, RayStage
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
@@ -23,10 +23,10 @@ def test_the_runs_of_a_killed_worker_are_lost_and_executed_again(stage: RayStage
     run = stage.submit("ray.wait", path=str(stage.file("began")), until=str(stage.file("go")))
     short = {"HOLDFAST_LEASE_SECONDS": "9", "HOLDFAST_RENEW_SECONDS": "2"}
     first = stage.worker("ray_core", slots=1, **short)
-    eventually(lambda: stage.lines("began"), PATIENCE)
+    eventually(lambda: stage.lines("began"), WAIT_SECONDS)
     stage.kill(first)
     stage.worker("ray_core", slots=1, **short)
-    eventually(lambda: len(stage.lines("began")) == 2, PATIENCE)
+    eventually(lambda: len(stage.lines("began")) == 2, WAIT_SECONDS)
     stage.file("go").touch()
     assert stage.ended(run) == "SUCCEEDED"
     assert [attempt.status for attempt in run.attempts()] == ["LOST", "SUCCEEDED"]

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tests.integration.worker_support import eventually
-from tests.ray.stage import PATIENCE, RayStage
+from tests.ray.stage import WAIT_SECONDS, RayStage
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -60,7 +60,7 @@ def test_a_run_that_exceeds_its_time_limit_fails_with_that_reason(runs: RayStage
 
 def test_a_cancelled_run_stops(runs: RayStage) -> None:
     run = runs.submit("same.wait", path=str(runs.file("began")))
-    eventually(lambda: runs.lines("began"), PATIENCE)
+    eventually(lambda: runs.lines("began"), WAIT_SECONDS)
     run.cancel("enough")
     assert runs.ended(run) == "CANCELLED"
     assert [attempt.status for attempt in run.attempts()] == ["CANCELLED"]
@@ -68,7 +68,7 @@ def test_a_cancelled_run_stops(runs: RayStage) -> None:
 
 def test_a_run_that_ignores_a_cancel_is_killed_and_the_next_one_runs(runs: RayStage) -> None:
     run = runs.submit("same.deaf", path=str(runs.file("began")), release=str(runs.file("release")))
-    eventually(lambda: runs.lines("began"), PATIENCE)
+    eventually(lambda: runs.lines("began"), WAIT_SECONDS)
     run.cancel("enough")
     if runs.executor in CANNOT_KILL:
         next_run = runs.submit("same.succeed", text="waits for the thread")
@@ -81,7 +81,7 @@ def test_a_run_that_ignores_a_cancel_is_killed_and_the_next_one_runs(runs: RaySt
 
 def test_progress_is_visible_while_the_run_is_executed(runs: RayStage) -> None:
     run = runs.submit("same.progress", release=str(runs.file("release")))
-    seen = eventually(lambda: run.refresh().record.progress, PATIENCE)
+    seen = eventually(lambda: run.refresh().record.progress, WAIT_SECONDS)
     assert seen == {"done": 1, "total": 4, "unit": "steps", "stage": "begun"}
     runs.file("release").touch()
     assert runs.ended(run) == "SUCCEEDED"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.worker_support import eventually
 from tests.ray.head import ROOT, outer_environment
-from tests.ray.stage import PATIENCE, RayStage
+from tests.ray.stage import WAIT_SECONDS, RayStage
 
 DISABLED = {"RAY_AUTH_MODE": "disabled"}
 
@@ -31,7 +31,7 @@ def test_worker_without_its_ray_claims_nothing_and_why_and_doctor_report_it(
     run = nowhere.submit("ray.note", path=str(nowhere.file("note")), text="never")
     worker = nowhere.worker(executor, HOLDFAST_RAY_ADDRESS=address, **DISABLED)
     (reason,) = eventually(
-        lambda: [reason for reason in nowhere.client.why(run) if reason.code == "executor-away"], PATIENCE
+        lambda: [reason for reason in nowhere.client.why(run) if reason.code == "executor-away"], WAIT_SECONDS
     )
     assert "127.0.0.1:1" in reason.detail
     assert (run.refresh().status, run.attempts()) == ("PENDING", [])

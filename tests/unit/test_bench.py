@@ -54,7 +54,7 @@ def test_benchmark_table_and_page_are_rendered(lab: Lab) -> None:
     assert report.page(made).startswith("# Performance")
 
 
-def test_page_shows_other_servers_apart_from_the_goals() -> None:
+def test_page_compares_other_servers_without_goals() -> None:
     samples = {"holdfast": [{"rate": 2.0}], "pgqueuer": [{"rate": 1.0}]}
     first, other = (
         figures.document({"drain-1": Outcome(samples=samples)}, Sizes.tiny(), settings, {})

@@ -86,7 +86,7 @@ def notes_to_write(overlap: Overlap) -> None:
 
 
 def results_in_doubt(overlap: Overlap) -> None:
-    overlap.exchange.pending.doubt(results(1))
+    overlap.exchange.pending.mark_doubtful(results(1))
 
 
 def database_away(overlap: Overlap) -> None:

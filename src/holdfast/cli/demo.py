@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli import exits, output
-from holdfast.cli.session import called
+from holdfast.cli.session import command_name
 from holdfast.cli.watching import bar, fraction, headline, how_far
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class TerminalNarrator:
     """A narrator for a terminal, a pipe or a log."""
 
     def __init__(self) -> None:
-        self._promises: list[bool] = []
+        self._checks: list[bool] = []
         self._live = False
         self._last = ""
         self._frame = 0
@@ -41,13 +41,13 @@ class TerminalNarrator:
 
     def end(self, gone: bool) -> None:
         self._line("")
-        self.promise(gone, "no processes or files are left behind")
+        self.check(gone, "no processes or files are left behind")
 
     def closing(self, seconds: float) -> None:
-        text = f"{sum(self._promises)} of {len(self._promises)} checks succeeded, in {seconds:.1f} s"
+        text = f"{sum(self._checks)} of {len(self._checks)} checks succeeded, in {seconds:.1f} s"
         self._line("")
-        self._line(output.styled(text, bold=True, fg="green" if self.kept() else "red"))
-        program = called()
+        self._line(output.styled(text, bold=True, fg="green" if self.all_passed() else "red"))
+        program = command_name()
         self._line(output.styled(f"next: {program} up, and in another terminal {program} submit mock --wait", dim=True))
 
     def scene(self, number: int, title: str, about: str) -> None:
@@ -60,8 +60,8 @@ class TerminalNarrator:
         for index, part in enumerate(_wrapped(output.visible(text))):
             self._line(f"{INDENT}{self._dot if index == 0 else ' '} {part}")
 
-    def promise(self, holds: bool, text: str) -> None:
-        self._promises.append(holds)
+    def check(self, holds: bool, text: str) -> None:
+        self._checks.append(holds)
         mark = output.styled(self._marks[holds], fg="green" if holds else "red", bold=True)
         parts = _wrapped(output.visible(text))
         self._line(f"{INDENT}{mark} {parts[0]}")
@@ -94,8 +94,8 @@ class TerminalNarrator:
                 f"{INDENT}  {at}  {after:>9}  {event.type:<10} {status}  {attempt}  {event.reason or ''}".rstrip()
             )
 
-    def kept(self) -> bool:
-        return bool(self._promises) and all(self._promises)
+    def all_passed(self) -> bool:
+        return bool(self._checks) and all(self._checks)
 
     def _redraw(self, text: str, colour: str) -> None:
         self._frame += 1

@@ -101,7 +101,7 @@ def for_each(ids: Iterable[str], call: Callable[[Calls, str], None]) -> int:
 PROGRAM = "holdfast"
 
 
-def called() -> str:
+def command_name() -> str:
     """What a user types to call this program: its name if it is on the PATH, otherwise its path."""
     installed = Path(sys.executable).with_name(PROGRAM)
     found = shutil.which(PROGRAM)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli import output
-from holdfast.cli.session import called
+from holdfast.cli.session import command_name
 from holdfast.cli.worker import EXECUTORS, names, tasks_option
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def up(
             programs.append(Program("api", ("api", "--port", url.rpartition(":")[2], *modules)))
             output.note(f"API       {url}")
         output.note("")
-        output.note(f"try       {called()} submit mock -p seconds=2 --wait")
+        output.note(f"try       {command_name()} submit mock -p seconds=2 --wait")
         if url:
             output.note(f"          curl -s {url}/runs -H 'Content-Type: application/json' -d '{REQUEST}'")
         output.note("Ctrl-C stops everything; unfinished runs continue at the next start")

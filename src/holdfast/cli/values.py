@@ -111,10 +111,10 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
 
 
-LEAST = 4
-LENGTH = 36
-NAMED = 5
-_PREFIX = re.compile(rf"[0-9a-f]{{{LEAST},}}")
+SHORTEST_PREFIX = 4
+ID_LENGTH = 36
+CANDIDATES_SHOWN = 5
+_PREFIX = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},}}")
 
 
 def run_id(client: Calls, given: str) -> str:
@@ -122,7 +122,7 @@ def run_id(client: Calls, given: str) -> str:
     prefix = _prefix(given)
     if prefix is None:
         return given
-    runs = _beginning(prefix, lambda cursor: client.list(cursor=cursor, limit=NAMED + 1))
+    runs = _beginning(prefix, lambda cursor: client.list(cursor=cursor, limit=CANDIDATES_SHOWN + 1))
     return _only(((run.id, f"{run.id} ({run.model}, {run.status})") for run in runs), "run", given, RunNotFound)
 
 
@@ -133,7 +133,7 @@ def job_id(client: Calls, given: str) -> str:
         return given
     from holdfast.jobs import Jobs
 
-    jobs = _beginning(prefix, lambda cursor: Jobs(client).list_jobs(cursor=cursor, limit=NAMED + 1))
+    jobs = _beginning(prefix, lambda cursor: Jobs(client).list_jobs(cursor=cursor, limit=CANDIDATES_SHOWN + 1))
     return _only(((job.id, f"{job.id} ({job.name}, {job.status})") for job in jobs), "job", given, JobNotFound)
 
 
@@ -149,7 +149,7 @@ def worker_id(client: Calls, given: str) -> str:
 def _prefix(given: str) -> str | None:
     """Return the prefix with its hyphens; None for a complete id, and for text that cannot be part of an id."""
     digits = given.lower().replace("-", "")
-    if len(given) >= LENGTH or not _PREFIX.fullmatch(digits) or len(digits) > 32:
+    if len(given) >= ID_LENGTH or not _PREFIX.fullmatch(digits) or len(digits) > 32:
         return None
     return "-".join(filter(None, (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])))
 
@@ -166,10 +166,12 @@ def _beginning(prefix: str, page: Callable[[str], Sequence[Any]]) -> Iterator[An
 
 def _only(candidates: Iterable[tuple[str, str]], kind: str, given: str, missing: type[Exception]) -> str:
     """Return the id of the only candidate. Each candidate is an id and the text to show for it."""
-    found = list(islice(candidates, NAMED + 1))
+    found = list(islice(candidates, CANDIDATES_SHOWN + 1))
     if not found:
         raise missing(f"no {kind} id begins with {given}; list them with: holdfast {kind}s list")
     if len(found) > 1:
-        named = ", ".join(text for _, text in found[:NAMED]) + (" and more" if len(found) > NAMED else "")
+        named = ", ".join(text for _, text in found[:CANDIDATES_SHOWN]) + (
+            " and more" if len(found) > CANDIDATES_SHOWN else ""
+        )
         raise BadInput(f"{given} matches more than one {kind}: {named}; use a longer prefix")
     return found[0][0]

@@ -1,7 +1,7 @@
 """The demo: the main use case end to end, with its own Postgres server and workers, which are removed afterwards.
 
 stage       the directory, the server, the workers
-scenes      what is shown, and the promises that are checked
+scenes      what is shown, and what is checked
 narrator    how it is presented; the command line provides one
 """
 
@@ -17,13 +17,13 @@ __all__ = ["Narrator", "play"]
 
 
 def play(narrator: Narrator, under: Path, executor: str = "process") -> bool:
-    """Show every scene in a temporary directory under `under`. Return True if every promise held."""
+    """Show every scene in a temporary directory under `under`. Return True if every check succeeded."""
     with Stage(narrator, under, executor) as stage:
         for number, scene in enumerate(SCENES, start=1):
             narrator.scene(number, *_titled(scene.__doc__ or ""))
             scene(stage)
     narrator.end(stage.is_gone())
-    return narrator.kept()
+    return narrator.all_passed()
 
 
 def _titled(text: str) -> tuple[str, str]:

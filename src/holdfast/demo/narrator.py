@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Narrator(Protocol):
-    """Presents what happens, and counts the promises."""
+    """Presents what happens, and counts the checks."""
 
     def scene(self, number: int, title: str, about: str) -> None:
         """A new scene begins."""
@@ -25,7 +25,7 @@ class Narrator(Protocol):
     def counted(self, done: int, total: int, unit: str) -> None:
         """Show how many of something are done; called repeatedly."""
 
-    def promise(self, holds: bool, text: str) -> None:
+    def check(self, holds: bool, text: str) -> None:
         """Show a statement that must be true, and whether it is."""
 
     def events(self, events: Sequence[EventRecord]) -> None:
@@ -34,5 +34,5 @@ class Narrator(Protocol):
     def end(self, gone: bool) -> None:
         """Show that everything was stopped, and whether nothing is left."""
 
-    def kept(self) -> bool:
-        """Whether every promise so far held."""
+    def all_passed(self) -> bool:
+        """Whether every check so far has succeeded."""

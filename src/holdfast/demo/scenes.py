@@ -1,4 +1,4 @@
-"""What the demo shows. Each scene's docstring is its title and introduction; the promises are checked, not claimed."""
+"""What the demo shows and checks. The docstring of each scene is its title and introduction."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def forecast(stage: Stage) -> None:
     )
     run = stage.until(run, lambda run: run.status.final)
     because = f": {run.last_error}" if run.last_error else ""
-    narrator.promise(run.status is Status.SUCCEEDED, f"run {run.id} succeeded{because}")
+    narrator.check(run.status is Status.SUCCEEDED, f"run {run.id} succeeded{because}")
     if run.status is Status.SUCCEEDED:
         result = client.result(run)
         narrator.say(_summary(result))
-        narrator.promise(client.result(run) == result, "its result is stored and reads back unchanged")
+        narrator.check(client.result(run) == result, "its result is stored and reads back unchanged")
 
 
 def _summary(result: dict[str, Any]) -> str:
@@ -54,12 +54,12 @@ def failure(stage: Stage) -> None:
     failing = stage.until(
         failing, lambda run: run.status is Status.PENDING and run.attempt_count == 1, name="the failing run"
     )
-    narrator.promise(True, f"attempt 1 failed as requested: {failing.last_error}")
+    narrator.check(True, f"attempt 1 failed as requested: {failing.last_error}")
     narrator.say("attempt 2 starts in 5 s; meanwhile, one request is sent twice")
     _same_request_twice(stage)
     failing = stage.until(failing, lambda run: run.status.final, name="the failing run")
     attempts = [attempt.status for attempt in client.attempts(failing)]
-    narrator.promise(attempts == ["FAILED", "SUCCEEDED"], f"attempts of run {failing.id}: {', '.join(attempts)}")
+    narrator.check(attempts == ["FAILED", "SUCCEEDED"], f"attempts of run {failing.id}: {', '.join(attempts)}")
 
 
 def _same_request_twice(stage: Stage) -> None:
@@ -67,21 +67,19 @@ def _same_request_twice(stage: Stage) -> None:
     parameters = {"seconds": 0.3, "steps": 3}
     first = client.submit("mock", parameters, key="report-42", tags=["demo"])
     second = client.submit("mock", parameters, key="report-42", tags=["demo"])
-    narrator.promise(
+    narrator.check(
         first.id == second.id and first.created and not second.created,
         f"key report-42, sent twice: both responses name run {first.id}",
     )
     try:
         client.submit("mock", parameters | {"seconds": 9}, key="report-42")
     except KeyReused as refusal:
-        narrator.promise(
-            "/parameters/seconds" in refusal.fields, f"a different payload is rejected: {refusal.fields[0]}"
-        )
+        narrator.check("/parameters/seconds" in refusal.fields, f"a different payload is rejected: {refusal.fields[0]}")
     else:
-        narrator.promise(False, "a different payload with the same key is rejected")
+        narrator.check(False, "a different payload with the same key is rejected")
     stage.until(first, lambda run: run.status.final, name="the run of report-42")
     made = [run for run in client.list(tag="demo") if run.model == "mock" and run.parameters == parameters]
-    narrator.promise(len(made) == 1 and made[0].attempt_count == 1, "there is one such run, and it was executed once")
+    narrator.check(len(made) == 1 and made[0].attempt_count == 1, "there is one such run, and it was executed once")
 
 
 def fan_out(stage: Stage) -> None:
@@ -94,15 +92,15 @@ def fan_out(stage: Stage) -> None:
     handle = jobs.map("demo_outlooks", rows, chunk_size=3, months=12, paths=20_000)
     ranking = jobs.collect(handle, into="demo_ranking")
     job = stage.until_ended(jobs, handle.job_id)
-    narrator.promise(
+    narrator.check(
         job.status is Status.SUCCEEDED and job.completed_tasks == len(handle) + 1,
         f"{job.completed_tasks} of {job.total_tasks} runs of job {job.id} succeeded",
     )
     result = client.result(ranking.id)
-    narrator.promise(result["counted"] == len(rows), f"each of the {len(rows)} combinations is counted once")
+    narrator.check(result["counted"] == len(rows), f"each of the {len(rows)} combinations is counted once")
     attempts = client.attempts(ranking.id)
     others = [run.finished_at for run in stage.database.list(job_id=job.id) if run.id != ranking.id]
-    narrator.promise(
+    narrator.check(
         len(attempts) == 1 and all(ended and attempts[0].claimed_at >= ended for ended in others),
         "the ranking ran once, after all the others had ended",
     )
@@ -128,16 +126,14 @@ def killed(stage: Stage) -> None:
     )
     run = stage.until(run, lambda run: run.attempt_count == 2, TAKEN_OVER_WITHIN + 10)
     took = time.monotonic() - at
-    narrator.promise(took <= TAKEN_OVER_WITHIN, f"the other worker took over the run {took:.1f} s after the kill")
+    narrator.check(took <= TAKEN_OVER_WITHIN, f"the other worker took over the run {took:.1f} s after the kill")
     run = stage.until(run, lambda run: run.status.final)
     attempts = client.attempts(run)
     statuses = [attempt.status for attempt in attempts]
-    narrator.promise(statuses == ["LOST", "SUCCEEDED"], f"attempts: {', '.join(statuses)}")
-    narrator.promise(
-        len({attempt.worker_id for attempt in attempts}) == 2, "the second attempt ran on the other worker"
-    )
+    narrator.check(statuses == ["LOST", "SUCCEEDED"], f"attempts: {', '.join(statuses)}")
+    narrator.check(len({attempt.worker_id for attempt in attempts}) == 2, "the second attempt ran on the other worker")
     narrator.events(client.events(run))
-    narrator.promise(
+    narrator.check(
         all(check.holds for check in verify(stage.database, run.id)), "the whole record of the run is consistent"
     )
 

@@ -109,7 +109,7 @@ def _fetch_by_name(connection: Any, statement: Statement[Any]) -> Rows | None:
         statements.transformer = Transformer(raw)
         try:
             with raw.lock:
-                readable = partial(statements.incoming.poll, POLL_EVERY)
+                readable = partial(statements.input_poll.poll, POLL_EVERY)
                 return statements.rows_of(statements.exchange(raw, known, values, readable))
         except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported):
             return None  # it was deallocated, or a migration has changed a column of it; nothing was executed

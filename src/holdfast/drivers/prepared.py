@@ -73,11 +73,11 @@ class Prepared(NamedTuple):
         return values
 
 
-def incoming_of(pgconn: PGconn) -> select.poll:
-    """Return what waits until a connection can be read."""
-    incoming = select.poll()
-    incoming.register(pgconn.socket, select.POLLIN)
-    return incoming
+def make_input_poll(pgconn: PGconn) -> select.poll:
+    """Return a poll object that waits for input on a connection."""
+    input_poll = select.poll()
+    input_poll.register(pgconn.socket, select.POLLIN)
+    return input_poll
 
 
 class PreparedStatements:
@@ -86,7 +86,7 @@ class PreparedStatements:
     def __init__(self, connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
         self._pgconn = connection.pgconn
         self.transformer = Transformer(connection)
-        self.incoming = incoming_of(self._pgconn)
+        self.input_poll = make_input_poll(self._pgconn)
         self._named = 0
         self.known: dict[str, Prepared] = {}
         self.uses: dict[str, int] = {}

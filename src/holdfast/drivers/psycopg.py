@@ -31,7 +31,7 @@ from holdfast.drivers.connections import (
     setting_up,
 )
 from holdfast.drivers.drive import drive
-from holdfast.drivers.prepared import POLL_EVERY, USES, Prepared, PreparedStatements, incoming_of
+from holdfast.drivers.prepared import POLL_EVERY, USES, Prepared, PreparedStatements, make_input_poll
 from holdfast.drivers.sessions import RUN, Session
 from holdfast.sql.statement import Op, Row, Rows, Statement
 
@@ -161,7 +161,7 @@ class OwnConnection(psycopg.Connection[Any]):
         """Execute a prepared statement within the read timeout."""
         seconds = self.session.read_timeout if self.session is not None else None
         ends_at = inf if seconds is None else monotonic() + seconds
-        poll = prepared.incoming.poll
+        poll = prepared.input_poll.poll
 
         def readable() -> object:
             ready = poll(POLL_EVERY)
@@ -182,8 +182,8 @@ class OwnConnection(psycopg.Connection[Any]):
         if self.closed:
             return True  # its file descriptor may be that of another file now
         try:
-            incoming = self.prepared.incoming if self.prepared is not None else incoming_of(self.pgconn)
-            if incoming.poll(0):
+            input_poll = self.prepared.input_poll if self.prepared is not None else make_input_poll(self.pgconn)
+            if input_poll.poll(0):
                 self.execute("")
         except (psycopg.Error, OSError):
             return True

@@ -49,11 +49,11 @@ async def received(reader: asyncio.StreamReader) -> tuple[list[Any], bytes]:
 
 
 class RayDriver(Cluster):
-    """A driver that is connected to the cluster at this address. Its actors survive it for `silence` seconds."""
+    """A driver that is connected to the cluster at this address. Its actors outlive it by `contact_timeout` seconds."""
 
-    def __init__(self, address: str, silence: float, environments: Environments) -> None:
+    def __init__(self, address: str, contact_timeout: float, environments: Environments) -> None:
         self.address = address
-        self._silence = silence
+        self._contact_timeout = contact_timeout
         self._environments = environments
         self._numbers = itertools.count()
         self._asked: dict[int, asyncio.Future[Any]] = {}
@@ -103,7 +103,7 @@ class RayDriver(Cluster):
                 known = ", ".join(self._environments) or "nothing"
                 raise ActorGone("NoEnvironment", f"HOLDFAST_RAY_ENVIRONMENTS has {known}, not {shape.environment}")
             options["runtime_env"] = dict(self._environments[shape.environment])
-        arguments = [context.task_modules, asdict(context.limits), context.transactions, self._silence]
+        arguments = [context.task_modules, asdict(context.limits), context.transactions, self._contact_timeout]
         found: dict[str, str] | None = await self._ask("start", name, options, arguments, owner)
         return found
 
@@ -182,9 +182,9 @@ class RayDriver(Cluster):
                 answer.set_exception(ActorGone(kind, message))
 
 
-async def connected(address: str, silence: float, environments: Environments) -> RayDriver:
+async def connected(address: str, contact_timeout: float, environments: Environments) -> RayDriver:
     """Return a connected driver. If connecting fails or is cancelled, no process is left behind."""
-    driver = RayDriver(address, silence, environments)
+    driver = RayDriver(address, contact_timeout, environments)
     try:
         await driver.connect()
     except BaseException:

@@ -17,7 +17,7 @@ from holdfast.http_client.refusals import error_from
 from holdfast.http_client.sse import Reader
 from holdfast.http_client.transport import (
     BROKEN,
-    PASSING,
+    TEMPORARY_STATUSES,
     Retries,
     arguments,
     open_async,
@@ -112,7 +112,7 @@ class AsyncHttpClient(ApiClient, AsyncCalls):
                     if answer.status_code == 204:
                         return
                     if answer.status_code != 200:
-                        pause = retries.pause(answer.headers) if answer.status_code in PASSING else None
+                        pause = retries.pause(answer.headers) if answer.status_code in TEMPORARY_STATUSES else None
                         if pause is None:
                             raise error_from(answer.status_code, await answer.aread())
                     else:

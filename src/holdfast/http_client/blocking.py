@@ -17,7 +17,7 @@ from holdfast.http_client.sse import Reader
 from holdfast.http_client.transport import (
     BROKEN,
     NOT_SENT,
-    PASSING,
+    TEMPORARY_STATUSES,
     Retries,
     arguments,
     open_blocking,
@@ -77,7 +77,7 @@ class ApiClient:
             if pause is None:
                 raise unreachable(self.url, sent) from sent
         else:
-            pause = retries.pause(sent.headers) if sent.status in PASSING and request.repeatable else None
+            pause = retries.pause(sent.headers) if sent.status in TEMPORARY_STATUSES and request.repeatable else None
             if pause is None:
                 raise error_from(sent.status, sent.body)
         return pause
@@ -155,7 +155,7 @@ class HttpClient(ApiClient, Calls):
                     if answer.status_code == 204:
                         return
                     if answer.status_code != 200:
-                        pause = retries.pause(answer.headers) if answer.status_code in PASSING else None
+                        pause = retries.pause(answer.headers) if answer.status_code in TEMPORARY_STATUSES else None
                         if pause is None:
                             raise error_from(answer.status_code, answer.read())
                     else:

@@ -69,10 +69,10 @@ def _token(token: str) -> str:
     return token
 
 
-PASSING = frozenset({429, 502, 503, 504})
-FIRST = 0.1
-LONGEST = 5.0
-DEFAULT = 1.0
+TEMPORARY_STATUSES = frozenset({429, 502, 503, 504})
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+DEFAULT_PAUSE = 1.0
 
 
 class Retries:
@@ -80,12 +80,12 @@ class Retries:
 
     def __init__(self, seconds: float) -> None:
         self._ends = monotonic() + seconds
-        self._pause = FIRST
+        self._pause = FIRST_PAUSE
 
     def pause(self, headers: Mapping[str, str] | None = None) -> float | None:
         """Seconds to wait before the next try; None if the time for retries will have passed by then."""
         grown = uniform(0.5, 1.0) * self._pause
-        self._pause = min(self._pause * 2, LONGEST)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
         asked = retry_after(headers)
         pause = grown if asked is None else asked + uniform(0.0, 0.2) * max(asked, grown)
         return pause if monotonic() + pause < self._ends else None
@@ -93,7 +93,7 @@ class Retries:
 
 def pause_before_next_wait(asked: float | None, until: float) -> float:
     """Seconds to pause after a long poll that the server answered before `until` because it was at capacity."""
-    return max(0.0, min(DEFAULT if asked is None else asked, until - monotonic()))
+    return max(0.0, min(DEFAULT_PAUSE if asked is None else asked, until - monotonic()))
 
 
 def retry_after(headers: Mapping[str, str] | None) -> float | None:

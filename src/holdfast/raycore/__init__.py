@@ -37,16 +37,18 @@ from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.settings import load
 
 LOOK_EVERY = 0.5
-# While more runs wait in the actor, results and notes are gathered for so long: each message costs the run that is
+# While more runs wait in the actor, results and notes are gathered for this long: each message costs the run that is
 # being executed, because it shares the interpreter.
 GATHER_SECONDS = 0.025
 SILENT = 70  # the exit code of an actor whose worker is gone
 
 
 class RunHost:
-    """The actor. Each call of its worker carries messages in both directions; calls are answered in their order."""
+    """The actor. Each call of its worker carries messages in both directions; calls are answered in order."""
 
-    def __init__(self, modules: Sequence[str], limits: Mapping[str, Any], transactions: str, silence: float) -> None:
+    def __init__(
+        self, modules: Sequence[str], limits: Mapping[str, Any], transactions: str, contact_timeout: float
+    ) -> None:
         load_modules(tuple(modules))
         settings = load()
         if settings.given_database_url() is None:
@@ -56,7 +58,7 @@ class RunHost:
         self._runtime = Runtime(settings, check=False)
         self._limits = Limits(**limits)
         self._transactions = transactions
-        self._silence = silence
+        self._contact_timeout = contact_timeout
         self._owner = ""
         self._out: list[Any] = []
         self._ready = asyncio.Event()
@@ -147,12 +149,12 @@ class RunHost:
         )
 
     def _watch(self) -> None:
-        """End this process when its worker has been silent for too long.
+        """End this process when its worker has sent nothing for too long.
 
         Looks are counted rather than seconds: a task that holds the interpreter keeps messages from being read, and
         then no look happens either.
         """
-        while self._looks < self._silence / LOOK_EVERY:
+        while self._looks < self._contact_timeout / LOOK_EVERY:
             threading.Event().wait(LOOK_EVERY)
             self._looks += 1
         os._exit(SILENT)

@@ -237,7 +237,7 @@ class Exchange:
         session, pending = self.session, self.pending
         taken = pending.take() if pending.waiting else []
         if pending.deferred.due_at < inf:
-            taken = pending.deferred.keep_back(taken, self._job_of)
+            taken = pending.deferred.hold_back(taken, self._job_of)
         return ExchangeRequest(session.id, taken, briefly=bool(taken and pending.deferred.locked))
 
     def _job_of(self, run_id: str) -> str | None:
@@ -306,7 +306,7 @@ class Exchange:
         try:
             answer = await self._send(database, request)
         except BaseException:
-            results.pending.doubt_missing(request.settlements)
+            results.pending.mark_missing_doubtful(request.settlements)
             raise
         if answer is None:
             return

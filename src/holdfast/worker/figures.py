@@ -21,7 +21,7 @@ from holdfast.domain.values import Claim
 from holdfast.sql.tallies import BOUNDS
 
 # How an attempt may end: PENDING means that it is retried, FENCED that its result was rejected.
-ENDINGS = (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.PENDING, "FENCED")
+STATUSES = (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.PENDING, "FENCED")
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -77,8 +77,8 @@ class Figures:
             queue = registry.get(name).queue
             self._started[queue, name] += 0
             self._waits.setdefault(queue, Waits())
-            for ending in ENDINGS:
-                self._ended[queue, name, str(ending)] += 0
+            for status in STATUSES:
+                self._ended[queue, name, str(status)] += 0
 
     def started(self, claims: Sequence[Claim]) -> None:
         self._started.update([(claim.queue, claim.task) for claim in claims])

@@ -53,16 +53,16 @@ class PendingResults:
         """Return all results that the database may not have yet."""
         return [*self.waiting, *self.doubtful, *self.deferred.everything()]
 
-    def doubt(self, settlements: Sequence[Settlement]) -> None:
+    def mark_doubtful(self, settlements: Sequence[Settlement]) -> None:
         """Note that these were sent without a response."""
         self.doubtful.extend(settlements)
 
-    def doubt_missing(self, settlements: Sequence[Settlement]) -> None:
+    def mark_missing_doubtful(self, settlements: Sequence[Settlement]) -> None:
         """Doubt those of these results that are not kept: the worker was interrupted while it wrote them."""
         kept = {settlement.ref for settlement in self.unsettled()}
-        self.doubt([settlement for settlement in settlements if settlement.ref not in kept])
+        self.mark_doubtful([settlement for settlement in settlements if settlement.ref not in kept])
 
-    def keep(self, claims: Iterable[Claim]) -> None:
+    def cancel_hand_backs(self, claims: Iterable[Claim]) -> None:
         """Cancel pending hand-backs of attempts that were claimed just now."""
         refs = {claim.ref for claim in claims}
         self.waiting = deque(one for one in self.waiting if one.begun or one.ref not in refs)
@@ -118,7 +118,7 @@ class Deferred:
                 self._checks = CHECKED_BATCHES
                 self.elsewhere = True
 
-    def found_free(self) -> None:
+    def note_unblocked(self) -> None:
         """Note that no result of a batch was blocked. After several such batches, the next are written unchecked."""
         self._checks = max(0, self._checks - 1)
         self.elsewhere = self._checks > 0
@@ -133,7 +133,7 @@ class Deferred:
         self._schedule()
         self.refused.append(settlement)
 
-    def keep_back(self, settlements: Sequence[Settlement], job_of: Callable[[str], str | None]) -> list[Settlement]:
+    def hold_back(self, settlements: Sequence[Settlement], job_of: Callable[[str], str | None]) -> list[Settlement]:
         """Return the results that may be written now, and defer those whose jobs are known to be locked."""
         if not self._jobs:
             return list(settlements)
@@ -157,7 +157,7 @@ class Deferred:
         self._pause = min(LONGEST_PAUSE, self._pause * 2)
         return taken
 
-    def relax(self) -> None:
+    def reset_pause(self) -> None:
         """Reset the interval: a result was written."""
         self._pause = FIRST_PAUSE
 

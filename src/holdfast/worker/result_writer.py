@@ -57,13 +57,13 @@ class ResultWriter:
         try:
             yield
         except BaseException:
-            pending.doubt_missing(settlements)
+            pending.mark_missing_doubtful(settlements)
             raise
 
     async def write_failed(self, request: ExchangeRequest, error: Exception) -> None:
         """Write the results of a request that failed, in parts, or keep them if the database did not respond."""
         if isinstance(error, Unavailable):
-            self._results.pending.doubt(request.settlements)
+            self._results.pending.mark_doubtful(request.settlements)
             await self._outage.wait(error, self._results.session)
         elif isinstance(error, Busy):
             await self.write_around_locks(request.settlements)
@@ -89,7 +89,7 @@ class ResultWriter:
             try:
                 await self._write(part, briefly=True)
             except Unavailable as error:
-                pending.doubt(part)
+                pending.mark_doubtful(part)
                 pending.put([settlement for rest in reversed(parts) for settlement in rest])
                 await self._outage.wait(error, self._results.session)
                 return
@@ -112,7 +112,7 @@ class ResultWriter:
             try:
                 await self._write_alone(settlement)
             except Unavailable as error:
-                self._results.pending.doubt(free[index:])
+                self._results.pending.mark_doubtful(free[index:])
                 await self._outage.wait(error, self._results.session)
                 return
 
@@ -130,7 +130,7 @@ class ResultWriter:
             if refused:
                 await self.write_one_by_one(refused)
         if free or not len(pending.deferred):
-            pending.deferred.relax()
+            pending.deferred.reset_pause()
 
     async def resolve_doubts(self) -> bool:
         """Find out which results were written. Return False if the database does not respond yet."""
@@ -164,7 +164,7 @@ class ResultWriter:
             pending.deferred.add_locked(locked, blocked, again=again)
             emit("results.deferred", worker_id=self._results.session.id, runs=len(locked))
         else:
-            pending.deferred.found_free()
+            pending.deferred.note_unblocked()
         return [settlement for settlement in settlements if settlement.ref.run_id not in held_up]
 
     async def _write(self, settlements: Sequence[Settlement], *, briefly: bool = False) -> None:

@@ -111,7 +111,7 @@ class AttemptResults:
     def keep(self, claims: Sequence[Claim]) -> None:
         """Do not return these attempts, which were claimed just now."""
         if self.returning:
-            self.pending.keep(claims)
+            self.pending.cancel_hand_backs(claims)
             self.returning.difference_update(claim.ref for claim in claims)
 
     def hand_back_all(self) -> int:

@@ -1,7 +1,7 @@
-"""A database that stays the same for the tests of a module, with sessions of drivers that have planned statements.
+"""A database that the tests of a module use one after the other, with sessions whose statements are already planned.
 
-Connecting and planning take several times as long as what a test executes. Rows are deleted after each test. Nothing is
-kept after a test that failed, changed more than rows, or left a transaction open.
+Connecting and planning take several times as long as what a test executes. Rows are deleted after each test. After a
+test that failed, changed more than rows, or left a transaction open, the database and its sessions are not reused.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tests.conformance.drivers import DRIVERS, POOLED, Driver
 from tests.databases import USES, Databases, with_database
 
 
-class Kept:
-    """The database of the current test, and whatever of it is kept for the next one."""
+class ReusableDatabase:
+    """The database and the sessions of the current test, which the next test reuses if possible."""
 
     def __init__(self, databases: Databases, url: str | None = None) -> None:
         self._databases = databases
