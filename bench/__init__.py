@@ -3,7 +3,7 @@
     python -m bench                  every line of the table, median of five alternating rounds
     python -m bench --quick          one round with small sizes, to see that it works
     python -m bench --full           also a million pending runs with ten million finished ones
-    python -m bench report           docs/performance.md out of the newest figures
+    python -m bench report           write docs/performance.md from the newest figures
 
 How it measures:
 

@@ -71,7 +71,7 @@ class Contender:
         raise TypeError("each contender has its own store")
 
     def backends(self) -> list[int]:
-        """The server's processes that work for this contender, where they can be told apart."""
+        """The server's processes that work for this contender, where they can be distinguished."""
         return []
 
     def verify(self, total: int) -> None:

@@ -147,7 +147,7 @@ class PgBoss(NodePeer):
     name = "pg-boss"
     program = "pgboss"
     package = "pg-boss"
-    config = "batchSize 5000, pollingIntervalSeconds 0.5 (its least)"
+    config = "batchSize 5000, pollingIntervalSeconds 0.5 (its minimum)"
     count = "select count(*) from pgboss.job where state = 'completed' and name = 'noop'"
 
 

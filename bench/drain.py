@@ -10,7 +10,7 @@ from bench.rounds import Sample
 
 LOOK_EVERY = 0.005
 START_SECONDS = 60.0
-PATIENCE = 180.0
+TIMEOUT = 180.0
 
 
 def checkpoint(contender: Contender) -> None:
@@ -19,10 +19,10 @@ def checkpoint(contender: Contender) -> None:
         admin.execute("checkpoint")
 
 
-def begun(contender: Contender, crew: Crew, total: int, first: int = 0, patience: float = PATIENCE) -> list[int]:
+def begun(contender: Contender, crew: Crew, total: int, first: int = 0, timeout: float = TIMEOUT) -> list[int]:
     """Wait until the bodies of all these runs have begun; returns the times, in order."""
     board = contender.lab.board
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     while True:
         # The last one alone is cheap to look at; the others are counted once it is there.
         if board.began[first + total - 1]:
@@ -31,17 +31,17 @@ def begun(contender: Contender, crew: Crew, total: int, first: int = 0, patience
                 return times
         crew.check()
         if time.monotonic() > end:
-            raise TimeoutError(f"{len(board.times(total, first))} of {total} began within {patience:g} s")
+            raise TimeoutError(f"{len(board.times(total, first))} of {total} began within {timeout:g} s")
         time.sleep(0.02)
 
 
-def finished(contender: Contender, crew: Crew, total: int, patience: float = 60.0) -> int:
+def finished(contender: Contender, crew: Crew, total: int, timeout: float = 60.0) -> int:
     """Wait until the store says that all have ended; returns when that was."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     while contender.unfinished(total):
         crew.check()
         if time.monotonic() > end:
-            raise TimeoutError(f"the store of {contender.name} still has unfinished runs after {patience:g} s")
+            raise TimeoutError(f"the store of {contender.name} still has unfinished runs after {timeout:g} s")
         time.sleep(LOOK_EVERY)
     return time.monotonic_ns()
 

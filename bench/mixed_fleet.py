@@ -27,7 +27,7 @@ from holdfast.runtime.settings import Settings
 
 MODULES = ("bench.programs.mixed_one", "bench.programs.mixed_two")
 START_SECONDS = 60.0
-PATIENCE = 300.0
+TIMEOUT = 300.0
 
 
 class KnowsAll(Holdfast):
@@ -84,7 +84,7 @@ def measured(contender: KnowsAll, runs: int) -> Sample:
         checkpoint(contender)
         began = time.monotonic_ns()
         client.submit_many([Submission(tasks[number % 2], {"n": number}) for number in range(runs)])
-        ended = finished(contender, crew, runs, PATIENCE)
+        ended = finished(contender, crew, runs, TIMEOUT)
     succeeded, handed_back, highest = contender.sql(
         "select count(*) filter (where outcome = 'SUCCEEDED'), count(*) filter (where status = 'CANCELLED'),"
         " coalesce(max(number), 0) from holdfast.attempts"

@@ -22,19 +22,19 @@ NOTES: dict[str, str] = {
     "submit → body, p99": "the path is the same as for p50; the slow cases are slow writes to disk.",
     "whole lifecycle": (
         "pgbench does almost no work in the client. Holdfast checks and hashes parameters, calls the task, and stores "
-        "an attempt, a result, counters and guards: 15 µs of Python per run in the worker, which uses one core, 18 µs "
-        "in the server at the same time, and 14 µs to submit."
+        "an attempt, a result and counters, checked by guards. Per run, this takes 15 µs of Python in the worker and, "
+        "at the same time, 18 µs in the server, and 14 µs to submit."
     ),
     "WAL per run": (
         "a run is a row that never changes, and its status is the table that another row is in: rows of `runs`, "
-        "`ready`, `leases` and `attempts`, with eight index entries, and the locks and deletions of two of them. Of "
-        "about 1,450 bytes without full pages, the indexes of `runs` for lists take 160, and the second index of "
-        "`attempts`, which keeps a run from ending twice, 80."
+        "`ready`, `leases` and `attempts`, with eight index entries, and the row locks and deletions in two of these "
+        "tables. Of about 1,450 bytes without full pages, the indexes of `runs` for lists take 160, and the second "
+        "index of `attempts`, which keeps a run from ending twice, 80."
     ),
     "idle worker, transactions": (
-        "by the server's log, an idle worker commits 0.24 transactions per second: a poll every eight seconds, a "
-        "renewal every fifteen, and upkeep. In the measured time it also prepares the four statements of a poll, once, "
-        "when they have been executed five times, which takes two transactions each."
+        "according to the server's log, an idle worker commits 0.24 transactions per second: a poll every eight "
+        "seconds, a renewal every fifteen, and upkeep. During the measurement, it also prepares the four statements of "
+        "a poll, once each, after their fifth execution; this takes two transactions per statement."
     ),
     "held snapshot, last tenth": (
         "without a snapshot, the tenths of a drain differ by as much: 0.97 (0.76..1.22) in the run of 2026-11-16."

@@ -1,4 +1,4 @@
-"""docs/performance.md out of the figures."""
+"""Writes docs/performance.md from the figures."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _figures(outcomes: Outcomes) -> str:
             rows.append(f"| {who} | {' | '.join(shown)} |")
         rows += [f"\n{who}: {why}" for who, why in outcome.absent.items()]
         parts.append("\n".join(rows))
-    parts.append("Rates are per second, `_us` is microseconds on a core per run, latencies are milliseconds.")
+    parts.append(text("figures"))
     return "\n\n".join(parts)
 
 

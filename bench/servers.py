@@ -20,7 +20,7 @@ from tests.servers import stock_postgres
 
 # What a server needs to be ours alone and quiet; all else goes back to what PostgreSQL ships.
 KEPT = re.compile(r"listen_|port$|unix_|max_connections|dynamic_shared|timezone|log_|logging_|lc_")
-TOLD = [
+SHOWN_SETTINGS = [
     "server_version",
     "fsync",
     "synchronous_commit",
@@ -79,7 +79,7 @@ def settings_of(url: str) -> dict[str, str]:
     """The settings that matter for the figures."""
     with psycopg.connect(url) as connection:
         rows = connection.execute(
-            "select name, current_setting(name) from pg_settings where name = any(%s) order by name", [TOLD]
+            "select name, current_setting(name) from pg_settings where name = any(%s) order by name", [SHOWN_SETTINGS]
         )
         return dict(rows.fetchall())
 

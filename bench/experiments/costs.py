@@ -71,7 +71,7 @@ def memory(contender: Holdfast, total: int) -> Sample:
     with contender.workers() as crew:
         begun(contender, crew, total // 10)
         early = _weigh(crew.processes[0].pid)
-        begun(contender, crew, total, patience=60 + total / 1000)
+        begun(contender, crew, total, timeout=60 + total / 1000)
         finished(contender, crew, total)
         late = _weigh(crew.processes[0].pid)
     return {
