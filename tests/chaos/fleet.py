@@ -109,8 +109,8 @@ class Fleet:
         """Whether the ended worker had registered, and the last error in its log."""
         log = (self._directory / f"worker-{member.name}.log").read_bytes()[member.log_from :]
         lines = log.decode(errors="replace").splitlines()
-        telling = [line for line in lines if '"level": "error"' in line or not line.startswith("{")]
-        return any('"worker.started"' in line for line in lines), telling[-1][:300] if telling else "(no error logged)"
+        errors = [line for line in lines if '"level": "error"' in line or not line.startswith("{")]
+        return any('"worker.started"' in line for line in lines), errors[-1][:300] if errors else "(no error logged)"
 
     def _replace(self, member: Member, how: str) -> None:
         self._gone[member.mark] = (time.monotonic(), how)

@@ -78,7 +78,7 @@ def check(as_json: bool) -> int:
 @click.argument("purpose", type=click.Choice(("reader", "client", "api", "worker")))
 @click.argument("role")
 def grants(purpose: str, role: str) -> None:
-    """Print the GRANT statements that ROLE needs for PURPOSE.
+    """Print the statements that grant ROLE what a reader, a client, an API server or a worker needs.
 
     Run them as the schema's owner, and again after each upgrade: holdfast db grants worker NAME | psql DATABASE_URL
     """

@@ -180,9 +180,9 @@ def cancel_jobs(job_ids: tuple[str, ...], reason: str | None, as_json: bool) -> 
 @click.argument("job_ids", nargs=-1, required=True, metavar="JOB_ID...")
 @json_option
 def retry(job_ids: tuple[str, ...], as_json: bool) -> int:
-    """Retry the failed tasks of jobs.
+    """Retry the failed and cancelled tasks of jobs.
 
-    Tasks that could not start because of them are retried too. Other results are kept.
+    Tasks that could not start because of them are retried too. Results of other tasks are kept.
     """
     from holdfast.documents.others import job_document
     from holdfast.jobs import Jobs

@@ -53,7 +53,10 @@ def command_of(verb: Verb[..., Any], shown_as: Command) -> click.Command:
 
     command = click.command(verb.name, help=shown_as.help)(json_option(callback))
     kinds = {"text": click.STRING, "time": values.moment}
-    options = [click.Option([f"--{one.name}"], help=one.help, type=kinds[one.kind]) for one in shown_as.options]
+    options = [
+        click.Option([f"--{one.name}"], help=one.help, type=kinds[one.kind], metavar=one.kind.upper())
+        for one in shown_as.options
+    ]
     command.params[:0] = [click.Argument(["run_ids"], nargs=-1, required=True, metavar="RUN_ID..."), *options]
     return command
 

@@ -81,7 +81,7 @@ def parameters(pairs: Iterable[str], file: bytes | None) -> dict[str, Any]:
     """The parameters of a run: those of the file, overridden by the pairs."""
     found = {} if file is None else parse(file)
     if not isinstance(found, dict):
-        raise click.UsageError("the file of parameters does not contain a JSON object")
+        raise click.UsageError("the parameters file does not contain a JSON object")
     given: dict[str, Any] = {}
     for pair in pairs:
         name, value = _pair(pair)

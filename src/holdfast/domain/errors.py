@@ -149,7 +149,7 @@ class RunTimedOut(HoldfastError):
 
 
 class RunEnded(HoldfastError):
-    """The run has already ended with another status, so it cannot be cancelled or retried."""
+    """The run's status does not allow it to be cancelled, postponed or retried."""
 
 
 class ResultPruned(HoldfastError):
@@ -157,7 +157,7 @@ class ResultPruned(HoldfastError):
 
 
 class WaitTimeout(HoldfastError):
-    """The run did not end within the timeout. The run itself continues."""
+    """The run or job did not end within the timeout. It continues."""
 
 
 class LeaseLost(HoldfastError):
@@ -169,7 +169,7 @@ class JobNotFound(HoldfastError):
 
 
 class JobEnded(HoldfastError):
-    """The job has already ended, so no task can be added to it."""
+    """The job has ended or is being stopped, so it cannot be cancelled or retried, and nothing can be added to it."""
 
 
 REMEDY = (

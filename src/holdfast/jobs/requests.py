@@ -36,7 +36,7 @@ def _task(task: Any) -> Any:
 def list_jobs_request(
     status: str | None = None, *, name: str | None = None, cursor: str | None = None, limit: int | None = None
 ) -> Request:
-    """Statuses may be in any case, and may be the source system's names."""
+    """Statuses may be in upper or lower case; `completed` is accepted for SUCCEEDED."""
     before = job_id_of(cursor) if cursor is not None else None
     given = {"status": status_of(status), "name": name, "cursor": before, "limit": limit}
     return Request("GET", "/jobs", {field: str(value) for field, value in given.items() if value is not None})

@@ -24,7 +24,7 @@ from holdfast.verbs.submissions import prepare
 OPTIONS = ("queue", "priority", "run_after", "tags")
 FIELDS = ("entrypoint", "kwargs", "key", "depends_on", "critical", "max_retries", "timeout", *OPTIONS)
 KEY_LENGTH = 255
-# The source system's names for our statuses.
+# Other names that are accepted for statuses, for compatibility with aaiclick.
 STATUSES = {status.value.lower(): status.value for status in Status} | {"completed": "SUCCEEDED"}
 
 
@@ -189,7 +189,7 @@ def new_job(caller: Caller, name: Any, description: Any, timeout: Any, id_: str 
 
 
 def status_of(text: str | None) -> str | None:
-    """A status, in upper or lower case, or by its name in the source system."""
+    """Return a status, given in upper or lower case; `completed` is accepted for SUCCEEDED."""
     if text is None:
         return None
     found = STATUSES.get(str(text).lower())

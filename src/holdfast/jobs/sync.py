@@ -56,7 +56,7 @@ def client() -> Client:
 
 
 def get_current_job_id() -> str | None:
-    """The id of the job that the calling task belongs to; None outside of a job."""
+    """Return the id of the job that the calling task belongs to; None outside of a job."""
     run = find_run()
     return run.job_id if run is not None else None
 
@@ -94,7 +94,7 @@ wait_for_job = _on_current_client(Jobs.wait_for_job)
 
 
 def health_check() -> dict[str, Any]:
-    """`{"healthy": bool, "checks": {"database", "workers", "stale_tasks"}}`; never raises for what it checks."""
+    """Return `{"healthy": bool, "checks": {"database", "workers", "stale_tasks"}}`; a failed check is not an error."""
     try:
         return Jobs(client()).health_check()
     except (ConfigurationError, DatabaseUnreachable, SchemaMismatch):

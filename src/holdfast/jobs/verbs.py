@@ -306,7 +306,8 @@ def cancel_job(caller: Caller, /, job: object, *, reason: str | None = None) -> 
         "runs:write",
         "retryJob",
         "Retry the failed tasks of a job",
-        "Reopens the job, its failed tasks and those cancelled because of them. Succeeded tasks do not run again.",
+        "Reopens the job, its tasks that failed or were cancelled, and those that could not start because of them. "
+        "Tasks that succeeded do not run again.",
         answers={
             200: says(
                 "`reopened` is the number of reopened tasks.", {"allOf": [JOB], "properties": {"reopened": WHOLE}}
@@ -318,7 +319,7 @@ def cancel_job(caller: Caller, /, job: object, *, reason: str | None = None) -> 
     ),
 )
 def retry_failed_tasks(caller: Caller, /, job: object, *, by: str | None = None) -> Procedure[int]:
-    """Reopen a job, its tasks that failed or were stopped with it, and those that could not start because of them.
+    """Reopen a job, its tasks that failed or were cancelled, and those that could not start because of them.
 
     Tasks that succeeded are not run again. Returns how many tasks were reopened.
     """

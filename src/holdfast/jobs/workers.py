@@ -80,7 +80,7 @@ STALE_AFTER = 30.0
 
 @verb()
 def health_check(caller: Caller, /) -> Procedure[dict[str, Any]]:
-    """`{"healthy": bool, "checks": {"database", "workers", "stale_tasks"}}`: each check is True if it passes.
+    """Return `{"healthy": bool, "checks": {"database", "workers", "stale_tasks"}}`: each check is True if it passes.
 
     The database responds and has the right schema; a worker is alive; no task of a dead worker is waiting to be
     rescued.

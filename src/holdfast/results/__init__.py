@@ -33,7 +33,8 @@ def open_store(location: str) -> ResultStore:
         return BlobStore(location)
     if "://" in location:
         raise ConfigurationError(
-            f"artifacts cannot be kept at {location!r}; use a directory or one of {', '.join(OBJECT_STORES)}"
+            f"results cannot be stored at {location!r}; set HOLDFAST_ARTIFACTS to a directory, or to a URL that "
+            f"starts with one of {', '.join(OBJECT_STORES)}"
         )
     from holdfast.results.files import FileStore
 

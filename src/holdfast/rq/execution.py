@@ -61,7 +61,7 @@ def execute(run_id: object) -> None:
             else:
                 asyncio.run(worker.serve())
             if not worker.acquired:
-                log.info("lease acquisition failed: run %s was taken by another worker", known)
+                log.info("lease acquisition failed: run %s was claimed by another worker", known)
         else:
             log.info("run %s is not ready, or another worker is executing it: nothing to do", known)
         if url:

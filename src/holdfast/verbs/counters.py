@@ -21,12 +21,12 @@ from holdfast.verbs.verb import Http, MakeOp, verb
         "getSummary",
         "Summarize runs",
         "By model and status, from counters that include pruned runs.",
-        answers={200: says("By model.", ref("Summary"))},
+        answers={200: says("The counts, by model.", ref("Summary"))},
         form=forms.document(dict, dict),
     ),
 )
 def summary(caller: Caller, /) -> MakeOp[dict[str, Any]]:
-    """How many runs each model has had, by status."""
+    """Return how many runs each model has had, by status."""
     return _summary
 
 
@@ -36,5 +36,5 @@ def _summary() -> Op[dict[str, Any]]:
 
 @verb()
 def totals(caller: Caller, /) -> MakeOp[dict[tallies.Tally, tuple[int, float]]]:
-    """Every counter by (task, kind, bucket)."""
+    """Return every counter, by (task, kind, bucket)."""
     return lambda: iter(tallies.totals())

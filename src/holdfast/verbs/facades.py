@@ -58,7 +58,7 @@ class Calls:
     summary = blocking(counters.summary)
 
     def result(self, run: object) -> Any:
-        """What the task returned. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
+        """Return the task's result. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
         return orjson.loads(self.load_result(self.execute(outcomes.result_record, (run,), {})))
 
     def wait(self, run: object, timeout: float | None = None) -> Run:
@@ -117,7 +117,7 @@ class AsyncCalls:
     summary = awaiting(counters.summary)
 
     async def result(self, run: object) -> Any:
-        """What the task returned. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
+        """Return the task's result. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
         found = await self.execute(outcomes.result_record, (run,), {})
         return orjson.loads(await asyncio.to_thread(self.load_result, found))
 

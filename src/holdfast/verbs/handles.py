@@ -87,7 +87,7 @@ class RunFields:
     created: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """The document that the HTTP API returns."""
+        """Return the run as the document that the HTTP API returns."""
         return run_document(self.record)
 
     def __repr__(self) -> str:
@@ -141,7 +141,7 @@ class Run(RunFields):
         return self
 
     def result(self) -> Any:
-        """What the task returned. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
+        """Return the task's result. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
         return self._client.result(self)
 
 
@@ -186,7 +186,7 @@ class AsyncRun(RunFields):
         return self
 
     async def result(self) -> Any:
-        """What the task returned. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
+        """Return the task's result. Raises RunNotFinished, RunFailed or RunCancelled if there is no result."""
         return await self._client.result(self)
 
 
@@ -273,7 +273,7 @@ def awaiting(
 @overload
 def awaiting(verb: Verb[P, T]) -> Callable[Concatenate[AsyncCalls, P], Coroutine[Any, Any, T]]: ...
 def awaiting(verb: Verb[..., Any]) -> Callable[..., Any]:
-    """The same, awaited."""
+    """The same for an asynchronous client."""
 
     async def method(self: AsyncCalls, /, *args: Any, **kwargs: Any) -> Any:
         return present(self, await self.execute(verb, args, kwargs), AsyncRun)

@@ -47,7 +47,7 @@ def _or_stream(answer: Part) -> Part:
     ),
 )
 def events(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[EventRecord]]:
-    """What happened to a run, in order."""
+    """Return what happened to a run, in order."""
     return partial(ops.events, run_id(run), after)
 
 
@@ -62,7 +62,7 @@ def events(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[EventR
     ),
 )
 def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
-    """The attempts of a run."""
+    """Return the attempts of a run."""
     return partial(ops.attempts, run_id(run))
 
 
@@ -86,7 +86,7 @@ def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
     ),
 )
 def logs(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[LogRecord]]:
-    """The log of a run after a given line, at most a thousand lines per call."""
+    """Return the log of a run after a given line, at most a thousand lines per call."""
     return partial(_logs, run_id(run), after)
 
 
@@ -107,7 +107,7 @@ def _logs(run_id: str, after: int) -> Op[list[LogRecord]]:
     ),
 )
 def why(caller: Caller, /, run: object) -> MakeOp[list[Reason]]:
-    """What a run is waiting for, the decisive reason first."""
+    """Return what a run is waiting for, the decisive reason first."""
     return partial(ops.explain, run_id(run))
 
 
@@ -123,5 +123,5 @@ def why(caller: Caller, /, run: object) -> MakeOp[list[Reason]]:
     ),
 )
 def provenance(caller: Caller, /, run: object) -> MakeOp[Provenance]:
-    """What was requested, which worker executed it, and the digest of the result."""
+    """Return what was requested, which worker executed it, and the digest of the result."""
     return partial(history.provenance_of, run_id(run))

@@ -20,7 +20,7 @@ from holdfast.verbs.verb import Event, Hints, Http, MakeOp, verb
         "runs:read",
         "listQueues",
         "List queues",
-        answers={200: says("By name.", listed(ref("Queue")))},
+        answers={200: says("The queues, by name.", listed(ref("Queue")))},
         form=forms.items(queue_document, queue_document.read),
     ),
 )

@@ -26,7 +26,7 @@ DELIVERY_STATUSES = ("PENDING", "DELIVERED", "FAILED")
 
 @verb()
 def subscriptions(caller: Caller, /) -> MakeOp[list[SubscriptionState]]:
-    """Every subscription, and how many of its deliveries are pending."""
+    """Return every subscription, and how many of its deliveries are pending."""
     return outbox.list_subscriptions
 
 
@@ -66,7 +66,7 @@ def add_subscription(
 
 @verb(refused_in_transaction=COMMITTED)
 def remove_subscription(caller: Caller, /, name: str) -> MakeOp[None]:
-    """Unsubscribe; undelivered events are dropped."""
+    """Remove a subscription; undelivered events are dropped."""
     return partial(outbox.remove_subscription, name)
 
 
@@ -103,7 +103,7 @@ def deliveries(
     before: int | None = None,
     limit: int | None = None,
 ) -> MakeOp[list[DeliveryRecord]]:
-    """The delivery log, newest first; `before` is the number of the last delivery of the previous page."""
+    """Return the delivery log, newest first; `before` is the number of the last delivery of the previous page."""
     limit = caller.settings.page if limit is None else limit
     if status is not None and status not in DELIVERY_STATUSES:
         raise refused(Problem("/status", f"must be one of {', '.join(DELIVERY_STATUSES)}"))
@@ -114,7 +114,7 @@ def deliveries(
 
 @verb(refused_in_transaction=COMMITTED)
 def redeliver(caller: Caller, /, delivery: int) -> MakeOp[None]:
-    """Deliver again, with the same event id."""
+    """Deliver an event again, with the same event id."""
     return partial(outbox.redeliver, delivery)
 
 

@@ -1,4 +1,4 @@
-"""The models that read Holdfast's tables: known to Django, and created by no migration of it."""
+"""The unmanaged models that read Holdfast's tables. Django creates no tables for them."""
 
 from __future__ import annotations
 

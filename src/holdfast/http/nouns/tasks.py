@@ -11,7 +11,13 @@ from holdfast.http.routes import Noun, route
 from holdfast.verbs.openapi import in_path, listed, problem, ref, says
 
 
-@route("GET /tasks", "runs:read", "listTasks", "List tasks", answers={200: says("By name.", listed(ref("Task")))})
+@route(
+    "GET /tasks",
+    "runs:read",
+    "listTasks",
+    "List tasks",
+    answers={200: says("The tasks, by name.", listed(ref("Task")))},
+)
 def index(call: Call) -> Answer:
     return items([task_document(registry.get(name)) for name in registry.names()])
 
