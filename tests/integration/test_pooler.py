@@ -209,7 +209,7 @@ def test_a_database_is_migrated_through_a_pooler(server_url: str, pooler_url: st
 def test_a_listener_reports_once_that_a_pooler_does_not_forward_notifications(
     pooled_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.doorbells.listen.DEAF_PAUSE", 0.01)
+    monkeypatch.setattr("holdfast.doorbells.listen.BLOCKED_PAUSE", 0.01)
     said: list[dict[str, Any]] = []
     connected = threading.Semaphore(0)
     real = AsyncOwnConnection.connect

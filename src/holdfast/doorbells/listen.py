@@ -26,7 +26,7 @@ TEST_WITHIN = 2.0
 CHECK_EVERY = 60.0
 ANSWER_WITHIN = 5.0
 PAUSES = (0.1, 5.0)
-DEAF_PAUSE = 60.0
+BLOCKED_PAUSE = 60.0
 
 
 class NotificationsBlocked(Exception):
@@ -39,7 +39,7 @@ class NotifyListener:
     def __init__(self, connect: Callable[[], Awaitable[psycopg.AsyncConnection[Any] | None]]) -> None:
         """`connect` returns None if all connections go through a pooler, which does not forward notifications."""
         self._connect = connect
-        self._said_deaf = False
+        self._reported_blocked = False
         self.live = False
         self.address: Address | None = None
 
@@ -49,10 +49,10 @@ class NotifyListener:
             try:
                 await self._session(on_hints)
             except NotificationsBlocked as error:
-                if not self._said_deaf:
+                if not self._reported_blocked:
                     emit("listener.blocked", error=str(error))
-                    self._said_deaf = True
-                pause = DEAF_PAUSE
+                    self._reported_blocked = True
+                pause = BLOCKED_PAUSE
             except (psycopg.Error, OSError, TimeoutError) as error:
                 if self.live:
                     pause = PAUSES[0]
@@ -79,7 +79,7 @@ class NotifyListener:
             await self._test(connection, on_hints)
             self.live = True
             self.address = Address(own, connection.info.backend_pid)
-            self._said_deaf = False
+            self._reported_blocked = False
             on_hints(frozenset())
             while True:
                 async for notify in connection.notifies(timeout=CHECK_EVERY):
