@@ -40,32 +40,32 @@ class Stages:
 
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
-        self._kept: dict[type[Stage], Kept] = {}
+        self._reusable: dict[type[Stage], ReusableStage] = {}
 
     @contextmanager
     def lend(self, kind: type[S]) -> Iterator[S]:
-        kept = self._kept.pop(kind, None) or self._made(kind)
-        assert isinstance(kept.stage, kind)
-        yield kept.stage
-        kept.uses += 1
-        if kept.uses < USES and kept.stage.settled and self._databases.clear(kept.url):
-            self._kept[kind] = kept
+        reusable = self._reusable.pop(kind, None) or self._made(kind)
+        assert isinstance(reusable.stage, kind)
+        yield reusable.stage
+        reusable.uses += 1
+        if reusable.uses < USES and reusable.stage.settled and self._databases.clear(reusable.url):
+            self._reusable[kind] = reusable
         else:
-            kept.close()
+            reusable.close()
 
     def close(self) -> None:
-        for kept in self._kept.values():
-            kept.close()
+        for reusable in self._reusable.values():
+            reusable.close()
 
-    def _made(self, kind: type[Stage]) -> Kept:
+    def _made(self, kind: type[Stage]) -> ReusableStage:
         with ExitStack() as stack:
             url = stack.enter_context(self._databases.lend())
             stage = stack.enter_context(closing(kind(url)))
-            return Kept(stage, url, stack.pop_all().close)
+            return ReusableStage(stage, url, stack.pop_all().close)
 
 
 @dataclass(slots=True)
-class Kept:
+class ReusableStage:
     """A stage, its database, and how often it was used."""
 
     stage: Stage

@@ -16,7 +16,7 @@ from holdfast.ops.history import get
 from holdfast.ops.jobs import get_job
 from holdfast.sql import attempts, dependencies, jobs, maps
 from holdfast.sql.attempts import Reopened
-from holdfast.sql.dependencies import PRUNED, Kept
+from holdfast.sql.dependencies import PRUNED, DependencyEdge
 from holdfast.sql.jobs import Move
 from holdfast.sql.statement import Op
 
@@ -81,9 +81,9 @@ def _reopen(run_ids: Sequence[str], by: str, undecidable: set[str] | None = None
         if mapped:
             opened.update((yield from maps.unsettle(mapped)))
         # Another transaction may just have ended more of them as unreachable, so repeat until there are none.
-        kept = yield from dependencies.kept_from_starting([*(run.run_id for run in part), *mapped])
+        edges = yield from dependencies.edges_of_unreachable([*(run.run_id for run in part), *mapped])
         fresh = [
-            run_id for run_id in _reachable(kept, {run.run_id for run in back} | set(mapped)) if run_id not in seen
+            run_id for run_id in _reachable(edges, {run.run_id for run in back} | set(mapped)) if run_id not in seen
         ]
         seen.update(fresh)
     if back:
@@ -110,14 +110,14 @@ def _reopen_these(run_ids: Sequence[str], by: str, undecidable: set[str]) -> Op[
     return (yield from attempts.reopen(held, by)) if held else []
 
 
-def _reachable(kept: Sequence[Kept], opened: AbstractSet[str]) -> list[str]:
+def _reachable(edges: Sequence[DependencyEdge], opened: AbstractSet[str]) -> list[str]:
     """Return the runs that can start again now that `opened` are open, because nothing else prevents it."""
-    possible = {edge.run_id for edge in kept}
+    possible = {edge.run_id for edge in edges}
     while True:
         open_again = opened | possible
         hindered = {
             edge.run_id
-            for edge in kept
+            for edge in edges
             if edge.run_id in possible and edge.on_id not in open_again and not _may_be_met(edge)
         }
         if not hindered:
@@ -125,7 +125,7 @@ def _reachable(kept: Sequence[Kept], opened: AbstractSet[str]) -> list[str]:
         possible -= hindered
 
 
-def _may_be_met(edge: Kept) -> bool:
+def _may_be_met(edge: DependencyEdge) -> bool:
     match edge.policy:
         case "success":
             return edge.ending in (None, "SUCCEEDED")

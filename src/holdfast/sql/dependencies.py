@@ -293,7 +293,7 @@ def apply(decisions: Sequence[Decision]) -> Statement[Applied]:
     )
 
 
-class Kept(NamedTuple):
+class DependencyEdge(NamedTuple):
     """An edge of a run that could not start because of its dependencies, and the outcome of its target, if it ended."""
 
     run_id: str
@@ -302,7 +302,7 @@ class Kept(NamedTuple):
     ending: str | None
 
 
-def kept_from_starting(ids: Sequence[str]) -> Statement[list[Kept]]:
+def edges_of_unreachable(ids: Sequence[str]) -> Statement[list[DependencyEdge]]:
     """Return the edges of runs that ended as unreachable and depend on these, directly or indirectly."""
     return Statement(
         """
@@ -323,7 +323,7 @@ def kept_from_starting(ids: Sequence[str]) -> Statement[list[Kept]]:
         from kept join holdfast.dependencies on dependencies.run_id = kept.run_id
         """,
         {"ids": plain_array(ids)},
-        each(Kept._make),
+        each(DependencyEdge._make),
         together=True,
     )
 
