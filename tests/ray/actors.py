@@ -21,6 +21,7 @@ class FakeCluster:
         self.given: list[Any] = []
         self.calls = 0
         self.answers_of_actors: asyncio.Queue[list[Any] | BaseException] = asyncio.Queue()
+        self._turn = asyncio.Lock()
         self.shapes: list[Shape] = []
         self.closed = False
 
@@ -36,7 +37,8 @@ class FakeCluster:
     async def _answer(self, wait: float) -> bytes | None:
         if not wait:
             return frame([])
-        answer = await self.answers_of_actors.get()
+        async with self._turn:  # exchanges are answered in their order
+            answer = await self.answers_of_actors.get()
         if isinstance(answer, BaseException):
             raise answer
         return frame(answer)

@@ -16,6 +16,7 @@ from holdfast.executors import ray_driver
 from holdfast.executors.ray_cluster import ActorGone, RayGone
 from holdfast.executors.ray_core import RayCoreExecutor
 from holdfast.executors.ray_driver import connected
+from holdfast.executors.ray_host import MOST_EXCHANGES
 from holdfast.executors.ray_messages import sent_outcome
 from holdfast.executors.ray_pool import PLAIN, Shape
 from tests.ray import run_tasks, tasks
@@ -123,6 +124,45 @@ async def test_batch_and_its_results_take_one_call(play: Play) -> None:
         play.cluster.answers_of_actors.put_nowait([["done", [[name, 1, "1", 0.001] for name in batch]]])
     await until(lambda: len(play.reported) == 12)
     assert play.cluster.calls == calls + 2
+
+
+async def test_batch_is_assigned_at_once_after_two_have_ended_together(play: Play) -> None:
+    await play.perform(claim_of("first"), elapsed=0.01)
+    for name in ("a", "b"):
+        play.executor.give("worker", [claim_of(name)])
+        await until(lambda name=name: name in play.begun())
+    play.cluster.answers_of_actors.put_nowait([["done", [["a", 1, "1", 0.01], ["b", 1, "1", 0.01]]]])
+    await until(lambda: len(play.reported) == 2)
+    play.executor.give("worker", [claim_of("c")])
+    assert play.begun() == ["first", "a", "b", "c"]
+
+
+async def test_batches_that_end_together_leave_few_exchanges(play: Play) -> None:
+    await play.perform(claim_of("first"), elapsed=0.001)
+    names = [f"run-{number}" for number in range(20)]
+    for name in names:
+        play.executor.give("worker", [claim_of(name)])
+        await until(lambda name=name: name in play.begun())
+    play.cluster.answers_of_actors.put_nowait([["done", [[name, 1, "1", 0.001] for name in names]]])
+    await until(lambda: len(play.reported) == 20)
+    (host,) = play.executor._hosts()
+    assert len(host._exchanges) == MOST_EXCHANGES - 1
+
+
+async def test_actor_that_is_gone_is_assigned_no_more_runs(play: Play) -> None:
+    await play.perform(claim_of("first"), elapsed=0.01)
+    for name in ("a", "b"):
+        play.executor.give("worker", [claim_of(name)])
+        await until(lambda name=name: name in play.begun())
+    (host,) = play.executor._hosts()
+    play.cluster.answers_of_actors.put_nowait(OOM)
+    while not host._exchanges[0].done():  # noqa: ASYNC110 - conditions of a test
+        await asyncio.sleep(0)
+    for number in range(5):
+        play.executor.give("worker", [claim_of(f"later-{number}")])
+        await asyncio.sleep(0)
+    await until(lambda: len(play.begun()) > 3)
+    assert [ended.claim.run_id for ended in play.reported] == ["a", "b"]
 
 
 async def test_runs_behind_one_that_takes_long_are_withdrawn(play: Play) -> None:

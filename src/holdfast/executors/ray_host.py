@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # How long an exchange waits for messages from the actor.
 POLL_SECONDS = 1.0
+# How many exchanges are under way at most. One that returns the results of several batches leaves the others without.
+MOST_EXCHANGES = 2
 
 
 @dataclass(eq=False, slots=True)
@@ -128,14 +130,18 @@ class Host:
             self._withdrawn = False
             now = monotonic()
             self.assigned.update([((claim.run_id, claim.number), Assigned(claim, now)) for _, claim in batch])
-            self._messages.append(["give", batch[0][0], [sent_claim(claim) for _, claim in batch]])
-            # A batch travels with an exchange of its own, which returns its results: one call of Ray for each batch.
-            self._exchange()
+            message = ["give", batch[0][0], [sent_claim(claim) for _, claim in batch]]
+            if len(self._exchanges) < MOST_EXCHANGES:
+                # It travels with an exchange of its own, which returns its results: one call of Ray for each batch.
+                self._messages.append(message)
+                self._exchange()
+            else:
+                self._deliver(message)
             self._mark_first()
 
     def _give_more(self) -> None:
         """Have the next batch in the actor while it executes one, unless its run takes long."""
-        if self.first is not None and not self.first.described:
+        if self.first is None or not self.first.described:
             self._give(self._next_batch(len(self.assigned)))
 
     def _mark_first(self) -> None:
@@ -151,7 +157,7 @@ class Host:
     def wake(self) -> None:
         """Get a batch if there is one: runs have arrived."""
         self._bell.set()
-        if self._exchanges:
+        if self._exchanges and not self._exchanges[0].done():  # otherwise, the actor may be gone
             self._give_more()
 
     def stop(self, ref: AttemptRef, request: LeaseRequest) -> None:
