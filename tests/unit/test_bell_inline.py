@@ -99,3 +99,19 @@ def test_hint_about_a_run_that_took_long_to_commit_waits_for_the_next_statement(
     bell.note_sent("default")
     bell.close()
     assert sent == []
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_hint_about_a_run_committed_after_a_statement_sent_one_is_not_dropped(pending: bool) -> None:
+    """The statement's transaction may have ended before that of the run, although its thread continues later."""
+    sent: list[str] = []
+    bell = CoalescingBell(sent.extend, inline=True, pause=60.0)
+    if pending:
+        assert bell.may_send_inline("default")
+        bell.ring(["default"])
+        bell._sent_at["default"] -= QUIET
+    assert bell.may_send_inline("default")
+    bell.ring(["default"])
+    bell.note_sent("default")
+    bell.close()
+    assert sent == ["default"]

@@ -67,6 +67,8 @@ class CoalescingBell(Bell):
         self._inline_from = 0.0
         self._sent_at: dict[str, float] = {}
         self._due: dict[str, set[float]] = {}
+        self._held: dict[str, float] = {}
+        """When hints are due that were pending before a statement that sends one. Not those of runs committed later."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -102,13 +104,13 @@ class CoalescingBell(Bell):
             self._sent_at[hint] = now
             if self._is_due_soon(hint, now):
                 # Not while the statement is under way: it usually makes this hint unnecessary.
-                self._due[hint] = {max(at, now + self._pause) for at in self._due[hint]}
+                held = self._held[hint] = now + self._pause
+                self._due[hint] = {max(at, held) for at in self._due[hint]}
             return True
 
     def note_sent(self, hint: str) -> None:
-        now = time.monotonic()
         with self._changed:
-            later = {at for at in self._due.pop(hint, ()) if at > now + self._pause}
+            later = self._due.pop(hint, set()) - {self._held.pop(hint, None)}
             if later:
                 self._due[hint] = later
 
@@ -116,7 +118,9 @@ class CoalescingBell(Bell):
         self._inline_from = time.monotonic() + NO_ROOM
 
     def _is_due_soon(self, hint: str, now: float) -> bool:
-        return min(self._due.get(hint, ()), default=math.inf) <= now + self._pause
+        """Whether a hint is about to be sent that no statement makes unnecessary."""
+        held = self._held.get(hint)
+        return any(at <= now + self._pause and at != held for at in self._due.get(hint, ()))
 
     def close(self) -> None:
         with self._changed:
