@@ -185,6 +185,36 @@ def test_a_prepared_statement_reports_why_its_connection_was_closed(waiting: Own
         thread.join()
 
 
+class Suspended:
+    """The server of a connection, which is suspended after its first result."""
+
+    def __init__(self, pgconn: Any) -> None:
+        self._pgconn = pgconn
+        self._responded = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pgconn, name)
+
+    def is_busy(self) -> bool:
+        return self._responded or bool(self._pgconn.is_busy())
+
+    def get_result(self) -> Any:
+        self._responded = True
+        return self._pgconn.get_result()
+
+
+def test_a_server_that_is_suspended_after_an_error_ends_with_a_read_timeout(connection: OwnConnection) -> None:
+    """The connection cannot be used: the response to the statement is not complete."""
+    for _ in range(USES + 1):
+        ask(connection, "select 1 / %(number)s::bigint", number=1)
+    statements: Any = connection.prepared
+    statements._pgconn = Suspended(statements._pgconn)
+    connection.session = replace(sessions.CLIENT, read_timeout=0.2)
+    with pytest.raises(driver.ReadTimeout):
+        ask(connection, "select 1 / %(number)s::bigint", number=0)
+    assert connection.closed
+
+
 def test_values_larger_than_the_socket_buffer_are_sent_completely(waiting: OwnConnection) -> None:
     text = "x" * 20_000_000
     assert ask(waiting, WAIT, seconds=0.0, text=text) == [("", text)]

@@ -133,7 +133,12 @@ class PreparedStatements:
                     break
                 results.append(result)
         except BaseException as error:
-            if results and results[-1].status == ExecStatus.FATAL_ERROR and isinstance(error, psycopg.OperationalError):
+            if (
+                results
+                and results[-1].status == ExecStatus.FATAL_ERROR
+                and isinstance(error, psycopg.OperationalError)
+                and connection.closed
+            ):
                 return results  # the server gave the reason before it closed the connection
             with closing(connection), suppress(psycopg.Error):
                 if isinstance(error, KeyboardInterrupt | SystemExit):
