@@ -54,6 +54,15 @@ def test_client_raises_the_error_of_a_problem(kind: str) -> None:
     assert kind in BY_TYPE or type(error) in (errors.HoldfastError, errors.ServerUnreachable)
 
 
+@pytest.mark.parametrize("type_", ["about:blank", "https://example.com/not-found"])
+def test_client_accepts_a_problem_of_a_proxy_with_errors_in_another_form(type_: str) -> None:
+    body = f'{{"type": "{type_}", "detail": "no route", "errors": {{"upstream": ["refused"]}}}}'.encode()
+    error = error_from(404, body)
+    assert str(error) == "no route"
+    assert error.problem is not None
+    assert error.problem["errors"] == {"upstream": ["refused"]}
+
+
 def test_pruned_result_is_a_410() -> None:
     answer = answer_to(errors.ResultPruned("the result of run x is past its retention"), "id")
     assert answer.status == 410

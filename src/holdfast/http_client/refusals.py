@@ -46,7 +46,9 @@ def error_from(status: int, body: bytes) -> HoldfastError:
     problem = _document(status, body)
     name, detail = str(problem["type"]).rpartition("/")[2], problem["detail"]
     kind = BY_TYPE.get(name) or (errors.ServerUnreachable if status >= 502 else HoldfastError)
-    found = [Problem(one["pointer"], one["detail"]) for one in problem.get("errors", ())]
+    # A proxy in front of the API may use another form for `errors`.
+    listed = problem.get("errors", ()) if issubclass(kind, BadInput | KeyReused) else ()
+    found = [Problem(one["pointer"], one["detail"]) for one in listed]
     error: HoldfastError
     if issubclass(kind, BadInput):
         error = kind.__new__(kind)
