@@ -154,6 +154,15 @@ def test_request_that_cannot_be_repeated_is_sent_once(scripted: Any, settings: S
     assert len(scripted.requests) == 2
 
 
+def test_request_that_was_not_sent_is_always_repeated(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    gone = HttpClient("http://127.0.0.1:1", settings=settings, retry_seconds=0.2)
+    with gone, pytest.raises(ServerUnreachable, match="does not respond"):
+        gone.retry(RUN["run_id"])
+    assert pauses
+
+
 def test_requests_are_not_repeated_for_longer_than_retry_seconds(scripted: Any, settings: Settings) -> None:
     scripted.script[:] = [lambda server: server.respond(503, {"detail": "long gone"}, Retry_After="3600")]
     busy = HttpClient(scripted.url, settings=settings, retry_seconds=5)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from flask import Flask
 from flask.testing import FlaskClient
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from holdfast.domain.ids import new_id
 from holdfast.domain.tasks import registry
 from holdfast.http.nouns import NOUNS
 from holdfast.http.problems import KINDS
@@ -69,3 +71,13 @@ def test_every_kind_of_problem_has_a_page(api: FlaskClient) -> None:
     for kind in listed:
         assert api.get(kind["type"]).json == kind
     assert api.get("/problems/nope").status_code == 404
+
+
+def test_every_operation_rejects_unknown_query_parameters(api: FlaskClient) -> None:
+    """A misspelled filter would otherwise return everything."""
+    for method, path in operations(api.get("/openapi.json").json):
+        if (method, path) == ("POST", "/session"):
+            continue  # it needs a token
+        there = re.sub(r"\{\w+\}", new_id(), path)
+        answer = api.open(f"{there}?unknown=1", method=method, json={} if method == "POST" else None)
+        assert (answer.status_code, b"unknown parameter" in answer.data) == (422, True), (method, path)

@@ -249,18 +249,19 @@ def test_a_prepared_statement_that_is_interrupted_closes_the_connection(waiting:
     assert waiting.closed
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_a_prepared_statement_that_is_interrupted_is_cancelled_on_the_server(
-    waiting: OwnConnection, database_url: str
+    waiting: OwnConnection, database_url: str, kind: type[BaseException]
 ) -> None:
     pid = waiting.info.backend_pid
 
     def interrupt(number: int, frame: object) -> None:
-        raise SystemExit
+        raise kind
 
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
-        with pytest.raises(SystemExit):
+        with pytest.raises(kind):
             ask(waiting, WAIT, seconds=30.0, text="")
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -22,8 +22,8 @@ from holdfast.drivers.psycopg import OwnConnection, bounded
 from holdfast.drivers.psycopg_async import AsyncOwnConnection
 from holdfast.runtime.settings import Settings
 from holdfast.schema import drift as schema_check
-from holdfast.sql.statement import Op, Statement
-from holdfast.worker.database import Database, Unavailable
+from holdfast.sql.statement import Op, Statement, rows
+from holdfast.worker.database import Database, ReadOnly, Unavailable
 from tests.integration.wire import Wire
 from tests.integration.worker_support import Stage, eventually
 
@@ -287,3 +287,13 @@ def test_pool_gives_out_the_connection_that_was_returned_last(database_url: str)
         for _ in range(3):
             with pool.connection() as given:
                 assert given is last
+
+
+async def test_worker_leaves_a_server_that_accepts_no_writes(database_url: str) -> None:
+    """After a failover, its old connection may lead to the standby."""
+    database = Database(database_url, "test")
+    refuse = Statement("do $$ begin raise read_only_sql_transaction; end $$", {}, rows)
+    with pytest.raises(ReadOnly):
+        await database.transact(lambda: iter(refuse))
+    assert not database.connected
+    await database.close()

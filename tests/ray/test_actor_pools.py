@@ -163,6 +163,7 @@ async def test_actor_that_is_gone_is_assigned_no_more_runs(play: Play) -> None:
         await asyncio.sleep(0)
     await until(lambda: len(play.begun()) > 3)
     assert [ended.claim.run_id for ended in play.reported] == ["a", "b"]
+    assert [exchange.done() for exchange in host._exchanges] == [True, True]
 
 
 async def test_runs_behind_one_that_takes_long_are_withdrawn(play: Play) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,6 +93,17 @@ def test_run_that_is_too_large_for_a_notification_is_looked_for(hand_over: HandO
     assert hand_over.receive(results.session.id, results) == []
     assert hand_over.listed is None
     assert planned(hand_over).given
+
+
+def test_worker_that_looks_for_a_large_run_does_not_list_itself_in_the_same_round_trip(
+    hand_over: HandOver, results: AttemptResults
+) -> None:
+    wait_for_a_run(hand_over)
+    before = monotonic()
+    hand_over.receive(results.session.id, results)
+    hand_over.plan(looks := ExchangeRequest("worker"), before, free=True, held=1, overlaps=False)
+    assert looks.given
+    assert looks.wait is None
 
 
 def test_notification_of_another_session_changes_nothing(hand_over: HandOver, results: AttemptResults) -> None:
