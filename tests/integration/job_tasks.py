@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast import Retry, current_run, task
-from holdfast.jobs import View, add_task_to_current_job, collect, sync
-from holdfast.jobs import map as map_over
+from holdfast import Retry, current_run, jobs, task
+from holdfast.jobs import View
 
 QUICK = Retry(max_attempts=3, delays=(0.05,))
 ONCE = Retry(max_attempts=1)
@@ -50,7 +49,7 @@ async def grow(path: str, depth: int = 1, when: str = "now", fail_first: bool = 
     if depth:
         for name in ("left", "right"):
             kwargs = {"path": path, "depth": depth - 1, "when": when}
-            await add_task_to_current_job(entrypoint="job.grow", kwargs=kwargs, when=when, key=name)
+            await jobs.add_task_to_current_job(entrypoint="job.grow", kwargs=kwargs, when=when, key=name)
     if fail_first and current_run().attempt == 1:
         raise ValueError("after the children were added")
     return depth
@@ -60,13 +59,15 @@ async def grow(path: str, depth: int = 1, when: str = "now", fail_first: bool = 
 async def astray(path: str) -> None:
     """Request a task that depends on a run that does not exist."""
     nowhere = "01890000-0000-7000-8000-000000000000"
-    await add_task_to_current_job(entrypoint="job.note", kwargs={"path": path}, depends_on=[nowhere], when="finish")
+    await jobs.add_task_to_current_job(
+        entrypoint="job.note", kwargs={"path": path}, depends_on=[nowhere], when="finish"
+    )
 
 
 @task("job.grow_unnamed", retry=QUICK)
 def grow_unnamed(path: str, children: int) -> None:
     for number in range(children):
-        sync.add_task_to_current_job("job.note", {"path": path, "text": number})
+        jobs.sync.add_task_to_current_job("job.note", {"path": path, "text": number})
     if current_run().attempt == 1:
         raise ValueError("once")
 
@@ -108,8 +109,8 @@ def chain(results: Sequence[list[Any]]) -> list[Any]:
 @task("job.sweep", retry=QUICK)
 async def sweep(rows: int, chunk_size: int, path: str | None = None) -> dict[str, Any]:
     """Maps and collects in its own job."""
-    handle = await map_over("job.square", range(rows), chunk_size=chunk_size, power=1)
-    join = await collect(handle, into="job.total", **({"path": path} if path else {}))
+    handle = await jobs.map("job.square", range(rows), chunk_size=chunk_size, power=1)
+    join = await jobs.collect(handle, into="job.total", **({"path": path} if path else {}))
     if current_run().attempt == 1 and path:
         raise ValueError("once, after everything was added")
     return {"tasks": len(handle), "join": join.id}
@@ -120,8 +121,8 @@ def remap(path: str, first: int, later: int, children: int = 0) -> int:
     """Map over other rows on later attempts, and crash once after everything was added."""
     again = current_run().attempt > 1
     say(path, current_run().attempt)
-    handle = sync.map("job.square", range(later if again else first), chunk_size=1, power=1)
-    sync.collect(handle, into="job.total")
+    handle = jobs.sync.map("job.square", range(later if again else first), chunk_size=1, power=1)
+    jobs.sync.collect(handle, into="job.total")
     for number in range(0 if again else children):
         current_run().submit("job.note", {"path": f"{path}.children", "text": number}, key=f"note {number}")
     if not again:
@@ -132,8 +133,8 @@ def remap(path: str, first: int, later: int, children: int = 0) -> int:
 @task("job.nest", retry=QUICK)
 async def nest(view: View, path: str) -> int:
     """Maps over its own slice."""
-    handle = await map_over("job.square", view, chunk_size=2, power=1)
-    await collect(handle, into="job.total", path=path)
+    handle = await jobs.map("job.square", view, chunk_size=2, power=1)
+    await jobs.collect(handle, into="job.total", path=path)
     return len(handle)
 
 
@@ -153,7 +154,9 @@ def count(results: Sequence[int], path: str) -> int:
 
 @task("myapp.processors.load_and_process_data", retry=QUICK)
 async def load_and_process_data(source: str) -> str:
-    await add_task_to_current_job(entrypoint="myapp.processors.validate_data", kwargs={"input_obj": f"tbl_{source}"})
+    await jobs.add_task_to_current_job(
+        entrypoint="myapp.processors.validate_data", kwargs={"input_obj": f"tbl_{source}"}
+    )
     return source
 
 

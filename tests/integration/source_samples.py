@@ -90,7 +90,8 @@ def defined(sample: str, name: str) -> Any:
     """Return the function that a sample defines."""
     import holdfast.jobs as jobs
 
-    names = {**vars(jobs), "Object": Object, "load_data": load_data, "get_current_job_id": get_current_job_id}
+    names: dict[str, Any] = {name: getattr(jobs, name) for name in jobs.__all__}
+    names |= {"Object": Object, "load_data": load_data, "get_current_job_id": get_current_job_id}
     names["create_result_collector"] = create_result_collector
     exec(compile(renamed(sample), name, "exec", dont_inherit=True), names)
     return names[name]

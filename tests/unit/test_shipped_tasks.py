@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -51,6 +53,17 @@ def perform(task: Task, parameters: dict[str, Any], attempt: int = 1) -> Any:
     task.check(parameters)
     with running(parameters, attempt):
         return task.call(parameters)
+
+
+def test_module_of_tasks_does_not_import_heavy_modules() -> None:
+    """Every child process imports such modules before its first run."""
+    code = (
+        "import sys, holdfast.executors.child, holdfast.demo.tasks;"
+        "heavy = {'psycopg', 'sqlalchemy', 'pydantic', 'structlog', 'numpy', 'asyncio'};"
+        "sys.exit(', '.join(sorted(heavy & sys.modules.keys())) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_importing_registers_the_shipped_tasks() -> None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.demo.narrator import Narrator
-from holdfast.demo.scenes import SCENES
-from holdfast.demo.stage import Stage
 
 __all__ = ["Narrator", "play"]
 
 
 def play(narrator: Narrator, under: Path, executor: str = "process") -> bool:
     """Show every scene in a temporary directory under `under`. Return True if every check succeeded."""
+    # Workers and their children import the demo's tasks, and with them this package.
+    from holdfast.demo.scenes import SCENES
+    from holdfast.demo.stage import Stage
+
     with Stage(narrator, under, executor) as stage:
         for number, scene in enumerate(SCENES, start=1):
             narrator.scene(number, *_titled(scene.__doc__ or ""))

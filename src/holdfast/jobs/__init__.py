@@ -15,17 +15,36 @@ another run once after all of them (`collect`).
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from holdfast.jobs import sync
-from holdfast.jobs.facades import AsyncJobs, Jobs, until_ended
-from holdfast.jobs.handles import Job, JobTask, MapHandle
-from holdfast.jobs.results import Results
-from holdfast.jobs.sync import get_current_job_id
-from holdfast.jobs.views import View
+if TYPE_CHECKING:
+    from holdfast.jobs import sync as sync
+    from holdfast.jobs.awaited import (
+        add_task_to_current_job,
+        add_task_to_job,
+        cancel_job,
+        collect,
+        create_job,
+        deregister_worker,
+        get_job,
+        get_task,
+        health_check,
+        list_jobs,
+        list_workers,
+        map,  # noqa: A004 - the source's word
+        metrics,
+        register_worker,
+        remove_with_job,
+        retry_failed_tasks,
+        wait_for_job,
+        worker_heartbeat,
+    )
+    from holdfast.jobs.facades import AsyncJobs, Jobs
+    from holdfast.jobs.handles import Job, JobTask, MapHandle
+    from holdfast.jobs.results import Results
+    from holdfast.jobs.sync import get_current_job_id
+    from holdfast.jobs.views import View
 
 __all__ = [
     "AsyncJobs",
@@ -56,40 +75,28 @@ __all__ = [
     "worker_heartbeat",
 ]
 
-P = ParamSpec("P")
-T = TypeVar("T")
+# The modules that define these names; the functions are in `awaited`. They are imported when a name is first used: each
+# child process imports the modules of tasks, and most of those need only View.
+_HOMES = {
+    "AsyncJobs": "facades",
+    "Job": "handles",
+    "JobTask": "handles",
+    "Jobs": "facades",
+    "MapHandle": "handles",
+    "Results": "results",
+    "View": "views",
+    "get_current_job_id": "sync",
+}
 
 
-def _in_thread(call: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Make a blocking function awaitable. A thread makes the call, so it works in any event loop."""
-
-    async def function(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.to_thread(call, *args, **kwargs)
-
-    function.__name__, function.__doc__ = call.__name__, call.__doc__
-    function.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
-    return function
+def __getattr__(name: str) -> Any:
+    if name == "sync":
+        return import_module("holdfast.jobs.sync")
+    if name not in __all__:
+        raise AttributeError(f"module 'holdfast.jobs' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"holdfast.jobs.{_HOMES.get(name, 'awaited')}"), name)
+    return value
 
 
-create_job = _in_thread(sync.create_job)
-get_job = _in_thread(sync.get_job)
-list_jobs = _in_thread(sync.list_jobs)
-cancel_job = _in_thread(sync.cancel_job)
-retry_failed_tasks = _in_thread(sync.retry_failed_tasks)
-add_task_to_job = _in_thread(sync.add_task_to_job)
-add_task_to_current_job = _in_thread(sync.add_task_to_current_job)
-get_task = _in_thread(sync.get_task)
-map = _in_thread(sync.map)  # noqa: A001 - the source's word
-collect = _in_thread(sync.collect)
-remove_with_job = _in_thread(sync.remove_with_job)
-register_worker = _in_thread(sync.register_worker)
-worker_heartbeat = _in_thread(sync.worker_heartbeat)
-deregister_worker = _in_thread(sync.deregister_worker)
-list_workers = _in_thread(sync.list_workers)
-metrics = _in_thread(sync.metrics)
-health_check = _in_thread(sync.health_check)
-
-
-async def wait_for_job(job: object, timeout: float | None = None) -> Job:
-    """Return the job once it has ended, however it ended; raises WaitTimeout after `timeout` seconds."""
-    return await until_ended(get_job, job, timeout)
+def __dir__() -> list[str]:
+    return sorted([*__all__, "sync"])

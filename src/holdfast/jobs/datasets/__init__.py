@@ -7,14 +7,16 @@ later, as far as the storage can guarantee that; `meaning` describes the guarant
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.errors import BadInput
-from holdfast.jobs.datasets.clickhouse import ClickHouseTable
-from holdfast.jobs.datasets.parquet import ParquetFiles
 from holdfast.jobs.datasets.parts import Dataset, DatasetChanged, Items, Numbers, Part
-from holdfast.jobs.datasets.postgres import PostgresTable
+
+if TYPE_CHECKING:
+    from holdfast.jobs.datasets.clickhouse import ClickHouseTable
+    from holdfast.jobs.datasets.parquet import ParquetFiles
+    from holdfast.jobs.datasets.postgres import PostgresTable
 
 __all__ = [
     "ClickHouseTable",
@@ -27,12 +29,16 @@ __all__ = [
     "described",
 ]
 
+# The class of each kind of stored dataset. The module of that kind is imported when the class is first used.
+_KINDS = {"postgres": "PostgresTable", "parquet": "ParquetFiles", "clickhouse": "ClickHouseTable"}
 
-_KINDS: dict[str, Callable[..., Dataset]] = {
-    "postgres": PostgresTable,
-    "parquet": ParquetFiles,
-    "clickhouse": ClickHouseTable,
-}
+
+def __getattr__(name: str) -> Any:
+    for kind, title in _KINDS.items():
+        if title == name:
+            found = globals()[name] = getattr(import_module(f"holdfast.jobs.datasets.{kind}"), name)
+            return found
+    raise AttributeError(f"module 'holdfast.jobs.datasets' has no attribute {name!r}")
 
 
 def described(description: dict[str, Any]) -> Dataset:
@@ -41,7 +47,8 @@ def described(description: dict[str, Any]) -> Dataset:
     kind = _KINDS.get(options.pop("kind", ""))
     if kind is None:
         raise BadInput(f"unknown kind of dataset: {description.get('kind')!r}")
-    return kind(**options)
+    dataset: Dataset = __getattr__(kind)(**options)
+    return dataset
 
 
 def dataset_of(value: Any) -> Dataset:
