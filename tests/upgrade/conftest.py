@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from holdfast.schema import migrate
 from holdfast.testing.databases import scratch
-from tests.upgrade.releases import Release, previous, this
+from tests.upgrade.releases import PREVIOUS, ROOT, Release, previous, this
 
 
 @pytest.fixture(scope="session")
-def previous_source(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    return previous(tmp_path_factory.mktemp("previous"))
+def previous_source() -> Release:
+    """Kept for later runs, with its bytecode: compiling it takes longer than most of these tests."""
+    kept = ROOT / ".pytest_cache" / f"previous-{PREVIOUS}"
+    if not kept.exists():
+        kept.parent.mkdir(exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=kept.parent))
+        try:
+            previous(made)
+            with suppress(OSError):  # another process was faster
+                made.rename(kept)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return Release("previous", kept / "src")
 
 
 @pytest.fixture(scope="session")

@@ -137,7 +137,7 @@ def previous(directory: Path) -> Release:
 
 def this(directory: Path, before: Release) -> Release:
     """This release, whose new migration also changes the busiest tables; one is added if it has none."""
-    shutil.copytree(ROOT / "src", directory / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "src", directory / "src")  # with its bytecode, which stays valid
     release = Release("this", directory / "src")
     migrations = release.source / "holdfast" / "sql" / "migrations"
     number = f"{int(before.schema) + 1:04}"
