@@ -10,7 +10,9 @@ import pytest
 
 from holdfast import Client, Settings
 from holdfast.jobs import Job, Jobs
-from tests.integration.cli_support import Cli, InProcessShell, finish
+from tests.databases import Databases
+from tests.http.conftest import KeptServer
+from tests.integration.cli_support import InProcessShell
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
 QUICK = {"seconds": 0, "steps": 1}
@@ -18,31 +20,34 @@ LOAD = {"entrypoint": "mock", "kwargs": QUICK, "key": "load"}
 BROKEN = {"entrypoint": "mock", "kwargs": QUICK | {"fail_times": 1, "fatal": True}, "key": "check"}
 
 
+@pytest.fixture(scope="module")
+def module_server(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeptServer]:
+    kept = KeptServer(databases, tmp_path_factory.mktemp("server"))
+    yield kept
+    kept.close()
+
+
 @pytest.fixture(params=["database", "api"])
-def shell(
-    request: pytest.FixtureRequest,
-    database_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Iterator[InProcessShell]:
-    settings = {"database_url": database_url}
+def settings(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """The settings of commands: a database, or an API and its database."""
     if request.param == "database":
-        yield InProcessShell(tmp_path, settings, monkeypatch, capsys)
+        yield {"database_url": request.getfixturevalue("database_url")}
         return
-    api = Cli(tmp_path, **settings).start("api", "--port", "0")
-    assert api.stderr is not None
-    while "the API listens on " not in (line := api.stderr.readline()):
-        assert line, "the API did not start"
-    try:
-        yield InProcessShell(tmp_path, settings | {"url": line.split()[-1]}, monkeypatch, capsys)
-    finally:
-        finish(api)
+    kept: KeptServer = request.getfixturevalue("module_server")
+    yield {"database_url": kept.settings.database_url or "", "url": kept.server.url}
+    kept.clear()
 
 
 @pytest.fixture
-def jobs(database_url: str) -> Iterator[Jobs]:
-    with Client(Settings(database_url=database_url)) as client:
+def shell(
+    settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> InProcessShell:
+    return InProcessShell(tmp_path, settings, monkeypatch, capsys)
+
+
+@pytest.fixture
+def jobs(settings: dict[str, str]) -> Iterator[Jobs]:
+    with Client(Settings(database_url=settings["database_url"])) as client:
         yield Jobs(client)
 
 
