@@ -304,7 +304,7 @@ MONTHS = [
         "whether a month is live is checked again once it is locked",
         "            if holdfast.is_live(part.month) then\n                return;\n            end if;\n",
         "",
-        Explored("retry+prune@old_failed", at_most=150),
+        Explored("retry+prune@old_failed", at_most=20),
     ),
     mutant(
         "month-key",
