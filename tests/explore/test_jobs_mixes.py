@@ -22,7 +22,7 @@ from tests.explorer.stage import Crashes
 # The number of seeds of a sample and of a full exploration, in blocks that are separate tests, and how many schedules
 # without and with a crash each seed plays.
 BLOCKS, SEEDS, FULL_SEEDS = 8, 5, 400
-ORDERS, CRASHES = 4, 4
+ORDERS, CRASHES = 3, 3
 
 
 # The end of an attempt reads the clock before it waits for the lease. A child added in the meantime, under that lease,

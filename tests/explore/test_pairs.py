@@ -25,7 +25,7 @@ PAIRS = {pair: list(group) for pair, group in groupby(meetings(), key=lambda m: 
 
 # How many schedules of each meeting are played by default: without a crash, or all if there are fewer; with a crash;
 # and with a crash in old months, which take long to create. `make explore` plays every schedule.
-ORDERS, CRASHES, CRASHES_OF_OLD = 8, 3, 2
+ORDERS, CRASHES, CRASHES_OF_OLD = 6, 2, 2
 
 
 def explored(stage: Stage, meeting: Meeting, full: bool) -> Iterator[Tally]:
