@@ -28,8 +28,7 @@ from holdfast.django.listing import (
 from holdfast.django.models import Queue, Run, Worker
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.records import QueueRecord
-from holdfast.ops.queues import pause_queue, resume_queue
-from holdfast.sql import queues as queues_sql
+from holdfast.ops.queues import list_queues, pause_queue, resume_queue
 
 AT_ONCE = 1000
 LONGEST_NAME = 255
@@ -207,7 +206,7 @@ class QueueAdmin(ReadOnlyAdmin):
             **self.admin_site.each_context(request),
             "title": "Queues",
             "opts": self.opts,
-            "queues": _with_idle(databases.run(database, iter(queues_sql.listing())), configured_queues(database)),
+            "queues": _with_idle(databases.run(database, list_queues()), configured_queues(database)),
             "may_pause": self.has_pause_permission(request),
         }
         return TemplateResponse(request, "admin/holdfast/queue/change_list.html", context)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import ops
-from holdfast.documents.shapes import ID, STATUS, TEXT, WHOLE, nullable
+from holdfast.documents.shapes import STATUS, TEXT, WHOLE, nullable
 from holdfast.domain.errors import RunNotFound
 from holdfast.domain.ids import parse_id, series
 from holdfast.domain.jobs import JobRecord
@@ -24,36 +24,31 @@ from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import Form
 from holdfast.verbs.openapi import (
+    BODY_PROBLEMS,
     CURSOR,
-    ETAG,
     LIMIT,
-    NEXT_PAGE,
-    RETRY_AFTER,
-    UNCHANGED,
-    UNREADABLE,
+    REPLAYED,
+    RUN,
     WAITING,
     WITH_REASON,
-    header,
-    in_header,
+    fields_of,
     in_query,
     json_request,
+    key_for,
     link,
-    listed,
+    located,
+    page_of,
     problem,
     ref,
     says,
     short_text,
+    version_of,
 )
 from holdfast.verbs.procedures import Procedure, Ring
 from holdfast.verbs.subjects import job_id as job_id_of
-from holdfast.verbs.verb import Event, Http, MakeOp, verb
+from holdfast.verbs.verb import Event, MakeOp, verb
 
 JOB = ref("Job")
-KEY = in_header(
-    "Idempotency-Key",
-    "1 to 255 visible ASCII characters, quoted or unquoted. The same key and request return the same job.",
-    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-)
 JOB_LINKS = {
     name: link(target, about, job_id="$response.body#/job_id")
     for name, target, about in (
@@ -67,56 +62,45 @@ JOB_LINKS = {
 
 
 @verb(
-    http=Http(
-        "POST /jobs",
-        "runs:write",
-        "createJob",
-        "Create a job",
-        "Creates a job with its first tasks, all or none. `depends_on` names other tasks by key. "
-        "A request with an `Idempotency-Key` creates one job, however often it is sent.",
-        parameters=[KEY],
-        requestBody=json_request(
+    "POST /jobs",
+    "runs:write",
+    "createJob",
+    "Create a job",
+    "Creates a job with its first tasks, all or none. `depends_on` names other tasks by key. "
+    "A request with an `Idempotency-Key` creates one job, however often it is sent.",
+    parameters=[key_for("request", "job")],
+    requestBody=json_request(
+        fields_of(
             {
-                "type": "object",
-                "required": ["name"],
-                "properties": {
-                    "name": short_text(255),
-                    "description": nullable(short_text(10_000)),
-                    "timeout": nullable({"type": "number", "minimum": 0.001, "exclusiveMaximum": 1e9}),
-                    "tasks": nullable({"type": "array", "items": ref("TaskRequest"), "maxItems": 1000}),
-                },
-                "additionalProperties": False,
+                "name": short_text(255),
+                "description": nullable(short_text(10_000)),
+                "timeout": nullable({"type": "number", "minimum": 0.001, "exclusiveMaximum": 1e9}),
+                "tasks": nullable({"type": "array", "items": ref("TaskRequest"), "maxItems": 1000}),
             },
-            example={
-                "name": "nightly",
-                "tasks": [
-                    {"entrypoint": "mock", "kwargs": {"seconds": 0.1}, "key": "load"},
-                    {"entrypoint": "mock", "kwargs": {"seconds": 0.1}, "depends_on": ["load"]},
-                ],
-            },
+            "name",
         ),
-        answers={
-            201: says(
-                "The job was created.", JOB, headers={"Location": header("The path of the job.")}, links=JOB_LINKS
-            ),
-            200: says(
-                "The job was created by an earlier request with the same key.",
-                JOB,
-                headers={
-                    "Location": header("The path of the job."),
-                    "Idempotent-Replayed": header("Always `true`.", {"type": "string", "enum": ["true"]}),
-                },
-                links=JOB_LINKS,
-            ),
-            409: problem("key-reused"),
-            400: UNREADABLE,
-            413: problem("body-too-large"),
-            415: problem("unsupported-media-type"),
-            422: problem("bad-input", "refused-value"),
+        example={
+            "name": "nightly",
+            "tasks": [
+                {"entrypoint": "mock", "kwargs": {"seconds": 0.1}, "key": "load"},
+                {"entrypoint": "mock", "kwargs": {"seconds": 0.1}, "depends_on": ["load"]},
+            ],
         },
-        form=forms.JOB,
-        request=requests.create_job_request,
     ),
+    answers={
+        201: says("The job was created.", JOB, headers=located("job"), links=JOB_LINKS),
+        200: says(
+            "The job was created by an earlier request with the same key.",
+            JOB,
+            headers={**located("job"), **REPLAYED},
+            links=JOB_LINKS,
+        ),
+        409: problem("key-reused"),
+        **BODY_PROBLEMS,
+        422: problem("bad-input", "refused-value"),
+    },
+    form=forms.JOB,
+    request=requests.create_job_request,
 )
 def create_job(
     caller: Caller,
@@ -141,25 +125,20 @@ def create_job(
 
 
 @verb(
-    http=Http(
-        "GET /jobs",
-        "runs:read",
-        "listJobs",
-        "List jobs",
-        "Newest first, in pages.",
-        parameters=[
-            in_query("status", "Only jobs with this status.", STATUS.schema),
-            in_query("name", "Only jobs with this name.", TEXT),
-            CURSOR,
-            LIMIT,
-        ],
-        answers={
-            200: says("A page.", listed(JOB, next_cursor=nullable(ID)), headers=NEXT_PAGE),
-            422: problem("bad-input"),
-        },
-        form=forms.JOBS,
-        request=requests.list_jobs_request,
-    ),
+    "GET /jobs",
+    "runs:read",
+    "listJobs",
+    "List jobs",
+    "Newest first, in pages.",
+    parameters=[
+        in_query("status", "Only jobs with this status.", STATUS.schema),
+        in_query("name", "Only jobs with this name.", TEXT),
+        CURSOR,
+        LIMIT,
+    ],
+    answers=page_of(JOB),
+    form=forms.JOBS,
+    request=requests.list_jobs_request,
 )
 def list_jobs(
     caller: Caller,
@@ -177,21 +156,15 @@ def list_jobs(
 
 
 @verb(
-    http=Http(
-        "GET /jobs/{job_id}",
-        "runs:read",
-        "getJob",
-        "Read a job",
-        "With `wait`, responds when the job has ended or the time has passed. With `If-None-Match`, also responds as "
-        "soon as the job changes, or with 304 if it does not.",
-        parameters=WAITING,
-        answers={
-            200: says("The job.", JOB, headers={**ETAG, **RETRY_AFTER}),
-            **UNCHANGED,
-            422: problem("bad-input"),
-        },
-        form=forms.JOB,
-    ),
+    "GET /jobs/{job_id}",
+    "runs:read",
+    "getJob",
+    "Read a job",
+    "With `wait`, responds when the job has ended or the time has passed. With `If-None-Match`, also responds as "
+    "soon as the job changes, or with 304 if it does not.",
+    parameters=WAITING,
+    answers=version_of("The job.", JOB),
+    form=forms.JOB,
 )
 def get_job(caller: Caller, /, job: object) -> MakeOp[JobRecord]:
     """Read a job. Raises JobNotFound."""
@@ -199,20 +172,15 @@ def get_job(caller: Caller, /, job: object) -> MakeOp[JobRecord]:
 
 
 @verb(
-    http=Http(
-        "GET /jobs/{job_id}/tasks",
-        "runs:read",
-        "getJobTasks",
-        "List the tasks of a job",
-        "Each is a run; those created with the job come first.",
-        parameters=[CURSOR, LIMIT],
-        answers={
-            200: says("A page.", listed(ref("Run"), next_cursor=nullable(ID)), headers=NEXT_PAGE),
-            422: problem("bad-input"),
-        },
-        form=forms.RUNS,
-        request=requests.job_tasks_request,
-    ),
+    "GET /jobs/{job_id}/tasks",
+    "runs:read",
+    "getJobTasks",
+    "List the tasks of a job",
+    "Each is a run; those created with the job come first.",
+    parameters=[CURSOR, LIMIT],
+    answers=page_of(RUN),
+    form=forms.RUNS,
+    request=requests.job_tasks_request,
 )
 def job_tasks(
     caller: Caller, /, job: object, *, cursor: str | None = None, limit: int | None = None
@@ -226,29 +194,21 @@ def job_tasks(
 
 
 @verb(
+    "POST /jobs/{job_id}/tasks",
+    "runs:write",
+    "addTask",
+    "Add a task to a job",
+    "If the job already has a task with this key, that task is returned, unless it differs from this one.",
+    requestBody=json_request(ref("TaskRequest"), example={"entrypoint": "mock", "kwargs": {"seconds": 0.1}}),
+    answers={
+        201: says("The task was added or already existed.", RUN, headers=located("run")),
+        409: problem("job-ended", "task-differs"),
+        **BODY_PROBLEMS,
+        422: problem("bad-input", "refused-value"),
+    },
+    form=forms.RUN,
+    request=requests.add_task_request,
     repeatable=False,
-    http=Http(
-        "POST /jobs/{job_id}/tasks",
-        "runs:write",
-        "addTask",
-        "Add a task to a job",
-        "If the job already has a task with this key, that task is returned, unless it differs from this one.",
-        requestBody=json_request(ref("TaskRequest"), example={"entrypoint": "mock", "kwargs": {"seconds": 0.1}}),
-        answers={
-            201: says(
-                "The task was added or already existed.",
-                ref("Run"),
-                headers={"Location": header("The path of the run.")},
-            ),
-            400: UNREADABLE,
-            409: problem("job-ended", "task-differs"),
-            413: problem("body-too-large"),
-            415: problem("unsupported-media-type"),
-            422: problem("bad-input", "refused-value"),
-        },
-        form=forms.RUN,
-        request=requests.add_task_request,
-    ),
 )
 def add_task_to_job(
     caller: Caller, /, job_id: object, entrypoint: Any, kwargs: Mapping[str, Any] | None = None, **options: Any
@@ -264,23 +224,21 @@ def add_task_to_job(
 
 
 @verb(
-    http=Http(
-        "POST /jobs/{job_id}/cancel",
-        "runs:write",
-        "cancelJob",
-        "Cancel a job",
-        "Pending tasks end immediately, running tasks are asked to stop, and no task starts after that.",
-        requestBody=WITH_REASON,
-        answers={
-            200: says("The job is cancelled.", JOB, links=JOB_LINKS),
-            202: says("Some of its tasks have not stopped yet.", JOB, links=JOB_LINKS),
-            409: problem("job-ended"),
-            422: problem("bad-input"),
-        },
-        form=forms.JOB,
-        status=lambda job: 200 if job.status.final else 202,
-        event=lambda job: Event("job.cancelled", {"job_id": job.id, "job": job.name, "reason": job.reason}),
-    ),
+    "POST /jobs/{job_id}/cancel",
+    "runs:write",
+    "cancelJob",
+    "Cancel a job",
+    "Pending tasks end immediately, running tasks are asked to stop, and no task starts after that.",
+    requestBody=WITH_REASON,
+    answers={
+        200: says("The job is cancelled.", JOB, links=JOB_LINKS),
+        202: says("Some of its tasks have not stopped yet.", JOB, links=JOB_LINKS),
+        409: problem("job-ended"),
+        422: problem("bad-input"),
+    },
+    form=forms.JOB,
+    status=lambda job: 200 if job.status.final else 202,
+    event=lambda job: Event("job.cancelled", {"job_id": job.id, "job": job.name, "reason": job.reason}),
 )
 def cancel_job(caller: Caller, /, job: object, *, reason: str | None = None) -> Procedure[JobRecord]:
     """Stop a job: its pending tasks end CANCELLED, its running ones are asked to stop, and no others start.
@@ -300,23 +258,18 @@ def cancel_job(caller: Caller, /, job: object, *, reason: str | None = None) -> 
 
 
 @verb(
+    "POST /jobs/{job_id}/retry",
+    "runs:write",
+    "retryJob",
+    "Retry the failed tasks of a job",
+    "Reopens the job, its failed tasks and those cancelled because of them. Succeeded tasks do not run again.",
+    answers={
+        200: says("`reopened` is the number of reopened tasks.", {"allOf": [JOB], "properties": {"reopened": WHOLE}}),
+        409: problem("job-ended"),
+        422: problem("bad-input"),
+    },
+    form=Form(lambda reopened: {"reopened": reopened}, lambda reply: int(reply.json()["reopened"])),
     repeatable=False,
-    http=Http(
-        "POST /jobs/{job_id}/retry",
-        "runs:write",
-        "retryJob",
-        "Retry the failed tasks of a job",
-        "Reopens the job, its tasks that failed or were cancelled, and those that could not start because of them. "
-        "Tasks that succeeded do not run again.",
-        answers={
-            200: says(
-                "`reopened` is the number of reopened tasks.", {"allOf": [JOB], "properties": {"reopened": WHOLE}}
-            ),
-            409: problem("job-ended"),
-            422: problem("bad-input"),
-        },
-        form=Form(lambda reopened: {"reopened": reopened}, lambda reply: int(reply.json()["reopened"])),
-    ),
 )
 def retry_failed_tasks(caller: Caller, /, job: object, *, by: str | None = None) -> Procedure[int]:
     """Reopen a job, its tasks that failed or were cancelled, and those that could not start because of them.

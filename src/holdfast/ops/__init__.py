@@ -50,4 +50,4 @@ from holdfast.ops.retry import retry, retry_failed_tasks
 from holdfast.ops.stop import jobs_to_stop, stop_job, stop_some
 from holdfast.ops.submit import as_submitted, submit, submit_batches, submit_many, submit_one
 from holdfast.ops.take_over import take_over
-from holdfast.ops.workers import deregister_worker, heartbeat, list_workers, register_worker, renew
+from holdfast.ops.workers import deregister_worker, drain_worker, heartbeat, list_workers, register_worker, renew

@@ -100,8 +100,10 @@ def resume_subscription(name: str) -> Op[None]:
     _found(name, (yield from subscriptions.resume(name)))
 
 
-def rotate_secret(name: str, secret: str) -> Op[None]:
+def rotate_secret(name: str, secret: str) -> Op[str]:
+    """Sign with a new secret, and return it."""
     _found(name, (yield from subscriptions.rotate(name, secret)))
+    return secret
 
 
 def redeliver(delivery_id: int) -> Op[None]:

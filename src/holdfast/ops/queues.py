@@ -6,6 +6,7 @@ from holdfast.domain.records import QueueRecord
 from holdfast.sql import queues
 from holdfast.sql.statement import Op, as_operation
 
+list_queues = as_operation(queues.listing)
 read_queue = as_operation(queues.read)
 
 

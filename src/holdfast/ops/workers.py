@@ -22,6 +22,11 @@ def renew(worker_id: str, completed: int = 0, failed: int = 0) -> Op[Renewal]:
     return renewal
 
 
+def drain_worker(worker_id: str) -> Op[bool]:
+    """Request that a worker claims no more runs, and stops when its runs have ended. Return False if it is dead."""
+    return bool((yield from workers.drain(worker_id)))
+
+
 def register_worker(info: WorkerInfo) -> Op[WorkerRecord]:
     yield from workers.register(info)
     return (yield from _get(info.id))

@@ -11,19 +11,17 @@ from holdfast.sql.statement import Op
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.openapi import ref, says
-from holdfast.verbs.verb import Http, MakeOp, verb
+from holdfast.verbs.verb import MakeOp, verb
 
 
 @verb(
-    http=Http(
-        "GET /summary",
-        "runs:read",
-        "getSummary",
-        "Summarize runs",
-        "By model and status, from counters that include pruned runs.",
-        answers={200: says("The counts, by model.", ref("Summary"))},
-        form=forms.document(dict, dict),
-    ),
+    "GET /summary",
+    "runs:read",
+    "getSummary",
+    "Summarize runs",
+    "By model and status, from counters that include pruned runs.",
+    answers={200: says("By model.", ref("Summary"))},
+    form=forms.document(dict, dict),
 )
 def summary(caller: Caller, /) -> MakeOp[dict[str, Any]]:
     """Return how many runs each model has had, by status."""

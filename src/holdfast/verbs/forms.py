@@ -56,10 +56,7 @@ def page(write: Callable[[Any], Any], read: Callable[[Any], Any]) -> Form:
         found = reply.json()
         return Page(map(read, found["items"]), found["next_cursor"])
 
-    return Form(
-        lambda found: {"items": [write(one) for one in found], "next_cursor": found.next_cursor},
-        read_page,
-    )
+    return Form(lambda found: {"items": [write(one) for one in found], "next_cursor": found.next_cursor}, read_page)
 
 
 NO_ANSWER = Form(lambda answer: {}, lambda reply: None)

@@ -155,9 +155,7 @@ def _changing_async(
     return signed(method, verb, {"RunRecord": "AsyncRun"}, hides=1)
 
 
-def _reading_async(
-    verb: Verb[Concatenate[object, P], T],
-) -> Callable[Concatenate[AsyncRun, P], Coroutine[Any, Any, T]]:
+def _reading_async(verb: Verb[Concatenate[object, P], T]) -> Callable[Concatenate[AsyncRun, P], Coroutine[Any, Any, T]]:
     async def method(self: AsyncRun, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._client.execute(verb, (self, *args), kwargs)
 

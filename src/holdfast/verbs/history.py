@@ -15,7 +15,7 @@ from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.openapi import STREAM, in_header, in_query, listed, problem, ref, says
 from holdfast.verbs.subjects import run_id
-from holdfast.verbs.verb import Http, MakeOp, verb
+from holdfast.verbs.verb import MakeOp, verb
 
 AFTER = in_query("after", "Only events with a greater `seq`.", {"type": "integer", "minimum": 0})
 RESUME = in_header("Last-Event-ID", "The last event that the client received.")
@@ -31,20 +31,15 @@ def _or_stream(answer: Part) -> Part:
 
 
 @verb(
-    http=Http(
-        "GET /runs/{run_id}/events",
-        "runs:read",
-        "getEvents",
-        "Read the events of a run",
-        "As JSON, or with `Accept: text/event-stream` as a stream: each event with its `seq` as id, and "
-        "`event: end` after the last one.",
-        parameters=[AFTER, RESUME],
-        answers={
-            200: _or_stream(says("The events, in order.", listed(ref("Event")))),
-            **STREAMED,
-        },
-        form=forms.items(event_document, event_document.read),
-    ),
+    "GET /runs/{run_id}/events",
+    "runs:read",
+    "getEvents",
+    "Read the events of a run",
+    "As JSON, or with `Accept: text/event-stream` as a stream: each event with its `seq` as id, and "
+    "`event: end` after the last one.",
+    parameters=[AFTER, RESUME],
+    answers={200: _or_stream(says("The events, in order.", listed(ref("Event")))), **STREAMED},
+    form=forms.items(event_document, event_document.read),
 )
 def events(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[EventRecord]]:
     """Return what happened to a run, in order."""
@@ -52,14 +47,12 @@ def events(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[EventR
 
 
 @verb(
-    http=Http(
-        "GET /runs/{run_id}/attempts",
-        "runs:read",
-        "getAttempts",
-        "Read the attempts of a run",
-        answers={200: says("The attempts, in order; a running one comes last.", listed(ref("Attempt")))},
-        form=forms.items(attempt_document, attempt_document.read),
-    ),
+    "GET /runs/{run_id}/attempts",
+    "runs:read",
+    "getAttempts",
+    "Read the attempts of a run",
+    answers={200: says("The attempts, in order; a running one comes last.", listed(ref("Attempt")))},
+    form=forms.items(attempt_document, attempt_document.read),
 )
 def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
     """Return the attempts of a run."""
@@ -67,23 +60,21 @@ def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
 
 
 @verb(
-    http=Http(
-        "GET /runs/{run_id}/logs",
-        "runs:read",
-        "getLogs",
-        "Read the log of a run",
-        "As JSON, or with `Accept: text/event-stream` as a stream.",
-        parameters=[
-            AFTER,
-            in_query("limit", "Maximum number of lines.", {"type": "integer", "minimum": 1, "maximum": 1000}),
-            RESUME,
-        ],
-        answers={
-            200: _or_stream(says("The lines, in order.", listed(ref("LogLine"), next_after=nullable(WHOLE)))),
-            **STREAMED,
-        },
-        form=forms.items(log_document, log_document.read),
-    ),
+    "GET /runs/{run_id}/logs",
+    "runs:read",
+    "getLogs",
+    "Read the log of a run",
+    "As JSON, or with `Accept: text/event-stream` as a stream.",
+    parameters=[
+        AFTER,
+        in_query("limit", "Maximum number of lines.", {"type": "integer", "minimum": 1, "maximum": 1000}),
+        RESUME,
+    ],
+    answers={
+        200: _or_stream(says("The lines, in order.", listed(ref("LogLine"), next_after=nullable(WHOLE)))),
+        **STREAMED,
+    },
+    form=forms.items(log_document, log_document.read),
 )
 def logs(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[LogRecord]]:
     """Return the log of a run after a given line, at most a thousand lines per call."""
@@ -96,15 +87,13 @@ def _logs(run_id: str, after: int) -> Op[list[LogRecord]]:
 
 
 @verb(
-    http=Http(
-        "GET /runs/{run_id}/why",
-        "runs:read",
-        "explainRun",
-        "Explain the state of a run",
-        "The decisive reason comes first.",
-        answers={200: says("Reasons.", listed(ref("Reason")))},
-        form=forms.items(reason_document, read_reason),
-    ),
+    "GET /runs/{run_id}/why",
+    "runs:read",
+    "explainRun",
+    "Explain the state of a run",
+    "The decisive reason comes first.",
+    answers={200: says("Reasons.", listed(ref("Reason")))},
+    form=forms.items(reason_document, read_reason),
 )
 def why(caller: Caller, /, run: object) -> MakeOp[list[Reason]]:
     """Return what a run is waiting for, the decisive reason first."""
@@ -112,15 +101,13 @@ def why(caller: Caller, /, run: object) -> MakeOp[list[Reason]]:
 
 
 @verb(
-    http=Http(
-        "GET /runs/{run_id}/provenance",
-        "runs:read",
-        "getProvenance",
-        "Read the provenance of a result",
-        "What was requested, which worker executed it, when and with which versions, and the digest of the result.",
-        answers={200: says("The provenance.", ref("Provenance"))},
-        form=forms.document(provenance_document, dict),
-    ),
+    "GET /runs/{run_id}/provenance",
+    "runs:read",
+    "getProvenance",
+    "Read the provenance of a result",
+    "What was requested, which worker executed it, when and with which versions, and the digest of the result.",
+    answers={200: says("The provenance.", ref("Provenance"))},
+    form=forms.document(provenance_document, dict),
 )
 def provenance(caller: Caller, /, run: object) -> MakeOp[Provenance]:
     """Return what was requested, which worker executed it, and the digest of the result."""

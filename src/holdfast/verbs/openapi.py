@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.documents.shapes import ID, TIME, WHOLE, Part, nullable
@@ -78,21 +79,46 @@ def listed(schema: Part, **members: Part) -> Part:
     return {"type": "object", "required": list(properties), "properties": properties}
 
 
+def fields_of(properties: Mapping[str, Part], *required: str) -> Part:
+    """An object that may have these fields and no others."""
+    made: Part = {"type": "object", "properties": dict(properties), "additionalProperties": False}
+    return {**made, "required": list(required)} if required else made
+
+
 def short_text(most: int) -> Part:
     """A text that can be stored, with at most this many characters."""
     return {"type": "string", "minLength": 1, "maxLength": most, "pattern": "^[^\\u0000]+$"}
+
+
+def page_of(schema: Part, links: Part | None = None) -> dict[int, Part]:
+    """The responses of a list that is read in pages."""
+    page = says("A page.", listed(schema, next_cursor=nullable(ID)), headers=NEXT_PAGE, links=links)
+    return {200: page, 422: problem("bad-input")}
+
+
+def version_of(about: str, schema: Part) -> dict[int, Part]:
+    """The responses with a document that clients can wait for."""
+    found = says(about, schema, headers={**ETAG, **RETRY_AFTER})
+    return {200: found, **UNCHANGED, 422: problem("bad-input")}
+
+
+def located(what: str) -> Part:
+    return {"Location": header(f"The path of the {what}.")}
+
+
+def key_for(request: str, made: str) -> Part:
+    """The header of a request that creates something once for each key."""
+    return in_header(
+        "Idempotency-Key",
+        f"1 to 255 visible ASCII characters, quoted or unquoted. The same key and {request} return the same {made}.",
+        {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    )
 
 
 START_TIME: Part = {
     "description": "A time (RFC 3339), or a number of seconds from now by the clock of the database.",
     "anyOf": [TIME, {"type": "number", "minimum": -FURTHEST_SECONDS, "maximum": FURTHEST_SECONDS}],
 }
-REASON: Part = {
-    "type": "object",
-    "properties": {"reason": nullable(short_text(255))},
-    "additionalProperties": False,
-}
-NO_FIELDS: Part = {"type": "object", "properties": {}, "additionalProperties": False}
 # For each path parameter: its description, and the problem if what it names does not exist.
 PATH_PARAMETERS = {
     "run_id": in_path("run_id", "The id of a run.", ID),
@@ -117,9 +143,15 @@ STREAM: Part = {"schema": {"type": "string", "description": "Server-sent events;
 RUN = ref("Run")
 ETAG = {"ETag": header("The version of this document.")}
 UNCHANGED = {304: says("The document has not changed.", headers=ETAG)}
-WITH_REASON = json_request(REASON, required=False)
-NO_BODY = json_request(NO_FIELDS, required=False)
-UNREADABLE = problem("not-json", "bad-key", "bad-digest", "bad-request")
+WITH_REASON = json_request(fields_of({"reason": nullable(short_text(255))}), required=False)
+NO_BODY = json_request(fields_of({}), required=False)
+# What requests with a body have in common.
+BODY_PROBLEMS = {
+    400: problem("not-json", "bad-key", "bad-digest", "bad-request"),
+    413: problem("body-too-large"),
+    415: problem("unsupported-media-type"),
+}
+REPLAYED = {"Idempotent-Replayed": header("Always `true`.", {"type": "string", "enum": ["true"]})}
 RUN_LINKS = {
     name: link(target, about, run_id="$response.body#/run_id")
     for name, target, about in (

@@ -32,7 +32,7 @@ from holdfast.verbs.openapi import (
     says,
 )
 from holdfast.verbs.subjects import run_id
-from holdfast.verbs.verb import Command, CommandOption, Event, Hints, Http, MakeOp, verb
+from holdfast.verbs.verb import Command, CommandOption, Event, Hints, MakeOp, verb
 
 
 def run_event(name: str, run: RunRecord) -> Event:
@@ -57,26 +57,22 @@ def _read_result(reply: Reply) -> ResultRecord:
 
 
 @verb(
-    http=Http(
-        "GET /runs/{run_id}/result",
-        "runs:read",
-        "getResult",
-        "Read a result",
-        "The value that the task returned, without an envelope.",
-        parameters=[VERSION],
-        answers={
-            200: says(
-                "The result.",
-                {},
-                headers={**ETAG, "Repr-Digest": header("The SHA-256 of the response body (RFC 9530).")},
-            ),
-            **UNCHANGED,
-            409: problem("run-not-finished", "run-failed", "run-cancelled", headers=RETRY_AFTER),
-            410: problem("result-pruned"),
-            503: problem("too-many-streams", "database-unreachable", headers=RETRY_AFTER),
-        },
-        form=Form(lambda found: found, _read_result),
-    ),
+    "GET /runs/{run_id}/result",
+    "runs:read",
+    "getResult",
+    "Read a result",
+    "The value that the task returned, without an envelope.",
+    parameters=[VERSION],
+    answers={
+        200: says(
+            "The result.", {}, headers={**ETAG, "Repr-Digest": header("The SHA-256 of the response body (RFC 9530).")}
+        ),
+        **UNCHANGED,
+        409: problem("run-not-finished", "run-failed", "run-cancelled", headers=RETRY_AFTER),
+        410: problem("result-pruned"),
+        503: problem("too-many-streams", "database-unreachable", headers=RETRY_AFTER),
+    },
+    form=Form(lambda found: found, _read_result),
 )
 def result_record(caller: Caller, /, run: object) -> MakeOp[ResultRecord]:
     """Where the result of a run is."""
@@ -84,24 +80,22 @@ def result_record(caller: Caller, /, run: object) -> MakeOp[ResultRecord]:
 
 
 @verb(
+    "POST /runs/{run_id}/cancel",
+    "runs:write",
+    "cancelRun",
+    "Cancel a run",
+    "A pending run ends immediately. A running one is asked to stop, and can then only end CANCELLED.",
+    requestBody=WITH_REASON,
+    answers={
+        200: says("The run is cancelled.", RUN, links=RUN_LINKS),
+        202: says("The run was asked to stop.", RUN, links=RUN_LINKS),
+        409: problem("run-ended"),
+        422: problem("bad-input"),
+    },
+    form=forms.RUN,
+    status=lambda run: 200 if run.status is Status.CANCELLED else 202,
+    event=lambda run: run_event("run.cancelled" if run.status is Status.CANCELLED else "run.cancel_requested", run),
     rings=lambda run: Hints([f"stop:{run.lease_owner}"]) if run.lease_owner else None,
-    http=Http(
-        "POST /runs/{run_id}/cancel",
-        "runs:write",
-        "cancelRun",
-        "Cancel a run",
-        "A pending run ends immediately. A running one is asked to stop, and can then only end CANCELLED.",
-        requestBody=WITH_REASON,
-        answers={
-            200: says("The run is cancelled.", RUN, links=RUN_LINKS),
-            202: says("The run was asked to stop.", RUN, links=RUN_LINKS),
-            409: problem("run-ended"),
-            422: problem("bad-input"),
-        },
-        form=forms.RUN,
-        status=lambda run: 200 if run.status is Status.CANCELLED else 202,
-        event=lambda run: run_event("run.cancelled" if run.status is Status.CANCELLED else "run.cancel_requested", run),
-    ),
     command=Command(
         "Cancel runs: pending ones end immediately, running ones are asked to stop.",
         says=lambda run: "asked to stop" if run.status is Status.RUNNING else str(run.status),
@@ -114,22 +108,20 @@ def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[
 
 
 @verb(
+    "POST /runs/{run_id}/postpone",
+    "runs:write",
+    "postponeRun",
+    "Postpone a run",
+    "A pending run starts no earlier than this time. It still waits for its dependencies.",
+    requestBody=json_request(record("The earliest start.", {"until": START_TIME})),
+    answers={
+        200: says("The run is postponed.", RUN, links=RUN_LINKS),
+        409: problem("run-ended"),
+        422: problem("bad-input"),
+    },
+    form=forms.RUN,
+    event=lambda run: run_event("run.postponed", run),
     rings=lambda run: Hints([run.queue]),
-    http=Http(
-        "POST /runs/{run_id}/postpone",
-        "runs:write",
-        "postponeRun",
-        "Postpone a run",
-        "A pending run starts no earlier than this time. It still waits for its dependencies.",
-        requestBody=json_request(record("The earliest start.", {"until": START_TIME})),
-        answers={
-            200: says("The run is postponed.", RUN, links=RUN_LINKS),
-            409: problem("run-ended"),
-            422: problem("bad-input"),
-        },
-        form=forms.RUN,
-        event=lambda run: run_event("run.postponed", run),
-    ),
     command=Command(
         "Postpone pending runs until a given time.",
         says=lambda run: "postponed",
@@ -146,21 +138,18 @@ def postpone(
 
 
 @verb(
+    "POST /runs/{run_id}/retry",
+    "runs:write",
+    "retryRun",
+    "Retry a run",
+    "Reopens a FAILED or CANCELLED run: it is PENDING again, with its full number of attempts.",
+    answers={200: says("The run is pending again.", RUN, links=RUN_LINKS), 409: problem("run-ended", "job-ended")},
+    form=forms.RUN,
+    event=lambda run: run_event("run.reopened", run),
     rings=lambda run: Hints([run.queue], [run]),
     repeatable=False,
-    http=Http(
-        "POST /runs/{run_id}/retry",
-        "runs:write",
-        "retryRun",
-        "Retry a run",
-        "Reopens a FAILED or CANCELLED run: it is PENDING again, with its full number of attempts.",
-        answers={200: says("The run is pending again.", RUN, links=RUN_LINKS), 409: problem("run-ended", "job-ended")},
-        form=forms.RUN,
-        event=lambda run: run_event("run.reopened", run),
-    ),
     command=Command(
-        "Reopen FAILED or CANCELLED runs, with their full number of attempts.",
-        says=lambda run: str(run.status),
+        "Reopen FAILED or CANCELLED runs, with their full number of attempts.", says=lambda run: str(run.status)
     ),
 )
 def retry(caller: Caller, /, run: object, by: str | None = None) -> MakeOp[RunRecord]:

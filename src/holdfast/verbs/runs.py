@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import ops
-from holdfast.documents.shapes import ID, STATUS, TEXT, nullable
+from holdfast.documents.shapes import ID, STATUS, TEXT
 from holdfast.domain.errors import Problem, refused
 from holdfast.domain.ids import parse_id
 from holdfast.domain.records import Page
@@ -17,52 +17,28 @@ from holdfast.sql.runs import EVERYTHING
 from holdfast.sql.statement import Op
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
-from holdfast.verbs.openapi import (
-    CURSOR,
-    ETAG,
-    LIMIT,
-    NEXT_PAGE,
-    RETRY_AFTER,
-    RUN,
-    UNCHANGED,
-    WAITING,
-    in_query,
-    link,
-    listed,
-    problem,
-    says,
-)
+from holdfast.verbs.openapi import CURSOR, LIMIT, RUN, WAITING, in_query, link, page_of, version_of
 from holdfast.verbs.subjects import run_id
-from holdfast.verbs.verb import Http, MakeOp, verb
+from holdfast.verbs.verb import MakeOp, verb
 
 
 @verb(
-    http=Http(
-        "GET /runs",
-        "runs:read",
-        "listRuns",
-        "List runs",
-        "Newest first, in pages. `next_cursor` is null on the last page; earlier pages may be short, or even empty.",
-        parameters=[
-            in_query("status", "Only runs with this status.", STATUS.schema),
-            in_query("model", "Only runs of this task.", TEXT),
-            in_query("queue", "Only runs of this queue.", TEXT),
-            in_query("tag", "Only runs with this tag.", TEXT),
-            in_query("job_id", "Only runs of this job.", ID),
-            CURSOR,
-            LIMIT,
-        ],
-        answers={
-            200: says(
-                "A page.",
-                listed(RUN, next_cursor=nullable(ID)),
-                headers=NEXT_PAGE,
-                links={"next": link("listRuns", "The next page.", cursor="$response.body#/next_cursor")},
-            ),
-            422: problem("bad-input"),
-        },
-        form=forms.RUNS,
-    ),
+    "GET /runs",
+    "runs:read",
+    "listRuns",
+    "List runs",
+    "Newest first, in pages. `next_cursor` is null on the last page; earlier pages may be short, or even empty.",
+    parameters=[
+        in_query("status", "Only runs with this status.", STATUS.schema),
+        in_query("model", "Only runs of this task.", TEXT),
+        in_query("queue", "Only runs of this queue.", TEXT),
+        in_query("tag", "Only runs with this tag.", TEXT),
+        in_query("job_id", "Only runs of this job.", ID),
+        CURSOR,
+        LIMIT,
+    ],
+    answers=page_of(RUN, {"next": link("listRuns", "The next page.", cursor="$response.body#/next_cursor")}),
+    form=forms.RUNS,
 )
 def list_runs(
     caller: Caller,
@@ -112,21 +88,15 @@ def _next_page(filters: Mapping[str, Any], before: str) -> Op[Page[RunRecord]]:
 
 
 @verb(
-    http=Http(
-        "GET /runs/{run_id}",
-        "runs:read",
-        "getRun",
-        "Read a run",
-        "With `wait`, responds when the run has ended or the time has passed. With `If-None-Match`, also responds as "
-        "soon as the run changes, or with 304 if it does not.",
-        parameters=WAITING,
-        answers={
-            200: says("The run.", RUN, headers={**ETAG, **RETRY_AFTER}),
-            **UNCHANGED,
-            422: problem("bad-input"),
-        },
-        form=forms.RUN,
-    ),
+    "GET /runs/{run_id}",
+    "runs:read",
+    "getRun",
+    "Read a run",
+    "With `wait`, responds when the run has ended or the time has passed. With `If-None-Match`, also responds as "
+    "soon as the run changes, or with 304 if it does not.",
+    parameters=WAITING,
+    answers=version_of("The run.", RUN),
+    form=forms.RUN,
 )
 def get(caller: Caller, /, run: object) -> MakeOp[RunRecord]:
     """Read one run."""

@@ -23,9 +23,4 @@ job_id = _parser("job", JobNotFound)
 worker_id = _parser("worker", NotFound)
 
 # By the name of the path parameter.
-SUBJECTS: dict[str, Callable[[object], str]] = {
-    "run_id": run_id,
-    "job_id": job_id,
-    "worker_id": worker_id,
-    "name": str,
-}
+SUBJECTS: dict[str, Callable[[object], str]] = {"run_id": run_id, "job_id": job_id, "worker_id": worker_id, "name": str}

@@ -22,36 +22,31 @@ from holdfast.sql.statement import Op
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import Form, Reply
 from holdfast.verbs.openapi import (
+    BODY_PROBLEMS,
     ETAG,
+    REPLAYED,
     RETRY_AFTER,
     RUN,
     RUN_LINKS,
-    UNREADABLE,
-    header,
-    in_header,
+    fields_of,
     json_request,
+    key_for,
     listed,
+    located,
     problem,
     ref,
     says,
 )
 from holdfast.verbs.options import ANONYMOUS, Dedupe, Submission, SubmitOptions, Submitter, Template, head_of
 from holdfast.verbs.requests import many_of, submit_many_request, submit_request
-from holdfast.verbs.verb import Hints, Http, MakeOp, verb
+from holdfast.verbs.verb import Hints, MakeOp, verb
 
 AnyTask = Task | str | Callable[..., Any]
 
-KEY = in_header(
-    "Idempotency-Key",
-    "1 to 255 visible ASCII characters, quoted or unquoted. The same key and payload return the same run.",
-    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-)
 EXAMPLE = {"model": "mock", "parameters": {"seconds": 0.1, "steps": 2}}
 PROBLEMS = {
-    400: UNREADABLE,
+    **BODY_PROBLEMS,
     409: problem("key-reused"),
-    413: problem("body-too-large"),
-    415: problem("unsupported-media-type"),
     503: problem("database-unreachable", "database-read-only", "database-busy", headers=RETRY_AFTER),
 }
 
@@ -250,46 +245,26 @@ def _read_submitted_many(reply: Reply) -> list[Submitted]:
 
 
 @verb(
+    "POST /runs",
+    "runs:write",
+    "submitRun",
+    "Submit a run",
+    "Creates a run, or finds the one that the same key created. Without a key, a PENDING or RUNNING run with "
+    "the same payload that was created within the last few minutes is found too, unless `dedupe` is set.",
+    parameters=[key_for("payload", "run")],
+    requestBody=json_request(ref("RunRequest"), example=EXAMPLE),
+    answers={
+        201: says("The run was created.", RUN, headers={**located("run"), **ETAG}, links=RUN_LINKS),
+        200: says("The run already existed.", RUN, headers={**located("run"), **REPLAYED, **ETAG}, links=RUN_LINKS),
+        422: problem("bad-input", "unknown-model", "bad-parameters", "refused-value"),
+        **PROBLEMS,
+    },
+    form=Form(lambda answer: run_document(answer.run), _read_submitted),
+    request=submit_request,
     rings=_ring_for_one,
-    http=Http(
-        "POST /runs",
-        "runs:write",
-        "submitRun",
-        "Submit a run",
-        "Creates a run, or finds the one that the same key created. Without a key, a PENDING or RUNNING run with "
-        "the same payload that was created within the last few minutes is found too, unless `dedupe` is set.",
-        parameters=[KEY],
-        requestBody=json_request(ref("RunRequest"), example=EXAMPLE),
-        answers={
-            201: says(
-                "The run was created.",
-                RUN,
-                headers={"Location": header("The path of the run."), **ETAG},
-                links=RUN_LINKS,
-            ),
-            200: says(
-                "The run already existed.",
-                RUN,
-                headers={
-                    "Location": header("The path of the run."),
-                    "Idempotent-Replayed": header("Always `true`.", {"type": "string", "enum": ["true"]}),
-                    **ETAG,
-                },
-                links=RUN_LINKS,
-            ),
-            422: problem("bad-input", "unknown-model", "bad-parameters", "refused-value"),
-            **PROBLEMS,
-        },
-        form=Form(lambda answer: run_document(answer.run), _read_submitted),
-        request=submit_request,
-    ),
 )
 def submit(
-    caller: Caller,
-    /,
-    task: AnyTask,
-    parameters: Mapping[str, Any] | None = None,
-    **options: Unpack[SubmitOptions],
+    caller: Caller, /, task: AnyTask, parameters: Mapping[str, Any] | None = None, **options: Unpack[SubmitOptions]
 ) -> MakeOp[Submitted]:
     """Create a run, or find the one that the same key or payload created."""
     found, head, _ = _template(caller, task, parameters, options)
@@ -297,32 +272,25 @@ def submit(
 
 
 @verb(
-    rings=_ring_for_many,
-    http=Http(
-        "POST /batches",
-        "runs:write",
-        "submitRuns",
-        "Submit several runs",
-        "All of them are created, or none. Each may have its own `key` or `dedupe`; without one, each creates a "
-        "run. Keys are per run (`runs[].key`), so an `Idempotency-Key` is rejected.",
-        requestBody=json_request(
-            {
-                "type": "object",
-                "required": ["runs"],
-                "properties": {"runs": {"type": "array", "items": ref("RunRequest"), "minItems": 1, "maxItems": 1000}},
-                "additionalProperties": False,
-            },
-            example={"runs": [EXAMPLE]},
-        ),
-        answers={
-            status: says(about, listed(record("One answer.", {"created": {"type": "boolean"}, "run": RUN})))
-            for status, about in ((201, "At least one run was created."), (200, "All of them already existed."))
-        }
-        | {422: problem("bad-input", "refused-value")}
-        | PROBLEMS,
-        form=Form(lambda answers: answers, _read_submitted_many),
-        request=submit_many_request,
+    "POST /batches",
+    "runs:write",
+    "submitRuns",
+    "Submit several runs",
+    "All of them are created, or none. Each may have its own `key` or `dedupe`; without one, each creates a "
+    "run. Keys are per run (`runs[].key`), so an `Idempotency-Key` is rejected.",
+    requestBody=json_request(
+        fields_of({"runs": {"type": "array", "items": ref("RunRequest"), "minItems": 1, "maxItems": 1000}}, "runs"),
+        example={"runs": [EXAMPLE]},
     ),
+    answers={
+        status: says(about, listed(record("One answer.", {"created": {"type": "boolean"}, "run": RUN})))
+        for status, about in ((201, "At least one run was created."), (200, "All of them already existed."))
+    }
+    | {422: problem("bad-input", "refused-value")}
+    | PROBLEMS,
+    form=Form(lambda answers: answers, _read_submitted_many),
+    request=submit_many_request,
+    rings=_ring_for_many,
 )
 def submit_many(
     caller: Caller,

@@ -13,7 +13,6 @@ from holdfast.domain.states import FINAL
 from holdfast.ops import outbox
 from holdfast.outbox.addresses import endpoint_of
 from holdfast.outbox.envelope import check_secret, new_secret
-from holdfast.sql.statement import Op
 from holdfast.sql.subscriptions import NewSubscription, SubscriptionState
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.verb import MakeOp, verb
@@ -85,12 +84,7 @@ def resume_subscription(caller: Caller, /, name: str) -> MakeOp[None]:
 @verb(repeatable=False, refused_in_transaction=UNSEEN)
 def rotate_secret(caller: Caller, /, name: str) -> MakeOp[str]:
     """Create and return a new secret. Events are also signed with the old one until the next rotation."""
-    return partial(_rotate, name, new_secret())
-
-
-def _rotate(name: str, secret: str) -> Op[str]:
-    yield from outbox.rotate_secret(name, secret)
-    return secret
+    return partial(outbox.rotate_secret, name, new_secret())
 
 
 @verb()

@@ -131,18 +131,20 @@ class Verb(Generic[P, T]):
 
 
 def verb(
-    *,
+    *route: str,
     rings: Callable[[Any], Hints | None] | None = None,
     repeatable: bool = True,
     refused_in_transaction: str | None = None,
-    http: Http | None = None,
     command: Command | None = None,
+    **parts: Any,
 ) -> Callable[[Callable[Concatenate[Caller, P], Plan[T]]], Verb[P, T]]:
     """Declare a verb: the decorated function has its public signature and docstring, and returns its plan.
 
-    A verb that is not `repeatable` is not tried again after a connection is lost. `refused_in_transaction` says why
-    it cannot be called in a caller's transaction.
+    `route` and `parts` are the arguments of Http, for a verb that the API offers. A verb that is not `repeatable` is
+    not tried again after a connection is lost. `refused_in_transaction` says why it cannot be called in a caller's
+    transaction.
     """
+    http = Http(*route, **parts) if route or parts else None
 
     def declare(plan: Callable[Concatenate[Caller, P], Plan[T]]) -> Verb[P, T]:
         return Verb(plan, rings, repeatable, refused_in_transaction, http, command)
@@ -160,13 +162,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
 
 
-def signed(
-    method: M,
-    verb: Verb[..., Any],
-    handles: Mapping[str, str] = {},
-    *,
-    hides: int = 0,
-) -> M:
+def signed(method: M, verb: Verb[..., Any], handles: Mapping[str, str] = {}, *, hides: int = 0) -> M:
     """Return the method with the name, docstring and signature of a verb, without its first `hides` parameters.
 
     `handles` has the annotation of the method for answers that it returns as something else.

@@ -8,33 +8,26 @@ from holdfast import ops
 from holdfast.documents.others import worker_document
 from holdfast.documents.shapes import ID, record
 from holdfast.domain.records import WorkerRecord
-from holdfast.sql import workers as workers_sql
-from holdfast.sql.statement import Op
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import Form
 from holdfast.verbs.openapi import in_query, listed, problem, ref, says
 from holdfast.verbs.subjects import worker_id
-from holdfast.verbs.verb import Http, MakeOp, verb
+from holdfast.verbs.verb import MakeOp, verb
 
 STATUSES = ("active", "idle", "draining", "stopped")
 LOCKED_ROW = "an open transaction that locks a worker's row prevents the worker from renewing its leases"
 
 
 @verb(
-    http=Http(
-        "GET /workers",
-        "runs:read",
-        "listWorkers",
-        "List workers",
-        "Live workers, and those that stopped within the last day.",
-        parameters=[in_query("status", "Only these.", {"type": "string", "enum": list(STATUSES)})],
-        answers={
-            200: says("The workers, newest first.", listed(ref("Worker"))),
-            422: problem("bad-input"),
-        },
-        form=forms.items(worker_document, worker_document.read),
-    ),
+    "GET /workers",
+    "runs:read",
+    "listWorkers",
+    "List workers",
+    "Live workers, and those that stopped within the last day.",
+    parameters=[in_query("status", "Only these.", {"type": "string", "enum": list(STATUSES)})],
+    answers={200: says("Newest first.", listed(ref("Worker"))), 422: problem("bad-input")},
+    form=forms.items(worker_document, worker_document.read),
 )
 def workers(caller: Caller, /) -> MakeOp[list[WorkerRecord]]:
     """Return the live workers, and those that stopped within the last day."""
@@ -42,29 +35,20 @@ def workers(caller: Caller, /) -> MakeOp[list[WorkerRecord]]:
 
 
 @verb(
+    "POST /workers/{worker_id}/drain",
+    "operate",
+    "drainWorker",
+    "Drain a worker",
+    "The worker claims no more runs, and stops when its runs have ended.",
+    answers={
+        202: says(
+            "The worker was asked to drain.",
+            record("A worker.", {"id": ID, "status": {"type": "string", "enum": ["draining"]}}),
+        )
+    },
+    form=Form(lambda found: found, lambda reply: True),
     refused_in_transaction=LOCKED_ROW,
-    http=Http(
-        "POST /workers/{worker_id}/drain",
-        "operate",
-        "drainWorker",
-        "Drain a worker",
-        "The worker claims no more runs, and stops when its runs have ended.",
-        answers={
-            202: says(
-                "The worker was asked to drain.",
-                record("A worker.", {"id": ID, "status": {"type": "string", "enum": ["draining"]}}),
-            )
-        },
-        form=Form(lambda found: found, lambda reply: True),
-    ),
 )
 def drain_worker(caller: Caller, /, worker: str) -> MakeOp[bool]:
-    """Drain a worker: it claims no more runs, and stops when its runs have ended.
-
-    If no live worker has this id, return False or, over HTTP, raise NotFound.
-    """
-    return partial(_drain, worker_id(worker))
-
-
-def _drain(worker_id: str) -> Op[bool]:
-    return bool((yield from workers_sql.drain(worker_id)))
+    """Drain a worker: it claims no more runs. False, or NotFound from the API, if there is no such live worker."""
+    return partial(ops.drain_worker, worker_id(worker))

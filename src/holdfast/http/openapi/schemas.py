@@ -15,7 +15,7 @@ from holdfast.documents.others import (
 from holdfast.documents.runs import attempt_document, event_document, log_document, run_document
 from holdfast.documents.shapes import ID, OBJECT, TEXT, Part, nullable, record
 from holdfast.runtime.settings import Settings
-from holdfast.verbs.openapi import START_TIME, short_text
+from holdfast.verbs.openapi import START_TIME, fields_of, short_text
 
 DEPENDS_ON: Part = {
     "type": "array",
@@ -23,12 +23,7 @@ DEPENDS_ON: Part = {
     "items": {
         "anyOf": [
             short_text(255),
-            {
-                "type": "object",
-                "required": ["task"],
-                "properties": {"task": short_text(255), "on": {"enum": ["success", "failure", "always"]}},
-                "additionalProperties": False,
-            },
+            fields_of({"task": short_text(255), "on": {"enum": ["success", "failure", "always"]}}, "task"),
         ]
     },
 }
@@ -85,12 +80,9 @@ def run_request(settings: Settings, models: list[str]) -> Part:
         "depends_on": DEPENDS_ON,
         "tags": {"type": "array", "items": tag, "maxItems": settings.max_tags},
     }
-    return {
-        "type": "object",
-        "required": ["model"],
-        "properties": {name: _or_null(schema) if name != "model" else schema for name, schema in fields.items()},
-        "additionalProperties": False,
-    }
+    return fields_of(
+        {name: _or_null(schema) if name != "model" else schema for name, schema in fields.items()}, "model"
+    )
 
 
 def task_request(settings: Settings, models: list[str]) -> Part:
@@ -105,7 +97,7 @@ def task_request(settings: Settings, models: list[str]) -> Part:
         "timeout": nullable({"type": "number", "minimum": 0.001, "exclusiveMaximum": 1e9}),
         **{name: shared[name] for name in ("queue", "priority", "run_after", "tags")},
     }
-    return {"type": "object", "required": ["entrypoint"], "properties": fields, "additionalProperties": False}
+    return fields_of(fields, "entrypoint")
 
 
 def _or_null(schema: Part) -> Part:

@@ -14,8 +14,8 @@ from holdfast.django.management.choosing import add_backend, chosen_backend, in_
 from holdfast.domain.errors import HoldfastError
 from holdfast.drivers import sessions
 from holdfast.drivers.psycopg import OwnConnection
+from holdfast.ops.queues import list_queues
 from holdfast.schema import migrate
-from holdfast.sql import queues
 
 
 class Command(BaseCommand):
@@ -46,7 +46,7 @@ class Command(BaseCommand):
             self.stdout.write(f"ok    workers        {len(workers)} alive")
         else:
             self.stdout.write("warn  workers        no worker is alive; start one: manage.py holdfast_worker")
-        for queue in databases.run(alias, iter(queues.listing())):
+        for queue in databases.run(alias, list_queues()):
             paused = f", paused by {queue.paused_by}" if queue.paused_at else ""
             counts = f"{queue.ready} ready, {queue.waiting} waiting, {queue.running} running"
             self.stdout.write(f"ok    queue          {queue.name}: {counts}{paused}")
