@@ -181,8 +181,8 @@ RULES = [
         "budget-of-the-lost",
         "the dead cannot count: a lost attempt uses the budget too",
         "ops.rescue",
-        "            spent=orphan.number - orphan.excused,",
-        "            spent=0,",
+        "spent=orphan.number - orphan.excused,",
+        "spent=0,",
         Explored("claim_by_id+rescue@expired_last"),
     ),
     mutant(

@@ -80,9 +80,7 @@ def _epilog() -> str:
 
 
 @click.group(
-    cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=_epilog(),
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_epilog()
 )
 @url_option
 @click.option("--traceback", is_flag=True, help="Show the traceback of an error.")

@@ -67,11 +67,7 @@ BY_ERROR: dict[type[BaseException], int] = {
     BrokenPipeError: PIPE_CLOSED,
 }
 
-BY_STATUS: dict[Status, int] = {
-    Status.SUCCEEDED: OK,
-    Status.FAILED: RUN_FAILED,
-    Status.CANCELLED: RUN_CANCELLED,
-}
+BY_STATUS: dict[Status, int] = {Status.SUCCEEDED: OK, Status.FAILED: RUN_FAILED, Status.CANCELLED: RUN_CANCELLED}
 
 
 def code_of(error: BaseException) -> int:

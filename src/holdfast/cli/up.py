@@ -37,12 +37,7 @@ REQUEST = '{"model": "mock", "parameters": {"seconds": 2}}'
 @tasks_option
 @click.option("--no-api", is_flag=True, help="Do not start the API.")
 def up(
-    workers: int,
-    slots: int | None,
-    queues: tuple[str, ...] | None,
-    executor: str,
-    tasks: tuple[str, ...],
-    no_api: bool,
+    workers: int, slots: int | None, queues: tuple[str, ...] | None, executor: str, tasks: tuple[str, ...], no_api: bool
 ) -> None:
     """Start the API and workers and run until Ctrl-C. Processes that crash are restarted."""
     from holdfast.processes.supervise import Program, keep_running

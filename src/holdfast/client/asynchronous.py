@@ -100,11 +100,7 @@ class AsyncClient(AsyncDatabaseClient):
             min_size=0,
             max_size=self._max_connections,
             connection_class=AsyncOwnConnection,
-            kwargs={
-                "session": sessions.CLIENT,
-                "pooler": self.settings.pooler,
-                "connect_timeout": CONNECT_TIMEOUT,
-            },
+            kwargs={"session": sessions.CLIENT, "pooler": self.settings.pooler, "connect_timeout": CONNECT_TIMEOUT},
             timeout=CONNECT_TIMEOUT,
             open=False,
             name="holdfast-async",

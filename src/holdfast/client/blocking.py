@@ -103,11 +103,7 @@ class Client(DatabaseClient):
             min_size=0,
             max_size=self._max_connections,
             connection_class=OwnConnection,
-            kwargs={
-                "session": sessions.CLIENT,
-                "pooler": self.settings.pooler,
-                "connect_timeout": CONNECT_TIMEOUT,
-            },
+            kwargs={"session": sessions.CLIENT, "pooler": self.settings.pooler, "connect_timeout": CONNECT_TIMEOUT},
             timeout=CONNECT_TIMEOUT,
             open=True,
             name="holdfast",

@@ -157,12 +157,4 @@ def drift(target: Target) -> Finding:
     return fail("drift", shown, "undo the change by hand; holdfast db check lists every difference")
 
 
-CHECKS: tuple[Callable[[Target], Finding], ...] = (
-    version,
-    pooler,
-    clock,
-    durability,
-    doorbell,
-    privileges,
-    schema,
-)
+CHECKS: tuple[Callable[[Target], Finding], ...] = (version, pooler, clock, durability, doorbell, privileges, schema)

@@ -246,8 +246,7 @@ provenance_document = Shape(
         ),
         "attempts": Field({"type": "array", "items": OBJECT}, derive=_attempts),
         "result": Field(
-            nullable(record("The result.", {"sha256": SHA256, "size": COUNT, "result_ref": MAYBE_TEXT})),
-            write=_result,
+            nullable(record("The result.", {"sha256": SHA256, "size": COUNT, "result_ref": MAYBE_TEXT})), write=_result
         ),
     },
 )

@@ -101,7 +101,5 @@ event_document = Shape(
 )
 
 log_document = Shape(
-    LogRecord,
-    "A line that a run wrote.",
-    {"seq": COUNT, "at": TIME, "attempt": COUNT, "level": TEXT, "message": TEXT},
+    LogRecord, "A line that a run wrote.", {"seq": COUNT, "at": TIME, "attempt": COUNT, "level": TEXT, "message": TEXT}
 )

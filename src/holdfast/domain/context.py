@@ -37,10 +37,7 @@ LISTED = 20
 
 
 # The exception that is raised in a task that has to stop, by the reason of the request.
-_STOPS: dict[ReasonCode, type[HoldfastError]] = {
-    ReasonCode.CANCELLED: RunCancelled,
-    ReasonCode.TIMEOUT: RunTimedOut,
-}
+_STOPS: dict[ReasonCode, type[HoldfastError]] = {ReasonCode.CANCELLED: RunCancelled, ReasonCode.TIMEOUT: RunTimedOut}
 
 
 class OwnTransaction(Protocol):

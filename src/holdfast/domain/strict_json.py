@@ -93,11 +93,7 @@ def _decode(data: bytes | str) -> str:
 def _load(text: str) -> Any:
     try:
         return json.loads(
-            text,
-            object_pairs_hook=_object,
-            parse_int=_integer,
-            parse_float=_double,
-            parse_constant=_constant,
+            text, object_pairs_hook=_object, parse_int=_integer, parse_float=_double, parse_constant=_constant
         )
     except json.JSONDecodeError as error:
         raise _not_json(f"{error.msg} (line {error.lineno}, column {error.colno})") from None

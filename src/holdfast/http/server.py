@@ -72,10 +72,7 @@ def serve(
 ) -> None:
     """Serve the API until SIGTERM or SIGINT; `started` is called with its URL. Ends with SystemExit."""
     announce = _announcer(started)
-    with (
-        process_log(settings.log_format, settings.log_level) as output,
-        Runtime(settings, lasting=True) as runtime,
-    ):
+    with process_log(settings.log_format, settings.log_level) as output, Runtime(settings, lasting=True) as runtime:
         adopt_logging(output)
         if not is_loopback(settings.host):
             require_token(runtime.database_url, settings.host)
@@ -133,13 +130,7 @@ class GunicornLog(Logger):  # type: ignore[misc]
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
     """gunicorn, configured only here: it reads no file, environment variable or argument."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        listener: int,
-        processes: int,
-        started: Callable[[], None],
-    ) -> None:
+    def __init__(self, settings: Settings, listener: int, processes: int, started: Callable[[], None]) -> None:
         self._settings = settings
         self._listener = listener
         self._processes = processes

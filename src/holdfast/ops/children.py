@@ -124,8 +124,7 @@ def stored_children(run_id: str) -> Op[dict[str, str]]:
 
 def differs(name: str, stored: str, different: Sequence[str]) -> ChildDiffers:
     return ChildDiffers(
-        f"{name} already refers to {stored}, and this request differs: {'; '.join(different)}. {REMEDY}",
-        different,
+        f"{name} already refers to {stored}, and this request differs: {'; '.join(different)}. {REMEDY}", different
     )
 
 

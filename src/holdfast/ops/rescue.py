@@ -30,10 +30,7 @@ def rescue(dead: Sequence[Orphan], random: float) -> Op[Acknowledgements]:
         if (orphan.run_id, orphan.number) in back:
             continue
         outcome, delay = after_failure(
-            policy_of(orphan.policy),
-            spent=orphan.number - orphan.excused,
-            crashes=orphan.crashes,
-            random=random,
+            policy_of(orphan.policy), spent=orphan.number - orphan.excused, crashes=orphan.crashes, random=random
         )
         settlements.append(orphans.lost(orphan, outcome, delay))
     accepted = (yield from leases.settle_orphans(settlements, holders)) if settlements else []

@@ -40,12 +40,7 @@ class Runtime:
     """
 
     def __init__(
-        self,
-        settings: Settings | None = None,
-        *,
-        check: bool = True,
-        lasting: bool = False,
-        purpose: str | None = None,
+        self, settings: Settings | None = None, *, check: bool = True, lasting: bool = False, purpose: str | None = None
     ) -> None:
         self.settings = settings or load()
         load_modules(("holdfast.tasks", *self.settings.tasks))

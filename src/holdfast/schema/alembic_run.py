@@ -190,10 +190,7 @@ def _connect(url: str) -> OwnConnection:
 @contextmanager
 def _connection(url: str) -> Iterator[Connection]:
     engine = create_engine(
-        "postgresql+psycopg://",
-        poolclass=NullPool,
-        creator=lambda: _connect(url),
-        isolation_level="READ COMMITTED",
+        "postgresql+psycopg://", poolclass=NullPool, creator=lambda: _connect(url), isolation_level="READ COMMITTED"
     )
     try:
         with engine.connect() as connection:

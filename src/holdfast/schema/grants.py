@@ -113,12 +113,7 @@ _CREATE_RUN = (
 _FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     "client": (_CREATE_RUN,),
     "api": (_CREATE_RUN,),
-    "worker": (
-        _CREATE_RUN,
-        "make_partitions(timestamptz)",
-        "drop_partitions(timestamptz)",
-        "sweep_pruned(integer)",
-    ),
+    "worker": (_CREATE_RUN, "make_partitions(timestamptz)", "drop_partitions(timestamptz)", "sweep_pruned(integer)"),
 }
 
 PURPOSES = tuple(_WRITES)

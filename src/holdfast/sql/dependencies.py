@@ -180,10 +180,7 @@ def decide(ended: Sequence[Ended]) -> Statement[list[Decision]]:
         select held.run_id::text, over.reason, greatest(held.blockers - coalesce(met.amount, 0), 0)::integer
         from held left join over on over.run_id = held.run_id left join met on met.run_id = held.run_id
         """,
-        {
-            "ids": plain_array([one.id for one in ended]),
-            "outcomes": plain_array([one.outcome for one in ended]),
-        },
+        {"ids": plain_array([one.id for one in ended]), "outcomes": plain_array([one.outcome for one in ended])},
         each(Decision._make),
         together=True,
     )

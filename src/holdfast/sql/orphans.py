@@ -39,11 +39,7 @@ _ORPHAN = """
 
 def listing(limit: int) -> Statement[list[Orphan]]:
     """Return leases whose worker has not renewed in time, oldest first. This is a hint: `rescue` checks again."""
-    return Statement(
-        _ORPHAN + "order by leases.claimed_at limit %(limit)s",
-        {"limit": limit},
-        each(Orphan._make),
-    )
+    return Statement(_ORPHAN + "order by leases.claimed_at limit %(limit)s", {"limit": limit}, each(Orphan._make))
 
 
 def of_run(run_id: str) -> Statement[list[Orphan]]:

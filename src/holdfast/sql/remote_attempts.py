@@ -94,9 +94,6 @@ def over(refs: Sequence[AttemptRef]) -> Statement[set[AttemptRef]]:
         where not exists (select from holdfast.leases
                           where leases.run_id = given.run_id and leases.number = given.number)
         """,
-        {
-            "run_ids": plain_array([ref.run_id for ref in refs]),
-            "numbers": plain_array([ref.number for ref in refs]),
-        },
+        {"run_ids": plain_array([ref.run_id for ref in refs]), "numbers": plain_array([ref.number for ref in refs])},
         lambda found: {AttemptRef(*row) for row in found},
     )

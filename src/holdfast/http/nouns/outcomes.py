@@ -22,11 +22,7 @@ def result(call: Call, run_id: str) -> Answer:
     reading.query(call)
     found = call.service.database.perform(partial(ops.result, reading.run_id(run_id)))
     etag, digest, size = _described(found)
-    headers = {
-        "ETag": quote_etag(etag),
-        "Repr-Digest": digest_header(digest),
-        "Cache-Control": "private, no-cache",
-    }
+    headers = {"ETag": quote_etag(etag), "Repr-Digest": digest_header(digest), "Cache-Control": "private, no-cache"}
     if call.tags().contains_weak(etag):
         return nothing(304, headers)
     if found.ref is None:

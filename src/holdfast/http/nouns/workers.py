@@ -31,7 +31,5 @@ def drain(call: Call, worker_id: str) -> Answer:
 
 
 NOUN = Noun(
-    "workers",
-    "Workers: processes that execute runs.",
-    routes(verbs, {verbs.workers: index, verbs.drain_worker: drain}),
+    "workers", "Workers: processes that execute runs.", routes(verbs, {verbs.workers: index, verbs.drain_worker: drain})
 )
