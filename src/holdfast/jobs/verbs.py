@@ -46,7 +46,7 @@ from holdfast.verbs.openapi import (
 )
 from holdfast.verbs.procedures import Procedure, Ring
 from holdfast.verbs.subjects import job_id as job_id_of
-from holdfast.verbs.verb import Event, MakeOp, verb
+from holdfast.verbs.verb import Endpoint, Event, MakeOp, verb
 
 JOB = ref("Job")
 JOB_LINKS = {
@@ -62,10 +62,7 @@ JOB_LINKS = {
 
 
 @verb(
-    "POST /jobs",
-    "runs:write",
-    "createJob",
-    "Create a job",
+    Endpoint("POST /jobs", "runs:write", "createJob", "Create a job"),
     "Creates a job with its first tasks, all or none. `depends_on` names other tasks by key. "
     "A request with an `Idempotency-Key` creates one job, however often it is sent.",
     parameters=[key_for("request", "job")],
@@ -125,10 +122,7 @@ def create_job(
 
 
 @verb(
-    "GET /jobs",
-    "runs:read",
-    "listJobs",
-    "List jobs",
+    Endpoint("GET /jobs", "runs:read", "listJobs", "List jobs"),
     "Newest first, in pages.",
     parameters=[
         in_query("status", "Only jobs with this status.", STATUS.schema),
@@ -156,10 +150,7 @@ def list_jobs(
 
 
 @verb(
-    "GET /jobs/{job_id}",
-    "runs:read",
-    "getJob",
-    "Read a job",
+    Endpoint("GET /jobs/{job_id}", "runs:read", "getJob", "Read a job"),
     "With `wait`, responds when the job has ended or the time has passed. With `If-None-Match`, also responds as "
     "soon as the job changes, or with 304 if it does not.",
     parameters=WAITING,
@@ -172,10 +163,7 @@ def get_job(caller: Caller, /, job: object) -> MakeOp[JobRecord]:
 
 
 @verb(
-    "GET /jobs/{job_id}/tasks",
-    "runs:read",
-    "getJobTasks",
-    "List the tasks of a job",
+    Endpoint("GET /jobs/{job_id}/tasks", "runs:read", "getJobTasks", "List the tasks of a job"),
     "Each is a run; those created with the job come first.",
     parameters=[CURSOR, LIMIT],
     answers=page_of(RUN),
@@ -194,10 +182,7 @@ def job_tasks(
 
 
 @verb(
-    "POST /jobs/{job_id}/tasks",
-    "runs:write",
-    "addTask",
-    "Add a task to a job",
+    Endpoint("POST /jobs/{job_id}/tasks", "runs:write", "addTask", "Add a task to a job"),
     "If the job already has a task with this key, that task is returned, unless it differs from this one.",
     requestBody=json_request(ref("TaskRequest"), example={"entrypoint": "mock", "kwargs": {"seconds": 0.1}}),
     answers={
@@ -224,10 +209,7 @@ def add_task_to_job(
 
 
 @verb(
-    "POST /jobs/{job_id}/cancel",
-    "runs:write",
-    "cancelJob",
-    "Cancel a job",
+    Endpoint("POST /jobs/{job_id}/cancel", "runs:write", "cancelJob", "Cancel a job"),
     "Pending tasks end immediately, running tasks are asked to stop, and no task starts after that.",
     requestBody=WITH_REASON,
     answers={
@@ -258,10 +240,7 @@ def cancel_job(caller: Caller, /, job: object, *, reason: str | None = None) -> 
 
 
 @verb(
-    "POST /jobs/{job_id}/retry",
-    "runs:write",
-    "retryJob",
-    "Retry the failed tasks of a job",
+    Endpoint("POST /jobs/{job_id}/retry", "runs:write", "retryJob", "Retry the failed tasks of a job"),
     "Reopens the job, its failed tasks and those cancelled because of them. Succeeded tasks do not run again.",
     answers={
         200: says("`reopened` is the number of reopened tasks.", {"allOf": [JOB], "properties": {"reopened": WHOLE}}),

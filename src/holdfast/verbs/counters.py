@@ -11,14 +11,11 @@ from holdfast.sql.statement import Op
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.openapi import ref, says
-from holdfast.verbs.verb import MakeOp, verb
+from holdfast.verbs.verb import Endpoint, MakeOp, verb
 
 
 @verb(
-    "GET /summary",
-    "runs:read",
-    "getSummary",
-    "Summarize runs",
+    Endpoint("GET /summary", "runs:read", "getSummary", "Summarize runs"),
     "By model and status, from counters that include pruned runs.",
     answers={200: says("By model.", ref("Summary"))},
     form=forms.document(dict, dict),

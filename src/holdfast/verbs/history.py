@@ -15,7 +15,7 @@ from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.openapi import STREAM, in_header, in_query, listed, problem, ref, says
 from holdfast.verbs.subjects import run_id
-from holdfast.verbs.verb import MakeOp, verb
+from holdfast.verbs.verb import Endpoint, MakeOp, verb
 
 AFTER = in_query("after", "Only events with a greater `seq`.", {"type": "integer", "minimum": 0})
 RESUME = in_header("Last-Event-ID", "The last event that the client received.")
@@ -31,10 +31,7 @@ def _or_stream(answer: Part) -> Part:
 
 
 @verb(
-    "GET /runs/{run_id}/events",
-    "runs:read",
-    "getEvents",
-    "Read the events of a run",
+    Endpoint("GET /runs/{run_id}/events", "runs:read", "getEvents", "Read the events of a run"),
     "As JSON, or with `Accept: text/event-stream` as a stream: each event with its `seq` as id, and "
     "`event: end` after the last one.",
     parameters=[AFTER, RESUME],
@@ -47,10 +44,7 @@ def events(caller: Caller, /, run: object, after: int = 0) -> MakeOp[list[EventR
 
 
 @verb(
-    "GET /runs/{run_id}/attempts",
-    "runs:read",
-    "getAttempts",
-    "Read the attempts of a run",
+    Endpoint("GET /runs/{run_id}/attempts", "runs:read", "getAttempts", "Read the attempts of a run"),
     answers={200: says("The attempts, in order; a running one comes last.", listed(ref("Attempt")))},
     form=forms.items(attempt_document, attempt_document.read),
 )
@@ -60,10 +54,7 @@ def attempts(caller: Caller, /, run: object) -> MakeOp[list[AttemptRecord]]:
 
 
 @verb(
-    "GET /runs/{run_id}/logs",
-    "runs:read",
-    "getLogs",
-    "Read the log of a run",
+    Endpoint("GET /runs/{run_id}/logs", "runs:read", "getLogs", "Read the log of a run"),
     "As JSON, or with `Accept: text/event-stream` as a stream.",
     parameters=[
         AFTER,
@@ -87,10 +78,7 @@ def _logs(run_id: str, after: int) -> Op[list[LogRecord]]:
 
 
 @verb(
-    "GET /runs/{run_id}/why",
-    "runs:read",
-    "explainRun",
-    "Explain the state of a run",
+    Endpoint("GET /runs/{run_id}/why", "runs:read", "explainRun", "Explain the state of a run"),
     "The decisive reason comes first.",
     answers={200: says("Reasons.", listed(ref("Reason")))},
     form=forms.items(reason_document, read_reason),
@@ -101,10 +89,7 @@ def why(caller: Caller, /, run: object) -> MakeOp[list[Reason]]:
 
 
 @verb(
-    "GET /runs/{run_id}/provenance",
-    "runs:read",
-    "getProvenance",
-    "Read the provenance of a result",
+    Endpoint("GET /runs/{run_id}/provenance", "runs:read", "getProvenance", "Read the provenance of a result"),
     "What was requested, which worker executed it, when and with which versions, and the digest of the result.",
     answers={200: says("The provenance.", ref("Provenance"))},
     form=forms.document(provenance_document, dict),

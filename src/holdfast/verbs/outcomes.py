@@ -32,7 +32,7 @@ from holdfast.verbs.openapi import (
     says,
 )
 from holdfast.verbs.subjects import run_id
-from holdfast.verbs.verb import Command, CommandOption, Event, Hints, MakeOp, verb
+from holdfast.verbs.verb import Command, CommandOption, Endpoint, Event, Hints, MakeOp, verb
 
 
 def run_event(name: str, run: RunRecord) -> Event:
@@ -57,10 +57,7 @@ def _read_result(reply: Reply) -> ResultRecord:
 
 
 @verb(
-    "GET /runs/{run_id}/result",
-    "runs:read",
-    "getResult",
-    "Read a result",
+    Endpoint("GET /runs/{run_id}/result", "runs:read", "getResult", "Read a result"),
     "The value that the task returned, without an envelope.",
     parameters=[VERSION],
     answers={
@@ -80,10 +77,7 @@ def result_record(caller: Caller, /, run: object) -> MakeOp[ResultRecord]:
 
 
 @verb(
-    "POST /runs/{run_id}/cancel",
-    "runs:write",
-    "cancelRun",
-    "Cancel a run",
+    Endpoint("POST /runs/{run_id}/cancel", "runs:write", "cancelRun", "Cancel a run"),
     "A pending run ends immediately. A running one is asked to stop, and can then only end CANCELLED.",
     requestBody=WITH_REASON,
     answers={
@@ -108,10 +102,7 @@ def cancel(caller: Caller, /, run: object, reason: str | None = None) -> MakeOp[
 
 
 @verb(
-    "POST /runs/{run_id}/postpone",
-    "runs:write",
-    "postponeRun",
-    "Postpone a run",
+    Endpoint("POST /runs/{run_id}/postpone", "runs:write", "postponeRun", "Postpone a run"),
     "A pending run starts no earlier than this time. It still waits for its dependencies.",
     requestBody=json_request(record("The earliest start.", {"until": START_TIME})),
     answers={
@@ -138,10 +129,7 @@ def postpone(
 
 
 @verb(
-    "POST /runs/{run_id}/retry",
-    "runs:write",
-    "retryRun",
-    "Retry a run",
+    Endpoint("POST /runs/{run_id}/retry", "runs:write", "retryRun", "Retry a run"),
     "Reopens a FAILED or CANCELLED run: it is PENDING again, with its full number of attempts.",
     answers={200: says("The run is pending again.", RUN, links=RUN_LINKS), 409: problem("run-ended", "job-ended")},
     form=forms.RUN,

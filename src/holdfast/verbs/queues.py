@@ -10,14 +10,11 @@ from holdfast.ops import queues as ops
 from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.openapi import WITH_REASON, listed, problem, ref, says
-from holdfast.verbs.verb import Event, Hints, MakeOp, verb
+from holdfast.verbs.verb import Endpoint, Event, Hints, MakeOp, verb
 
 
 @verb(
-    "GET /queues",
-    "runs:read",
-    "listQueues",
-    "List queues",
+    Endpoint("GET /queues", "runs:read", "listQueues", "List queues"),
     answers={200: says("By name.", listed(ref("Queue")))},
     form=forms.items(queue_document, queue_document.read),
 )
@@ -27,10 +24,7 @@ def queues(caller: Caller, /) -> MakeOp[list[QueueRecord]]:
 
 
 @verb(
-    "GET /queues/{name}",
-    "runs:read",
-    "getQueue",
-    "Read a queue",
+    Endpoint("GET /queues/{name}", "runs:read", "getQueue", "Read a queue"),
     answers={200: says("The queue.", ref("Queue")), 422: problem("bad-input")},
     form=forms.QUEUE,
 )
@@ -40,10 +34,7 @@ def get_queue(caller: Caller, /, name: str) -> MakeOp[QueueRecord]:
 
 
 @verb(
-    "POST /queues/{name}/pause",
-    "operate",
-    "pauseQueue",
-    "Pause a queue",
+    Endpoint("POST /queues/{name}/pause", "operate", "pauseQueue", "Pause a queue"),
     "No run of the queue starts until it is resumed; running ones continue.",
     requestBody=WITH_REASON,
     answers={200: says("The queue is paused.", ref("Queue")), 422: problem("bad-input")},
@@ -58,10 +49,7 @@ def pause_queue(
 
 
 @verb(
-    "POST /queues/{name}/resume",
-    "operate",
-    "resumeQueue",
-    "Resume a queue",
+    Endpoint("POST /queues/{name}/resume", "operate", "resumeQueue", "Resume a queue"),
     answers={200: says("The queue is no longer paused.", ref("Queue")), 422: problem("bad-input")},
     form=forms.QUEUE,
     event=lambda queue: Event("queue.resumed", {"queue": queue.name}),

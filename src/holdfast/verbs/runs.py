@@ -19,14 +19,11 @@ from holdfast.verbs import forms
 from holdfast.verbs.caller import Caller
 from holdfast.verbs.openapi import CURSOR, LIMIT, RUN, WAITING, in_query, link, page_of, version_of
 from holdfast.verbs.subjects import run_id
-from holdfast.verbs.verb import MakeOp, verb
+from holdfast.verbs.verb import Endpoint, MakeOp, verb
 
 
 @verb(
-    "GET /runs",
-    "runs:read",
-    "listRuns",
-    "List runs",
+    Endpoint("GET /runs", "runs:read", "listRuns", "List runs"),
     "Newest first, in pages. `next_cursor` is null on the last page; earlier pages may be short, or even empty.",
     parameters=[
         in_query("status", "Only runs with this status.", STATUS.schema),
@@ -88,10 +85,7 @@ def _next_page(filters: Mapping[str, Any], before: str) -> Op[Page[RunRecord]]:
 
 
 @verb(
-    "GET /runs/{run_id}",
-    "runs:read",
-    "getRun",
-    "Read a run",
+    Endpoint("GET /runs/{run_id}", "runs:read", "getRun", "Read a run"),
     "With `wait`, responds when the run has ended or the time has passed. With `If-None-Match`, also responds as "
     "soon as the run changes, or with 304 if it does not.",
     parameters=WAITING,

@@ -39,7 +39,7 @@ from holdfast.verbs.openapi import (
 )
 from holdfast.verbs.options import ANONYMOUS, Dedupe, Submission, SubmitOptions, Submitter, Template, head_of
 from holdfast.verbs.requests import many_of, submit_many_request, submit_request
-from holdfast.verbs.verb import Hints, MakeOp, verb
+from holdfast.verbs.verb import Endpoint, Hints, MakeOp, verb
 
 AnyTask = Task | str | Callable[..., Any]
 
@@ -245,10 +245,7 @@ def _read_submitted_many(reply: Reply) -> list[Submitted]:
 
 
 @verb(
-    "POST /runs",
-    "runs:write",
-    "submitRun",
-    "Submit a run",
+    Endpoint("POST /runs", "runs:write", "submitRun", "Submit a run"),
     "Creates a run, or finds the one that the same key created. Without a key, a PENDING or RUNNING run with "
     "the same payload that was created within the last few minutes is found too, unless `dedupe` is set.",
     parameters=[key_for("payload", "run")],
@@ -272,10 +269,7 @@ def submit(
 
 
 @verb(
-    "POST /batches",
-    "runs:write",
-    "submitRuns",
-    "Submit several runs",
+    Endpoint("POST /batches", "runs:write", "submitRuns", "Submit several runs"),
     "All of them are created, or none. Each may have its own `key` or `dedupe`; without one, each creates a "
     "run. Keys are per run (`runs[].key`), so an `Idempotency-Key` is rejected.",
     requestBody=json_request(

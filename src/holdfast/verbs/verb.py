@@ -41,8 +41,17 @@ class Event(NamedTuple):
     fields: Mapping[str, Any]
 
 
+class Endpoint(NamedTuple):
+    """A route, such as `GET /runs`, the scope it needs, and its name and summary in the OpenAPI document."""
+
+    route: str
+    scope: str
+    name: str
+    summary: str
+
+
 class Http:
-    """The route of a verb, such as `GET /runs`, and what the OpenAPI document says about it.
+    """The endpoint of a verb, and what the OpenAPI document says about it.
 
     The first argument of the verb is part of the path. The others are in the query or in the body, under the names that
     `parts` describe. If the request of a verb is made in another way, `request` is the function that makes it.
@@ -50,10 +59,7 @@ class Http:
 
     def __init__(
         self,
-        route: str,
-        scope: str,
-        name: str,
-        summary: str,
+        endpoint: Endpoint,
         about: str = "",
         *,
         form: Form = NO_ANSWER,
@@ -62,8 +68,8 @@ class Http:
         request: Callable[..., Any] | None = None,
         **parts: Any,
     ) -> None:
-        self.method, self.path = route.split()
-        self.scope = scope
+        self.method, self.path = endpoint.route.split()
+        self.scope = endpoint.scope
         self.answer = form
         self.status = status
         self.event = event
@@ -77,7 +83,7 @@ class Http:
                 parts["answers"] = dict(sorted({404: problem(MISSING[self.subject]), **parts["answers"]}.items()))
         if self.method != "GET":
             parts.setdefault("requestBody", NO_BODY)
-        self.operation = operation(name, summary, about, **parts)
+        self.operation = operation(endpoint.name, endpoint.summary, about, **parts)
 
     @cached_property
     def query(self) -> tuple[str, ...]:
@@ -131,7 +137,9 @@ class Verb(Generic[P, T]):
 
 
 def verb(
-    *route: str,
+    endpoint: Endpoint | None = None,
+    about: str = "",
+    *,
     rings: Callable[[Any], Hints | None] | None = None,
     repeatable: bool = True,
     refused_in_transaction: str | None = None,
@@ -140,11 +148,11 @@ def verb(
 ) -> Callable[[Callable[Concatenate[Caller, P], Plan[T]]], Verb[P, T]]:
     """Declare a verb: the decorated function has its public signature and docstring, and returns its plan.
 
-    `route` and `parts` are the arguments of Http, for a verb that the API offers. A verb that is not `repeatable` is
-    not tried again after a connection is lost. `refused_in_transaction` says why it cannot be called in a caller's
-    transaction.
+    A verb that the API offers has an `endpoint`; `about` and `parts` are other arguments of Http. A verb that is not
+    `repeatable` is not tried again after a connection is lost. `refused_in_transaction` says why it cannot be called in
+    a caller's transaction.
     """
-    http = Http(*route, **parts) if route or parts else None
+    http = Http(endpoint, about, **parts) if endpoint is not None else None
 
     def declare(plan: Callable[Concatenate[Caller, P], Plan[T]]) -> Verb[P, T]:
         return Verb(plan, rings, repeatable, refused_in_transaction, http, command)

@@ -13,17 +13,14 @@ from holdfast.verbs.caller import Caller
 from holdfast.verbs.forms import Form
 from holdfast.verbs.openapi import in_query, listed, problem, ref, says
 from holdfast.verbs.subjects import worker_id
-from holdfast.verbs.verb import MakeOp, verb
+from holdfast.verbs.verb import Endpoint, MakeOp, verb
 
 STATUSES = ("active", "idle", "draining", "stopped")
 LOCKED_ROW = "an open transaction that locks a worker's row prevents the worker from renewing its leases"
 
 
 @verb(
-    "GET /workers",
-    "runs:read",
-    "listWorkers",
-    "List workers",
+    Endpoint("GET /workers", "runs:read", "listWorkers", "List workers"),
     "Live workers, and those that stopped within the last day.",
     parameters=[in_query("status", "Only these.", {"type": "string", "enum": list(STATUSES)})],
     answers={200: says("Newest first.", listed(ref("Worker"))), 422: problem("bad-input")},
@@ -35,10 +32,7 @@ def workers(caller: Caller, /) -> MakeOp[list[WorkerRecord]]:
 
 
 @verb(
-    "POST /workers/{worker_id}/drain",
-    "operate",
-    "drainWorker",
-    "Drain a worker",
+    Endpoint("POST /workers/{worker_id}/drain", "operate", "drainWorker", "Drain a worker"),
     "The worker claims no more runs, and stops when its runs have ended.",
     answers={
         202: says(
