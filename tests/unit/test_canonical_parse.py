@@ -130,9 +130,3 @@ class TestDepth:
     def test_depth_limit_can_be_set(self) -> None:
         assert refused('{"a":[[]]}', max_depth=2) == ["/a/0"]
         assert parse("[" * 100 + "]" * 100, max_depth=100) is not None
-
-
-def test_size_is_limited_in_bytes() -> None:
-    assert parse('"äöü"', max_bytes=8) == "äöü"
-    assert refused('"äöü"', max_bytes=7) == [""]
-    assert refused(b"[1,2,3]", max_bytes=6) == [""]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 
-from holdfast.domain.states import ATTEMPT_MOVES, FINAL, MOVES, REOPENABLE, AttemptStatus, Status
+from holdfast.domain.states import FINAL, MOVES, REOPENABLE, Status
 
 
 def reachable(start: Status) -> set[Status]:
@@ -47,13 +45,6 @@ def test_running_is_reached_only_by_a_claim() -> None:
 def test_every_transition_changes_the_status(status: Status) -> None:
     assert (status, status) not in MOVES
     assert status.final == (status in FINAL)
-
-
-def test_attempts_end_once() -> None:
-    ended = {AttemptStatus.SUCCEEDED, AttemptStatus.FAILED, AttemptStatus.CANCELLED, AttemptStatus.LOST}
-    assert not any(old in ended for old, _ in ATTEMPT_MOVES)
-    for old, new in product((AttemptStatus.RUNNING,), ended):
-        assert (old, new) in ATTEMPT_MOVES
 
 
 def test_statuses_match_the_database_values() -> None:

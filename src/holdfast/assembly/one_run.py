@@ -6,7 +6,6 @@ the other takes it over from the worker that submitted the job.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +16,6 @@ from holdfast.executors.forked import EarlyChild
 from holdfast.executors.process import ProcessExecutor
 from holdfast.sql.statement import Op
 from holdfast.worker import Worker, WorkerOptions
-
-log = logging.getLogger("holdfast.worker")
 
 Acquire = Callable[[str], Op[Claim | None]]
 

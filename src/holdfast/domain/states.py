@@ -1,4 +1,4 @@
-"""The statuses of runs and attempts, and the transitions between them, as data.
+"""The statuses of runs and attempts, and the transitions of runs, as data.
 
 `MOVES` lists every transition of a run; a test checks that the database permits these and no others.
 """
@@ -45,14 +45,4 @@ MOVES: dict[tuple[Status, Status], str] = {
     (Status.RUNNING, Status.PENDING): "retry",
     (Status.FAILED, Status.PENDING): "reopen",
     (Status.CANCELLED, Status.PENDING): "reopen",
-}
-
-ATTEMPT_MOVES: dict[tuple[AttemptStatus, AttemptStatus], str] = {
-    (AttemptStatus.SUBMITTED, AttemptStatus.RUNNING): "start",
-    (AttemptStatus.SUBMITTED, AttemptStatus.CANCELLED): "finish",
-    (AttemptStatus.SUBMITTED, AttemptStatus.LOST): "rescue",
-    (AttemptStatus.RUNNING, AttemptStatus.SUCCEEDED): "finish",
-    (AttemptStatus.RUNNING, AttemptStatus.FAILED): "finish",
-    (AttemptStatus.RUNNING, AttemptStatus.CANCELLED): "finish",
-    (AttemptStatus.RUNNING, AttemptStatus.LOST): "rescue",
 }

@@ -27,13 +27,11 @@ class NotJson(NotCanonical):
     """The text is not JSON: its syntax or encoding is invalid."""
 
 
-def parse(data: bytes | str, *, max_depth: int = MAX_DEPTH, max_bytes: int | None = None, around: int = 0) -> Any:
+def parse(data: bytes | str, *, max_depth: int = MAX_DEPTH, around: int = 0) -> Any:
     """Parse JSON text. Raise NotJson for invalid JSON, NotCanonical with pointers for values that are not accepted.
 
     `around` levels more than `max_depth` are accepted: they contain the values that the limit applies to.
     """
-    if max_bytes is not None and _size(data) > max_bytes:
-        raise refusal([Problem("", f"the text is larger than {max_bytes} bytes; send less, or send a reference to it")])
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -41,10 +39,6 @@ def parse(data: bytes | str, *, max_depth: int = MAX_DEPTH, max_bytes: int | Non
     if _suspicious(data, value, max_depth + around):
         return _parse_exactly(data, max_depth, around)
     return value
-
-
-def _size(data: bytes | str) -> int:
-    return len(data) if isinstance(data, bytes) else len(data.encode("utf-8", "surrogatepass"))
 
 
 def _suspicious(data: bytes | str, value: Any, max_depth: int) -> bool:

@@ -6,9 +6,8 @@ a dictionary lookup; code in a hot loop calls `is_subscribed` before it computes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from time import perf_counter
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 Subscriber = Callable[[str, dict[str, Any]], None]
@@ -48,29 +47,3 @@ def emit(event: str, **fields: Any) -> None:
     for subscriber in _listeners(event):
         with suppress(Exception):
             subscriber(event, fields)
-
-
-class Span:
-    """A timed block; set fields on it while it runs."""
-
-    fields: dict[str, Any]
-
-    def __init__(self, fields: dict[str, Any]) -> None:
-        object.__setattr__(self, "fields", fields)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self.fields[name] = value
-
-
-@contextmanager
-def span(event: str, **fields: Any) -> Iterator[Span]:
-    """Emit the event when the block ends, with its duration in `seconds`, and with `error` if it raised."""
-    one = Span(fields)
-    started = perf_counter()
-    try:
-        yield one
-    except BaseException as error:
-        fields["error"] = f"{type(error).__name__}: {error}"
-        raise
-    finally:
-        emit(event, seconds=perf_counter() - started, **fields)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
 
 from holdfast.domain.records import Page
 from holdfast.domain.states import Status
@@ -12,8 +11,6 @@ from holdfast.sql import listings, runs
 from holdfast.sql.listings import LONG, SHORT, Filters, WalkStep
 from holdfast.sql.runs import EVERYTHING
 from holdfast.sql.statement import Op, Statement
-
-T = TypeVar("T")
 
 # The maximum number of rows that are examined for one page.
 AT_MOST = 16_000
